@@ -1,0 +1,3 @@
+"""partrain: one network, many workers."""
+
+__version__ = "0.1.0"

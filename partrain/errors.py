@@ -1,0 +1,103 @@
+"""Every way a run can fail, with the exit code a script sees.
+
+    Failure                      code  name
+    +- BadCheckpoint               65  bad-checkpoint
+    +- InputMissing                66  no-input
+    +- WorkersLost                 69  workers-lost
+    +- UserCodeFailed              71  user-code
+    +- CannotCreate                73  cannot-create
+    +- InputOutputFailed           74  io
+    +- Stalled                     75  stalled
+    +- Diverged                    76  diverged
+    +- NotTrusted                  77  not-trusted
+    +- BadJob                      78  bad-job
+
+Anything else that escapes is a defect of partrain itself: 70, with a traceback. 0, 1, 2, 130 and 143 are no failures
+but answers: done, target not reached, usage, stopped by SIGINT, stopped by SIGTERM.
+"""
+
+from typing import ClassVar
+
+OK = 0
+NOT_REACHED = 1
+USAGE = 2
+INTERNAL = 70
+INTERRUPTED = 130
+TERMINATED = 143
+
+
+class Failure(Exception):
+    """A failure the user can act on: `message` is one line saying what, where and what to do; `detail` further lines."""
+
+    code: ClassVar[int]
+    name: ClassVar[str]
+
+    def __init__(self, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+
+    def render(self) -> str:
+        """The text for stderr: exactly one `partrain: error[...]` line, then the detail as it is."""
+        line = f"partrain: error[{self.name}]: {self.message}"
+        return f"{line}\n{self.detail}" if self.detail else line
+
+
+class BadCheckpoint(Failure):
+    """A checkpoint that is damaged, foreign, or does not fit the job."""
+
+    code, name = 65, "bad-checkpoint"
+
+
+class InputMissing(Failure):
+    """A file that is missing or cannot be read."""
+
+    code, name = 66, "no-input"
+
+
+class WorkersLost(Failure):
+    """A worker process died."""
+
+    code, name = 69, "workers-lost"
+
+
+class UserCodeFailed(Failure):
+    """The code or the data the job names raised an error; `detail` holds the user's own frames."""
+
+    code, name = 71, "user-code"
+
+
+class CannotCreate(Failure):
+    """The output cannot be created, or is there already."""
+
+    code, name = 73, "cannot-create"
+
+
+class InputOutputFailed(Failure):
+    """Writing failed while the run was under way."""
+
+    code, name = 74, "io"
+
+
+class Stalled(Failure):
+    """A worker made no progress within the deadline; the run can be resumed."""
+
+    code, name = 75, "stalled"
+
+
+class Diverged(Failure):
+    """Non-finite numbers in a replica, caught before they were mixed."""
+
+    code, name = 76, "diverged"
+
+
+class NotTrusted(Failure):
+    """A checkpoint names code that nobody approved."""
+
+    code, name = 77, "not-trusted"
+
+
+class BadJob(Failure):
+    """The job file is wrong; `detail` shows every problem with its place."""
+
+    code, name = 78, "bad-job"

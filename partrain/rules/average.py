@@ -1,0 +1,26 @@
+"""Parameter averaging, also known as local SGD or federated averaging."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from partrain.protocols import Group, Rule, State, Worker
+
+
+class Average(Rule):
+    """Each worker trains alone for a while, then all replicas are replaced by their weighted mean.
+
+        x_i <- K_i local steps from x            (in parallel)
+        x   <- sum_i w_i x_i / sum_i w_i
+
+    K_i is `iterations`, w_i the worker's item-iterations of the round (`weights = "items"`) or 1 (`"equal"`).
+
+    Source: McMahan et al. Communication-Efficient Learning of Deep Networks from Decentralized Data. 2017. arXiv:1602.05629
+    Source: Stich. Local SGD Converges Fast and Communicates Little. 2019. arXiv:1805.09767
+    """
+
+    rule: Literal["average"] = "average"
+
+    def round(self, worker: Worker, group: Group, state: State) -> None:
+        worker.train()
+        group.all_reduce_mean(worker.params, weight=self.weight(worker.items))
