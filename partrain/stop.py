@@ -1,5 +1,8 @@
 """When a run ends: the `[stop]` table and the decision that follows from it."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
@@ -26,3 +29,55 @@ class Stop(Section):
     """Who is judged: the mixed network on held-out items, or (the older trainers' rule, for comparison) the luckiest worker's own training loss."""
     judge_every: int | None = Field(None, ge=1)
     """Rounds between judgements; default: the smallest number that keeps judged items under 5 % of the items trained."""
+
+    @property
+    def has_target(self) -> bool:
+        """Whether success is defined."""
+        return self.loss is not None or self.accuracy is not None
+
+    def reached(self, progress: Progress) -> bool:
+        """Whether the last judgement meets a target."""
+        by_loss = self.loss is not None and progress.loss is not None and progress.loss <= self.loss
+        by_accuracy = self.accuracy is not None and progress.accuracy is not None and progress.accuracy >= self.accuracy
+        return by_loss or by_accuracy
+
+    def limit(self, progress: Progress, out_of_time: bool) -> str | None:
+        """The limit that ends the run now, if any. `out_of_time` is a clock's word; all else repeats exactly."""
+        if self.rounds is not None and progress.round >= self.rounds:
+            return "rounds"
+        if self.item_iterations is not None and progress.item_iterations >= self.item_iterations:
+            return "item_iterations"
+        if self.seconds is not None and out_of_time:
+            return "seconds"
+        if self.patience is not None and progress.misses >= self.patience:
+            return "patience"
+        return None
+
+
+@dataclass
+class Progress:
+    """Where a run stands, the same on every worker; part of every checkpoint."""
+
+    round: int = 0
+    item_iterations: int = 0
+    judged_round: int = 0
+    """Round of the last judgement; 0 = none."""
+    loss: float | None = None
+    """Judged loss."""
+    accuracy: float | None = None
+    """Judged accuracy (0 to 1), for classification."""
+    best: float | None = None
+    """Best judged accuracy, or loss where there is none."""
+    best_round: int = 0
+    misses: int = 0
+    """Judgements since the best."""
+
+    def judge(self, loss: float, accuracy: float | None) -> bool:
+        """Take note of a judgement of this round; True if it is the best so far."""
+        self.judged_round, self.loss, self.accuracy = self.round, loss, accuracy
+        value, sign = (loss, -1) if accuracy is None else (accuracy, 1)
+        if self.best is None or sign * value > sign * self.best:
+            self.best, self.best_round, self.misses = value, self.round, 0
+            return True
+        self.misses += 1
+        return False

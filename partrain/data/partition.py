@@ -1,20 +1,273 @@
-"""Who trains on which items: the `[partition]` table, held-out items, windows with overlap."""
+"""Who trains on which items: the `[partition]` table, held-out items, windows with overlap.
 
-from typing import Literal
+The rule. The held-out items are split off first; the n training items are put in order (a seeded shuffle, or as given) and
+each of the N workers gets a *window*: a run of neighbours in that order. Windows lie on a line, not on a circle.
 
-from pydantic import Field
+1. No worker has a `partition_size`: all get p = ceil(n / (1 + (N-1)(1-overlap))) items and worker j starts at
+   floor(j (n-p) / (N-1)). So the first window begins at 0, the last ends at n, overlaps are even to within one item.
+2. All workers have one: sizes are exact and `overlap` has no say. With b items in the windows before worker j and a items in
+   those after it, it starts at floor((n-p_j) b / (b+a)). For equal sizes that is the line above. If the sizes add up to n or more,
+   every item is covered and the excess becomes overlap; if they add up to less, the gaps are spread in the same way.
+3. Some have one: these take their own consecutive items first, in rank order and disjoint; the rest share what remains by 1.
+
+Equal sizes, as starts (the same windows the older trainers' unit tests expect):
+
+>>> [[w.start for w in windows(n, [p] * count)] for n, count, p in [(6, 3, 3), (5, 3, 2), (9, 4, 3), (100, 6, 40)]]
+[[0, 1, 3], [0, 1, 3], [0, 2, 4, 6], [0, 12, 24, 36, 48, 60]]
+
+The older trainers spaced windows by floor((n-p)/(N-1)) and let the last one jump to the end. Where that does not divide, their
+last overlap was smaller than the others, and could be a hole: for n = 9 and 5 workers of 2 items they started at
+0, 1, 2, 3, 7 and nobody had items 5 and 6. Here:
+
+>>> [w.start for w in windows(9, [2] * 5)]
+[0, 1, 3, 5, 7]
+
+Six processors of 2,200 items and two GPUs of 22,000 on 57,200 items: exact sizes, no holes, nothing shared. (The older trainer cut
+the second kind's slice at [used, m) instead of [used, used + m), so that it lost the items the first kind had used.)
+
+>>> [(w.start, w.stop) for w in windows(57_200, [2_200] * 6 + [22_000] * 2)][5:]
+[(11000, 13200), (13200, 35200), (35200, 57200)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, model_validator
 
 from partrain.section import Section
+from partrain.seeds import generator
+
+if TYPE_CHECKING:
+    from numpy import int64
+    from numpy.typing import NDArray
+
+    Indices = NDArray[int64]
+
+Order = Literal["shuffled", "given"]
 
 
 class Partition(Section):
     """The `[partition]` table."""
 
     overlap: float = Field(0.0, ge=0, lt=1)
-    """Share of a partition that its neighbour also has; 0 = disjoint."""
-    order: Literal["shuffled", "given"] = "shuffled"
+    """Share of a partition that its neighbour also has; 0 = disjoint. Where all workers have a `partition_size`, the sizes decide."""
+    order: Order = "shuffled"
     """Seeded shuffle before the windows are cut, or the order given."""
     redraw: Literal["never", "round"] = "never"
     """`round`: a new seeded split each round."""
     uncovered: Literal["error", "allow"] = "error"
     """Whether `partition_size` may leave items that no worker has."""
+
+    @model_validator(mode="after")
+    def _redraw_shuffles(self) -> Partition:
+        if self.redraw == "round" and self.order == "given":
+            raise ValueError('redraw = "round" shuffles the items anew each round, which contradicts order = "given"')
+        return self
+
+
+def windows(n: int, sizes: Sequence[int | None], overlap: float = 0.0) -> list[range]:
+    """The window of each worker, by rank, over `n` training items in their order (the rule above).
+
+    Args:
+        n: Training items, held-out ones not counted.
+        sizes: Each worker's `partition_size`, or None.
+        overlap: Share of a partition that its neighbour also has, for workers without a size.
+
+    Raises:
+        ValueError: a size exceeds n or is below 1; more workers than items; nothing remains for those without a size.
+    """
+    _check(n, sizes)
+    exact = [size for size in sizes if size is not None]
+    if len(exact) == len(sizes):
+        return _spread(n, exact)
+    return _exact_first(n, sizes, sum(exact), overlap)
+
+
+def uncovered(n: int, windows: Sequence[range]) -> list[range]:
+    """The runs of items that no window holds, in order.
+
+    >>> uncovered(10, [range(2, 5), range(4, 8)])
+    [range(0, 2), range(8, 10)]
+    """
+    holes, reached = [], 0
+    for window in sorted((w for w in windows if w), key=lambda w: w.start):
+        if window.start > reached:
+            holes.append(range(reached, min(window.start, n)))
+        reached = max(reached, window.stop)
+    return [*holes, range(reached, n)] if reached < n else holes
+
+
+def _check(n: int, sizes: Sequence[int | None]) -> None:
+    if not sizes:
+        raise ValueError("there are no workers to share the items")
+    if len(sizes) > n:
+        raise ValueError(f"{len(sizes)} workers are more than the {n} training items: some partitions would be empty")
+    for rank, size in enumerate(sizes):
+        if size is not None and size < 1:
+            raise ValueError(f"worker {rank}: partition_size = {size} is an empty partition")
+        if size is not None and size > n:
+            raise ValueError(f"worker {rank}: partition_size = {size} exceeds the {n} training items")
+
+
+def _spread(n: int, sizes: Sequence[int]) -> list[range]:
+    """Windows of these exact sizes, spread evenly from 0 to n.
+
+    Window j's share of the way is b / (b+a), the items in windows before it over those in all others. If the sizes add up to n
+    or more, the next start never exceeds this end (both are linear in the excess, with equality at excess 0): no holes.
+    """
+    total, before, result = sum(sizes), 0, []
+    for size in sizes:
+        start = (n - size) * before // max(total - size, 1)
+        result.append(range(start, start + size))
+        before += size
+    return result
+
+
+def _exact_first(n: int, sizes: Sequence[int | None], taken: int, overlap: float) -> list[range]:
+    """Exact sizes from 0 on, without overlap; the workers that have none share the items behind them evenly."""
+    others = sizes.count(None)
+    if n - taken < others:
+        raise ValueError(
+            f"partition_size takes {taken} of the {n} training items: the {others} workers without one cannot share the"
+            f" {max(n - taken, 0)} that remain; lower it, or give every worker a partition_size"
+        )
+    shared = iter(_spread(n - taken, [_even_size(n - taken, others, overlap)] * others))
+    result, start = [], 0
+    for size in sizes:
+        if size is None:
+            window = next(shared)
+            result.append(range(taken + window.start, taken + window.stop))
+        else:
+            result.append(range(start, start + size))
+            start += size
+    return result
+
+
+def _even_size(n: int, count: int, overlap: float) -> int:
+    """p = ceil(n / (1 + (N-1)(1-overlap))), with `overlap` as the decimal fraction the job file shows.
+
+    >>> _even_size(19, 2, 0.1)  # 19 / 1.9; in floating point 1 + (1 - 0.1) may come out a hair smaller, and p one item larger
+    10
+    """
+    from fractions import Fraction
+
+    return -int(-n // (1 + (count - 1) * (1 - Fraction(repr(overlap)))))
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """Who has which items, as indices into the data set."""
+
+    partitions: tuple[Indices, ...]
+    """(p_j,) int64 each, by rank."""
+    held_out: Indices
+    """(validation,) int64: nobody's to train on."""
+
+
+def hold_out(n: int, validation: int, order: Order, seed: int) -> tuple[Indices, Indices]:
+    """Split `n` items into those to train on, in the order that windows are cut from, and those held out.
+
+    Shuffled: a permutation by the job's seed, of which the first `validation` items are held out. As given: the last ones are.
+
+    Returns:
+        (n - validation,) and (validation,) int64 indices.
+
+    Raises:
+        ValueError: nothing would be left to train on.
+    """
+    import numpy as np
+
+    if not 0 <= validation < n:
+        raise ValueError(f"validation = {validation} leaves none of the {n} items to train on")
+    if order == "given":
+        items = np.arange(n)
+        return items[: n - validation], items[n - validation :]
+    items = generator(seed, "order").permutation(n)
+    return items[validation:], items[:validation]
+
+
+def assign(
+    section: Partition, n: int, validation: int, sizes: Sequence[int | None], seed: int, round: int | None = None
+) -> Assignment:
+    """Share `n` items among workers.
+
+    Args:
+        section: The `[partition]` table.
+        n: All items of the training set.
+        validation: How many of them are held out.
+        sizes: Each worker's `partition_size`, or None, by rank.
+        seed: The job's seed.
+        round: With `redraw = "round"`, which round's split is wanted. The held-out items are the same in all.
+
+    Raises:
+        ValueError: as `hold_out` and `windows`; or items that no worker has, unless the section allows it.
+    """
+    training, held_out = hold_out(n, validation, section.order, seed)
+    cut = windows(len(training), sizes, section.overlap)
+    if section.uncovered == "error" and (holes := uncovered(len(training), cut)):
+        missed = sum(map(len, holes))
+        raise ValueError(
+            f"no worker has {missed} of the {len(training)} training items: the partition_size of all add up to too little;"
+            ' raise them, leave one out, or set [partition] uncovered = "allow"'
+        )
+    if section.redraw == "round" and round is not None:
+        training = training[generator(seed, "redraw", round).permutation(len(training))]
+    return Assignment(tuple(training[window.start : window.stop] for window in cut), held_out)
+
+
+def uneven(targets: NDArray[Any], windows: Sequence[range]) -> str | None:
+    """A warning if two workers' targets are too unlike to average what they learn from them; for items in the order given.
+
+    Two partitions are compared by the total variation distance of their class shares: the share of one's items that would need
+    another class to look like the other's. Numbers are sorted into the data set's own tenths first, so that one criterion serves
+    both, and sees a partition that is merely flatter (what misled the older trainers' stop rule) as well as one that lies higher.
+    The limit is 1/5 (normal distributions half a standard deviation apart, a medium effect) beyond twice what chance alone
+    gives: for G classes, at most sqrt((G-1) (1/p_a + 1/p_b) / 2 pi) on average.
+
+    Args:
+        targets: (n,) class labels or (n, outputs) numbers of the training items, in their order.
+        windows: Each worker's items in that order.
+
+    Returns:
+        One sentence that names the worker that is least like the whole, and the one least like it; None if all are alike.
+    """
+    import numpy as np
+
+    worst = (0.0, "")
+    for groups in _groups(targets):
+        count = int(groups.max()) + 1
+        shares = np.stack([np.bincount(groups[w.start : w.stop], minlength=count) / len(w) for w in windows])
+        a = int(_distances(shares, np.bincount(groups) / len(groups)).argmax())
+        b = int(_distances(shares, shares[a]).argmax())
+        distance = float(_distances(shares[b], shares[a]))
+        chance = float(np.sqrt((count - 1) * (1 / len(windows[a]) + 1 / len(windows[b])) / (2 * np.pi)))
+        text = (
+            f'order = "given" makes partitions unlike: {distance:.0%} of worker {b}\'s items would need other targets to look like'
+            f' worker {a}\'s (by chance about {chance:.0%}); order = "shuffled" evens them out'
+        )
+        worst = max(worst, (distance - 2 * chance, text))
+    return worst[1] if worst[0] > 0.2 else None
+
+
+def _distances(shares: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    """Total variation distances between class shares (..., G) and (G,)."""
+    distances: NDArray[Any] = abs(shares - other).sum(axis=-1) / 2
+    return distances
+
+
+def _groups(targets: NDArray[Any]) -> list[NDArray[Any]]:
+    """For each output, (n,) group numbers: the class, or the tenth of the data set that a number is in (from a sample, if large)."""
+    import numpy as np
+
+    if targets.ndim == 1:
+        return [np.unique(targets, return_inverse=True)[1]]
+    groups = []
+    for column in targets.T:
+        sample = column[:: len(column) // 100_000 + 1]
+        finite = sample[np.isfinite(sample)]
+        edges = np.unique(np.quantile(finite, np.arange(1, 10) / 10)) if len(finite) else finite
+        groups.append(np.searchsorted(edges, column, side="right"))
+    return groups

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from partrain.section import Section
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import nn
 
 
 class Mlp(Section):
@@ -50,3 +55,14 @@ class Task(Section):
     """The `[task]` table: what the network is trained to do; optional where the data set implies it."""
 
     kind: Literal["classification", "regression"]
+
+
+def build(section: AnyModel, folder: Path, item_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """The network a `[model]` table describes, initialised from torch's default generator; `folder` holds the job."""
+    if isinstance(section, UserModel):
+        from partrain.models import user
+
+        return user.build(section, folder)
+    from partrain.models import mlp
+
+    return mlp.build(section, item_shape, outputs)

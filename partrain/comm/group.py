@@ -1,0 +1,150 @@
+"""The `Group` of workers that share an arena, and the one thing in which its transports differ: how to wait.
+
+A verb never sends: a vector that lies in the worker's row is already where the others can read it; any other is first
+copied to the row's wire, and a CUDA worker's row is staged through one pinned buffer.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from partrain.comm.arena import Arena
+from partrain.flat import first_non_finite, mean_into
+
+
+class NonFinite(Exception):
+    """A vector with NaN or Inf, caught before it was mixed: `offset` and `index` say where in the worker's row."""
+
+    def __init__(self, offset: int, index: int) -> None:
+        super().__init__(f"non-finite number at {index}")
+        self.offset = offset
+        self.index = index
+
+
+class Waiting(Protocol):
+    """How a worker waits for the others: spinning and sleeping between processes, passing the baton in one process."""
+
+    def barrier(self) -> None:
+        """Return when every worker has come here."""
+
+    def until(self, ready: Callable[[], bool], what: str) -> None:
+        """Return when `ready()` holds; `what` names the thing waited for."""
+
+
+class ArenaGroup:
+    """Group of N workers over the rows of an arena.
+
+    `row` is this worker's row on its own device: the arena's row itself for a CPU worker, a copy of the same layout on a
+    CUDA device. `wire` is the start of the space for vectors that lie elsewhere.
+    """
+
+    def __init__(self, arena: Arena, rank: int, row: Tensor, rows: Sequence[Tensor], wire: int, waiting: Waiting) -> None:
+        self.arena = arena
+        self.rank = rank
+        self.size = len(rows)
+        self.waiting = waiting
+        self.waited = 0.0
+        """Seconds spent waiting for other workers."""
+        self.measure = False
+        """Whether the next mean is to be compared with what each worker brought."""
+        self.distance = math.nan
+        """Root mean square of (own vector - mean), where measured."""
+        self._exchanges = 0
+        self._row = row
+        self._rows = rows
+        self._wire = wire
+        self._pinned = torch.empty(row.numel(), dtype=row.dtype, pin_memory=True) if row.is_cuda else None
+
+    def barrier(self) -> None:
+        if self.size > 1:
+            began = time.perf_counter()
+            self.waiting.barrier()
+            self.waited += time.perf_counter() - began
+
+    def all_reduce_mean(self, x: Tensor, weight: float = 1.0) -> None:
+        bad = first_non_finite(x)
+        if bad is not None:
+            raise NonFinite(self._offset(x), bad)
+        if self.size == 1:
+            return
+        if x.dtype != self._row.dtype:
+            raise TypeError(f"a vector of {x.dtype} in a group of {self._row.dtype}")
+        brought = x.clone() if self.measure else None
+        start, count = self._stage(x)
+        self.arena.weights[self.rank] = weight
+        self.barrier()
+        first, last = (count * self.rank // self.size, count * (self.rank + 1) // self.size)
+        if last > first:
+            weights = self.arena.weights.tolist()
+            mean_into([row[start + first : start + last] for row in self._rows], weights)
+        self.barrier()
+        self._unstage(x, start, self.rank)
+        if brought is not None:
+            self.distance, self.measure = float(brought.sub_(x).square_().mean().sqrt()), False
+
+    def all_gather(self, x: Tensor) -> list[Tensor]:
+        if self.size == 1:
+            return [x.clone()]
+        start, count = self._stage(x)
+        self.barrier()
+        shape, dtype = x.shape, x.dtype
+        gathered = [row[start : start + count].clone().view(dtype).view(shape).to(x.device) for row in self._rows]
+        self.barrier()
+        return gathered
+
+    def broadcast(self, x: Tensor, source: int = 0) -> None:
+        if self.size == 1:
+            return
+        start, _ = self._stage(x) if self.rank == source else self._place(x)
+        self.barrier()
+        if self.rank != source:
+            self._unstage(x, start, source)
+        self.barrier()
+
+    def scores(self, *values: float) -> list[list[float]]:
+        """A few numbers of every worker, by rank. Two boards in turn: nobody writes one that others still read."""
+        board = self.arena.scores[self._exchanges % 2]
+        self._exchanges += 1
+        board[self.rank, : len(values)] = values
+        self.barrier()
+        return board[:, : len(values)].tolist()  # type: ignore[no-any-return]
+
+    def _offset(self, x: Tensor) -> int:
+        """Start of x in this worker's row, or the wire's if it lies elsewhere."""
+        offset = (x.data_ptr() - self._row.data_ptr()) // self._row.element_size()
+        inside = x.device == self._row.device and x.dtype == self._row.dtype and x.is_contiguous() and 0 <= offset < self._wire
+        return offset if inside else self._wire
+
+    def _place(self, x: Tensor) -> tuple[int, int]:
+        """Where x lies, or is to be put, in everyone's row: start and length, in numbers of the row."""
+        start = self._offset(x)
+        count = x.numel() * x.element_size() // self._row.element_size()
+        if start + count > self._row.numel():
+            raise ValueError(f"a vector of {x.numel()} numbers does not fit a wire of {self._row.numel() - self._wire}")
+        return start, count
+
+    def _stage(self, x: Tensor) -> tuple[int, int]:
+        """Make x readable by the others."""
+        start, count = self._place(x)
+        if start == self._wire or x.is_cuda:
+            flat = x.detach().contiguous().view(-1).view(self._row.dtype)
+            if self._pinned is not None:
+                flat = self._pinned[:count].copy_(flat, non_blocking=False)
+            self._rows[self.rank][start : start + count].copy_(flat)
+        return start, count
+
+    def _unstage(self, x: Tensor, start: int, source: int) -> None:
+        """Bring back what now lies at x's place in the row of `source`."""
+        count = x.numel() * x.element_size() // self._row.element_size()
+        if source == self.rank and start != self._wire and not x.is_cuda:
+            return
+        flat = self._rows[source][start : start + count]
+        if self._pinned is not None:
+            flat = self._pinned[:count].copy_(flat)
+        x.copy_(flat.view(x.dtype).view(x.shape))

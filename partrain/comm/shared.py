@@ -1,0 +1,46 @@
+"""Waiting between the processes of one machine: spin while it pays, then sleep on a futex."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from partrain.comm import futex
+from partrain.comm.arena import Arena
+
+SPIN_S = 100e-6
+"""Spin this long before sleeping, where every worker has a core of its own; waking costs about half as much."""
+NAP_S = 0.05
+"""Longest sleep before looking again."""
+
+
+class Shared:
+    """One worker process among N. The coordinator ends waits that can't end: it kills the group of a lost worker."""
+
+    def __init__(self, arena: Arena, rank: int) -> None:
+        self._arena = arena
+        self._rank = rank
+        self._peers = [peer for peer in range(arena.size) if peer != rank]
+        self._arrived = 0
+        self._spin_s = SPIN_S if arena.size <= len(os.sched_getaffinity(0)) else 0.0
+
+    def barrier(self) -> None:
+        """Return when every worker has come here."""
+        arrivals, count = self._arena.arrivals, self._arrived + 1
+        self._arrived = count
+        arrivals[self._rank] = count
+        futex.wake(self._arena.arrival_address(self._rank))
+        give_up = time.perf_counter() + self._spin_s
+        for peer in self._peers:
+            while arrivals[peer] < count:
+                if time.perf_counter() < give_up:
+                    continue
+                seen = int(arrivals[peer])
+                if seen < count:
+                    futex.wait(self._arena.arrival_address(peer), seen & 0xFFFFFFFF, NAP_S)
+
+    def until(self, ready: Callable[[], bool], what: str) -> None:
+        """Return when `ready()` holds: polled, for things that happen seldom."""
+        while not ready():
+            time.sleep(100e-6)

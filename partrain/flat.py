@@ -1,0 +1,106 @@
+"""One network as one vector: parameters become views of a flat row, so that rules read like linear algebra.
+
+Shapes: d numbers in the flat vector, padding included; N rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+ALIGNMENT = 64
+"""Bytes: each tensor of a row starts on a cache line; the numbers between are zero and stay zero."""
+
+CHUNK = 1 << 15
+"""Numbers mixed at a time: the float64 accumulator of a chunk (256 KiB) stays in the cache."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One named tensor of a row: `start` counts numbers."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def view(self, row: Tensor) -> Tensor:
+        """This tensor as a view of a row (d,)."""
+        return row[self.start : self.start + self.size].view(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each named tensor lies in a flat row of one dtype."""
+
+    pieces: tuple[Piece, ...]
+    size: int
+    """d, a multiple of the alignment."""
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Layout:
+        """Lay tensors out one after the other; all must have the dtype of the row."""
+        step = ALIGNMENT // dtype.itemsize
+        pieces, start = [], 0
+        for name, tensor in tensors:
+            if tensor.dtype != dtype:
+                raise TypeError(f"tensor `{name}` is {tensor.dtype}, the others are {dtype}: one row holds one type")
+            pieces.append(Piece(name, tuple(tensor.shape), start))
+            start += -(-tensor.numel() // step) * step
+        return cls(tuple(pieces), start, dtype)
+
+    def views(self, row: Tensor) -> list[Tensor]:
+        """All tensors as views of a row (d,)."""
+        return [piece.view(row) for piece in self.pieces]
+
+    def name_at(self, index: int) -> str:
+        """The tensor that the number at `index` of a row belongs to."""
+        return next(piece.name for piece in reversed(self.pieces) if piece.start <= index)
+
+
+def adopt(module: torch.nn.Module, layout: Layout, row: Tensor) -> None:
+    """Move a module's parameters into a row (d,): values are copied, then each parameter is a view of the row."""
+    for (_, parameter), view in zip(trainable(module), layout.views(row), strict=True):
+        view.copy_(parameter.detach())
+        parameter.data = view
+
+
+def trainable(module: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
+    """Parameters that training changes, tied ones once, in state-dict order."""
+    return [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+
+
+def mean_into(rows: Sequence[Tensor], weights: Sequence[float]) -> None:
+    """Replace N equal-length vectors by their weighted mean, in place.
+
+    Summed in the order given with a float64 accumulator, divided by the sum of weights last, rounded once: each number
+    depends only on its own column, so slices may be mixed by different workers and give the same bits.
+    """
+    total = float(sum(weights))
+    length = rows[0].numel()
+    accumulator = torch.empty(min(CHUNK, length), dtype=torch.float64)
+    for start in range(0, length, CHUNK):
+        chunks = [row[start : start + CHUNK] for row in rows]
+        mean = accumulator[: chunks[0].numel()]
+        torch.mul(chunks[0].double(), weights[0], out=mean)
+        for chunk, weight in zip(chunks[1:], weights[1:], strict=True):
+            mean.add_(chunk.double(), alpha=weight)
+        mean.div_(total)
+        for chunk in chunks:
+            chunk.copy_(mean)
+
+
+def first_non_finite(x: Tensor) -> int | None:
+    """Index of the first NaN or Inf of a vector (d,), or None. The sum tells nearly always, in one cheap pass."""
+    if math.isfinite(float(x.sum())):
+        return None
+    found = torch.nonzero(~torch.isfinite(x))
+    return int(found[0]) if len(found) else None

@@ -1,0 +1,404 @@
+"""The coordinator of a run: starts the processes, listens, tells what happens, ends everything cleanly.
+
+It never imports torch, and it is the only process that talks to the user. Between it and a worker there are one pipe and the
+arena's board; no lock, queue or barrier that a killed owner could leave taken.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import DupFd  # type: ignore[attr-defined]
+from pathlib import Path
+from typing import Any
+
+from partrain.comm.arena import RECORD, RING, Arena
+from partrain.data import Card
+from partrain.errors import BadCheckpoint, Failure, Stalled, UserCodeFailed, WorkersLost
+from partrain.job import Job
+from partrain.launch import prefork
+from partrain.launch.order import Order, obey
+from partrain.launch.signals import Signals
+from partrain.launch.slots import Offer, Slots
+from partrain.launch.writer import Frame, Writer
+from partrain.plan import Plan
+from partrain.snapshot import SlotMap
+from partrain.stop import Progress
+
+TICK_S = 0.05
+"""Longest the coordinator sleeps."""
+
+Hear = Callable[[dict[str, Any]], None]
+
+
+@dataclass
+class Start:
+    """Where a run begins: at nothing, or at what a checkpoint holds."""
+
+    progress: Progress = field(default_factory=Progress)
+    arrays: dict[str, Any] | None = None
+    """The checkpoint's arrays by path; None for a fresh start."""
+    history: list[tuple[float, ...]] = field(default_factory=list)
+    elapsed: float = 0.0
+    """Training seconds before."""
+
+
+@dataclass
+class Ended:
+    """How a run ended."""
+
+    status: str
+    """`reached`, `finished`, `not-reached`, `stopped`; or `failed`, `diverged` with the failure that ended it."""
+    reason: str
+    progress: Progress
+    seconds: float
+    """Training seconds, earlier starts included."""
+    test: tuple[float, float | None] | None
+    failure: Failure | None = None
+    signal: int | None = None
+
+
+class Internal(Exception):
+    """A defect of partrain in a worker; the message holds its traceback."""
+
+
+class Coordinator:
+    """One run, from the first process to the last file."""
+
+    def __init__(
+        self, job: Job, folder: Path, plan: Plan, start: Start, hear: Hear, tick: Callable[[], None], signals: Signals
+    ) -> None:
+        self.job, self.folder, self.plan, self.start = job, folder, plan, start
+        self.hear, self.tick, self.signals = hear, tick, signals
+        self.arena = Arena.create(len(plan.shares))
+        self.progress = start.progress
+        self.writer: Writer | None = None
+        self.slots = Slots(self.arena, coalesce=job.checkpoint.commit == "coalesce")
+        self.processes: dict[int, tuple[BaseProcess, Connection]] = {}
+        """By the first worker that lives in it."""
+        self._map: SlotMap | None = None
+        self._ready: dict[int, int] = {}
+        self._done: dict[int, dict[str, Any]] = {}
+        self._drained = start.progress.round
+        self._new_rows: list[tuple[float, ...]] = []
+        self._items = start.progress.item_iterations
+        self._seconds = start.elapsed
+        self._training = False
+        self._heard_at = time.monotonic()
+        self._beats = self.arena.beats.copy()
+        self.arena.put("drained", self._drained)
+
+    def run(self, card: Card, stock: int, out: Path, manifest: dict[str, Any], text: str, describe: Hear) -> Ended:
+        """Train to the end. `stock` is the memory file of the data, `out` the run folder; `describe` completes the start event."""
+        try:
+            self._spawn(card, stock)
+            self._await_ready()
+            if self.signals.count:
+                return self._ended("stopped", "stopped before the first round", None)
+            assert self._map is not None
+            _, slots = self.arena.map_rows(self._row_bytes, self._map.size)
+            self._restore(slots[0])
+            frame = Frame(out, self.job.checkpoint.keep, text, manifest, self._map, slots, list(self.start.history))
+            self.writer = Writer(frame)
+            describe({"pids": self._ready, "parameters": self._parameters})
+            self._training = True
+            self.arena.put("restored", 1)
+            while len(self._done) < len(self.plan.shares):
+                self._step()
+            self._flush()
+            return self._finished()
+        except Failure as failure:
+            self._kill()
+            self._rescue()
+            self.hear({"event": "fault", "t": time.time(), "what": failure.message, "rank": None})
+            status = "diverged" if failure.code == 76 else "failed"
+            return Ended(status, failure.name, self.progress, self._seconds, None, failure)
+        finally:
+            self._kill()
+            if self.writer:
+                self.writer.close()
+
+    def _spawn(self, card: Card, stock: int) -> None:
+        context = prefork.start()
+        ranks = range(len(self.plan.shares))
+        together = self.job.transport.kind == "simulated"
+        for living in [tuple(ranks)] if together else [(rank,) for rank in ranks]:
+            ours, theirs = Pipe()
+            order = Order(
+                self.job,
+                self.folder,
+                self.plan,
+                living,
+                _Handed(self.arena.descriptor),
+                _Handed(stock),
+                card,
+                theirs,
+                self.progress,
+                self.start.elapsed,
+                self.start.arrays is not None,
+            )
+            process = context.Process(target=obey, args=(order,), name=f"partrain worker {living[0]}")
+            with prefork.without_main():
+                process.start()
+            theirs.close()
+            self.processes[living[0]] = (process, ours)
+
+    def _await_ready(self) -> None:
+        while len(self._ready) < len(self.plan.shares) and not self.signals.count:
+            self._step()
+
+    def _restore(self, slot: memoryview) -> None:
+        """Put the checkpoint's arrays where the workers look for them."""
+        if self.start.arrays is None:
+            return
+        assert self._map is not None
+        for entry in self._map.entries:
+            array = self.start.arrays.get(entry.path)
+            if array is None or tuple(array.shape) != entry.shape or array.dtype.str != entry.dtype:
+                raise BadCheckpoint(f"the checkpoint does not fit the job: `{entry.path}` should be {entry.dtype} {entry.shape}")
+        for path, view in self._map.view(slot).items():
+            view[...] = self.start.arrays[path]
+
+    def _step(self, timeout: float = TICK_S) -> None:
+        """Hear what there is to hear, and do what follows from it."""
+        waited: list[Any] = [self.signals.pipe]
+        for process, pipe in self.processes.values():
+            waited += [process.sentinel, pipe]
+        if self.writer and self.writer.busy:
+            waited.append(self.writer.pipe)
+        ready = wait(waited, timeout)
+        if self.signals.pipe in ready:
+            self._heed_signals()
+        for rank, (process, pipe) in list(self.processes.items()):
+            if pipe in ready or process.sentinel in ready:
+                self._listen(pipe)
+            if process.sentinel in ready and rank in self.processes:
+                self._bury(rank)
+        if self.writer and self.writer.pipe in ready:
+            self._committed()
+        self._drain()
+        self._check_stall()
+        self.slots.tick()
+        self._write_next()
+        self.tick()
+
+    def _heed_signals(self) -> None:
+        self.signals.heed()
+        if self.signals.count > 1:
+            raise StoppedNow
+        self.arena.put("command", 1)
+
+    def _listen(self, pipe: Connection) -> None:
+        with suppress(EOFError, OSError):
+            while pipe.poll():
+                message = json.loads(pipe.recv_bytes())
+                getattr(self, f"_on_{message.pop('kind')}")(**message)
+
+    def _on_ready(self, rank: int, pid: int, parameters: int, row_bytes: int, map: list[dict[str, Any]]) -> None:
+        if self._map is None:
+            self._map, self._parameters, self._row_bytes, self._first = SlotMap.from_json(map), parameters, row_bytes, rank
+        elif SlotMap.from_json(map) != self._map:
+            raise UserCodeFailed(f"workers {self._first} and {rank} built different networks: {self._difference(map)}")
+        self._ready[rank] = pid
+
+    def _difference(self, map: list[dict[str, Any]]) -> str:
+        assert self._map is not None
+        for ours, theirs in zip(self._map.entries, SlotMap.from_json(map).entries, strict=False):
+            if ours != theirs:
+                return f"`{ours.path}` {ours.shape} against `{theirs.path}` {theirs.shape}"
+        return "one has more tensors than the other"
+
+    def _on_began(self, t: float) -> None:
+        self.hear({"event": "began", "t": t})
+
+    def _on_snapshot(self, slot: int, progress: dict[str, Any]) -> None:
+        while self._drained < progress["round"] or (self.arena.parts < progress["round"]).any():
+            self._drain()
+        self.slots.offered(Offer(slot, progress))
+        self._write_next()
+
+    def _on_done(self, rank: int, **ending: Any) -> None:
+        self._done[rank] = ending
+
+    def _on_failed(self, rank: int, code: int, name: str, message: str, detail: str) -> None:
+        if code == 70:
+            raise Internal(f"{message}\n{detail}")
+        kinds = {kind.code: kind for kind in Failure.__subclasses__()}
+        raise kinds[code](message, detail)
+
+    def _bury(self, rank: int) -> None:
+        """A process ended. That is well only after its workers were done."""
+        process, pipe = self.processes.pop(rank)
+        process.join()
+        pipe.close()
+        living = range(len(self.plan.shares)) if self.job.transport.kind == "simulated" else [rank]
+        if all(one in self._done for one in living):
+            return
+        raise WorkersLost(f"worker {rank} ({self.plan.shares[rank].spec.device}) {_death(process.exitcode)}; {self._way_back()}")
+
+    def _way_back(self) -> str:
+        committed = self.arena.get("committed")
+        return f"the checkpoint of round {committed} is intact" if committed else "no checkpoint was committed yet"
+
+    def _drain(self) -> None:
+        """Read the records of rounds that all workers have finished."""
+        ring, size = self.arena.ring, len(self.plan.shares)
+        while True:
+            number = self._drained + 1
+            records = ring[number % RING]
+            if (records[:, 0] != number).any():
+                return
+            for rank in range(size):
+                self._tell_round(rank, dict(zip(RECORD, records[rank].tolist(), strict=True)))
+            self._close_round(dict(zip(RECORD, records[0].tolist(), strict=True)), records)
+            self._drained = number
+            self.arena.put("drained", number)
+
+    def _tell_round(self, rank: int, record: dict[str, float]) -> None:
+        self._items += int(record["items"])
+        self.hear(
+            {
+                "event": "round",
+                "t": time.time(),
+                "round": int(record["round"]),
+                "rank": rank,
+                "iterations": int(record["iterations"]),
+                "items": int(record["items"]),
+                "loss": _finite(record["loss"]),
+                "lr": record["lr"],
+                "compute": record["compute"],
+                "wait": record["wait"],
+                "mix": record["mix"],
+                "distance": _finite(record["distance"]),
+            }
+        )
+
+    def _close_round(self, first: dict[str, float], records: Any) -> None:
+        """The history's row, and the judgement if there was one."""
+        items = records[:, RECORD.index("items")]
+        loss = float((records[:, RECORD.index("loss")] * items).sum() / max(items.sum(), 1))
+        self._seconds = self.start.elapsed + first["seconds"]
+        row = (first["round"], self._items, loss, first["lr"], first["judged_loss"], first["accuracy"])
+        self._new_rows.append(row)
+        self.progress.round, self.progress.item_iterations = int(first["round"]), self._items
+        if math.isnan(first["judged_loss"]) and math.isnan(first["accuracy"]):
+            return
+        best = self.progress.judge(first["judged_loss"], _finite(first["accuracy"]))
+        metrics = {} if self.progress.accuracy is None else {"accuracy": self.progress.accuracy}
+        self.hear(
+            {
+                "event": "judgement",
+                "t": time.time(),
+                "round": self.progress.round,
+                "item_iterations": self._items,
+                "seconds": self._seconds,
+                "loss": _finite(first["judged_loss"]),
+                "metrics": metrics,
+                "best": best,
+            }
+        )
+
+    def _write_next(self, at_once: bool = False) -> None:
+        offer = self.slots.next(at_once) if self.writer else None
+        if offer and self.writer:
+            self.writer.write(offer.slot, offer.progress, self._new_rows)
+            self._new_rows = []
+
+    def _committed(self) -> None:
+        assert self.writer is not None
+        answer = self.writer.answer()
+        self.slots.written(answer["round"], answer["seconds"])
+        self.hear({"event": "commit", "t": time.time(), **answer})
+
+    def _flush(self) -> None:
+        """Everything offered reaches the disk."""
+        while not self.slots.idle and self.writer:
+            self._write_next(at_once=True)
+            self._committed()
+
+    def _rescue(self) -> None:
+        """After a failure: whole snapshots that wait still reach the disk."""
+        with suppress(Failure):
+            self._flush()
+
+    def _check_stall(self) -> None:
+        """Beats stand still: a worker is stuck."""
+        now = time.monotonic()
+        if (self.arena.beats != self._beats).any() or not self._training or self._done:
+            self._beats, self._heard_at = self.arena.beats.copy(), now
+        elif now - self._heard_at > self.job.transport.stall_seconds:
+            raise Stalled(
+                f"no worker made progress for {self.job.transport.stall_seconds:g} s in round {self._drained + 1}; "
+                f"raise [transport] stall_seconds if iterations may take that long; {self._way_back()}"
+            )
+
+    def _kill(self) -> None:
+        for process, pipe in self.processes.values():
+            if process.is_alive() and not self._done:
+                process.kill()
+            process.join()
+            pipe.close()
+        self.processes = {}
+
+    def _finished(self) -> Ended:
+        ending = self._done[0]
+        reason, test = ending["reason"], ending["test"]
+        self._seconds = self.start.elapsed + ending["seconds"]
+        if ending["reached"]:
+            status = "reached"
+        elif reason == "asked":
+            status, reason = "stopped", self.signals.name
+        else:
+            status = "not-reached" if self.job.stop.has_target else "finished"
+        return self._ended(status, reason, tuple(test) if test else None)
+
+    def _ended(self, status: str, reason: str, test: tuple[float, float | None] | None) -> Ended:
+        return Ended(
+            status, reason, self.progress, self._seconds, test, signal=self.signals.first if status == "stopped" else None
+        )
+
+
+class StoppedNow(Exception):
+    """The user asked twice."""
+
+
+class _Handed:
+    """A memory file on its way to a child: duplicated when the order is pickled for it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _received, (DupFd(self._descriptor),)
+
+
+def _received(duplicate: Any) -> Any:
+    return duplicate
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _death(exitcode: int | None) -> str:
+    if exitcode is not None and exitcode < 0:
+        name = signal.Signals(-exitcode).name
+        return f"was killed by {name}" + (" (possibly out of memory)" if name == "SIGKILL" else "")
+    return f"ended with exit status {exitcode} before its work was done"
+
+
+def shared_memory(size: int) -> tuple[int, memoryview]:
+    """An anonymous memory file of this size, and its bytes."""
+    descriptor = os.memfd_create("partrain data", os.MFD_CLOEXEC)
+    os.ftruncate(descriptor, max(size, 1))
+    return descriptor, memoryview(mmap.mmap(descriptor, max(size, 1)))

@@ -1,0 +1,42 @@
+"""What the coordinator tells a worker's process. Free of torch, which the coordinator never imports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from partrain.data import Card
+from partrain.job import Job
+from partrain.plan import Plan
+from partrain.stop import Progress
+
+
+@dataclass(frozen=True)
+class Order:
+    """The work of one process."""
+
+    job: Job
+    folder: Path
+    """Where the job's relative paths start."""
+    plan: Plan
+    ranks: tuple[int, ...]
+    """The workers that live in this process: one, or all where they are simulated."""
+    arena: Any
+    """The arena's memory file, on its way to its new owner."""
+    stock: Any
+    """The data's memory file, likewise."""
+    card: Card
+    pipe: Connection
+    progress: Progress
+    elapsed: float
+    """Training seconds before this start."""
+    resuming: bool
+
+
+def obey(order: Order) -> None:
+    """Entry point of a worker's process: only there is torch at hand."""
+    from partrain.launch import replica
+
+    replica.main(order)

@@ -1,0 +1,314 @@
+"""What runs in a worker's process: build the network over its row, train, report. Imported once, by the forkserver."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import threading
+import time
+import traceback
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from partrain import __file__ as package
+from partrain.comm.arena import RECORD, RING, Arena
+from partrain.comm.group import ArenaGroup, NonFinite, Waiting
+from partrain.comm.shared import Shared
+from partrain.comm.simulated import Abandoned, Baton, Simulated
+from partrain.data import Dataset
+from partrain.data.partition import assign
+from partrain.errors import Diverged, Failure, UserCodeFailed
+from partrain.launch.lifeline import arm
+from partrain.launch.order import Order
+from partrain.loop import LATE, STOP, WELCOME, Ending, Terms, run
+from partrain.models import UserModel, build
+from partrain.seeds import derive
+from partrain.state import restore, save, slot_map
+from partrain.stop import Progress
+from partrain.worker import Batches, Items, LocalWorker, Spans, spans_of
+
+NAN = float("nan")
+
+
+def main(order: Order) -> None:
+    """Entry point of a worker's process."""
+    from partrain.launch import preload
+
+    arm(preload.FORKSERVER)
+    talk = Talk(order.pipe)
+    watch = threading.Thread(target=_end_with, args=(order.pipe,), daemon=True)
+    watch.start()
+    arena = Arena(order.arena.detach(), len(order.plan.shares))
+    if len(order.ranks) == 1:
+        (rank,) = order.ranks
+        _answer_for(rank, order, arena, Shared(arena, rank), talk)
+        return
+    baton = Baton(len(order.ranks))
+    threads = [threading.Thread(target=_simulated, args=(rank, order, arena, baton, talk)) for rank in order.ranks]
+    for thread in threads:
+        thread.start()
+    baton.start()
+    for thread in threads:
+        thread.join()
+
+
+def _end_with(pipe: Connection) -> None:
+    """The coordinator says nothing on the pipe; its end means that it is gone."""
+    with contextlib.suppress(OSError, EOFError):
+        pipe.recv_bytes()
+    os._exit(1)
+
+
+def _simulated(rank: int, order: Order, arena: Arena, baton: Baton, talk: Talk) -> None:
+    """A simulated worker: a thread that runs when it holds the baton."""
+    failure: BaseException | None = None
+    try:
+        baton.wait(rank, lambda: True, "the start")
+        failure = _answer_for(rank, order, arena, Simulated(baton, rank), talk)
+    except Abandoned:
+        pass
+    finally:
+        baton.leave(rank, failure)
+
+
+class Talk:
+    """Messages to the coordinator: JSON, one pipe, any thread."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._lock = threading.Lock()
+
+    def say(self, kind: str, **content: Any) -> None:
+        with self._lock, contextlib.suppress(BrokenPipeError):
+            self._pipe.send_bytes(json.dumps({"kind": kind, **content}).encode())
+
+
+def _answer_for(rank: int, order: Order, arena: Arena, waiting: Waiting, talk: Talk) -> BaseException | None:
+    """Run one worker; whatever goes wrong is reported as a failure with a code and one line."""
+    replica: Replica | None = None
+    try:
+        replica = Replica(rank, order, arena, waiting, talk)
+        ending = replica.train()
+        talk.say("done", rank=rank, **asdict(ending))
+        return None
+    except Abandoned:
+        raise
+    except BaseException as error:
+        failure = _explain(error, rank, order, replica)
+        internal = None if failure else "".join(traceback.format_exception(error))
+        talk.say(
+            "failed",
+            rank=rank,
+            code=failure.code if failure else 70,
+            name=failure.name if failure else "internal",
+            message=failure.message if failure else f"worker {rank}: {type(error).__name__}: {error}",
+            detail=failure.detail if failure else internal,
+        )
+        return error
+
+
+def _explain(error: BaseException, rank: int, order: Order, replica: Replica | None) -> Failure | None:
+    """The failure the user can act on, or None if the defect is ours."""
+    if isinstance(error, Failure):
+        return error
+    number = replica.progress.round if replica else 0
+    where = f"worker {rank}, round {number}" if number else f"worker {rank}, before the first round"
+    if isinstance(error, NonFinite) and replica is not None:
+        what = _name_of(replica.worker.spans, error)
+        return Diverged(f"{where}: non-finite numbers in {what}; lower the learning rate, or look at the data")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    text = f"{type(error).__name__}: {error}"[: 64 << 10]
+    if frames:
+        iteration = f", iteration {replica.worker.done + 1}" if replica and number else ""
+        return UserCodeFailed(f"{where}{iteration}: {text.splitlines()[0]}", "".join(traceback.format_list(frames)) + text)
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return UserCodeFailed(f"{where}: out of memory: {text.splitlines()[0]}")
+    if isinstance(order.job.model, UserModel) and isinstance(error, TypeError | RuntimeError | ValueError | IndexError):
+        return UserCodeFailed(f"{where}: model `{order.job.model.name}`: {text.splitlines()[0]}", text)
+    return None
+
+
+def _is_users(filename: str) -> bool:
+    """Whether a frame is neither ours nor a library's."""
+    path = Path(filename)
+    ours = path.is_relative_to(Path(package).parent)
+    return not ours and "site-packages" not in path.parts and not path.is_relative_to(Path(os.__file__).parent) and path.is_file()
+
+
+def _name_of(spans: Spans, error: NonFinite) -> str:
+    """The tensor in which a number was not finite."""
+    d, part = spans.layout.size, error.offset // spans.layout.size
+    name = spans.layout.name_at((error.offset + error.index) % d)
+    if error.offset >= spans.wire:
+        return "a vector under way"
+    if part == 0:
+        return f"parameter `{name}`"
+    return f"the gradient of `{name}`" if part == 1 else f"the optimizer state of `{name}`"
+
+
+class Replica:
+    """One worker of a run, and its desk (`loop.Desk`)."""
+
+    def __init__(self, rank: int, order: Order, arena: Arena, waiting: Waiting, talk: Talk) -> None:
+        self.rank, self.order, self.arena, self.waiting, self.talk = rank, order, arena, waiting, talk
+        job, plan = order.job, order.plan
+        share = plan.shares[rank]
+        self.progress = Progress(**asdict(order.progress))
+        self._elapsed = order.elapsed
+        torch.set_num_threads(share.spec.threads)
+        torch.set_flush_denormal(True)
+        device = torch.device(share.spec.device)
+
+        dataset = order.card.attach(_mapped(order.stock))
+        module = self._build(dataset).to(device)
+        spans = _spans(module, order)
+        dtype = spans.layout.dtype
+        self.map = slot_map(module, spans, job.sync, len(plan.shares))
+        self._rows, self._slots = arena.map_rows(spans.numbers * dtype.itemsize, self.map.size)
+        rows = [torch.frombuffer(row, dtype=dtype) for row in self._rows]
+        row = rows[rank] if device.type == "cpu" else torch.zeros(spans.numbers, dtype=dtype, device=device)
+        self.group = ArenaGroup(arena, rank, row, rows, spans.wire, waiting)
+
+        sizes = [one.spec.partition_size for one in plan.shares]
+
+        def partition(number: int | None) -> Any:
+            drawn = assign(job.partition, plan.training_items + plan.held_out, plan.held_out, sizes, job.seed, number)
+            return drawn
+
+        first = partition(None)
+        batches = Batches(
+            first.partitions[rank],
+            job.optimizer.batch_size,
+            share.iterations,
+            share.spec.passes is not None,
+            job.seed,
+            rank,
+            (lambda number: partition(number).partitions[rank]) if job.partition.redraw == "round" else None,
+        )
+        scale = order.card.scale
+        stock = Items(torch.from_numpy(dataset.inputs).to(device), torch.from_numpy(dataset.targets).to(device), scale, dtype)
+        self.worker = LocalWorker(
+            rank,
+            len(plan.shares),
+            module,
+            stock,
+            row,
+            spans,
+            job.optimizer,
+            job.sync,
+            job.seed,
+            batches,
+            plan.items,
+            plan.horizon,
+        )
+        self.worker.beat = self._beat
+        if job.stop.judge == "any-worker":
+            self.worker.stop_below = job.stop.loss
+        held = torch.from_numpy(first.held_out).to(device)
+        self.held_out = Items(stock.inputs[held], stock.targets[held], scale, dtype) if plan.held_out else None
+        self.test = None
+        if dataset.test_inputs is not None and dataset.test_targets is not None:
+            tested = torch.from_numpy(dataset.test_inputs).to(device), torch.from_numpy(dataset.test_targets).to(device)
+            self.test = Items(*tested, scale, dtype)
+        talk.say(
+            "ready",
+            rank=rank,
+            pid=os.getpid(),
+            parameters=sum(p.size for p in spans.layout.pieces),
+            row_bytes=spans.numbers * dtype.itemsize,
+            map=self.map.to_json(),
+        )
+        if order.resuming:
+            waiting.until(lambda: arena.get("restored") == 1, "the state to resume from")
+            restore(self.worker, self.map.view(self._slots[0]))
+
+    def train(self) -> Ending:
+        """Run the loop to its end."""
+        job, plan = self.order.job, self.order.plan
+        terms = Terms(
+            job.stop,
+            plan.judge_every,
+            [share.items for share in plan.shares],
+            job.checkpoint.every,
+            job.checkpoint.commit == "every",
+        )
+        return run(self.worker, self.group, job.sync, terms, self.progress, self.held_out, self.test, self)
+
+    def _beat(self) -> None:
+        self.arena.beats[self.rank] += 1
+
+    def began(self) -> None:
+        if self.rank == 0:
+            self.talk.say("began", t=time.time())
+
+    def word(self, seconds: float) -> int:
+        limit = self.order.job.stop.seconds
+        late = limit is not None and seconds + self._elapsed >= limit
+        welcome = self.arena.get("wanted") and self.arena.get("granted")
+        return (STOP if self.arena.get("command") else 0) | (LATE if late else 0) | (WELCOME if welcome else 0)
+
+    def record(self, progress: Progress, worker: LocalWorker, times: dict[str, float]) -> None:
+        self.waiting.until(lambda: progress.round - self.arena.get("drained") < RING, "the coordinator to read the records")
+        judged = progress.judged_round == progress.round
+        line = times | {
+            "round": progress.round,
+            "iterations": worker.done,
+            "items": worker.items,
+            "loss": worker.loss(),
+            "lr": worker.lr,
+            "judged_loss": _number(progress.loss if judged else None),
+            "accuracy": _number(progress.accuracy if judged else None),
+        }
+        record = self.arena.ring[progress.round % RING, self.rank]
+        record[1:] = [line[field] for field in RECORD[1:]]
+        record[0] = progress.round
+
+    def snapshot(self, progress: Progress, worker: LocalWorker, wait: bool) -> None:
+        slot = 0
+        if self.rank == 0:
+            self.waiting.until(lambda: self.arena.get("granted") > 0, "a free snapshot")
+            slot = self.arena.get("granted") - 1
+            self.arena.put("granted", 0)
+        slot = int(self.group.scores(slot)[0][0])
+        save(worker, self.map.view(self._slots[slot]))
+        self.arena.parts[self.rank] = progress.round
+        if self.rank == 0:
+            self.talk.say("snapshot", slot=slot, progress=asdict(progress))
+            if wait:
+                self.waiting.until(lambda: self.arena.get("committed") >= progress.round, "the checkpoint")
+
+    def _build(self, dataset: Dataset) -> torch.nn.Module:
+        """The network: the same on every worker, whatever its device."""
+        seed = derive(self.order.job.seed, "init")
+        torch.default_generator.manual_seed(seed)
+        network = self.order.job.model
+        shape = tuple(dataset.inputs.shape[1:])
+        if isinstance(network, UserModel):
+            import random
+
+            random.seed(seed)
+            np.random.seed(seed % 2**32)
+        return build(network, self.order.folder, shape, dataset.outputs).train()
+
+
+def _spans(module: torch.nn.Module, order: Order) -> Spans:
+    try:
+        return spans_of(module, order.job.optimizer)
+    except TypeError as error:
+        raise UserCodeFailed(f"model `{order.job.model.name}`: {error}") from None
+
+
+def _mapped(handle: Any) -> memoryview:
+    descriptor = handle.detach()
+    return memoryview(mmap.mmap(descriptor, os.fstat(descriptor).st_size))
+
+
+def _number(value: float | None) -> float:
+    return NAN if value is None else value

@@ -1,0 +1,44 @@
+"""Ctrl-C and its relatives: handlers count and wake the coordinator, nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType, TracebackType
+from typing import Any
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Signals:
+    """While open, the signals that ask a run to end are counted: once = after this round, twice = now."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first: int | None = None
+        self.pipe, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        self._before = {number: signal.signal(number, self._note) for number in _NUMBERS}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self.pipe)
+        os.close(self._write)
+
+    @property
+    def name(self) -> str:
+        """Name of the signal that came first."""
+        return signal.Signals(self.first).name if self.first else ""
+
+    def heed(self) -> None:
+        """Take note that the counts were seen."""
+        os.read(self.pipe, 64)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        self.first = self.first or number
+        os.write(self._write, b"!")

@@ -1,0 +1,141 @@
+"""The checkpoint writer: a child of the coordinator, off the training's critical path, that turns snapshots into files.
+
+A process of its own, because HDF5 holds Python's lock while it works and a crash in it must cost a file, not the run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from partrain import checkpoint
+from partrain.errors import Failure, InputOutputFailed
+from partrain.launch.lifeline import arm
+from partrain.snapshot import SlotMap
+
+BUSY_SHARE = 0.03
+"""Share of the time the writer may be at work when it coalesces: on a small machine it takes a worker's core."""
+
+HISTORY = ("round", "item_iterations", "loss", "lr", "judged_loss", "accuracy")
+"""Columns of `/history`, one row per round; NaN where a round was not judged."""
+
+
+@dataclass
+class Frame:
+    """What is the same in every checkpoint of a run."""
+
+    folder: Path
+    """The run folder."""
+    keep: int
+    job: str
+    manifest: dict[str, Any]
+    map: SlotMap
+    slots: Sequence[memoryview]
+    history: list[tuple[float, ...]] = field(default_factory=list)
+    """Rows so far; the writer's own copy grows from then on."""
+
+
+class Writer:
+    """The coordinator's side: hand over a snapshot, hear when it is on disk."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.pipe, theirs = Pipe()
+        parent = os.getpid()
+        self._pid = os.fork()
+        if not self._pid:
+            self.pipe.close()
+            _child(theirs, frame, parent)
+        theirs.close()
+        self.busy = False
+
+    def write(self, slot: int, progress: dict[str, Any], rows: Sequence[tuple[float, ...]]) -> None:
+        """Start writing a slot; `rows` are the history's new ones, up to the newest round known."""
+        self.busy = True
+        self.pipe.send((slot, progress, rows))
+
+    def answer(self) -> dict[str, Any]:
+        """What came of it: `file`, `bytes`, `seconds`, `digest`, `round`. Raises the failure it met."""
+        try:
+            answer = self.pipe.recv()
+        except (EOFError, OSError):
+            _, status = os.waitpid(self._pid, 0)
+            self._pid = 0
+            raise InputOutputFailed(f"the checkpoint writer ended with status {status}; the last checkpoint is intact") from None
+        self.busy = False
+        if isinstance(answer, Failure):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    def close(self, kill: bool = False) -> None:
+        """End the writer: after the file it is at, or at once."""
+        if self._pid:
+            if kill:
+                os.kill(self._pid, signal.SIGKILL)
+            self.pipe.close()
+            os.waitpid(self._pid, 0)
+            self._pid = 0
+
+
+def _child(pipe: Connection, frame: Frame, parent: int) -> None:
+    """Serve until the coordinator hangs up; never returns."""
+    status = 1
+    try:
+        arm(parent)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        signal.set_wakeup_fd(-1)
+        while True:
+            try:
+                slot, progress, rows = pipe.recv()
+            except EOFError:
+                break
+            frame.history.extend(rows)
+            pipe.send(_guarded(lambda: commit(frame, slot, progress)))  # noqa: B023
+        status = 0
+    except BrokenPipeError:
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _guarded(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except Failure as failure:
+        return failure
+
+
+def commit(frame: Frame, slot: int, progress: dict[str, Any]) -> dict[str, Any]:
+    """Write the snapshot in a slot as a checkpoint and make it the newest."""
+    import numpy as np
+
+    began = time.perf_counter()
+    number = progress["round"]
+    arrays: dict[str, Any] = dict(frame.map.view(frame.slots[slot]))
+    rows = np.array([row for row in frame.history if row[0] <= number], dtype=np.float64).reshape(-1, len(HISTORY))
+    for column, name in enumerate(HISTORY):
+        values = np.ascontiguousarray(rows[:, column])
+        arrays[f"history/{name}"] = values.astype(np.int64) if name in ("round", "item_iterations") else values
+    content = checkpoint.Content(arrays, frame.job, frame.manifest | {"progress": progress})
+    image = checkpoint.encode(content)
+    path = frame.folder / "checkpoints" / f"round-{number:06d}.h5"
+    checkpoint.write(path, image)
+    checkpoint.link_latest(frame.folder, path)
+    checkpoint.prune(path.parent, number, frame.keep, progress["best_round"] or None)
+    return {
+        "round": number,
+        "file": str(path.relative_to(frame.folder)),
+        "bytes": len(image),
+        "seconds": time.perf_counter() - began,
+        "digest": checkpoint.digest(image),
+    }

@@ -1,0 +1,88 @@
+"""What a job comes to on this machine: every worker's share, caps and items per round. Needs neither torch nor the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from partrain.data.partition import windows
+from partrain.job import Job
+from partrain.workforce import WorkerSpec, expand
+
+JUDGING_SHARE = 0.05
+"""Judged items stay under this share of the items trained between two judgements."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one worker does in a round."""
+
+    spec: WorkerSpec
+    partition: int
+    """Items of its partition."""
+    iterations: int
+    """Cap on local iterations per round."""
+    items: int
+    """Item-iterations of a full round."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The run as planned."""
+
+    shares: tuple[Share, ...]
+    training_items: int
+    held_out: int
+    judge_every: int
+    """Rounds between judgements."""
+    horizon: int | None
+    """Item-iterations at which the learning-rate schedule ends; None for a constant rate."""
+
+    @property
+    def items(self) -> int:
+        """Item-iterations of a full round, over all workers."""
+        return sum(share.items for share in self.shares)
+
+
+def make_plan(job: Job, items: int) -> Plan:
+    """Plan a job over a data set of this many items (held-out ones included).
+
+    Raises ValueError where the partitions cannot be cut.
+    """
+    specs = expand(job.workers, job.sync.iterations, job.sync.passes)
+    training = items - job.dataset.validation
+    cuts = windows(training, [spec.partition_size for spec in specs], job.partition.overlap)
+    shares = tuple(_share(spec, len(cut), job.optimizer.batch_size) for spec, cut in zip(specs, cuts, strict=True))
+    per_round = sum(share.items for share in shares)
+    return Plan(
+        shares,
+        training,
+        job.dataset.validation,
+        job.stop.judge_every or max(1, math.ceil(job.dataset.validation / (JUDGING_SHARE * per_round))),
+        job.optimizer.horizon or _horizon(job, per_round),
+    )
+
+
+def _share(spec: WorkerSpec, partition: int, batch: int) -> Share:
+    if spec.passes is not None:
+        return Share(spec, partition, spec.passes * math.ceil(partition / batch), spec.passes * partition)
+    iterations = spec.iterations or 1
+    return Share(spec, partition, iterations, iterations * batch)
+
+
+def _horizon(job: Job, items_per_round: int) -> int | None:
+    """What the stop table implies: the earlier of its two countable limits."""
+    if not job.optimizer.needs_horizon:
+        return None
+    limits = [job.stop.item_iterations, job.stop.rounds and job.stop.rounds * items_per_round]
+    return min((limit for limit in limits if limit), default=None)
+
+
+def fractions(counts: Sequence[int], total: int) -> list[range]:
+    """Cut `total` things in proportion to counts, without gaps: consecutive ranges."""
+    whole, ends, so_far = sum(counts), [0], 0
+    for count in counts:
+        so_far += count
+        ends.append(total * so_far // whole)
+    return [range(first, last) for first, last in zip(ends, ends[1:], strict=False)]

@@ -1,0 +1,71 @@
+"""The one consistent copy of everything a round changes: filled at a round's end, read by the checkpoint writer and on resume.
+
+A snapshot lies in a slot of the arena. Its map names each array as a checkpoint does (`model/0.weight`,
+`workers/1/optimizer/momentum`), so that the writer needs to know nothing about networks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One array of a snapshot."""
+
+    path: str
+    dtype: str
+    """numpy's name of the type, little-endian, such as `<f4`."""
+    shape: tuple[int, ...]
+    start: int
+    """Byte in the slot."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return math.prod(self.shape) * int(self.dtype[2:])
+
+
+@dataclass(frozen=True)
+class SlotMap:
+    """All arrays of a snapshot."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of a slot."""
+        return max((entry.start + entry.size for entry in self.entries), default=0)
+
+    @classmethod
+    def of(cls, arrays: list[tuple[str, str, tuple[int, ...]]]) -> SlotMap:
+        """Lay out arrays, given as (path, dtype, shape), each on a cache line."""
+        entries, start = [], 0
+        for path, dtype, shape in arrays:
+            entry = Entry(path, dtype, shape, start)
+            entries.append(entry)
+            start += -(-entry.size // 64) * 64
+        return cls(tuple(entries))
+
+    def view(self, slot: memoryview) -> dict[str, NDArray[np.generic]]:
+        """The arrays of a slot by path: views, not copies."""
+        import numpy as np
+
+        return {
+            entry.path: np.frombuffer(slot[entry.start : entry.start + entry.size], dtype=entry.dtype).reshape(entry.shape)
+            for entry in self.entries
+        }
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """For the coordinator, which learns of the network from a worker."""
+        return [asdict(entry) for entry in self.entries]
+
+    @classmethod
+    def from_json(cls, entries: list[dict[str, Any]]) -> SlotMap:
+        return cls(tuple(Entry(**{**entry, "shape": tuple(entry["shape"])}) for entry in entries))

@@ -1,0 +1,379 @@
+"""One replica of the network on one device: the engine behind `protocols.Worker`.
+
+A worker's row, one dtype, P numbers per parameter vector:
+
+    params P | gradient P | moments m x P | buffers B | wire P
+
+Everything the rules mix is a slice of it, so mixing needs no gathering; the wire takes vectors that lie elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from partrain.flat import Layout, adopt, trainable
+from partrain.optim import AnyOptimizer
+from partrain.optim.local import LocalOptimizer, moments_of
+from partrain.protocols import Rule
+from partrain.seeds import derive, generator
+
+BLOCK_BYTES = 8 << 20
+"""Items gathered at a time: iterations then train on slices of one contiguous block."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """Items on a device: `inputs` (n, *shape), scaled on use; `targets` (n,) labels or (n, outputs) numbers."""
+
+    inputs: Tensor
+    targets: Tensor
+    scale: float
+    dtype: torch.dtype = torch.float32
+    """What the network computes in."""
+
+    def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs as floating point and targets of the items at `index` (b,)."""
+        return self.scaled(self.inputs.index_select(0, index)), self.targets.index_select(0, index)
+
+    def scaled(self, inputs: Tensor) -> Tensor:
+        """Raw inputs as the network sees them."""
+        return (
+            inputs.to(self.dtype)
+            if self.scale == 1
+            else torch.mul(inputs.to(self.dtype) if inputs.is_floating_point() else inputs, self.scale)
+        )
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Where the parts of a row begin and end, in numbers."""
+
+    layout: Layout
+    moments: tuple[str, ...]
+    buffers: Layout
+
+    @property
+    def sizes(self) -> list[int]:
+        d = self.layout.size
+        return [d, d, len(self.moments) * d, self.buffers.size, max(d, 2 * self.buffers.size + 64)]
+
+    @property
+    def wire(self) -> int:
+        """Start of the wire."""
+        return sum(self.sizes[:-1])
+
+    @property
+    def numbers(self) -> int:
+        return sum(self.sizes)
+
+
+def spans_of(module: nn.Module, optimizer: AnyOptimizer) -> Spans:
+    """How a worker's row is laid out for this network and optimizer."""
+    parameters = trainable(module)
+    if not parameters:
+        raise TypeError("the network has no parameters to train")
+    dtype = parameters[0][1].dtype
+    if not dtype.is_floating_point or dtype.itemsize < 4:
+        raise TypeError(f"parameter `{parameters[0][0]}` is {dtype}; networks of float32 or float64 can be trained")
+    floating = [(name, buffer) for name, buffer in _persistent_buffers(module) if buffer.dtype == dtype]
+    return Spans(Layout.of(parameters, dtype), moments_of(optimizer), Layout.of(floating, dtype))
+
+
+def _persistent_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """Buffers that belong to the state dict."""
+    kept = module.state_dict(keep_vars=True)
+    return [(name, buffer) for name, buffer in module.named_buffers() if name in kept]
+
+
+class LocalWorker:
+    """A worker as a rule sees it, and what the loop needs to know besides."""
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        module: nn.Module,
+        items: Items,
+        row: Tensor,
+        spans: Spans,
+        optimizer: AnyOptimizer,
+        rule: Rule,
+        seed: int,
+        batches: Batches,
+        planned_items: int,
+        horizon: int | None,
+    ) -> None:
+        self.rank, self.size = rank, size
+        self.module = module
+        self.stock = items
+        self.batches = batches
+        self.iterations = batches.iterations
+        self.items = 0
+        self.planned_items = planned_items
+        """Item-iterations of all workers in a full round."""
+        self.classification = items.targets.dtype == torch.int64
+        self.seconds = 0.0
+        """Seconds spent computing since the round began."""
+        self.lr = 0.0
+        """Learning rate of the newest iteration."""
+        self.total_items = 0
+        self.total_iterations = 0
+        self.stop_below: float | None = None
+        """End the round's training once a pass has this mean loss (the older trainers' rule)."""
+
+        self.beat: Callable[[], None] = lambda: None
+        """Called at every local iteration: a sign of life."""
+
+        self.params, self.grads, moments, self.buffers, _ = row.split(spans.sizes)
+        adopt(module, spans.layout, self.params)
+        _adopt_buffers(module, spans.buffers, self.buffers)
+        self.spans = spans
+        self.optimizer = LocalOptimizer(optimizer, self.params, moments.view(len(spans.moments), -1), spans.layout)
+        self._parameters = [parameter for _, parameter in trainable(module)]
+        self._gradients = spans.layout.views(self.grads)
+        self._rule, self._seed, self._horizon = rule, seed, horizon
+        self._round = self._draws = self._begun_at = 0
+        self._losses: list[Tensor] = []
+        self._sizes: list[int] = []
+        self._feed: Iterator[tuple[Tensor, Tensor]] = iter(())
+
+    def begin(self, number: int, item_iterations: int) -> None:
+        """Start a round (from 1): counters to zero; `item_iterations` of all workers so far place the schedule."""
+        self._round, self._draws, self._begun_at = number, 0, item_iterations
+        self.items, self.seconds = 0, 0.0
+        self._losses, self._sizes = [], []
+        self.batches.begin(number)
+        self._feed = self._blocks()
+
+    def train(self, iterations: int | None = None) -> None:
+        """Local iterations, each an optimizer step on the next mini-batch."""
+        began = time.perf_counter()
+        self._seed_draws()
+        for inputs, targets in self._take(self.iterations if iterations is None else iterations):
+            self.optimizer.step(self._differentiate(inputs, targets), self._rate())
+            if self.stop_below is not None and self._good_pass(self.stop_below):
+                break
+        self.seconds += time.perf_counter() - began
+
+    def gradient(self, full: bool = False) -> Tensor:
+        """g_i(x_i) (d,) on the next mini-batch, or the mean over the whole partition; overwritten by the next call."""
+        began = time.perf_counter()
+        self._seed_draws()
+        if full:
+            self._full_gradient()
+        else:
+            ((inputs, targets),) = self._take(1)
+            self._collect(self._differentiate(inputs, targets), 1.0, fresh=True)
+        self.seconds += time.perf_counter() - began
+        return self.grads
+
+    def apply(self, gradient: Tensor) -> None:
+        """One step of the local optimizer with this gradient (d,)."""
+        began = time.perf_counter()
+        self.optimizer.step(self.spans.layout.views(gradient), self._rate())
+        self.seconds += time.perf_counter() - began
+
+    @property
+    def done(self) -> int:
+        """Local iterations of this round."""
+        return len(self._sizes)
+
+    def loss(self, newest: int = 0) -> float:
+        """Mean training loss over the items of the round, or of its newest iterations."""
+        if not self._losses:
+            return float("nan")
+        losses, sizes = torch.stack(self._losses[-newest:]).double().cpu().numpy(), np.asarray(self._sizes[-newest:])
+        return float(np.dot(losses, sizes) / sizes.sum())
+
+    @contextmanager
+    def showing(self, network: Tensor) -> Iterator[None]:
+        """Let the module stand for another vector of parameters (d,) for a while."""
+        if network.data_ptr() == self.params.data_ptr():
+            yield
+            return
+        own = self.params.clone()
+        self.params.copy_(network)
+        yield
+        self.params.copy_(own)
+
+    def evaluate(self, items: Items, part: range) -> tuple[float, float]:
+        """Sum of the loss and number of correct answers over a range of items, in evaluation mode."""
+        loss, correct, chunk = 0.0, 0.0, 1024
+        self.module.eval()
+        with torch.no_grad():
+            for first in range(part.start, part.stop, chunk):
+                block = slice(first, min(first + chunk, part.stop))
+                answers, targets = self.module(items.scaled(items.inputs[block])), items.targets[block]
+                if self.classification:
+                    loss += float(functional.cross_entropy(answers, targets, reduction="sum"))
+                    correct += float((answers.argmax(1) == targets).sum())
+                else:
+                    loss += float(functional.mse_loss(answers, targets)) * len(targets)
+        self.module.train()
+        return loss, correct
+
+    def close_round(self) -> None:
+        """Add the round to the totals."""
+        self.total_items += self.items
+        self.total_iterations += self.done
+
+    def _take(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for _ in range(count):
+            inputs, targets = next(self._feed)
+            self.batches.position += len(targets)
+            yield inputs, targets
+
+    def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Mini-batches: gathered in blocks, handed out as slices."""
+        item_bytes = self.stock.inputs[:1].numel() * 4
+        for sizes in self.batches.blocks(max(1, BLOCK_BYTES // max(item_bytes, 1))):
+            index = torch.from_numpy(self.batches.draw(sum(sizes))).to(self.stock.inputs.device)
+            inputs, targets = self.stock.batch(index)
+            yield from zip(inputs.split(sizes), targets.split(sizes), strict=True)
+
+    def _differentiate(self, inputs: Tensor, targets: Tensor) -> Sequence[Tensor | None]:
+        """Count the items, note the loss, return the gradient tensor by tensor."""
+        loss = self._criterion(self.module(inputs), targets)
+        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        self._losses.append(loss.detach())
+        self._sizes.append(len(targets))
+        self.items += len(targets)
+        self.beat()
+        return gradients
+
+    def _criterion(self, answers: Tensor, targets: Tensor) -> Tensor:
+        if self.classification:
+            return functional.cross_entropy(answers, targets)
+        return functional.mse_loss(answers, targets)
+
+    def _full_gradient(self) -> None:
+        """Mean gradient over the partition, block by block in a fixed order."""
+        whole = self.batches.partition
+        step = self.batches.batch_size
+        for first in range(0, len(whole), step):
+            index = torch.from_numpy(whole[first : first + step]).to(self.stock.inputs.device)
+            gradients = self._differentiate(*self.stock.batch(index))
+            self._collect(gradients, len(index) / len(whole), fresh=first == 0)
+
+    def _collect(self, gradients: Sequence[Tensor | None], share: float, fresh: bool) -> None:
+        """Lay gradients out in the row: replace (`fresh`) or add."""
+        for view, gradient in zip(self._gradients, gradients, strict=True):
+            if fresh:
+                view.zero_() if gradient is None else torch.mul(gradient, share, out=view)
+            elif gradient is not None:
+                view.add_(gradient, alpha=share)
+
+    def _good_pass(self, loss: float) -> bool:
+        """Whether a pass has just ended with a mean loss at or below this."""
+        per_pass = self.batches.per_pass
+        return self.done % per_pass == 0 and self.loss(per_pass) <= loss
+
+    def _rate(self) -> float:
+        """Learning rate of this iteration: k + 1/2 of K local iterations into the round's planned items."""
+        optimizer, rule = self.optimizer.section, self._rule
+        scale = {"none": 1.0, "linear": float(self.size), "sqrt": self.size**0.5}[rule.lr_scale]
+        if rule.warmup_rounds and self._round <= rule.warmup_rounds:
+            scale = 1 + (scale - 1) * self._round / rule.warmup_rounds
+        so_far = self._begun_at + (self.done - 0.5) / self.iterations * self.planned_items
+        self.lr = scale * optimizer.rate(so_far, self._horizon or 1)
+        return self.lr
+
+    def _seed_draws(self) -> None:
+        """Dropout and the like: torch's default generators, derived anew at each call."""
+        seed = derive(self._seed, "draws", self.rank, self._round, self._draws)
+        self._draws += 1
+        torch.default_generator.manual_seed(seed)
+        if self.params.is_cuda:
+            torch.cuda.default_generators[self.params.device.index or 0].manual_seed(seed)
+
+
+def _adopt_buffers(module: nn.Module, layout: Layout, row: Tensor) -> None:
+    """Make a module's floating-point buffers views of the row (B,), values kept."""
+    owners = dict(module.named_modules())
+    for piece in layout.pieces:
+        owner, _, name = piece.name.rpartition(".")
+        view = piece.view(row)
+        view.copy_(getattr(owners[owner], name))
+        owners[owner]._buffers[name] = view
+
+
+class Batches:
+    """The order in which a worker sees its partition: each pass a permutation derived from (seed, worker, pass)."""
+
+    def __init__(
+        self,
+        partition: NDArray[np.int64],
+        batch_size: int,
+        iterations: int,
+        whole_passes: bool,
+        seed: int,
+        rank: int,
+        redraw: Callable[[int], NDArray[np.int64]] | None = None,
+    ) -> None:
+        self.partition = partition
+        self.batch_size = batch_size
+        self.iterations = iterations
+        """Cap per round."""
+        self.position = 0
+        """Items trained on since the first pass began: the cursor a checkpoint keeps."""
+        self._ahead = 0
+        self._whole_passes = whole_passes
+        self._seed, self._rank = seed, rank
+        self._redraw = redraw
+        """Gives the partition of a round, where each round has one of its own."""
+        self._pass: tuple[int, NDArray[np.int64]] = (-1, partition)
+        self._label: tuple[str | int, ...] = ()
+
+    @property
+    def per_pass(self) -> int:
+        """Iterations of one pass, the last of which may be short."""
+        return -(-len(self.partition) // self.batch_size)
+
+    def begin(self, number: int) -> None:
+        """A round (from 1) begins; whole passes begin at the beginning."""
+        if self._redraw is not None:
+            self.partition, self.position = self._redraw(number), 0
+            self._label, self._pass = ("round", number), (-1, self.partition)
+        if self._whole_passes:
+            self.position = -(-self.position // len(self.partition)) * len(self.partition)
+        self._ahead = self.position
+
+    def blocks(self, most: int) -> Iterator[list[int]]:
+        """Sizes of the round's mini-batches, in blocks of at most `most` items (and at least one batch)."""
+        block: list[int] = []
+        for number in range(self.iterations):
+            size = self.batch_size
+            if self._whole_passes and number % self.per_pass == self.per_pass - 1:
+                size = len(self.partition) - (self.per_pass - 1) * self.batch_size
+            if block and sum(block) + size > most:
+                yield block
+                block = []
+            block.append(size)
+        if block:
+            yield block
+
+    def draw(self, count: int) -> NDArray[np.int64]:
+        """The next items (count,), running on into the next pass."""
+        parts = []
+        while count:
+            number, start = divmod(self._ahead, len(self.partition))
+            part = self._permuted(number)[start : start + count]
+            parts.append(part)
+            self._ahead += len(part)
+            count -= len(part)
+        return np.concatenate(parts)
+
+    def _permuted(self, number: int) -> NDArray[np.int64]:
+        if self._pass[0] != number:
+            order = generator(self._seed, "pass", *self._label, self._rank, number).permutation(len(self.partition))
+            self._pass = (number, self.partition[order])
+        return self._pass[1]
