@@ -26,7 +26,7 @@ from partrain.optim.local import LocalOptimizer, moments_of
 from partrain.protocols import Rule
 from partrain.seeds import derive, generator
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 1 << 20
 """Items gathered at a time: iterations then train on slices of one contiguous block."""
 
 
@@ -39,6 +39,11 @@ class Items:
     scale: float
     dtype: torch.dtype = torch.float32
     """What the network computes in."""
+
+    @property
+    def classification(self) -> bool:
+        """Whether targets are class labels."""
+        return self.targets.dtype == torch.int64
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs as floating point and targets of the items at `index` (b,)."""
@@ -120,7 +125,7 @@ class LocalWorker:
         self.items = 0
         self.planned_items = planned_items
         """Item-iterations of all workers in a full round."""
-        self.classification = items.targets.dtype == torch.int64
+        self.classification = items.classification
         self.seconds = 0.0
         """Seconds spent computing since the round began."""
         self.lr = 0.0
@@ -137,7 +142,7 @@ class LocalWorker:
         adopt(module, spans.layout, self.params)
         _adopt_buffers(module, spans.buffers, self.buffers)
         self.spans = spans
-        self.optimizer = LocalOptimizer(optimizer, self.params, moments.view(len(spans.moments), -1), spans.layout)
+        self.optimizer = LocalOptimizer(optimizer, self.params, moments.view(-1, spans.layout.size), spans.layout)
         self._parameters = [parameter for _, parameter in trainable(module)]
         self._gradients = spans.layout.views(self.grads)
         self._rule, self._seed, self._horizon = rule, seed, horizon
@@ -207,19 +212,10 @@ class LocalWorker:
 
     def evaluate(self, items: Items, part: range) -> tuple[float, float]:
         """Sum of the loss and number of correct answers over a range of items, in evaluation mode."""
-        loss, correct, chunk = 0.0, 0.0, 1024
         self.module.eval()
-        with torch.no_grad():
-            for first in range(part.start, part.stop, chunk):
-                block = slice(first, min(first + chunk, part.stop))
-                answers, targets = self.module(items.scaled(items.inputs[block])), items.targets[block]
-                if self.classification:
-                    loss += float(functional.cross_entropy(answers, targets, reduction="sum"))
-                    correct += float((answers.argmax(1) == targets).sum())
-                else:
-                    loss += float(functional.mse_loss(answers, targets)) * len(targets)
+        sums = judge(self.module, items, part)
         self.module.train()
-        return loss, correct
+        return sums
 
     def close_round(self) -> None:
         """Add the round to the totals."""
@@ -242,18 +238,13 @@ class LocalWorker:
 
     def _differentiate(self, inputs: Tensor, targets: Tensor) -> Sequence[Tensor | None]:
         """Count the items, note the loss, return the gradient tensor by tensor."""
-        loss = self._criterion(self.module(inputs), targets)
+        loss = criterion(self.module(inputs), targets)
         gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
         self._losses.append(loss.detach())
         self._sizes.append(len(targets))
         self.items += len(targets)
         self.beat()
         return gradients
-
-    def _criterion(self, answers: Tensor, targets: Tensor) -> Tensor:
-        if self.classification:
-            return functional.cross_entropy(answers, targets)
-        return functional.mse_loss(answers, targets)
 
     def _full_gradient(self) -> None:
         """Mean gradient over the partition, block by block in a fixed order."""
@@ -294,6 +285,25 @@ class LocalWorker:
         torch.default_generator.manual_seed(seed)
         if self.params.is_cuda:
             torch.cuda.default_generators[self.params.device.index or 0].manual_seed(seed)
+
+
+def criterion(answers: Tensor, targets: Tensor) -> Tensor:
+    """Mean loss (): cross-entropy against labels (b,), squared error against numbers (b, outputs)."""
+    if targets.dtype == torch.int64:
+        return functional.cross_entropy(answers, targets)
+    return functional.mse_loss(answers, targets)
+
+
+def judge(module: nn.Module, items: Items, part: range, chunk: int = 1024) -> tuple[float, float]:
+    """Sum of the loss and number of correct answers of a network in evaluation mode over a range of items."""
+    loss, correct = 0.0, 0.0
+    with torch.no_grad():
+        for first in range(part.start, part.stop, chunk):
+            block = slice(first, min(first + chunk, part.stop))
+            answers, targets = module(items.scaled(items.inputs[block])), items.targets[block]
+            loss += float(criterion(answers, targets)) * len(targets)
+            correct += float((answers.argmax(1) == targets).sum()) if items.classification else 0.0
+    return loss, correct
 
 
 def _adopt_buffers(module: nn.Module, layout: Layout, row: Tensor) -> None:

@@ -37,8 +37,12 @@ from partrain.stop import Progress
 
 TICK_S = 0.05
 """Longest the coordinator sleeps."""
+GRACE_S = 5.0
+"""A worker that is done has this long to end."""
 
 Hear = Callable[[dict[str, Any]], None]
+Describe = Callable[[dict[int, int], int], None]
+"""Told the process of each worker and the number of parameters, once both are known."""
 
 
 @dataclass
@@ -94,11 +98,13 @@ class Coordinator:
         self._items = start.progress.item_iterations
         self._seconds = start.elapsed
         self._training = False
+        self.began_at: float | None = None
+        """Unix time of the first local iteration."""
         self._heard_at = time.monotonic()
         self._beats = self.arena.beats.copy()
         self.arena.put("drained", self._drained)
 
-    def run(self, card: Card, stock: int, out: Path, manifest: dict[str, Any], text: str, describe: Hear) -> Ended:
+    def run(self, card: Card, stock: int, out: Path, manifest: dict[str, Any], text: str, describe: Describe) -> Ended:
         """Train to the end. `stock` is the memory file of the data, `out` the run folder; `describe` completes the start event."""
         try:
             self._spawn(card, stock)
@@ -110,13 +116,17 @@ class Coordinator:
             self._restore(slots[0])
             frame = Frame(out, self.job.checkpoint.keep, text, manifest, self._map, slots, list(self.start.history))
             self.writer = Writer(frame)
-            describe({"pids": self._ready, "parameters": self._parameters})
+            describe(self._ready, self._parameters)
             self._training = True
             self.arena.put("restored", 1)
             while len(self._done) < len(self.plan.shares):
                 self._step()
             self._flush()
             return self._finished()
+        except StoppedNow:
+            self._kill()
+            self._rescue()
+            return self._ended("stopped", self.signals.name, None)
         except Failure as failure:
             self._kill()
             self._rescue()
@@ -219,7 +229,7 @@ class Coordinator:
         return "one has more tensors than the other"
 
     def _on_began(self, t: float) -> None:
-        self.hear({"event": "began", "t": t})
+        self.began_at = t
 
     def _on_snapshot(self, slot: int, progress: dict[str, Any]) -> None:
         while self._drained < progress["round"] or (self.arena.parts < progress["round"]).any():
@@ -343,10 +353,16 @@ class Coordinator:
             )
 
     def _kill(self) -> None:
-        for process, pipe in self.processes.values():
-            if process.is_alive() and not self._done:
+        """End all workers: those that are done end by themselves, but must not keep us waiting."""
+        finished = len(self._done) == len(self.plan.shares)
+        for process, _ in self.processes.values():
+            if not finished:
                 process.kill()
-            process.join()
+        for process, pipe in self.processes.values():
+            process.join(GRACE_S)
+            if process.is_alive():
+                process.kill()
+                process.join()
             pipe.close()
         self.processes = {}
 

@@ -39,9 +39,10 @@ NAN = float("nan")
 
 def main(order: Order) -> None:
     """Entry point of a worker's process."""
-    from partrain.launch import preload
+    from partrain.launch import memory, preload
 
     arm(preload.FORKSERVER)
+    memory.keep()
     talk = Talk(order.pipe)
     watch = threading.Thread(target=_end_with, args=(order.pipe,), daemon=True)
     watch.start()

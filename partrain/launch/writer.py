@@ -5,6 +5,7 @@ A process of its own, because HDF5 holds Python's lock while it works and a cras
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import time
@@ -126,9 +127,9 @@ def commit(frame: Frame, slot: int, progress: dict[str, Any]) -> dict[str, Any]:
     for column, name in enumerate(HISTORY):
         values = np.ascontiguousarray(rows[:, column])
         arrays[f"history/{name}"] = values.astype(np.int64) if name in ("round", "item_iterations") else values
-    content = checkpoint.Content(arrays, frame.job, frame.manifest | {"progress": progress})
+    content = checkpoint.Content(arrays, frame.job, frame.manifest | {"round": number, "progress": progress})
     image = checkpoint.encode(content)
-    path = frame.folder / "checkpoints" / f"round-{number:06d}.h5"
+    path = checkpoint.round_path(frame.folder, number)
     checkpoint.write(path, image)
     checkpoint.link_latest(frame.folder, path)
     checkpoint.prune(path.parent, number, frame.keep, progress["best_round"] or None)
@@ -137,5 +138,5 @@ def commit(frame: Frame, slot: int, progress: dict[str, Any]) -> dict[str, Any]:
         "file": str(path.relative_to(frame.folder)),
         "bytes": len(image),
         "seconds": time.perf_counter() - began,
-        "digest": checkpoint.digest(image),
+        "digest": hashlib.sha256(image).hexdigest(),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -58,7 +58,7 @@ class Adam(_Scheduled):
     """Adam as torch.optim.Adam. Kingma, Ba. Adam: A Method for Stochastic Optimization. 2015. arXiv:1412.6980"""
 
     name: Literal["adam"]
-    betas: list[float] = Field([0.9, 0.999], min_length=2, max_length=2)
+    betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field([0.9, 0.999], min_length=2, max_length=2)
     eps: float = Field(1e-8, gt=0)
     weight_decay: float = Field(0.0, ge=0)
 

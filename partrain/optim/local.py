@@ -38,15 +38,16 @@ class LocalOptimizer:
         """x <- x - lr * (what the optimizer makes of g). A tensor without a gradient stays as it is, as in torch."""
         self.steps += 1
         params, moments = self._params, self._moments
-        if any(gradient is None for gradient in gradients):
+        # The fused kernels read memory in order, whatever strides say; autograd may give a transposed or expanded gradient.
+        dense = [gradient.contiguous() for gradient in gradients if gradient is not None]
+        if len(dense) < len(gradients):
             used = [index for index, gradient in enumerate(gradients) if gradient is not None]
-            params, gradients = [params[index] for index in used], [gradients[index] for index in used]
-            moments = [[row[index] for index in used] for row in moments]
+            params, moments = [params[index] for index in used], [[row[index] for index in used] for row in moments]
         with torch.no_grad():
             if isinstance(self.section, Sgd):
-                self._sgd(self.section, params, gradients, moments, lr)  # type: ignore[arg-type]
+                self._sgd(self.section, params, dense, moments, lr)
             else:
-                self._adam(self.section, params, gradients, moments, lr)  # type: ignore[arg-type]
+                self._adam(self.section, params, dense, moments, lr)
 
     def reset(self) -> None:
         """Forget all moments."""
@@ -56,7 +57,7 @@ class LocalOptimizer:
     def _sgd(self, section: Sgd, params: list[Tensor], gradients: list[Tensor], moments: list[list[Tensor]], lr: float) -> None:
         torch._fused_sgd_(
             params,
-            list(gradients),
+            gradients,
             moments[0] if moments else [],
             weight_decay=section.weight_decay,
             momentum=section.momentum,
@@ -72,7 +73,7 @@ class LocalOptimizer:
         fused = torch._fused_adamw_ if isinstance(section, AdamW) else torch._fused_adam_
         fused(
             params,
-            list(gradients),
+            gradients,
             moments[0],
             moments[1],
             [],

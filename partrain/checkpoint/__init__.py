@@ -1,0 +1,88 @@
+"""Checkpoints: one file that is valid HDF5, checked before HDF5 sees it, the same bytes for the same state.
+
+    content     what a checkpoint holds             header      512 checked bytes before the HDF5 image
+    image       content -> bytes                    survey      the structure of an image, before any number is read
+    files       bytes <-> disk, whole or absent     loading     bytes -> content
+    outline     content -> text for people          hdf5        the one door to h5py
+
+A checkpoint is data. Nothing in it decides what is imported, and no pickle is read or written. The digests find damage; they are no
+signature. Importing this package loads neither numpy nor h5py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from partrain.checkpoint.content import Content, Refused
+from partrain.checkpoint.files import MAX_BYTES, link_latest, prune, round_path, write
+from partrain.errors import BadCheckpoint
+
+__all__ = ["Content", "decode", "describe", "encode", "link_latest", "prune", "read", "round_path", "verify", "write"]
+
+
+def encode(content: Content) -> bytes:
+    """The bytes of a checkpoint; equal contents give equal bytes, in whatever order their arrays were added.
+
+    ValueError for a content that `read` would refuse (bad paths, complex numbers, NaN in the manifest, ragged history).
+    """
+    from partrain.checkpoint import image
+
+    return image.encode(content)
+
+
+def decode(data: bytes, name: str = "checkpoint", allow_nonfinite: bool = False) -> Content:
+    """The content of a checkpoint that is in memory. `name` stands in the message of the BadCheckpoint (65) for anything off.
+
+    Floats under `model/` and `workers/` must be finite unless `allow_nonfinite`. The arrays own their memory.
+    """
+    from partrain.checkpoint import loading
+
+    try:
+        return loading.load(data, allow_nonfinite)[1]
+    except Refused as problem:
+        raise _bad(name, problem) from None
+
+
+def read(path: Path, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> Content:
+    """The content of a checkpoint file: InputMissing (66) when it cannot be read, BadCheckpoint (65) when anything in it is off."""
+    return decode(_bytes(path, max_bytes), str(path), allow_nonfinite)
+
+
+def verify(path: Path, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+    """Check a file as `read` does and return {file, format, run, round, bytes, sha256, datasets}; `sha256` is of the whole file."""
+    import hashlib
+
+    from partrain.checkpoint.header import FORMAT
+
+    data = _bytes(path, max_bytes)
+    content = decode(data, str(path), allow_nonfinite)
+    return {
+        "file": str(path),
+        "format": FORMAT,
+        "run": content.run,
+        "round": content.round,
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "datasets": len(content.arrays),
+    }
+
+
+def describe(content: Content) -> dict[str, Any]:
+    """A JSON-able outline of a checkpoint: tensors with dtype, shape and norm, workers, history, manifest, the job's name."""
+    from partrain.checkpoint import outline
+
+    return outline.describe(content)
+
+
+def _bytes(path: Path, max_bytes: int) -> bytes:
+    from partrain.checkpoint import files
+
+    try:
+        return files.read(path, max_bytes)
+    except Refused as problem:
+        raise _bad(str(path), problem) from None
+
+
+def _bad(name: str, problem: Refused) -> BadCheckpoint:
+    return BadCheckpoint(f"{name}: {problem}; use another checkpoint of the run")

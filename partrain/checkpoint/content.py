@@ -1,0 +1,160 @@
+"""What a checkpoint holds, and the rules that hold on both sides of the disk: checked before writing, required when reading.
+
+    arrays      slash path -> numbers, such as `model/0.weight`, `workers/0/optimizer/momentum`, `history/loss`
+    job         the text of the TOML job
+    manifest    a JSON object; `run` and `round` say what the file is, the rest belongs to the training loop
+
+Arrays under `history/` hold one row per round along their first axis.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+JOB = "job"
+MANIFEST = "manifest"
+DATASETS = "datasets"
+"""Key of the stored manifest that lists every dataset; reserved."""
+
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+"""Kinds of numbers a checkpoint can hold, by their numpy names."""
+
+MAX_DEPTH = 8
+"""Components of a path."""
+MAX_NAME_BYTES = 1024
+"""One component of a path, in UTF-8."""
+MAX_RANK = 8
+MAX_OBJECTS = 100_000
+MAX_DIGITS = 20
+"""Digits of an integer in the manifest: 64 bits."""
+
+RUN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class Refused(Exception):
+    """Something is off; the message says what, without the file. Callers make it `BadCheckpoint`, or a `ValueError` when writing."""
+
+
+class Shaped(Protocol):
+    """An array, or the description of one in a file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """One checkpoint in memory. `manifest` must hold `run` (text) and `round` (an integer from 0); no NaN, None instead."""
+
+    arrays: dict[str, NDArray[Any]]
+    job: str
+    manifest: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def round(self) -> int:
+        """Rounds done when this state was taken."""
+        return int(self.manifest["round"])
+
+    @property
+    def run(self) -> str:
+        """Digest of job, data and versions: which run this is a state of."""
+        return str(self.manifest["run"])
+
+
+def check_path(path: str) -> None:
+    """Refuse a dataset path that is not plain slash-separated names."""
+    parts = path.split("/")
+    if len(parts) > MAX_DEPTH:
+        raise Refused(f"{path[:80]!r} has more than {MAX_DEPTH} levels")
+    for part in parts:
+        if part in ("", ".", "..") or "\0" in part:
+            raise Refused(f"{path[:80]!r} is no path of plain names")
+        if len(part.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
+            raise Refused(f"a name in {path[:80]!r}... has more than {MAX_NAME_BYTES} bytes")
+
+
+def groups_of(paths: Mapping[str, object]) -> set[str]:
+    """All groups that datasets at these paths lie in; the root is the empty path."""
+    found = {""}
+    for path in paths:
+        parent = path.rpartition("/")[0]
+        while parent not in found:
+            found.add(parent)
+            parent = parent.rpartition("/")[0]
+    return found
+
+
+def check(manifest: Mapping[str, Any], arrays: Mapping[str, Shaped]) -> None:
+    """Refuse what no state of a training can be; looks at names, types and shapes only."""
+    number, run = manifest.get("round"), manifest.get("run")
+    if type(number) is not int or not 0 <= number < 2**63:
+        raise Refused(f"the manifest's `round` is {str(number)[:40]!r}, no number of rounds")
+    if not isinstance(run, str) or not RUN_ID.fullmatch(run):
+        raise Refused(f"the manifest's `run` is {str(run)[:40]!r}, no run id")
+    for path in arrays:
+        check_path(path)
+    for path in sorted(groups_of(arrays) & ({*arrays, JOB, MANIFEST})):
+        raise Refused(f"{path!r} is both a dataset and a group")
+    for path in sorted({JOB, MANIFEST} & set(arrays)):
+        raise Refused(f"{path!r} is reserved, no array can have this name")
+    rows = {path: array.shape[0] if array.shape else None for path, array in arrays.items() if path.startswith("history/")}
+    if len(set(rows.values())) > 1 or None in rows.values():
+        raise Refused(f"the columns of /history differ in length: {sorted(map(str, set(rows.values())))}")
+
+
+def check_history(rounds: NDArray[Any], number: int) -> None:
+    """Refuse a `history/round` (R,) that is not a growing list of rounds done."""
+    if rounds.ndim != 1 or rounds.dtype.kind not in "iu":
+        raise Refused("history/round is no list of integers")
+    if len(rounds) and (int(rounds[0]) < 0 or int(rounds[-1]) > number or not bool((rounds[1:] > rounds[:-1]).all())):
+        raise Refused(f"history/round does not grow towards round {number}")
+
+
+def viewer_attributes(arrays: Mapping[str, Shaped]) -> dict[str, dict[str, list[str] | str]]:
+    """The NeXus attributes of each group that has any: they make a viewer open on the loss curve.
+
+    All losses of the same length are drawn over `round`: one signal, the others auxiliary. Without such a curve: nothing.
+    """
+    columns = {path.removeprefix("history/"): array for path, array in arrays.items() if path.startswith("history/")}
+    loss, rounds = columns.get("loss"), columns.get("round")
+    if loss is None or rounds is None or len(loss.shape) != 1:
+        return {}
+    others = sorted(name for name, array in columns.items() if name.endswith("_loss") and array.shape == loss.shape)
+    curve: dict[str, list[str] | str] = {"NX_class": "NXdata", "signal": "loss", "axes": ["round"]}
+    if others:
+        curve["auxiliary_signals"] = others
+    return {"": {"NX_class": "NXroot", "default": "history"}, "history": curve}
+
+
+def manifest_text(manifest: Mapping[str, Any]) -> str:
+    """The one JSON text of a manifest; ValueError for NaN and infinities."""
+    return json.dumps(manifest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def parse_manifest(data: bytes) -> dict[str, Any]:
+    """The manifest from its bytes, which must be its one text: no duplicate keys, odd numbers or spare bytes."""
+    try:
+        text = data.decode("ascii")
+        manifest = json.loads(text, parse_int=_integer)
+        canonical = manifest_text(manifest)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"the manifest cannot be parsed: {str(error)[:80]}") from None
+    if not isinstance(manifest, dict) or canonical != text:
+        raise Refused("the manifest is not in canonical form")
+    return manifest
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError("a number is too big")
+    return int(digits)

@@ -1,0 +1,87 @@
+"""The 512 bytes before the HDF5 image: what the file is, how long, and a digest, checked before HDF5 sees a byte.
+
+    partrain checkpoint 1
+    length 426723                 bytes that follow the header
+    sha256 5c1f...                of those bytes: `tail -c +513 FILE | sha256sum`
+    run 9b0c...
+    round 400
+    seal 77de...                  SHA-256 of the lines above
+
+Spaces fill the rest; the last byte ends the line. There is one text for each header, so reading renders it again and compares.
+SHA-256 finds accidents and careless edits. Whoever alters a file on purpose can compute it again; it is no signature.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass
+
+from partrain.checkpoint.content import RUN_ID, Refused
+
+SIZE = 512
+"""Bytes: the smallest user block of HDF5."""
+FORMAT = 1
+"""Of the whole file; grows when older readers would misunderstand a newer file."""
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_FIRST = re.compile(rb"partrain checkpoint ([0-9]{1,9})\n")
+_FIELDS = re.compile(
+    rf"partrain checkpoint {FORMAT}\nlength ([0-9]{{1,19}})\nsha256 ([0-9a-f]{{64}})\nrun ({RUN_ID.pattern})\nround ([0-9]{{1,19}})\nseal [0-9a-f]{{64}}\n *\n"
+)
+
+
+@dataclass(frozen=True)
+class Header:
+    """The fields of a header."""
+
+    length: int
+    """Bytes after the header."""
+    sha256: str
+    """Of these bytes, in hex."""
+    run: str
+    round: int
+
+    @classmethod
+    def of(cls, payload: bytes, run: str, number: int) -> Header:
+        """The header that belongs before a payload."""
+        return cls(len(payload), hashlib.sha256(payload).hexdigest(), run, number)
+
+    def render(self) -> bytes:
+        """The 512 bytes."""
+        lines = f"partrain checkpoint {FORMAT}\nlength {self.length}\nsha256 {self.sha256}\nrun {self.run}\nround {self.round}\n"
+        sealed = f"{lines}seal {hashlib.sha256(lines.encode()).hexdigest()}\n"
+        return sealed.ljust(SIZE - 1).encode() + b"\n"
+
+    def check(self, payload: bytes | memoryview) -> None:
+        """Refuse a payload this header was not made for."""
+        if len(payload) != self.length:
+            raise Refused(f"{len(payload)} bytes follow the header, not {self.length}: the file is cut off or has grown")
+        if not hmac.compare_digest(hashlib.sha256(payload).hexdigest(), self.sha256):
+            raise Refused("the content does not match its SHA-256: damaged or altered")
+
+
+def parse(block: bytes) -> Header:
+    """The header from the first 512 bytes of a file; Refused when any bit is not as `render` writes it."""
+    first = _FIRST.match(block)
+    if first is None:
+        raise Refused(_foreign(block))
+    if int(first[1]) != FORMAT:
+        raise Refused(f"this is format {int(first[1])}, this version of partrain reads format {FORMAT}")
+    fields = _FIELDS.fullmatch(block.decode("ascii", "replace"))
+    if len(block) != SIZE or fields is None:
+        raise Refused("the header is damaged")
+    length, sha256, run, number = fields.groups()
+    header = Header(int(length), sha256, run, int(number))
+    if header.render() != block:
+        raise Refused("the header is damaged")
+    return header
+
+
+def _foreign(block: bytes) -> str:
+    if not block:
+        return "the file is empty"
+    if block.startswith(_HDF5):
+        return "this HDF5 file was not written by partrain"
+    return "this is no partrain checkpoint, or its header is damaged"

@@ -1,0 +1,76 @@
+"""What a checkpoint holds, for people and scripts: plain numpy, and no code but partrain's own."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partrain.checkpoint.content import Content
+
+
+def describe(content: Content) -> dict[str, Any]:
+    """A JSON-able outline: job name, run, round, the tensors of each group with their norms, the history's last row, the manifest.
+
+    Numbers that JSON cannot hold are None; `nonfinite` counts them in tensors.
+    """
+    groups: dict[str, dict[str, NDArray[Any]]] = {}
+    for path, array in sorted(content.arrays.items()):
+        group, _, name = path.partition("/")
+        groups.setdefault(group, {})[name] = array
+    history = groups.pop("history", {})
+    workers = groups.pop("workers", {})
+    return {
+        "job": _job_name(content.job),
+        "run": content.run,
+        "round": content.round,
+        "bytes": sum(array.nbytes for array in content.arrays.values()),
+        "parameters": sum(array.size for array in groups.get("model", {}).values()),
+        "tensors": {group: _tensors(arrays) for group, arrays in groups.items()},
+        "workers": {rank: _tensors(arrays) for rank, arrays in _by_worker(workers).items()},
+        "history": _history(history),
+        "manifest": content.manifest,
+    }
+
+
+def _job_name(job: str) -> str | None:
+    try:
+        name = tomllib.loads(job).get("name")
+    except tomllib.TOMLDecodeError:
+        return None
+    return name if isinstance(name, str) else None
+
+
+def _by_worker(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, NDArray[Any]]]:
+    found: dict[str, dict[str, NDArray[Any]]] = {}
+    for path, array in arrays.items():
+        rank, _, name = path.partition("/")
+        found.setdefault(rank, {})[name] = array
+    return dict(sorted(found.items(), key=lambda item: (len(item[0]), item[0])))  # 2 before 10
+
+
+def _tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, Any]]:
+    return {name: _tensor(array) for name, array in arrays.items()}
+
+
+def _tensor(array: NDArray[Any]) -> dict[str, Any]:
+    numbers = array.astype(np.float64)
+    nonfinite = int(array.size - np.isfinite(numbers).sum())
+    norm = None if nonfinite else _number(np.linalg.norm(numbers))
+    return {"dtype": array.dtype.name, "shape": list(array.shape), "norm": norm, "nonfinite": nonfinite}
+
+
+def _history(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """The number of rows, and first and last of each column that has one number per round."""
+    rows = len(next(iter(columns.values()))) if columns else 0
+    ends = {name: {"first": _number(c[0]), "last": _number(c[-1])} for name, c in columns.items() if c.ndim == 1 and rows}
+    return {"rows": rows, "columns": ends}
+
+
+def _number(value: Any) -> int | float | bool | None:
+    number: int | float | bool = value.item()
+    return number if math.isfinite(number) else None

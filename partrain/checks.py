@@ -1,0 +1,210 @@
+"""What one table cannot know alone: contradictions between tables, and what this machine and its files do not allow.
+
+Each check is a generator of findings; all run, so that all problems are reported at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from partrain.data import Facts, facts
+from partrain.data.partition import uncovered, windows
+from partrain.errors import InputMissing
+from partrain.source import Finding
+from partrain.workforce import WorkerGroup, cuda_count
+
+if TYPE_CHECKING:
+    from partrain.job import Job
+
+MAX_WORKERS = 1024
+FEW_ITEMS = 100
+"""Partitions below this are too small for a replica to learn much alone."""
+
+Caps = tuple[int | None, int | None]
+"""`iterations` and `passes`."""
+
+
+def contradictions(job: Job) -> Iterator[Finding]:
+    """What is wrong with a job wherever it runs."""
+    yield from _length_of_a_round(job)
+    yield from _gradient_rounds(job)
+    yield from _settings_without_effect(job)
+    yield from _end(job)
+    yield from _judging(job)
+    yield from _horizon(job)
+    if (workers := sum(group.count for group in job.workers)) > MAX_WORKERS:
+        yield Finding(("workers", 0), f"{workers:,} workers are more than {MAX_WORKERS:,}")
+
+
+def obstacles(job: Job, folder: Path) -> Iterator[Finding]:
+    """What keeps this machine from running a job whose data paths start from `folder`."""
+    yield from _devices(job)
+    yield from _cores(job)
+    try:
+        known = facts(job.dataset, folder)
+    except InputMissing as missing:
+        given = job.dataset.model_dump()
+        blamed = [key for key in given if isinstance(given[key], str) and given[key] in missing.message]
+        yield Finding(("dataset", *blamed[:1]), missing.message)
+    else:
+        yield from _task(job, known)
+        yield from _shares(job, known.items)
+
+
+# The length of a round
+
+
+def _caps(job: Job, group: WorkerGroup) -> Caps:
+    """A group's caps: its own, else those of `[sync]`."""
+    own = group.iterations, group.passes
+    return own if any(own) else (job.sync.iterations, job.sync.passes)
+
+
+def _length_of_a_round(job: Job) -> Iterator[Finding]:
+    both = {"iterations", "passes"}
+    if both <= job.sync.model_fields_set:
+        yield Finding(("sync", "passes"), "[sync] has both `iterations` and `passes`", "keep one", at="key")
+    for index, group in enumerate(job.workers):
+        if both <= group.model_fields_set:
+            yield Finding(("workers", index, "passes"), "[[workers]] has both `iterations` and `passes`", "keep one", at="key")
+    lacking = [index for index, group in enumerate(job.workers) if not any(_caps(job, group))]
+    if len(lacking) == len(job.workers):
+        yield Finding(("sync",), "[sync] says nothing on the length of a round", "add `iterations = 10`, say, or `passes = 1`")
+    else:
+        for index in lacking:
+            yield Finding(("workers", index), "neither this [[workers]] table nor [sync] has `iterations` or `passes`", "add one")
+
+
+def _gradient_rounds(job: Job) -> Iterator[Finding]:
+    """Under bsp, workers meet after each iteration, so all have the same number of them."""
+    if job.sync.rule != "bsp":
+        return
+    places = [("workers", index) if group.iterations or group.passes else ("sync",) for index, group in enumerate(job.workers)]
+    caps = [_caps(job, group) for group in job.workers]
+    for place in dict.fromkeys(place for place, (_, passes) in zip(places, caps, strict=True) if passes):
+        message = 'rule "bsp" mixes gradients each iteration and cannot count a round in passes'
+        yield Finding((*place, "passes"), message, "use `iterations`", at="key")
+    counts = [iterations for iterations, _ in caps]
+    for place, count in zip(places, counts, strict=True):
+        if count and counts[0] and count != counts[0]:
+            message = f'rule "bsp" needs equal `iterations` for all workers, not {counts[0]} and {count}'
+            yield Finding((*place, "iterations"), message)
+            return
+
+
+# How a run ends
+
+
+def _end(job: Job) -> Iterator[Finding]:
+    stop = job.stop
+    if not any((stop.rounds, stop.item_iterations, stop.seconds, stop.patience)):
+        message = "a target alone may never be reached" if stop.has_target else "[stop] has no limit"
+        yield Finding(("stop",), message, "add `rounds`, `item_iterations`, `seconds` or `patience`")
+
+
+def _judging(job: Job) -> Iterator[Finding]:
+    stop = job.stop
+    conditions = [key for key in ("loss", "accuracy", "patience") if getattr(stop, key) is not None]
+    if stop.judge == "mixed" and conditions and not job.dataset.validation:
+        message = f"`{conditions[0]}` judges the mixed network on held-out items, but `validation` is 0"
+        yield Finding(("stop", conditions[0]), message, "hold items out: `validation` in [dataset]", at="key")
+    if stop.judge == "any-worker":
+        for key in set(conditions) - {"loss"}:
+            message = f'`{key}` cannot be had with judge = "any-worker", which looks at training losses only'
+            yield Finding(("stop", key), message, 'use `loss`, or judge = "mixed"', at="key")
+
+
+def _task(job: Job, known: Facts) -> Iterator[Finding]:
+    task = job.task.kind if job.task else known.task
+    if task != "classification" and job.stop.accuracy is not None:
+        yield Finding(("stop", "accuracy"), f"a {task} has no accuracy", "use `loss`", at="key")
+
+
+def _horizon(job: Job) -> Iterator[Finding]:
+    optimizer, stop = job.optimizer, job.stop
+    if optimizer.needs_horizon and not (optimizer.horizon or stop.rounds or stop.item_iterations):
+        key = "schedule" if optimizer.schedule != "constant" else "warmup"
+        message = f"`{key}` needs an end to run towards, which [stop] does not imply"
+        yield Finding(("optimizer", key), message, "add `horizon` to [optimizer], or `rounds` or `item_iterations` to [stop]")
+
+
+def _settings_without_effect(job: Job) -> Iterator[Finding]:
+    if getattr(job.optimizer, "nesterov", False) and not getattr(job.optimizer, "momentum", 0.0):
+        yield Finding(("optimizer", "nesterov"), "`nesterov` needs momentum", "add `momentum = 0.9`, say", at="key")
+    if job.sync.warmup_rounds and job.sync.lr_scale == "none":
+        message = "`warmup_rounds` has no effect without `lr_scale`"
+        yield Finding(("sync", "warmup_rounds"), message, 'add lr_scale = "linear" or "sqrt"', "key", "warning")
+
+
+# This machine
+
+
+def _devices(job: Job) -> Iterator[Finding]:
+    count = cuda_count()
+    devices = ", ".join(["cpu", *(f"cuda:{index}" for index in range(count))])
+    for index, group in enumerate(job.workers):
+        kind, _, number = group.device.partition(":")
+        if kind == "cuda" and int(number or 0) >= count:
+            message = f"no device {group.device} on this machine (devices: {devices})"
+            todo = "remove this [[workers]] table or run where there is one"
+            yield Finding(("workers", index, "device"), f"{message}; {todo}")
+
+
+def _cores(job: Job) -> Iterator[Finding]:
+    cores = len(os.sched_getaffinity(0))
+    groups = [(index, group) for index, group in enumerate(job.workers) if group.device == "cpu"]
+    threads = sum(group.count * group.threads for _, group in groups)
+    if job.transport.kind != "simulated" and threads > cores:
+        index, group = max(groups, key=lambda pair: pair[1].count * pair[1].threads)
+        key = "threads" if group.threads > 1 else "count"
+        message = f"{threads:,} threads of CPU workers for {cores} core{'s'[: cores > 1]}: they will wait for one another"
+        yield Finding(("workers", index, key), message, severity="warning")
+
+
+# Who has which items
+
+
+def _shares(job: Job, items: int) -> Iterator[Finding]:
+    """Problems of sharing a data set of so many items, held-out ones included."""
+    training = items - job.dataset.validation
+    if training <= 0:
+        message = f"`validation` holds out {job.dataset.validation:,} of {items:,} items: none are left to train on"
+        yield Finding(("dataset", "validation"), message)
+        return
+    ends = list(accumulate(group.count for group in job.workers))
+    if ends[-1] > min(training, MAX_WORKERS):
+        if ends[-1] > training:
+            yield Finding(("workers", 0, "count"), f"{ends[-1]:,} workers are more than the {training:,} training items")
+        return
+    sizes = [group.partition_size for group in job.workers for _ in range(group.count)]
+    too_large = [index for index, group in enumerate(job.workers) if (group.partition_size or 0) > training]
+    for index in too_large:
+        message = f"`partition_size` {job.workers[index].partition_size:,} exceeds the {training:,} training items"
+        yield Finding(("workers", index, "partition_size"), message)
+    if too_large:
+        return
+    sized = [index for index, group in enumerate(job.workers) if group.partition_size]
+    place = ("workers", sized[0], "partition_size") if sized else ("partition",)
+    try:
+        cut = windows(training, sizes, job.partition.overlap)
+    except ValueError as error:
+        yield Finding(place, str(error))
+        return
+    if missed := sum(map(len, uncovered(training, cut))) * (job.partition.uncovered == "error"):
+        message = f"no worker has {missed:,} of the {training:,} training items"
+        yield Finding(place, message, 'raise or remove `partition_size`, or set uncovered = "allow" in [partition]')
+    yield from _smallest_share(job, min(map(len, cut)))
+
+
+def _smallest_share(job: Job, smallest: int) -> Iterator[Finding]:
+    batch = job.optimizer.batch_size
+    if batch > smallest:
+        message = f"`batch_size` {batch:,} is more than the {smallest:,} items of the smallest partition"
+        yield Finding(("optimizer", "batch_size"), message, f"at most {smallest:,}, or fewer workers, or more overlap")
+    elif smallest < FEW_ITEMS:
+        message = f"only {smallest} items in the smallest partition"
+        yield Finding(("workers", 0), message, "a worker learns little from so few", severity="warning")

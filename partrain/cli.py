@@ -1,0 +1,255 @@
+"""The command line. Nothing heavy is imported before a command needs it: help and `validate` never see torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from partrain.errors import INTERNAL, BadCheckpoint, BadJob, Failure, InputMissing, NotTrusted
+
+if TYPE_CHECKING:
+    from partrain.checkpoint import Content
+    from partrain.job import LoadedJob
+    from partrain.launch.run import Outcome
+
+app = typer.Typer(
+    name="partrain",
+    help="Train one PyTorch network on many workers at once: CPU processes and CUDA GPUs in the same training.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Job = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")]
+Checkpoint = Annotated[Path, typer.Argument(metavar="CKPT.h5", help="A checkpoint, or a run folder for its newest one.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in optimizer.lr=0.2.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run folder; default: runs/<name>/<time>.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No live table and no lines per round.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")]
+Trust = Annotated[bool, typer.Option("--trust-code", help="Run the model code that the checkpoint's job names.")]
+
+
+@app.command()
+def run(job: Job, out: Out = None, set_: Sets = None, quiet: Quiet = False, as_json: Json = False, debug: Debug = False) -> None:
+    """Train a job; exit 1 if a target was set and not reached."""
+    from partrain.console import make_display
+    from partrain.job import load
+    from partrain.launch.run import Stage, new_folder
+    from partrain.launch.run import run as train
+
+    loaded = load(job, set_ or ())
+    _warn(loaded)
+    stage = Stage(new_folder(out, loaded.job.name), make_display(sys.stdout, as_json, quiet), _say)
+    _finish(train(loaded, stage), loaded, as_json)
+
+
+@app.command()
+def resume(
+    checkpoint: Checkpoint,
+    until: Annotated[
+        list[str] | None, typer.Option("--until", metavar="KEY=VALUE", help="Move a stop condition, as in rounds=500.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for a checkpoint from outside a run folder.")
+    ] = None,
+    trust_code: Trust = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Continue to the bit where a checkpoint stands; exit 0 if there is nothing to do."""
+    from partrain.console import make_display
+    from partrain.launch.run import Stage, new_folder, nothing_left
+    from partrain.launch.run import resume as proceed
+
+    path, content = _read(checkpoint)
+    loaded = _job_of(content, path, trust_code, [f"stop.{change}" for change in until or ()], here=True)
+    if (reason := nothing_left(loaded, content)) is not None:
+        _nothing_to_do(path, content, reason, as_json)
+        return
+    folder = out or _run_folder(path)
+    if folder is None:
+        folder = new_folder(None, loaded.job.name)
+    elif out is not None:
+        folder = new_folder(out, loaded.job.name)
+    stage = Stage(folder, make_display(sys.stdout, as_json, quiet), _say)
+    _finish(proceed(loaded, content, stage), loaded, as_json)
+
+
+@app.command()
+def validate(
+    jobs: Annotated[list[Path], typer.Argument(metavar="JOB.toml...", help="Job files.")],
+    set_: Sets = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Report every problem of job files, each with its place and a suggestion; exit 78 if there is an error."""
+    from partrain.job import problems
+
+    found = [(path, problem) for path in jobs for problem in problems(path, set_ or ())]
+    if as_json:
+        print(json.dumps({"problems": [problem.as_dict() for _, problem in found]}))
+    else:
+        for _, problem in found:
+            print(problem.render() + "\n")
+        for path in jobs:
+            errors = sum(problem.severity == "error" for where, problem in found if where == path)
+            print(f"{path}: " + ("ok" if not errors else f"{errors} error{'s' * (errors > 1)}"))
+    if any(problem.severity == "error" for _, problem in found):
+        raise typer.Exit(BadJob.code)
+
+
+@app.command()
+def inspect(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) -> None:
+    """Show what a checkpoint holds. No code that it names is imported."""
+    from partrain.checkpoint import describe
+
+    outline = describe(_read(checkpoint)[1])
+    print(json.dumps(outline) if as_json else "\n".join(_outlined(outline)))
+
+
+@app.command()
+def verify(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) -> None:
+    """Check header, digest and structure of a checkpoint; exit 65 if anything is off."""
+    from partrain import checkpoint as checkpoints
+
+    summary = checkpoints.verify(_newest(checkpoint))
+    print(json.dumps(summary) if as_json else f"{summary['file']}: ok, round {summary['round']}, sha256 {summary['sha256']}")
+
+
+@app.command()
+def evaluate(checkpoint: Checkpoint, trust_code: Trust = False, as_json: Json = False, debug: Debug = False) -> None:
+    """Judge a checkpoint's network on held-out and test items; needs only the checkpoint and its data."""
+    path, content = _read(checkpoint)
+    loaded = _job_of(content, path, trust_code)
+    from partrain.evaluation import evaluate as judge
+
+    results = judge(loaded, content)
+    if as_json:
+        print(json.dumps({"checkpoint": str(path), "round": content.round, **results}))
+        return
+    for split, scores in results.items():
+        shown = ", ".join(f"{name} {value:.6g}" for name, value in scores.items() if name != "items")
+        print(f"{split} ({scores['items']:,} items): {shown}")
+
+
+def _newest(path: Path) -> Path:
+    """A run folder stands for its newest checkpoint."""
+    if path.is_dir():
+        if not (path / "checkpoint.h5").exists():
+            raise InputMissing(f"{path} holds no checkpoint.h5: nothing was committed there")
+        return path / "checkpoint.h5"
+    return path
+
+
+def _read(path: Path) -> tuple[Path, Content]:
+    from partrain.checkpoint import read
+
+    path = _newest(path)
+    return path, read(path)
+
+
+def _job_of(content: Content, path: Path, trusted: bool, changes: list[str] | None = None, here: bool = False) -> LoadedJob:
+    """The job a checkpoint carries. It is data: model code that it names runs only if the user says so."""
+    from partrain.job import parse
+    from partrain.models import UserModel
+
+    loaded = parse(content.job, Path(content.manifest["folder"]), f"{path}:/job", here=here, overrides=changes or ())
+    if isinstance(loaded.job.model, UserModel) and not trusted:
+        code = f"`{loaded.job.model.name}` in {loaded.folder}"
+        raise NotTrusted(f"{path} names code: {code}; look at it, then run this again with --trust-code")
+    return loaded
+
+
+def _run_folder(path: Path) -> Path | None:
+    """The run folder a checkpoint lies in."""
+    path = path.absolute()
+    for folder in (path.parent, path.parent.parent):
+        if (folder / "events.jsonl").exists():
+            return folder
+    return None
+
+
+def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool) -> None:
+    from partrain.console import epilogue
+
+    stop = loaded.job.stop.model_dump(exclude_none=True)
+    if as_json:
+        print(json.dumps({"folder": str(outcome.folder), "code": outcome.code, **outcome.summary}))
+    else:
+        _print("\n".join(epilogue(outcome.summary, outcome.folder, outcome.checkpoint, stop)))
+    if outcome.failure:
+        print(outcome.failure.render(), file=sys.stderr)
+    raise typer.Exit(outcome.code)
+
+
+def _nothing_to_do(path: Path, content: Content, reason: str, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"status": "nothing to do", "reason": reason, "round": content.round}))
+        return
+    print(f"nothing to do: {path} is at the end of its run (round {content.round}, {reason})")
+    print(f"to go further: partrain resume {path} --until rounds={2 * content.round}")
+
+
+def _warn(loaded: LoadedJob) -> None:
+    for problem in loaded.warnings:
+        print(problem.render(), file=sys.stderr)
+
+
+def _say(text: str) -> None:
+    print(f"partrain: warning: {text}", file=sys.stderr)
+
+
+def _print(text: str) -> None:
+    """To stdout, whose reader may be gone: that never spoils a run that is done."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _outlined(outline: dict[str, Any], depth: int = 0) -> list[str]:
+    """A nested outline as indented lines."""
+    lines = []
+    for name, value in outline.items():
+        pad = "  " * depth
+        if isinstance(value, dict) and "shape" in value:
+            norm = "" if value.get("norm") is None else f"  norm {value['norm']:.6g}"
+            lines.append(f"{pad}{name}  {value['dtype']} {tuple(value['shape'])}{norm}")
+        elif isinstance(value, dict):
+            lines += [f"{pad}{name}", *_outlined(value, depth + 1)]
+        else:
+            lines.append(f"{pad}{name}  {value}")
+    return lines
+
+
+def main() -> None:
+    """Entry point: every failure becomes its line and its exit code."""
+    try:
+        app()
+    except Failure as failure:
+        if "--debug" in sys.argv:
+            traceback.print_exc()
+        if "--json" in sys.argv:
+            print(json.dumps({"error": {"name": failure.name, "code": failure.code, "message": failure.message}}))
+        print(failure.render(), file=sys.stderr)
+        sys.exit(failure.code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:
+        traceback.print_exc()
+        print(
+            f"partrain: error[internal]: {type(error).__name__}: {error}; this is a defect of partrain, please report it",
+            file=sys.stderr,
+        )
+        sys.exit(INTERNAL)

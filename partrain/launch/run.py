@@ -1,0 +1,291 @@
+"""A run from job to summary: what `partrain run` and `partrain resume` do."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from partrain.console import Display
+from partrain.data import Dataset, load
+from partrain.data.partition import uneven, windows
+from partrain.environment import process_start, versions
+from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadCheckpoint, CannotCreate, Failure
+from partrain.job import LoadedJob
+from partrain.launch.coordinator import Coordinator, Ended, Start, shared_memory
+from partrain.launch.signals import Signals
+from partrain.launch.writer import HISTORY
+from partrain.plan import Plan, make_plan
+from partrain.record import EventLog, cut, summary, write_summary
+from partrain.stop import Progress
+from partrain.view import View
+
+if TYPE_CHECKING:
+    from partrain.checkpoint import Content
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to."""
+
+    code: int
+    """Exit code."""
+    folder: Path
+    summary: dict[str, Any]
+    checkpoint: Path | None
+    """The newest one, if any was committed."""
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where a run plays: its folder, who watches it, who is warned."""
+
+    folder: Path
+    display: Display
+    warn: Callable[[str], None] = lambda text: None
+    started: float = field(default_factory=process_start)
+    """Unix time from which start-up counts."""
+
+
+def new_folder(out: Path | None, name: str) -> Path:
+    """Make the folder of a new run: DIR, which may exist but hold no run, or `runs/<name>/<time>`."""
+    base = out or Path("runs") / name / time.strftime("%Y-%m-%dT%H-%M-%S")
+    folder, number = base, 2
+    try:
+        while out is None and folder.exists():
+            folder, number = base.with_name(f"{base.name}-{number}"), number + 1
+        if (folder / "events.jsonl").exists() or (folder / "checkpoints").exists():
+            raise CannotCreate(
+                f"{folder} already holds a run; give --out another folder, or continue it: partrain resume {folder}"
+            )
+        (folder / "checkpoints").mkdir(parents=True)
+    except OSError as error:
+        raise CannotCreate(f"{folder}: {error.strerror}; give --out a folder that can be created") from None
+    return folder
+
+
+def run(loaded: LoadedJob, stage: Stage) -> Outcome:
+    """Train a job in a new run folder."""
+    return _train(loaded, stage, Start(), None)
+
+
+def resume(loaded: LoadedJob, content: Content, stage: Stage) -> Outcome:
+    """Continue from what a checkpoint holds; later events of its folder are cut off.
+
+    Raises BadCheckpoint where it does not fit the job.
+    """
+    progress = Progress(**content.manifest["progress"])
+    columns = [content.arrays[f"history/{name}"].tolist() for name in HISTORY]
+    earlier = cut(stage.folder / "events.jsonl", progress.round)
+    stage.display.view.__dict__.update(earlier.__dict__)
+    start = Start(progress, content.arrays, list(zip(*columns, strict=True)), earlier.clock.train)
+    return _train(loaded, stage, start, content)
+
+
+def nothing_left(loaded: LoadedJob, content: Content) -> str | None:
+    """The stop condition that holds already where a checkpoint stands."""
+    progress = Progress(**content.manifest["progress"])
+    if progress.judged_round == progress.round and loaded.job.stop.reached(progress):
+        return "target"
+    return loaded.job.stop.limit(progress, out_of_time=False)
+
+
+def _train(loaded: LoadedJob, stage: Stage, start: Start, content: Content | None) -> Outcome:
+    job, folder = loaded.job, stage.folder
+    with _locked(folder), EventLog(folder / "events.jsonl") as log:
+        stage_file(folder / "job.toml", loaded.text)
+        dataset, stock = _stocked(loaded)
+        plan = make_plan(job, len(dataset.inputs))
+        manifest = _manifest(loaded, plan, dataset)
+        if content is not None:
+            plan, manifest = _continued(plan, manifest, content)
+        if job.partition.order == "given":
+            _warn_if_uneven(job, plan, dataset, stage)
+
+        def hear(event: dict[str, Any]) -> None:
+            log.add(event)
+            stage.display.feed(event)
+
+        def tick() -> None:
+            log.flush()
+            stage.display.tick(time.time())
+
+        with Signals() as signals:
+            coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals)
+            describe = _describer(loaded, plan, manifest, start, stage, hear)
+            try:
+                ended = coordinator.run(dataset.card, stock, folder, manifest, loaded.text, describe)
+            finally:
+                os.close(stock)
+        hear(_end_event(ended, stage, coordinator.began_at))
+        log.flush()
+        stage.display.close()
+    return _outcome(ended, stage)
+
+
+def _stocked(loaded: LoadedJob) -> tuple[Dataset, int]:
+    """The data set, in a memory file that workers will map."""
+    descriptors: list[int] = []
+
+    def allocate(size: int) -> memoryview:
+        descriptor, view = shared_memory(size)
+        descriptors.append(descriptor)
+        return view
+
+    dataset = load(loaded.job.dataset, loaded.folder, allocate)
+    return dataset, descriptors[0]
+
+
+def _manifest(loaded: LoadedJob, plan: Plan, dataset: Dataset) -> dict[str, Any]:
+    """What a checkpoint says besides numbers; nothing of it changes between two equal runs."""
+    identity = {"job": loaded.text, "data": dataset.fingerprint, "versions": versions()}
+    return {
+        "format": 1,
+        "name": loaded.job.name,
+        "run": hashlib.sha256(repr(sorted(identity.items())).encode()).hexdigest()[:32],
+        "versions": identity["versions"],
+        "data": dataset.fingerprint,
+        "folder": str(loaded.folder.resolve()),
+        "horizon": plan.horizon,
+        "network": {"input": list(dataset.inputs.shape[1:]), "outputs": dataset.outputs, "task": dataset.task},
+        "workers": [
+            {"rank": share.spec.rank, "device": share.spec.device, "threads": share.spec.threads, "partition": share.partition}
+            for share in plan.shares
+        ],
+    }
+
+
+def _continued(plan: Plan, manifest: dict[str, Any], content: Content) -> tuple[Plan, dict[str, Any]]:
+    """Plan and manifest of a resumed run: its horizon and identity stay."""
+    stored = content.manifest
+    if stored["data"] != manifest["data"]:
+        raise BadCheckpoint("the data set is not the one the checkpoint was trained on")
+    if stored["workers"] != manifest["workers"]:
+        raise BadCheckpoint(
+            "the job's workers or partitions are not those of the checkpoint: it continues to the bit or not at all"
+        )
+    plan = replace(plan, horizon=stored["horizon"])
+    return plan, manifest | {"horizon": plan.horizon, "run": stored["run"], "versions": stored["versions"]}
+
+
+def _warn_if_uneven(job: Any, plan: Plan, dataset: Dataset, stage: Stage) -> None:
+    cuts = windows(plan.training_items, [share.spec.partition_size for share in plan.shares], job.partition.overlap)
+    if text := uneven(dataset.targets[: plan.training_items], cuts):
+        stage.warn(text)
+
+
+def _describer(
+    loaded: LoadedJob, plan: Plan, manifest: dict[str, Any], start: Start, stage: Stage, hear: Callable[[dict[str, Any]], None]
+) -> Callable[[dict[int, int], int], None]:
+    """Gives the start event once the workers' processes and the network are known."""
+    job = loaded.job
+
+    def describe(pids: dict[int, int], parameters: int) -> None:
+        workers = [
+            {
+                "rank": share.spec.rank,
+                "device": share.spec.device,
+                "threads": share.spec.threads,
+                "pid": pids[share.spec.rank],
+                "partition": share.partition,
+                "iterations": share.iterations,
+                "passes": share.spec.passes,
+                "batch_size": job.optimizer.batch_size,
+            }
+            for share in plan.shares
+        ]
+        hear(
+            {
+                "event": "start",
+                "t": stage.started,
+                "version": manifest["versions"]["partrain"],
+                "name": job.name,
+                "run_id": manifest["run"],
+                "rule": job.sync.rule,
+                "resumed_from": start.progress.round if start.arrays is not None else None,
+                "parameters": parameters,
+                "held_out": plan.held_out,
+                "judge_every": plan.judge_every,
+                "cores": len(os.sched_getaffinity(0)),
+                "workers": workers,
+                "stop": job.stop.model_dump(exclude_none=True),
+            }
+        )
+        for worker in stage.display.view.workers.values():
+            if start.arrays is not None:
+                _, worker.iterations, worker.item_iterations, _ = start.arrays[f"workers/{worker.rank}/counts"].tolist()
+        stage.display.view.item_iterations = start.progress.item_iterations
+
+    return describe
+
+
+def _end_event(ended: Ended, stage: Stage, began_at: float | None) -> dict[str, Any]:
+    now, clock = time.time(), stage.display.view.clock
+    startup = (began_at - stage.started) if began_at else 0.0
+    seconds = {"startup": startup, "train": ended.seconds, "total": clock.total + max(0.0, now - stage.display.view.t)}
+    test = {} if ended.test is None else {"loss": ended.test[0]}
+    if ended.test is not None and ended.test[1] is not None:
+        test["accuracy"] = ended.test[1]
+    return {
+        "event": "end",
+        "t": now,
+        "status": ended.status,
+        "reason": ended.reason,
+        "round": ended.progress.round,
+        "seconds": seconds,
+        "test": test,
+    }
+
+
+def _outcome(ended: Ended, stage: Stage) -> Outcome:
+    test = {} if ended.test is None else {"loss": ended.test[0], "accuracy": ended.test[1]}
+    content = summary(stage.display.view, {key: value for key, value in test.items() if value is not None})
+    write_summary(stage.folder / "summary.json", content)
+    checkpoint = stage.folder / "checkpoint.h5"
+    newest = checkpoint if checkpoint.exists() else None
+    return Outcome(_code(ended), stage.folder, content, newest, ended.failure)
+
+
+def _code(ended: Ended) -> int:
+    if ended.failure:
+        return ended.failure.code
+    stopped = {None: OK, 2: INTERRUPTED}.get(ended.signal, TERMINATED)
+    return {"reached": OK, "finished": OK, "not-reached": NOT_REACHED}.get(ended.status, stopped)
+
+
+def stage_file(path: Path, text: str) -> None:
+    """Write a small file of a run folder as a whole."""
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise CannotCreate(f"{path}: {error.strerror}") from None
+
+
+class _locked:
+    """One process at a time writes in a run folder. The kernel lets go of the lock when the process dies."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._descriptor = -1
+
+    def __enter__(self) -> None:
+        try:
+            self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise CannotCreate(f"{self._folder} is in use by a run that is under way") from None
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)

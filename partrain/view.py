@@ -1,0 +1,370 @@
+"""Where a run stands, told event by event: the state behind the live table, the plain lines and the summary.
+
+A view takes the lines of `events.jsonl` in their order, live or read back later, and keeps what does not grow with the
+run. All times are in seconds; `t` and `now` are Unix time. A run may have several sessions: each resume is one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+Event = Mapping[str, Any]
+"""One line of `events.jsonl`."""
+
+WINDOW_S = 4.0
+"""Rates are means over this time, and over three rounds where those take longer."""
+MARK_S = 0.5
+"""Time between two marks of the window: rounds may take milliseconds, and memory is bounded."""
+SMOOTHING = 5
+"""Rounds over which a worker's training loss is smoothed."""
+CELLS = 16
+"""Values of a worker's loss history."""
+
+
+class Curve:
+    """A history of any length as at most 2 x CELLS means, each over the same number of values."""
+
+    __slots__ = ("_count", "_stride", "_sum", "means")
+
+    def __init__(self) -> None:
+        self.means: list[float] = []
+        self._stride, self._count, self._sum = 1, 0, 0.0
+
+    def add(self, value: float) -> None:
+        """Append a value; when the list is full, neighbours are merged."""
+        self._sum += value
+        self._count += 1
+        if self._count == self._stride:
+            self.means.append(self._sum / self._count)
+            self._count, self._sum = 0, 0.0
+            if len(self.means) == 2 * CELLS:
+                self.means = [(one + other) / 2 for one, other in zip(self.means[::2], self.means[1::2], strict=True)]
+                self._stride *= 2
+
+    def resampled(self) -> list[float]:
+        """At most CELLS means over the whole history."""
+        means, size = self.means, len(self.means)
+        if size <= CELLS:
+            return list(means)
+        cuts = [cell * size // CELLS for cell in range(CELLS + 1)]
+        return [sum(means[first:last]) / (last - first) for first, last in pairwise(cuts)]
+
+
+class Mark(NamedTuple):
+    """A worker's totals at one moment."""
+
+    t: float
+    rounds: int
+    items: int
+    compute: float
+    wait: float
+    mix: float
+
+
+@dataclass(slots=True)
+class WorkerView:
+    """One worker: totals of the whole run, and what it did lately."""
+
+    rank: int
+    device: str = "?"
+    round: int = 0
+    """The newest round it finished."""
+    rounds: int = 0
+    """Rounds counted here."""
+    iterations: int = 0
+    item_iterations: int = 0
+    compute: float = 0.0
+    wait: float = 0.0
+    mix: float = 0.0
+    """Seconds computing, waiting for others, and mixing."""
+    round_items: int = 0
+    round_loss: float | None = None
+    """Item-iterations and mean training loss of the newest round."""
+    loss: float | None = None
+    """Training loss, smoothed."""
+    distance: float | None = None
+    """RMS distance to the mean, when last measured."""
+    lost: bool = False
+    curve: Curve = field(default_factory=Curve)
+    marks: deque[Mark] = field(default_factory=deque)
+    t: float = 0.0
+
+    def begin(self, described: Event, round_: int) -> None:
+        """A session begins after this round; `before` holds what the worker did in another folder."""
+        before = described.get("before")
+        if before and not self.rounds:
+            self.iterations, self.item_iterations = before["iterations"], before["item_iterations"]
+        self.device, self.round, self.lost = described["device"], round_, False
+        self.marks.clear()
+
+    def count(self, event: Event) -> None:
+        """Add a round."""
+        t, items, loss = event["t"], event["items"], event["loss"]
+        compute, wait, mix = event["compute"], event["wait"], event["mix"]
+        if not self.marks:
+            self.marks.append(self._mark(t - compute - wait - mix))
+        self.t, self.round, self.lost = t, event["round"], False
+        self.rounds += 1
+        self.iterations += event["iterations"]
+        self.item_iterations += items
+        self.compute += compute
+        self.wait += wait
+        self.mix += mix
+        self.round_items, self.round_loss = items, loss
+        if loss is not None:
+            self.loss = loss if self.loss is None else self.loss + (loss - self.loss) / min(self.rounds, SMOOTHING)
+            self.curve.add(loss)
+        if event["distance"] is not None:
+            self.distance = event["distance"]
+        if t - self.marks[-1].t >= MARK_S:
+            self._remember(t)
+
+    def recent(self) -> Mark | None:
+        """What it did within the window: differences, `t` being the window's length; None before the first round."""
+        if not self.marks or self.t <= self.marks[0].t:
+            return None
+        now, then = self._mark(self.t), self.marks[0]
+        seconds = (now.compute - then.compute, now.wait - then.wait, now.mix - then.mix)
+        return Mark(now.t - then.t, now.rounds - then.rounds, now.items - then.items, *seconds)
+
+    def rate(self) -> float:
+        """Item-iterations per second lately."""
+        recent = self.recent()
+        return recent.items / recent.t if recent else 0.0
+
+    def _mark(self, t: float) -> Mark:
+        return Mark(t, self.rounds, self.item_iterations, self.compute, self.wait, self.mix)
+
+    def _remember(self, t: float) -> None:
+        self.marks.append(self._mark(t))
+        while len(self.marks) > 4 and self.marks[1].t <= t - WINDOW_S:
+            self.marks.popleft()
+
+
+class Clock:
+    """Seconds of the run up to the newest event, earlier sessions included.
+
+    Training time is what the workers say when they judge; between judgements it follows the events' own times. A
+    session that was killed counts from its start line to its last line.
+    """
+
+    def __init__(self) -> None:
+        self.startup = self.train = self.total = 0.0
+        self._anchor: tuple[float, float] | None = None
+        self._session = (0.0, 0.0)
+
+    def start(self, t: float) -> None:
+        """A session begins."""
+        self._anchor, self._session = None, (t, self.total)
+
+    def round(self, t: float, lasted: float) -> None:
+        """A worker finished a round that lasted so long."""
+        if self._anchor is None:
+            self._anchor = (t - lasted, self.train)
+            self.startup += max(0.0, t - lasted - self._session[0])
+        self.train = self._anchor[1] + t - self._anchor[0]
+
+    def judgement(self, t: float, seconds: float) -> None:
+        """The workers' own word on training seconds so far."""
+        self._anchor, self.train = (t, seconds), seconds
+
+    def pass_to(self, t: float) -> None:
+        """Time goes on."""
+        self.total = self._session[1] + t - self._session[0]
+
+    def end(self, seconds: Mapping[str, float]) -> None:
+        """The coordinator's own figures for the whole run, where it gives them."""
+        self.startup = seconds.get("startup", self.startup)
+        self.train = seconds.get("train", self.train)
+        self.total = seconds.get("total", self.total)
+
+
+class Judgement(NamedTuple):
+    """The judged network: mean loss and metrics on held-out items."""
+
+    t: float
+    round: int
+    loss: float | None
+    metrics: dict[str, float]
+
+
+class Commit(NamedTuple):
+    """A checkpoint on disk."""
+
+    round: int
+    file: str
+    bytes: int
+    seconds: float
+
+
+class Condition(NamedTuple):
+    """A stop condition: where it stands and where the run ends."""
+
+    name: str
+    now: float | None
+    goal: float
+    limit: bool
+    """It comes for certain and steadily; a target or patience may come any time."""
+
+
+class View:
+    """The state of a run. `feed` it events; it costs the same for each."""
+
+    def __init__(self) -> None:
+        self.t = 0.0
+        """Time of the newest event."""
+        self.name = self.rule = self.run_id = ""
+        self.stop: dict[str, Any] = {}
+        """The `[stop]` table."""
+        self.workers: dict[int, WorkerView] = {}
+        self.clock = Clock()
+        self.round = 0
+        """The newest round that every worker has finished."""
+        self.item_iterations = 0
+        self.judged: Judgement | None = None
+        self.best: Judgement | None = None
+        self.misses = 0
+        """Judgements since the best."""
+        self.commit: Commit | None = None
+        self.faults = 0
+        self.fault = ""
+        """The newest one."""
+        self.status: str | None = None
+        """How the run ended; None while it runs, or when it was killed."""
+        self.reason: str | None = None
+        self._behind = 0
+        self._pace: tuple[float, int, int] | None = None
+
+    def feed(self, event: Event) -> None:
+        """Take note of the next event. Kinds that are not known are passed over: a newer partrain wrote them."""
+        self.t = t = event["t"]
+        match event["event"]:
+            case "round":
+                self._round(event)
+            case "start":
+                self._start(event)
+            case "judgement":
+                self._judgement(event)
+            case "commit":
+                self.commit = Commit(event["round"], event["file"], event["bytes"], event["seconds"])
+            case "fault":
+                self._fault(event)
+            case "end":
+                self.status, self.reason, self.round = event["status"], event["reason"], event["round"]
+                self.clock.pass_to(t)
+                self.clock.end(event.get("seconds") or {})
+                return
+        self.clock.pass_to(t)
+
+    def rate(self) -> float:
+        """Item-iterations per second of all workers lately."""
+        return sum(worker.rate() for worker in self.workers.values())
+
+    def loss(self) -> float | None:
+        """Mean training loss of each worker's newest round, weighted by items."""
+        known = [(worker.round_items, worker.round_loss) for worker in self.workers.values() if worker.round_loss is not None]
+        items = sum(items for items, _ in known)
+        return sum(items * loss for items, loss in known) / items if items else None
+
+    def state(self, worker: WorkerView) -> str:
+        """`starting`, `done`, `lost`, or what took most of its time lately: `training`, `waiting`, `mixing`."""
+        if worker.lost:
+            return "lost"
+        if self.status is not None:
+            return "done"
+        recent = worker.recent()
+        if recent is None:
+            return "starting"
+        return max((recent.compute, "training"), (recent.wait, "waiting"), (recent.mix, "mixing"))[1]
+
+    def slowdowns(self) -> dict[int, float]:
+        """By rank: computing time per round lately, over that of the fastest worker; only after three rounds."""
+        recents = {rank: worker.recent() for rank, worker in self.workers.items() if not worker.lost}
+        times = {rank: recent.compute / recent.rounds for rank, recent in recents.items() if recent and recent.rounds >= 3}
+        fastest = min(times.values(), default=0.0)
+        return {rank: time / fastest for rank, time in times.items()} if fastest > 0 else {}
+
+    def conditions(self) -> list[Condition]:
+        """The stop conditions that are set, in the order of the `[stop]` table."""
+        judged = self.judged
+        stands: dict[str, float | None] = {
+            "rounds": self.round,
+            "item_iterations": self.item_iterations,
+            "seconds": self.clock.train,
+            "loss": judged.loss if judged else None,
+            "accuracy": judged.metrics.get("accuracy") if judged else None,
+            "patience": self.misses,
+        }
+        steady = ("rounds", "item_iterations", "seconds")
+        goals = {name: self.stop.get(name) for name in stands}
+        return [Condition(name, stands[name], goal, name in steady) for name, goal in goals.items() if goal is not None]
+
+    def fraction(self) -> float | None:
+        """How far the limit is that will come first, 0 to 1."""
+        return max((min(1.0, (each.now or 0) / each.goal) for each in self.conditions() if each.limit), default=None)
+
+    def eta(self, now: float) -> float | None:
+        """Seconds until the first limit, at the pace of this session without its first round; None while that is unknown."""
+        if self._pace is None or self.status is not None:
+            return None
+        t, round_, items = self._pace
+        elapsed = max((worker.t for worker in self.workers.values()), default=t) - t
+        gains = {"rounds": self.round - round_, "item_iterations": self.item_iterations - items, "seconds": elapsed}
+        steady = [(each.goal - (each.now or 0), gains[each.name]) for each in self.conditions() if each.limit]
+        left = [distance * elapsed / gain for distance, gain in steady if gain > 0]
+        return max(0.0, min(left) - max(0.0, now - t - elapsed)) if left else None
+
+    def _start(self, event: Event) -> None:
+        self.clock.start(event["t"])
+        self.name, self.rule, self.run_id = event["name"], event["rule"], event.get("run_id", "")
+        self.stop = dict(event["stop"])
+        self.round = event["resumed_from"] or 0
+        self.status = self.reason = self._pace = None
+        for described in event["workers"]:
+            self._worker(described["rank"]).begin(described, self.round)
+        self.item_iterations = sum(worker.item_iterations for worker in self.workers.values())
+        self._behind = len(self.workers)
+
+    def _round(self, event: Event) -> None:
+        worker = self._worker(event["rank"])
+        before = worker.round
+        worker.count(event)
+        self.item_iterations += event["items"]
+        self.clock.round(event["t"], event["compute"] + event["wait"] + event["mix"])
+        if before == self.round:
+            self._behind -= 1
+            if self._behind <= 0:
+                self._advance()
+
+    def _advance(self) -> None:
+        """Find the round all workers have finished: once per round, so that a round's line stays cheap."""
+        rounds = [worker.round for worker in self.workers.values() if not worker.lost]
+        if not rounds:
+            return
+        self.round = min(rounds)
+        self._behind = rounds.count(self.round)
+        if self._pace is None:
+            self._pace = (self.t, self.round, self.item_iterations)
+
+    def _judgement(self, event: Event) -> None:
+        metrics = {name: value for name, value in (event.get("metrics") or {}).items() if value is not None}
+        self.judged = Judgement(event["t"], event["round"], event["loss"], metrics)
+        self.best, self.misses = (self.judged, 0) if event["best"] else (self.best, self.misses + 1)
+        self.clock.judgement(event["t"], event["seconds"])
+
+    def _fault(self, event: Event) -> None:
+        self.faults += 1
+        self.fault = event["what"]
+        if event["rank"] in self.workers:
+            self.workers[event["rank"]].lost = True
+            self._advance()
+
+    def _worker(self, rank: int) -> WorkerView:
+        worker = self.workers.get(rank)
+        if worker is None:
+            worker = self.workers[rank] = WorkerView(rank)
+        return worker

@@ -1,0 +1,124 @@
+"""Flat rows: views stay views, means are exact, faults are found."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from partrain.flat import ALIGNMENT, CHUNK, Layout, adopt, first_non_finite, mean_into, trainable
+
+
+def layout_of(*shapes: tuple[int, ...]) -> Layout:
+    return Layout.of([(f"t{index}", torch.zeros(shape)) for index, shape in enumerate(shapes)], torch.float32)
+
+
+@given(st.lists(st.lists(st.integers(0, 7), max_size=3).map(tuple), max_size=5))
+def test_tensors_start_on_cache_lines_and_never_share_a_number(shapes: list[tuple[int, ...]]) -> None:
+    layout = layout_of(*shapes)
+    ends = [piece.start + piece.size for piece in layout.pieces]
+    assert all(piece.start * 4 % ALIGNMENT == 0 for piece in layout.pieces)
+    assert all(end <= piece.start for end, piece in zip(ends, layout.pieces[1:], strict=False))
+    assert layout.size * 4 % ALIGNMENT == 0
+    assert layout.size >= max(ends, default=0)
+
+
+def test_views_have_their_shapes_and_lie_in_the_row() -> None:
+    row = torch.arange(32.0)
+    matrix, scalar = layout_of((2, 3), ()).views(row)
+    assert matrix.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert scalar.item() == 16
+    matrix[0, 1] = -1
+    assert row[1] == -1
+
+
+@pytest.mark.parametrize(("index", "name"), [(0, "t0"), (5, "t0"), (15, "t0"), (16, "t2"), (31, "t2")])
+def test_a_number_is_named_by_its_tensor(index: int, name: str) -> None:
+    assert layout_of((2, 3), (0,), (4, 4)).name_at(index) == name
+
+
+def test_one_row_holds_one_type() -> None:
+    with pytest.raises(TypeError, match=r"`half` is torch\.float16, the others are torch\.float32"):
+        Layout.of([("whole", torch.zeros(2)), ("half", torch.zeros(2, dtype=torch.float16))], torch.float32)
+
+
+def test_an_adopted_network_keeps_its_numbers_and_lives_in_the_row() -> None:
+    network = nn.Linear(3, 2)
+    before = [parameter.detach().clone() for parameter in network.parameters()]
+    layout = Layout.of(trainable(network), torch.float32)
+    row = torch.zeros(layout.size)
+    adopt(network, layout, row)
+    assert all(torch.equal(one, other) for one, other in zip(before, network.parameters(), strict=True))
+    row.fill_(7)
+    assert network.weight.eq(7).all()
+    assert network.bias.eq(7).all()
+
+
+def test_tied_parameters_are_laid_out_once_and_stay_tied() -> None:
+    network = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+    network[1].weight = network[0].weight
+    layout = Layout.of(trainable(network), torch.float32)
+    adopt(network, layout, torch.zeros(layout.size))
+    assert [piece.name for piece in layout.pieces] == ["0.weight", "0.bias", "1.bias"]
+    assert network[1].weight is network[0].weight
+
+
+def test_frozen_parameters_are_left_where_they_are() -> None:
+    network = nn.Linear(3, 2)
+    network.weight.requires_grad_(False)
+    assert [name for name, _ in trainable(network)] == ["bias"]
+
+
+def test_mean_is_weighted() -> None:
+    rows = [torch.tensor([0.0, 8.0]), torch.tensor([4.0, 0.0])]
+    mean_into(rows, [3.0, 1.0])
+    assert [row.tolist() for row in rows] == [[1.0, 6.0]] * 2
+
+
+def test_mean_is_summed_in_double_precision_and_rounded_once() -> None:
+    rows = [torch.tensor([x]) for x in (1e8, 1.0, -1e8, 1.0)]
+    mean_into(rows, [1.0] * 4)
+    assert rows[0].item() == 0.5
+
+
+@given(st.integers(1, 5), st.integers(1, 7), st.sampled_from([torch.float32, torch.float64]), st.data())
+def test_mean_does_not_depend_on_who_mixes_which_slice(workers: int, cuts: int, dtype: torch.dtype, data: st.DataObject) -> None:
+    length = 67
+    weights = data.draw(st.lists(st.floats(0.1, 100), min_size=workers, max_size=workers))
+    edges = sorted({0, length, *data.draw(st.lists(st.integers(0, length), max_size=cuts))})
+    whole = list(torch.randn(workers, length, generator=torch.Generator().manual_seed(1), dtype=dtype))
+    sliced = [row.clone() for row in whole]
+    mean_into(whole, weights)
+    for first, last in zip(edges, edges[1:], strict=False):
+        mean_into([row[first:last] for row in sliced], weights)
+    assert torch.equal(whole[0], sliced[0])
+
+
+def test_rows_longer_than_a_chunk_are_mixed_to_the_end() -> None:
+    rows = [torch.full((2 * CHUNK + 3,), x) for x in (1.0, 2.0)]
+    mean_into(rows, [1.0, 1.0])
+    assert rows[1].eq(1.5).all()
+
+
+@pytest.mark.parametrize("workers", range(1, 9))
+def test_the_mean_of_equal_rows_is_that_row(workers: int) -> None:
+    row = torch.randn(1000, generator=torch.Generator().manual_seed(workers))
+    rows = [row.clone() for _ in range(workers)]
+    mean_into(rows, [640.0] * workers)
+    assert torch.equal(rows[-1], row)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_the_first_number_that_is_not_finite_is_found(bad: float) -> None:
+    assert first_non_finite(torch.tensor([1.0, bad, 2.0, bad])) == 1
+
+
+@pytest.mark.parametrize("x", [torch.ones(3), torch.zeros(0), torch.full((4,), 3e38), torch.tensor([3e38, 3e38, -3e38, -3e38])])
+def test_finite_numbers_pass_even_if_their_sum_overflows(x: Tensor) -> None:
+    assert first_non_finite(x) is None
+
+
+def test_opposite_infinities_do_not_cancel() -> None:
+    assert first_non_finite(torch.tensor([0.0, math.inf, -math.inf])) == 1
