@@ -47,9 +47,9 @@ def obstacles(job: Job, folder: Path) -> Iterator[Finding]:
     try:
         known = facts(job.dataset, folder)
     except InputMissing as missing:
-        given = job.dataset.model_dump()
-        blamed = [key for key in given if isinstance(given[key], str) and given[key] in missing.message]
-        yield Finding(("dataset", *blamed[:1]), missing.message)
+        files = {value: key for key, value in job.dataset if isinstance(value, str) and value in missing.message}
+        blamed = [files[max(files, key=len)]] if files else []
+        yield Finding(("dataset", *blamed), missing.message)
     else:
         yield from _task(job, known)
         yield from _shares(job, known.items)

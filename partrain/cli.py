@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from partrain.errors import INTERNAL, BadCheckpoint, BadJob, Failure, InputMissing, NotTrusted
+from partrain.errors import INTERNAL, BadJob, Failure, InputMissing, NotTrusted
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content

@@ -15,6 +15,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
@@ -45,6 +47,10 @@ class Display:
     """A display that shows nothing, and the interface of the others. `view` is the state behind it."""
 
     def __init__(self, view: View) -> None:
+        self.view = view
+
+    def adopt(self, view: View) -> None:
+        """Continue from the state of a run that is resumed."""
         self.view = view
 
     def feed(self, event: Event) -> None:
@@ -83,9 +89,13 @@ class PlainDisplay(Display):
         self._stream: TextIO | None = stream
         self._lines: deque[str] = deque(maxlen=BACKLOG_LINES)
         self._round: tuple[float, str] | None = None
-        self._shown: tuple[Judgement | None, int] = (view.judged, view.commit.round if view.commit else 0)
         self._second: tuple[int, str] = (-1, "")
         self._written = 0.0
+        self.adopt(view)
+
+    def adopt(self, view: View) -> None:
+        self.view = view
+        self._shown: tuple[Judgement | None, int] = (view.judged, view.commit.round if view.commit else 0)
 
     def feed(self, event: Event) -> None:
         view, before, kind = self.view, self.view.round, event["event"]
@@ -94,7 +104,7 @@ class PlainDisplay(Display):
             self._finish()
             self._round = (event["t"], self._numbers())
         elif kind == "fault":
-            self._lines.append(f"time={self._time(event['t'])} fault={shlex.quote(str(event['what']))}\n")
+            self._lines.append(f"time={self._time(event['t'])} fault={shlex.quote(_printable(event['what']))}\n")
 
     def tick(self, now: float) -> None:
         if abs(now - self._written) < REDRAW_S:
@@ -143,11 +153,11 @@ class PlainDisplay(Display):
         """Write whole lines, at most so many characters; silent for good once nobody reads."""
         if self._stream is None:
             return
-        taken: list[str] = []
-        while self._lines and (most is None or not taken or sum(map(len, taken)) + len(self._lines[0]) <= most):
-            taken.append(self._lines.popleft())
+        text = ""
+        while self._lines and (most is None or not text or len(text) + len(self._lines[0]) <= most):
+            text += self._lines.popleft()
         try:
-            self._stream.write("".join(taken))
+            self._stream.write(text)
             self._stream.flush()
         except (OSError, ValueError):
             _discard(self._stream)
@@ -199,13 +209,15 @@ class LiveDisplay(Display):
                 self._live.stop()
         except (OSError, ValueError, SystemExit):  # rich exits where a pipe is broken; training goes on
             _discard(self._stream)
+            with suppress(OSError, ValueError):
+                self._live.stop()
             self._live = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         from rich.segment import Segment
 
-        size = console.size
-        for line in frame(self.view, self._now, size.width, size.height - 1, self._glyphs):
+        terminal = console.size
+        for line in frame(self.view, self._now, terminal.width, terminal.height - 1, self._glyphs):
             for text, style in line:
                 yield Segment(text, console.get_style(style) if style else None)
             yield Segment.line()
@@ -282,36 +294,28 @@ STATE_STYLES = {"training": "green", "waiting": "dim", "mixing": "blue", "starti
 
 def frame(view: View, now: float, width: int, height: int, glyphs: Glyphs = UNICODE) -> list[Line]:
     """The whole display: no line longer than `width`, no more lines than `height`. `now` is Unix time in seconds."""
-    head = [_whole(line, width) for line in _header(view, now, width, glyphs)]
-    table = _table(view, width, glyphs)
-    room = max(height - len(head) - 2, 1)
-    if len(table) - 2 > room:
-        table[1 + room :] = [[(f"and {len(table) - 1 - room} more workers"[:width], "dim")]]
-    return (head + table)[: max(height, 1)]
+    head = [_whole(line, width, glyphs) for line in _header(view, now, width, glyphs)]
+    return (head + _table(view, width, height - len(head) - 2, glyphs))[: max(height, 1)]
 
 
-def _table(view: View, width: int, glyphs: Glyphs) -> list[Line]:
-    """Two lines of titles and a line per worker; columns are left out from the right where the terminal is narrow."""
+def _table(view: View, width: int, room: int, glyphs: Glyphs) -> list[Line]:
+    """Two lines of titles, and a line per worker in `room` lines; columns that do not fit are left out from the right."""
     gap = "  " if width >= 80 else " "
-    columns: list[Column] = []
-    used = 0
-    for column in COLUMNS:
-        used += column.width + (len(gap) if columns else 0)
-        if used > width:
-            break
-        columns.append(column)
-    slowdowns = view.slowdowns()
-    rows = [
-        Cells(worker, view.state(worker), slowdowns.get(rank, 1.0), view.item_iterations, glyphs)
-        for rank, worker in sorted(view.workers.items())
-    ]
+    ends = accumulate(column.width + len(gap) for column in COLUMNS)
+    columns = [column for column, end in zip(COLUMNS, ends, strict=True) if end - len(gap) <= width]
     lines: list[Line] = [
         [(gap.join(_fit(column, column.over) for column in columns), "dim")],
         [(gap.join(_fit(column, column.title) for column in columns), "dim")],
     ]
-    for at in rows:
+    workers = [worker for _, worker in sorted(view.workers.items())]
+    shown = workers if len(workers) <= room else workers[: max(room - 1, 0)]
+    slowdowns = view.slowdowns()
+    for worker in shown:
+        at = Cells(worker, view.state(worker), slowdowns.get(worker.rank, 1.0), view.item_iterations, glyphs)
         cells = [(column, *column.cell(at)) for column in columns]
         lines.append([(_fit(column, text) + gap, style) for column, text, style in cells])
+    if len(shown) < len(workers):
+        lines.append([(f"and {len(workers) - len(shown)} more workers"[:width], "dim")])
     return [_trimmed(line) for line in lines]
 
 
@@ -320,7 +324,7 @@ def _fit(column: Column, text: str) -> str:
     return text.ljust(column.width) if column.left else text.rjust(column.width)
 
 
-def _whole(line: Line, width: int) -> Line:
+def _whole(line: Line, width: int, glyphs: Glyphs) -> Line:
     """The pieces that fit, from the left: half a number would be another number. Only the first may be cut."""
     kept: Line = [(text[:width], style) for text, style in line[:1]]
     used = sum(len(text) for text, _ in kept)
@@ -329,7 +333,7 @@ def _whole(line: Line, width: int) -> Line:
         if used > width:
             break
         kept.append((text, style))
-    return kept
+    return kept[:-1] if kept and kept[-1][0].strip() == glyphs.dot else kept
 
 
 def _trimmed(line: Line) -> Line:
@@ -358,7 +362,7 @@ def _header(view: View, now: float, width: int, glyphs: Glyphs) -> Iterator[Line
     saved = view.commit
     yield _facts("saved", [f"round {saved.round}", f"{size(saved.bytes)} in {saved.seconds:.3g} s"] if saved else ["-"], dot)
     if view.faults:
-        yield [("faults  ", "dim"), (f"{view.faults}{dot}{view.fault}", "red")]
+        yield [("faults  ", "dim"), (f"{view.faults}{dot}{_printable(view.fault)}", "red")]
     yield []
 
 
@@ -396,11 +400,18 @@ def _judged(view: View, now: float, dot: str) -> Line:
     scores = {"loss": judged.loss, **judged.metrics}
     line = _facts("judged", [f"{name} {number(value)}" for name, value in scores.items()], dot)
     if best is not None:
-        shown = f"best {number(best.metrics.get('accuracy', best.loss))} in round {best.round}"
-        line.append((dot + shown, "bold reverse green" if now - best.t < FLASH_S else "green"))
+        style = "bold reverse green" if now - best.t < FLASH_S else "green"
+        value = number(best.metrics.get("accuracy", best.loss))
+        line += [(dot, ""), (f"best {value}", style), (f" in round {best.round}", style)]
     if view.stop.get("judge") == "any-worker":
         line.append((f"{dot}judge=any-worker", "yellow"))
     return line
+
+
+def _printable(text: str) -> str:
+    """On one line, in characters of known width: the text may be that of anybody's exception."""
+    plain = "".join(each if each.isprintable() else " " for each in text)
+    return plain.encode("ascii", "backslashreplace").decode()
 
 
 def sparkline(values: list[float], levels: str = UNICODE.levels) -> str:

@@ -240,7 +240,7 @@ class _Attempt:
         if key or not isinstance(table, dict):
             return False
         known = {field for option in spot.options for field in option.model_fields}
-        for key in table.keys() - known:
+        for key in [key for key in table if key not in known]:
             if meant := _meant(key, list(names.values())):
                 self.findings.append(self._unknown(spot._replace(path=(*spot.path, key)), f"did you mean `{meant}`?"))
                 self._replace(spot.path, key, meant, table[key])
@@ -367,8 +367,8 @@ def _meant(word: str, legal: Sequence[str], fuzzy: bool = True) -> str:
     from difflib import get_close_matches
 
     word = word.lower()[:100]
-    near = get_close_matches(word, legal, n=1) or get_close_matches(word, known, n=1, cutoff=0.8)
-    return known.get(near[0], near[0]) if near else ""
+    near = get_close_matches(word, legal, n=1) or [known[other] for other in get_close_matches(word, known, n=1, cutoff=0.8)]
+    return near[0] if near else ""
 
 
 # Words

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from partrain.data.partition import windows
 from partrain.job import Job
@@ -85,4 +86,4 @@ def fractions(counts: Sequence[int], total: int) -> list[range]:
     for count in counts:
         so_far += count
         ends.append(total * so_far // whole)
-    return [range(first, last) for first, last in zip(ends, ends[1:], strict=False)]
+    return [range(first, last) for first, last in pairwise(ends)]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -100,17 +100,22 @@ def cut(path: Path, after_round: int) -> View:
     What names a round stays up to that round, wherever it stands: a commit is recorded late. What names none (a fault)
     stays if it came before the first line that goes. The file is replaced as a whole, or not at all.
     """
-    view, kept, gone = View(), [], False
-    for number, line in _lines(path) if path.exists() else ():
+    view = View()
+    _replace(path, _kept(path, after_round, view) if path.exists() else ())
+    return view
+
+
+def _kept(path: Path, after_round: int, view: View) -> Iterator[bytes]:
+    """The lines that stay; the view is told of each."""
+    gone = False
+    for number, line in _lines(path):
         event = _decoded(path, number, line)
         round_ = event.get("resumed_from") if event["event"] == "start" else event.get("round")
         later = gone if round_ is None else round_ > after_round
         gone = gone or later
         if not later:
-            kept.append(line)
             view.feed(event)
-    _replace(path, b"".join(kept))
-    return view
+            yield line
 
 
 def summary(view: View, test: Mapping[str, float | None] | None = None) -> dict[str, Any]:
@@ -134,7 +139,7 @@ def summary(view: View, test: Mapping[str, float | None] | None = None) -> dict[
 
 def write_summary(path: Path, content: Mapping[str, Any]) -> None:
     """Write `summary.json`, as a whole or not at all."""
-    _replace(path, (json.dumps(_finite(content), indent=2, allow_nan=False) + "\n").encode())
+    _replace(path, [(json.dumps(_finite(content), indent=2, allow_nan=False) + "\n").encode()])
 
 
 def _worker_summary(worker: WorkerView, train: float) -> dict[str, Any]:
@@ -185,18 +190,19 @@ def _decoded(path: Path, number: int, line: bytes) -> dict[str, Any]:
     return event
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace(path: Path, lines: Iterable[bytes]) -> None:
     """Write a file so that it is at any moment the old one or the new one."""
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:
-            file.write(data)
+            file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise _unwritable(path, error) from error
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _unwritable(path: Path, error: OSError) -> InputOutputFailed:

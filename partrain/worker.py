@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,11 +52,7 @@ class Items:
 
     def scaled(self, inputs: Tensor) -> Tensor:
         """Raw inputs as the network sees them."""
-        return (
-            inputs.to(self.dtype)
-            if self.scale == 1
-            else torch.mul(inputs.to(self.dtype) if inputs.is_floating_point() else inputs, self.scale)
-        )
+        return (inputs if self.scale == 1 else torch.mul(inputs, self.scale)).to(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,8 @@ class LocalWorker:
         self.stock = items
         self.batches = batches
         self.iterations = batches.iterations
-        self.items = 0
+        self.items = self.done = 0
+        """`done`: local iterations of this round."""
         self.planned_items = planned_items
         """Item-iterations of all workers in a full round."""
         self.classification = items.classification
@@ -138,9 +136,9 @@ class LocalWorker:
         self.beat: Callable[[], None] = lambda: None
         """Called at every local iteration: a sign of life."""
 
-        self.params, self.grads, moments, self.buffers, _ = row.split(spans.sizes)
+        self.params, self.grads, moments, self.buffers, _ = torch.split(row, spans.sizes)
         adopt(module, spans.layout, self.params)
-        _adopt_buffers(module, spans.buffers, self.buffers)
+        self._homes = _adopt_buffers(module, spans.buffers, self.buffers)
         self.spans = spans
         self.optimizer = LocalOptimizer(optimizer, self.params, moments.view(-1, spans.layout.size), spans.layout)
         self._parameters = [parameter for _, parameter in trainable(module)]
@@ -154,7 +152,7 @@ class LocalWorker:
     def begin(self, number: int, item_iterations: int) -> None:
         """Start a round (from 1): counters to zero; `item_iterations` of all workers so far place the schedule."""
         self._round, self._draws, self._begun_at = number, 0, item_iterations
-        self.items, self.seconds = 0, 0.0
+        self.items, self.done, self.seconds = 0, 0, 0.0
         self._losses, self._sizes = [], []
         self.batches.begin(number)
         self._feed = self._blocks()
@@ -164,9 +162,12 @@ class LocalWorker:
         began = time.perf_counter()
         self._seed_draws()
         for inputs, targets in self._take(self.iterations if iterations is None else iterations):
-            self.optimizer.step(self._differentiate(inputs, targets), self._rate())
+            gradients = self._differentiate(inputs, targets)
+            self.done += 1
+            self.optimizer.step(gradients, self._rate())
             if self.stop_below is not None and self._good_pass(self.stop_below):
                 break
+        self.gather_buffers()
         self.seconds += time.perf_counter() - began
 
     def gradient(self, full: bool = False) -> Tensor:
@@ -178,6 +179,8 @@ class LocalWorker:
         else:
             ((inputs, targets),) = self._take(1)
             self._collect(self._differentiate(inputs, targets), 1.0, fresh=True)
+        self.done += 1
+        self.gather_buffers()
         self.seconds += time.perf_counter() - began
         return self.grads
 
@@ -187,10 +190,11 @@ class LocalWorker:
         self.optimizer.step(self.spans.layout.views(gradient), self._rate())
         self.seconds += time.perf_counter() - began
 
-    @property
-    def done(self) -> int:
-        """Local iterations of this round."""
-        return len(self._sizes)
+    def gather_buffers(self) -> None:
+        """Buffers that the network has replaced by other tensors come back into the row."""
+        for home, name, view in self._homes:
+            if home[name].data_ptr() != view.data_ptr():
+                home[name] = view.copy_(home[name].detach())
 
     def loss(self, newest: int = 0) -> float:
         """Mean training loss over the items of the round, or of its newest iterations."""
@@ -234,7 +238,7 @@ class LocalWorker:
         for sizes in self.batches.blocks(max(1, BLOCK_BYTES // max(item_bytes, 1))):
             index = torch.from_numpy(self.batches.draw(sum(sizes))).to(self.stock.inputs.device)
             inputs, targets = self.stock.batch(index)
-            yield from zip(inputs.split(sizes), targets.split(sizes), strict=True)
+            yield from zip(torch.split(inputs, sizes), torch.split(targets, sizes), strict=True)
 
     def _differentiate(self, inputs: Tensor, targets: Tensor) -> Sequence[Tensor | None]:
         """Count the items, note the loss, return the gradient tensor by tensor."""
@@ -291,6 +295,8 @@ def criterion(answers: Tensor, targets: Tensor) -> Tensor:
     """Mean loss (): cross-entropy against labels (b,), squared error against numbers (b, outputs)."""
     if targets.dtype == torch.int64:
         return functional.cross_entropy(answers, targets)
+    if answers.shape != targets.shape:
+        raise ValueError(f"the network gives answers {tuple(answers.shape)} to targets {tuple(targets.shape)}")
     return functional.mse_loss(answers, targets)
 
 
@@ -306,14 +312,15 @@ def judge(module: nn.Module, items: Items, part: range, chunk: int = 1024) -> tu
     return loss, correct
 
 
-def _adopt_buffers(module: nn.Module, layout: Layout, row: Tensor) -> None:
-    """Make a module's floating-point buffers views of the row (B,), values kept."""
-    owners = dict(module.named_modules())
+def _adopt_buffers(module: nn.Module, layout: Layout, row: Tensor) -> list[tuple[dict[str, Any], str, Tensor]]:
+    """Make a module's floating-point buffers views of the row (B,), values kept; for each its dict, its name there, its view."""
+    owners, homes = dict(module.named_modules()), []
     for piece in layout.pieces:
         owner, _, name = piece.name.rpartition(".")
-        view = piece.view(row)
-        view.copy_(getattr(owners[owner], name))
-        owners[owner]._buffers[name] = view
+        home, view = owners[owner]._buffers, piece.view(row)
+        home[name].data = view.copy_(home[name])
+        homes.append((home, name, view))
+    return homes
 
 
 class Batches:

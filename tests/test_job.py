@@ -78,6 +78,36 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
         ),
         (
             "lr = 0.1",
+            "lerning_rate = 0.1",
+            [
+                "job.toml:13:1: unknown key `lerning_rate` in [optimizer]",
+                "   |",
+                "13 | lerning_rate = 0.1",
+                "   | ^^^^^^^^^^^^ did you mean `lr`?",
+            ],
+        ),
+        (
+            'kind = "synthetic"\nfunction = "blobs"',
+            'nam = "mnist"',
+            ["job.toml:8:1: unknown key `nam` in [dataset]", "   |", ' 8 | nam = "mnist"', "   | ^^^ did you mean `name`?"],
+        ),
+        (
+            'kind = "synthetic"\nfunction = "blobs"',
+            'kind = "mnist"',
+            ["job.toml:8:1: unknown key `kind` in [dataset]", "   |", ' 8 | kind = "mnist"', "   | ^^^^ did you mean `name`?"],
+        ),
+        (
+            'kind = "synthetic"\nfunction = "blobs"',
+            "",
+            [
+                "job.toml:7:1: missing key `name` or `kind` in [dataset]",
+                "   |",
+                " 7 | [dataset]",
+                '   | ^^^^^^^^^ one of name = "mnist", kind = "idx", kind = "synthetic"',
+            ],
+        ),
+        (
+            "lr = 0.1",
             "lr = 0.1\nmomentun = 0.9",
             [
                 "job.toml:14:1: unknown key `momentun` in [optimizer]",

@@ -25,6 +25,7 @@ from partrain.checkpoint.content import (
     check_history,
     groups_of,
     manifest_text,
+    parse_manifest,
     viewer_attributes,
 )
 from partrain.checkpoint.hdf5 import NUMBERS, h5a, h5d, h5f, h5g, h5p, h5s, h5t, space_of, stored, text_array, text_type
@@ -51,6 +52,7 @@ def encode(content: Content) -> bytes:
             check_history(arrays["history/round"], content.round)
         job = _text(content.job)
         manifest = _text(manifest_text(_listed(content, arrays, job)))
+        parse_manifest(manifest.tobytes())
     except Refused as error:
         raise ValueError(str(error)) from None
     payload = _build({**arrays, JOB: job, MANIFEST: manifest})

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from multiprocessing.reduction import DupFd  # type: ignore[attr-defined]
+from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
 

@@ -180,8 +180,7 @@ class Replica:
         sizes = [one.spec.partition_size for one in plan.shares]
 
         def partition(number: int | None) -> Any:
-            drawn = assign(job.partition, plan.training_items + plan.held_out, plan.held_out, sizes, job.seed, number)
-            return drawn
+            return assign(job.partition, plan.training_items + plan.held_out, plan.held_out, sizes, job.seed, number)
 
         first = partition(None)
         batches = Batches(

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from partrain.launch.writer import HISTORY
 from partrain.plan import Plan, make_plan
 from partrain.record import EventLog, cut, summary, write_summary
 from partrain.stop import Progress
-from partrain.view import View
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content

@@ -1,0 +1,191 @@
+"""Contradictions between tables, and what a machine and its files do not allow: each with its place, all at once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from partrain.job import problems
+
+JOB = """\
+name = "trial"
+model = {name = "mlp"}
+[dataset]
+kind = "synthetic"
+function = "blobs"
+validation = 500
+[optimizer]
+name = "sgd"
+lr = 0.1
+[sync]
+rule = "average"
+iterations = 10
+[stop]
+rounds = 3
+[[workers]]
+count = 2
+"""
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with eight cores and no CUDA device."""
+    monkeypatch.setattr("partrain.checks.cuda_count", lambda: 0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+
+
+@pytest.fixture
+def said(tmp_path: Path):
+    """What is said about the job with changes, given as old and new text in turn: `line:column message; suggestion`."""
+
+    def check(*changes: str) -> list[str]:
+        text = JOB
+        for old, new in zip(changes[::2], changes[1::2], strict=True):
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        path = tmp_path / "job.toml"
+        path.write_text(text)
+        return [
+            f"{p.line}:{p.column}{' warning:' * (p.severity == 'warning')} {p.message}{'; ' * bool(p.suggestion)}{p.suggestion}"
+            for p in problems(path)
+        ]
+
+    return check
+
+
+def test_a_sound_job(said) -> None:
+    assert said() == []
+
+
+def test_the_length_of_a_round(said) -> None:
+    assert said("iterations = 10", "iterations = 10\npasses = 1") == ["13:1 [sync] has both `iterations` and `passes`; keep one"]
+    assert said("count = 2", "passes = 2\niterations = 3") == ["16:1 [[workers]] has both `iterations` and `passes`; keep one"]
+    assert said("count = 2", "passes = 2") == [], "a group's own cap replaces the common one"
+    assert said("iterations = 10", "") == [
+        "10:1 [sync] says nothing on the length of a round; add `iterations = 10`, say, or `passes = 1`"
+    ]
+    assert said("iterations = 10", "", "count = 2", "passes = 2\n[[workers]]") == [
+        "17:1 neither this [[workers]] table nor [sync] has `iterations` or `passes`; add one"
+    ]
+
+
+def test_gradient_averaging_needs_equal_iterations(said) -> None:
+    bsp = ('rule = "average"', 'rule = "bsp"')
+    assert said(*bsp) == []
+    assert said(*bsp, "count = 2", "count = 2\n[[workers]]\niterations = 20") == [
+        '18:14 rule "bsp" needs equal `iterations` for all workers, not 10 and 20'
+    ]
+    assert said(*bsp, "iterations = 10", "passes = 1") == [
+        '12:1 rule "bsp" mixes gradients each iteration and cannot count a round in passes; use `iterations`'
+    ]
+    assert said(*bsp, "count = 2", "count = 2\npasses = 2") == [
+        '17:1 rule "bsp" mixes gradients each iteration and cannot count a round in passes; use `iterations`'
+    ]
+
+
+def test_an_end_is_certain(said) -> None:
+    limits = "add `rounds`, `item_iterations`, `seconds` or `patience`"
+    assert said("rounds = 3", "") == [f"13:1 [stop] has no limit; {limits}"]
+    assert said("rounds = 3", "accuracy = 0.9") == [f"13:1 a target alone may never be reached; {limits}"]
+    for limit in ("rounds = 1", "item_iterations = 1", "seconds = 1", "patience = 1"):
+        assert said("rounds = 3", limit) == []
+
+
+def test_targets_can_be_judged(said) -> None:
+    unseen = "judges the mixed network on held-out items, but `validation` is 0; hold items out: `validation` in [dataset]"
+    for condition in ("loss = 1", "accuracy = 0.9", "patience = 3"):
+        assert said("validation = 500", "", "rounds = 3", f"rounds = 3\n{condition}") == [
+            f"15:1 `{condition.split()[0]}` {unseen}"
+        ]
+    lone = 'rounds = 3\njudge = "any-worker"\nloss = 0.1'
+    assert said("validation = 500", "", "rounds = 3", lone) == []
+    assert said("rounds = 3", f"{lone}\npatience = 2\naccuracy = 0.9") == [
+        f'{line}:1 `{key}` cannot be had with judge = "any-worker", which looks at training losses only; '
+        'use `loss`, or judge = "mixed"'
+        for line, key in ((17, "patience"), (18, "accuracy"))
+    ]
+    assert said('"blobs"', '"sine"', "rounds = 3", "rounds = 3\naccuracy = 0.9") == [
+        "15:1 a regression has no accuracy; use `loss`"
+    ]
+    assert said("rounds = 3", 'rounds = 3\naccuracy = 0.9\n[task]\nkind = "regression"') == [
+        "15:1 a regression has no accuracy; use `loss`"
+    ]
+
+
+def test_a_schedule_has_an_end(said) -> None:
+    todo = "needs an end to run towards, which [stop] does not imply; add `horizon` to [optimizer], or `rounds` or `item_iterations` to [stop]"
+    seconds = ("rounds = 3", "seconds = 3")
+    assert said(*seconds, "lr = 0.1", 'lr = 0.1\nschedule = "linear"') == [f"10:12 `schedule` {todo}"]
+    assert said(*seconds, "lr = 0.1", "lr = 0.1\nwarmup = 0.1") == [f"10:10 `warmup` {todo}"]
+    assert said(*seconds, "lr = 0.1", "lr = 0.1\nwarmup = 0.1\nhorizon = 1000") == []
+    assert said("lr = 0.1", "lr = 0.1\nwarmup = 0.1") == []
+
+
+def test_settings_without_effect(said) -> None:
+    assert said("lr = 0.1", "lr = 0.1\nnesterov = true") == ["10:1 `nesterov` needs momentum; add `momentum = 0.9`, say"]
+    assert said("iterations = 10", "iterations = 10\nwarmup_rounds = 5") == [
+        '13:1 warning: `warmup_rounds` has no effect without `lr_scale`; add lr_scale = "linear" or "sqrt"'
+    ]
+
+
+def test_a_device_that_is_not_there(said, monkeypatch: pytest.MonkeyPatch) -> None:
+    todo = "remove this [[workers]] table or run where there is one"
+    assert said("count = 2", 'device = "cuda"') == [f"16:10 no device cuda on this machine (devices: cpu); {todo}"]
+    monkeypatch.setattr("partrain.checks.cuda_count", lambda: 2)
+    assert said("count = 2", 'device = "cuda:2"') == [
+        f"16:10 no device cuda:2 on this machine (devices: cpu, cuda:0, cuda:1); {todo}"
+    ]
+    assert said("count = 2", 'device = "cuda:1"') == said("count = 2", 'device = "cuda"\ncount = 3') == []
+
+
+def test_more_threads_than_cores(said) -> None:
+    slow = "they will wait for one another"
+    assert said("count = 2", "count = 2\nthreads = 5") == [f"17:11 warning: 10 threads of CPU workers for 8 cores: {slow}"]
+    assert said("count = 2", "count = 9") == [f"16:9 warning: 9 threads of CPU workers for 8 cores: {slow}"]
+    assert said("count = 2", 'count = 9\n[transport]\nkind = "simulated"') == []
+
+
+def test_shares_that_cannot_be_cut(said) -> None:
+    items = ("validation = 500", "validation = 500\nitems = 600")
+    assert said("validation = 500", "validation = 5000") == [
+        "6:14 `validation` holds out 5,000 of 5,000 items: none are left to train on"
+    ]
+    assert said(*items, "count = 2", "count = 101")[-1] == "17:9 101 workers are more than the 100 training items"
+    assert said("count = 2", "count = 2\npartition_size = 4501") == [
+        "17:18 `partition_size` 4,501 exceeds the 4,500 training items"
+    ]
+    assert said("count = 2", "count = 2\npartition_size = 2250\n[[workers]]") == [
+        "17:18 partition_size takes 4500 of the 4500 training items: the 1 workers without one cannot share the 0 that remain; "
+        "lower it, or give every worker a partition_size"
+    ]
+    assert said("count = 2", "count = 2\npartition_size = 1000") == [
+        "17:18 no worker has 2,500 of the 4,500 training items; raise or remove `partition_size`, or set "
+        'uncovered = "allow" in [partition]'
+    ]
+    assert said("count = 2", 'count = 2\npartition_size = 1000\n[partition]\nuncovered = "allow"') == []
+    assert said(*items, "count = 2", "count = 1\n[[workers]]") == [
+        "8:1 `batch_size` 64 is more than the 50 items of the smallest partition; at most 50, or fewer workers, or more overlap"
+    ]
+    assert said(*items, "lr = 0.1", "lr = 0.1\nbatch_size = 50", "count = 2", "count = 1\n[[workers]]") == [
+        "17:1 warning: only 50 items in the smallest partition; a worker learns little from so few"
+    ]
+
+
+def test_a_million_workers_are_refused_at_once(said) -> None:
+    assert said("count = 2", "count = 1024\n[[workers]]\ncount = 1024")[0] == "15:1 2,048 workers are more than 1,024"
+
+
+def test_a_file_that_is_missing(said, tmp_path: Path) -> None:
+    idx = 'kind = "idx"\ninputs = "images.idx"\ntargets = "labels.idx"'
+    (problem,) = said('kind = "synthetic"\nfunction = "blobs"', idx)
+    assert problem.startswith("5:10 ")
+    assert "images.idx" in problem
+
+
+def test_all_at_once(said) -> None:
+    found = said(
+        "validation = 500", "", "iterations = 10", "", "rounds = 3", "accuracy = 0.9", "count = 2", 'device = "cuda"\nlr = 0.1'
+    )
+    assert [line.split()[0] for line in found] == ["10:1", "13:1", "14:1", "16:10", "17:1"]
