@@ -142,6 +142,48 @@ def evaluate(checkpoint: Checkpoint, trust_code: Trust = False, as_json: Json = 
         print(f"{split} ({scores['items']:,} items): {shown}")
 
 
+@app.command()
+def bench(
+    job: Annotated[Path | None, typer.Argument(metavar="[JOB.toml]", help="The job; default: an MLP on MNIST.")] = None,
+    threads: Annotated[str, typer.Option("--threads", metavar="N,N...", help="Numbers of CPU workers, one thread each.")] = "1,2",
+    suite: Annotated[str | None, typer.Option("--suite", metavar="seeds", help="A fixed suite instead of a job.")] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repeats, each with a seed of its own.")] = 3,
+    items: Annotated[int, typer.Option("--items", min=1000, help="With --suite: cap on each worker's items.")] = 30_000,
+    set_: Sets = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Time to target, items and speed-up for each number of CPU workers."""
+    if suite not in (None, "seeds"):
+        raise typer.BadParameter(f"no suite `{suite}`; there is: seeds", param_hint="--suite")
+    counts = _counts(threads)
+    if suite:
+        from partrain.bench import seeds as fit
+
+        result = fit.bench(items, seeds, _progress)
+        lines = [] if as_json else fit.render(result)
+    else:
+        from partrain.bench import workers
+
+        result = workers.bench(job, counts, set_ or (), seeds, _progress)
+        lines = [] if as_json else workers.render(result)
+    _print(json.dumps(result) if as_json else "\n".join(lines))
+
+
+def _counts(text: str) -> list[int]:
+    try:
+        counts = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        counts = [0]
+    if min(counts) < 1:
+        raise typer.BadParameter(f"`{text}` is no list of numbers of workers such as 1,2,4", param_hint="--threads")
+    return counts
+
+
+def _progress(text: str) -> None:
+    print(f"partrain: {text}", file=sys.stderr)
+
+
 def _newest(path: Path) -> Path:
     """A run folder stands for its newest checkpoint."""
     if path.is_dir():

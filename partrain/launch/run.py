@@ -83,7 +83,7 @@ def resume(loaded: LoadedJob, content: Content, stage: Stage) -> Outcome:
     progress = Progress(**content.manifest["progress"])
     columns = [content.arrays[f"history/{name}"].tolist() for name in HISTORY]
     earlier = cut(stage.folder / "events.jsonl", progress.round)
-    stage.display.view.__dict__.update(earlier.__dict__)
+    stage.display.adopt(earlier)
     start = Start(progress, content.arrays, list(zip(*columns, strict=True)), earlier.clock.train)
     return _train(loaded, stage, start, content)
 
@@ -185,9 +185,10 @@ def _describer(
 ) -> Callable[[dict[int, int], int], None]:
     """Gives the start event once the workers' processes and the network are known."""
     job = loaded.job
+    before = _before(start, len(plan.shares))
 
     def describe(pids: dict[int, int], parameters: int) -> None:
-        workers = [
+        workers: list[dict[str, Any]] = [
             {
                 "rank": share.spec.rank,
                 "device": share.spec.device,
@@ -197,6 +198,7 @@ def _describer(
                 "iterations": share.iterations,
                 "passes": share.spec.passes,
                 "batch_size": job.optimizer.batch_size,
+                **before[share.spec.rank],
             }
             for share in plan.shares
         ]
@@ -217,18 +219,22 @@ def _describer(
                 "stop": job.stop.model_dump(exclude_none=True),
             }
         )
-        for worker in stage.display.view.workers.values():
-            if start.arrays is not None:
-                _, worker.iterations, worker.item_iterations, _ = start.arrays[f"workers/{worker.rank}/counts"].tolist()
-        stage.display.view.item_iterations = start.progress.item_iterations
 
     return describe
 
 
+def _before(start: Start, size: int) -> list[dict[str, Any]]:
+    """What each worker had done before this start, by the checkpoint's word."""
+    if start.arrays is None:
+        return [{}] * size
+    counts = [start.arrays[f"workers/{rank}/counts"].tolist() for rank in range(size)]
+    return [{"before": {"iterations": iterations, "item_iterations": items}} for _, iterations, items, _ in counts]
+
+
 def _end_event(ended: Ended, stage: Stage, began_at: float | None) -> dict[str, Any]:
     now, clock = time.time(), stage.display.view.clock
-    startup = (began_at - stage.started) if began_at else 0.0
-    seconds = {"startup": startup, "train": ended.seconds, "total": clock.total + max(0.0, now - stage.display.view.t)}
+    startup = max(0.0, began_at - stage.started) if began_at else 0.0
+    seconds = {"startup": clock.startup or startup, "train": ended.seconds, "total": clock.total + max(0.0, now - stage.display.view.t)}
     test = {} if ended.test is None else {"loss": ended.test[0]}
     if ended.test is not None and ended.test[1] is not None:
         test["accuracy"] = ended.test[1]

@@ -1,0 +1,49 @@
+"""Running the things that are compared, each in a process of its own, and saying what came out."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+def hand(**settings: Any) -> dict[str, float]:
+    """One run of the hand-written loop."""
+    arguments = [f"--{name}={value}" for name, value in settings.items()]
+    done = subprocess.run([sys.executable, str(HERE / "hand.py"), *arguments], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def partrain(job: Path, *sets: str) -> dict[str, Any]:
+    """The summary of one `partrain run`, which may miss its target."""
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [sys.executable, "-m", "partrain", "run", str(job), "--out", f"{scratch}/run", "--json"]
+        done = subprocess.run([*command, *(part for one in sets for part in ("--set", one))], capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(done.stderr)
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def rate(summary: dict[str, Any]) -> float:
+    """Items per second of all workers, from the first iteration to the final judged network."""
+    return float(summary["item_iterations"] / summary["seconds"]["train"])
+
+
+def shown(values: Sequence[float], digits: str = ".2f") -> str:
+    """Median, least and most."""
+    return f"{statistics.median(values):{digits}} ({min(values):{digits}}-{max(values):{digits}})"
+
+
+def machine() -> str:
+    """What this was measured on."""
+    name = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    return f"{len(os.sched_getaffinity(0))} cores of {name}, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}"

@@ -1,0 +1,35 @@
+"""Start-up, as whole processes: help, validate, and from the command to the first local iteration, against `import torch`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from runs import machine, partrain, shown
+
+JOB = Path(__file__).parents[1] / "jobs" / "mnist.toml"
+
+
+def main(pairs: int) -> None:
+    print(f"start-up, {pairs} pairs; {machine()}")
+    help_s, validate_s, ratios = [], [], []
+    for _ in range(pairs):
+        torch_s = _timed("-c", "import torch")
+        first = partrain(JOB, "stop={rounds=1}")["seconds"]["startup"]
+        ratios.append(first / torch_s)
+        help_s.append(_timed("-m", "partrain", "--help"))
+        validate_s.append(_timed("-m", "partrain", "validate", str(JOB)))
+    print(f"partrain --help: {shown(help_s)} s; partrain validate: {shown(validate_s)} s")
+    print(f"command to first local iteration / python -c 'import torch': {shown(ratios)}")
+
+
+def _timed(*arguments: str) -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)

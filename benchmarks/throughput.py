@@ -1,0 +1,43 @@
+"""Items per second: one worker against the hand-written loop, two workers against one. A, B, A, B ... in one run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from runs import hand, machine, partrain, rate, shown
+
+JOB = Path(__file__).parents[1] / "jobs" / "mnist.toml"
+ITEMS = 256_000
+
+
+def main(pairs: int) -> None:
+    print(f"throughput, {pairs} pairs; {machine()}")
+    for batch in (16, 64, 256):
+        iterations = ITEMS // batch
+        one, ratios = [], []
+        for seed in range(pairs):
+            by_hand = hand(batch=batch, iterations=iterations, seed=seed)["items_per_second"]
+            one.append(rate(partrain(JOB, *_plain(batch, 1, iterations // 10, seed))))
+            ratios.append(one[-1] / by_hand)
+        print(f"batch {batch:3}: one worker / hand-written loop, items per second: {shown(ratios)}")
+    ratios = []
+    for seed in range(pairs):
+        one_worker = rate(partrain(JOB, *_plain(64, 1, ITEMS // 640, seed)))
+        two_workers = rate(partrain(JOB, *_plain(64, 2, ITEMS // 640, seed)))
+        ratios.append(two_workers / one_worker)
+    print(f"two workers / one worker at 10 iterations of batch 64 per round: {shown(ratios)}")
+
+
+def _plain(batch: int, workers: int, rounds: int, seed: int) -> list[str]:
+    """The MNIST job judged once, at its end, as the loop is."""
+    return [
+        f"optimizer.batch_size={batch}",
+        f'workers=[{{device="cpu", count={workers}}}]',
+        f"stop={{rounds={rounds}, judge_every={rounds}}}",
+        f"seed={seed}",
+    ]
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)

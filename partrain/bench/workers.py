@@ -1,0 +1,175 @@
+"""`partrain bench --threads 1,2,4`: the same job with so many CPU workers, at the same and at a scaled learning rate."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from partrain.bench import Case, Row, measure, spread, table
+from partrain.job import LoadedJob, load, parse
+
+MNIST = """\
+# The default benchmark: an MLP on MNIST to 97 % of held-out items.
+name = "bench-mnist"
+
+[model]
+name = "mlp"
+hidden = [128]
+
+[dataset]
+name = "mnist"
+validation = 2500
+
+[optimizer]
+name = "sgd"
+lr = 0.2
+momentum = 0.9
+batch_size = 64
+schedule = "linear"
+warmup = 0.1
+
+[sync]
+rule = "average"
+iterations = 10
+
+[[workers]]
+device = "cpu"
+
+[stop]
+accuracy = 0.97
+item_iterations = 192000
+"""
+
+CADENCE = 12_800
+"""Item-iterations between two judgements, whatever the number of workers; a job's own `judge_every` is for one worker."""
+
+
+def bench(
+    job: Path | None, counts: Sequence[int], overrides: Sequence[str], seeds: int, note: Callable[[str], None]
+) -> dict[str, Any]:
+    """Measure and return what the tables show. The second variant scales the learning rate with the square root of N."""
+    variants = {"equal": "none", "scaled": "sqrt"}
+    cases = {
+        (name, count): Case(f"{count} workers, {name} learning rate", count, partial(_job, job, count, scale, tuple(overrides)))
+        for name, scale in variants.items()
+        for count in counts
+        if name == "equal" or count > 1
+    }
+    rows = dict(zip(cases, measure(list(cases.values()), seeds, note), strict=True))
+    cores = len(os.sched_getaffinity(0))
+    result: dict[str, Any] = {"cores": cores, "seeds": seeds, "variants": {}}
+    for name in variants:
+        # One worker has nothing to scale: its row stands in both tables.
+        mine = {count: rows.get((name, count), rows.get(("equal", count))) for count in counts}
+        base = mine[min(counts)]
+        assert base is not None
+        result["variants"][name] = [_numbers(row, base, min(counts), cores) for row in mine.values() if row]
+    return result
+
+
+def render(result: dict[str, Any]) -> list[str]:
+    """The tables and the verdict."""
+    lines = []
+    titles = {"equal": "Equal learning rate (plain averaging)", "scaled": "Learning rate times sqrt(N) (lr_scale)"}
+    for name, rows in result["variants"].items():
+        head = (
+            "workers",
+            "seconds to target",
+            "reached",
+            "items/worker",
+            "items",
+            "loss",
+            "test acc.",
+            "items/s",
+            "speed-up",
+            "efficiency",
+        )
+        lines += [
+            "",
+            f"{titles[name]}, {result['seeds']} seeds, median (least-most):",
+            *table(head, [_cells(row) for row in rows]),
+        ]
+    if any(row["oversubscribed"] for rows in result["variants"].values() for row in rows):
+        lines += ["", f"* more workers than the {result['cores']} cores: their speed-up says nothing about more cores"]
+    return [*lines[1:], "", *_verdict(result)]
+
+
+def _job(job: Path | None, count: int, scale: str, overrides: tuple[str, ...], seed: int) -> LoadedJob:
+    """The job with `count` CPU workers, judged after as many item-iterations as with any other count."""
+    changes = [*overrides, f"seed={seed}", f'workers=[{{device="cpu", count={count}}}]', f'sync.lr_scale="{scale}"']
+    changes.append('checkpoint.commit="coalesce"')
+
+    def made(*more: str) -> LoadedJob:
+        return (
+            load(job, [*changes, *more])
+            if job
+            else parse(MNIST, Path.cwd(), "bench-mnist", here=True, overrides=[*changes, *more])
+        )
+
+    first = made()
+    sync, batch = first.job.sync, first.job.optimizer.batch_size
+    if sync.iterations is None or first.job.stop.judge != "mixed" or not first.job.dataset.validation:
+        return first
+    cadence = first.job.stop.judge_every * sync.iterations * batch if first.job.stop.judge_every else CADENCE
+    return made(f"stop.judge_every={max(1, round(cadence / (count * sync.iterations * batch)))}")
+
+
+def _numbers(row: Row, base: Row, base_count: int, cores: int) -> dict[str, Any]:
+    """One row as numbers. Speed-up is the median over seeds of the ratio of times, each seed against itself."""
+    count = row.case.workers
+    ratios = [one / other for one, other in zip(base.seconds, row.seconds, strict=True)]
+    complete = row.reached == len(row.summaries) and base.reached == len(base.summaries)
+    gains = [other / one for one, other in zip(base.rates, row.rates, strict=True)]
+    return {
+        "workers": count,
+        "oversubscribed": count > cores,
+        "reached": row.reached,
+        "runs": len(row.summaries),
+        "seconds": row.seconds,
+        "items_per_worker": row.items_per_worker,
+        "items": row.values("item_iterations"),
+        "loss": row.values("loss"),
+        "test_accuracy": row.values("test", "accuracy"),
+        "items_per_second": row.rates,
+        "throughput_gain": gains,
+        "speed_up": ratios if complete else None,
+        "efficiency": [ratio * base_count / count for ratio in ratios] if complete and count <= cores else None,
+    }
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    return [
+        f"{row['workers']}{'*' if row['oversubscribed'] else ''}",
+        spread(row["seconds"]),
+        f"{row['reached']}/{row['runs']}",
+        f"{statistics.median(row['items_per_worker']):,.0f}",
+        f"{statistics.median(row['items']):,.0f}",
+        spread(row["loss"], ".4f"),
+        spread(row["test_accuracy"], ".4f"),
+        f"{statistics.median(row['items_per_second']):,.0f}",
+        spread(row["speed_up"] or []),
+        f"{statistics.median(row['efficiency']):.0%}" if row["efficiency"] else "-",
+    ]
+
+
+def _verdict(result: dict[str, Any]) -> list[str]:
+    """Whether more workers paid, in words."""
+    lines = []
+    for name, rows in result["variants"].items():
+        how = "at equal learning rate" if name == "equal" else "with the learning rate scaled"
+        for row in rows[1:]:
+            gain = statistics.median(row["throughput_gain"])
+            said = f"{row['workers']} workers {how}: {gain:.2f} times the items per second"
+            if row["speed_up"] is None:
+                lines.append(
+                    f"{said}, but not every run reached the target ({row['reached']} of {row['runs']}): no speed-up to speak of."
+                )
+                continue
+            middle, least = statistics.median(row["speed_up"]), min(row["speed_up"])
+            paid = "they paid" if least > 1 else "they paid on most seeds, not on all" if middle > 1 else "they did not pay"
+            lines.append(f"{said}, the target {middle:.2f} times as soon: {paid}.")
+    return lines
