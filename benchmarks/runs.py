@@ -45,5 +45,6 @@ def shown(values: Sequence[float], digits: str = ".2f") -> str:
 
 def machine() -> str:
     """What this was measured on."""
-    name = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "?")
     return f"{len(os.sched_getaffinity(0))} cores of {name}, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}"

@@ -82,6 +82,15 @@ so far      51,200 item-iterations ·      2,560 items/s · 0:00:20 training
 saved   round 35 · 1.235 MB in 0.0123 s
 
 """
+NARROW_HEADER = """\
+mnist · average · round  40/400  ────────  10%  ETA 0:03:00
+
+until   accuracy 0.8843/0.9750 · patience 0/20
+judged  loss 0.0370 · accuracy 0.8843 · best 0.8843
+so far      51,200 item-iterations ·      2,560 items/s
+saved   round 35 · 1.235 MB in 0.0123 s
+
+"""
 TABLES = {
     140: """\
                                           item-                   training                      seconds   seconds   seconds  distance
@@ -109,7 +118,14 @@ TABLES = {
 @pytest.mark.parametrize("width", TABLES)
 def test_layout(width):
     lines = [line.rstrip() for line in rendered(viewed(slow=1.4), width).splitlines()]
-    assert lines == [line[:width].rstrip() for line in (HEADER + TABLES[width]).splitlines()]
+    assert lines == ((HEADER if width >= 80 else NARROW_HEADER) + TABLES[width]).splitlines()
+
+
+def test_half_a_number_is_never_shown():
+    view, pieces = viewed(), {text.strip() for line in frame(viewed(), T, 500, 40) for text, _ in line}
+    for width in range(8, 140):
+        shown = [text.strip() for line in frame(view, T, width, 40) for text, _ in line[1:]]
+        assert all(text in pieces or set(text) <= {"━", "─"} for text in shown), width
 
 
 @pytest.mark.parametrize("width", [1, 7, 20, 41, 60, 79, 80, 81, 120, 200])
@@ -163,8 +179,8 @@ def test_styles():
         return {text.strip(): style for line in frame(view, now, 140, 40) for text, style in line}
 
     assert styles(view.t)["slow 1.6x"] == "bold red"
-    assert styles(view.t)["best 0.8843 in round 40"] == "bold reverse green"
-    assert styles(view.t + 2)["best 0.8843 in round 40"] == "green"
+    assert styles(view.t)["best 0.8843"] == "bold reverse green"
+    assert styles(view.t + 2)["best 0.8843"] == "green"
     assert {text.strip(): style for line in frame(viewed(slow=1.3), T, 140, 40) for text, style in line}["slow 1.3x"] == "yellow"
 
 
@@ -248,8 +264,8 @@ def test_a_judgement_that_comes_late_names_its_round():
 
 
 def test_faults_have_a_plain_line():
-    fault = {"event": "fault", "t": T, "what": "worker 1 died", "rank": 1}
-    assert plain([*fake_run(rounds=0), fault]) == "time=2026-11-21T10:00:00.000Z fault='worker 1 died'\n"
+    fault = {"event": "fault", "t": T, "what": "worker 1\ndied: é", "rank": 1}
+    assert plain([*fake_run(rounds=0), fault]) == "time=2026-11-21T10:00:00.000Z fault='worker 1 died: \\xe9'\n"
 
 
 class Counting(io.StringIO):
@@ -332,6 +348,16 @@ def test_the_display_fits_the_stream(monkeypatch):
 def test_displays_continue_a_view():
     view = viewed(rounds=5)
     assert make_display(io.StringIO(), view=view).view is view
+    later = list(fake_run(rounds=11))
+    resumed = {**later[0], "resumed_from": 10}
+    display = PlainDisplay(stream := io.StringIO(), View())
+    display.adopt(viewed(rounds=10))
+    for event in (resumed, *later[-2:]):
+        display.feed(event)
+    display.close()
+    assert display.view.item_iterations == 11 * 1280
+    assert "round=11" in stream.getvalue()
+    assert "judged" not in stream.getvalue()
 
 
 def in_a_terminal(events, **environment):
@@ -377,6 +403,21 @@ def test_on_a_terminal_the_table_is_redrawn_in_place():
     assert output.rstrip().endswith("done")
     assert output.index("\x1b[?25l") < output.rindex("\x1b[?25h")
     assert "item-iterations" in output
+
+
+def test_a_terminal_that_goes_away_stops_nothing():
+    main, other = pty.openpty()
+    stream, before = os.fdopen(other, "w"), (sys.stdout, sys.stderr)
+    display = LiveDisplay(stream, View())
+    for step, event in enumerate(fake_run(rounds=40)):
+        if step == 40:
+            os.close(main)
+        display.feed(event)
+        display.tick(event["t"])
+    display.close()
+    stream.close()
+    assert display.view.round == 40
+    assert (sys.stdout, sys.stderr) == before
 
 
 def test_no_color_is_respected():

@@ -203,6 +203,16 @@ def test_cut_keeps_what_belongs_to_the_rounds_before(path):
     assert [each.name for each in path.parent.iterdir()] == ["events.jsonl"]
 
 
+def test_cut_of_a_damaged_file_changes_nothing(path):
+    written(path, start(), round_(1))
+    path.write_bytes(path.read_bytes() + b"\0\0\n")
+    before = path.read_bytes()
+    with pytest.raises(InputMissing, match=r"jsonl:3: not an event"):
+        cut(path, 5)
+    assert path.read_bytes() == before
+    assert [each.name for each in path.parent.iterdir()] == ["events.jsonl"]
+
+
 def test_cut_returns_the_run_as_it_stood(path):
     written(path, start(), *run(5))
     path.write_bytes(path.read_bytes()[:-7])

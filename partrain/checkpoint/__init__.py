@@ -5,8 +5,8 @@
     files       bytes <-> disk, whole or absent     loading     bytes -> content
     outline     content -> text for people          hdf5        the one door to h5py
 
-A checkpoint is data. Nothing in it decides what is imported, and no pickle is read or written. The digests find damage; they are no
-signature. Importing this package loads neither numpy nor h5py.
+A checkpoint is data. Nothing in it decides what is imported, and no pickle is read or written. The digests find damage; they
+are no signature. Importing this package loads neither numpy nor h5py.
 """
 
 from __future__ import annotations
@@ -45,12 +45,15 @@ def decode(data: bytes, name: str = "checkpoint", allow_nonfinite: bool = False)
 
 
 def read(path: Path, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> Content:
-    """The content of a checkpoint file: InputMissing (66) when it cannot be read, BadCheckpoint (65) when anything in it is off."""
+    """The content of a checkpoint file. InputMissing (66) when it cannot be read, BadCheckpoint (65) when anything is off.
+
+    A file of more than `max_bytes` is refused before it is read.
+    """
     return decode(_bytes(path, max_bytes), str(path), allow_nonfinite)
 
 
 def verify(path: Path, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
-    """Check a file as `read` does and return {file, format, run, round, bytes, sha256, datasets}; `sha256` is of the whole file."""
+    """Check a file as `read` does. Returns {file, format, run, round, bytes, sha256, datasets}; `sha256` is of the whole file."""
     import hashlib
 
     from partrain.checkpoint.header import FORMAT

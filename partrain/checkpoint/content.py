@@ -33,6 +33,8 @@ MAX_NAME_BYTES = 1024
 """One component of a path, in UTF-8."""
 MAX_RANK = 8
 MAX_OBJECTS = 100_000
+MAX_NESTING = 32
+"""Levels of the manifest."""
 MAX_DIGITS = 20
 """Digits of an integer in the manifest: 64 bits."""
 
@@ -40,7 +42,7 @@ RUN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class Refused(Exception):
-    """Something is off; the message says what, without the file. Callers make it `BadCheckpoint`, or a `ValueError` when writing."""
+    """Something is off; the message says what, but not in which file. Becomes `BadCheckpoint`, or `ValueError` when writing."""
 
 
 class Shaped(Protocol):
@@ -146,12 +148,20 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
     try:
         text = data.decode("ascii")
         manifest = json.loads(text, parse_int=_integer)
+        _check_nesting(manifest, MAX_NESTING)
         canonical = manifest_text(manifest)
     except (ValueError, RecursionError) as error:
         raise Refused(f"the manifest cannot be parsed: {str(error)[:80]}") from None
     if not isinstance(manifest, dict) or canonical != text:
         raise Refused("the manifest is not in canonical form")
     return manifest
+
+
+def _check_nesting(value: Any, levels: int) -> None:
+    if levels == 0:
+        raise ValueError(f"it is nested more than {MAX_NESTING} levels deep")
+    for below in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_nesting(below, levels - 1)
 
 
 def _integer(digits: str) -> int:

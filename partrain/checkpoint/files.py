@@ -3,8 +3,8 @@
     checkpoints/round-000400.h5     written here
     checkpoint.h5                   a second name of the newest one
 
-A file is written with plain `write`, so a full disk shows at the call that met it. Temporary files are locked while their writer lives, so
-those of dead writers can be told apart and are removed. Python itself repeats calls that a signal interrupts.
+A file is written with plain `write`, so a full disk shows at the call that met it. Temporary files are locked while they are
+written, so those of dead writers can be told apart and are removed. Python itself repeats calls that a signal interrupts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ def write(path: Path, data: bytes) -> None:
 
 
 def link_latest(run_folder: Path, path: Path) -> Path:
-    """Make `checkpoint.h5` of a run a second name of the checkpoint at `path`, in one step; a copy where names can't be shared."""
+    """Make `checkpoint.h5` of a run a second name of the checkpoint at `path`, in one step, and return its path.
+
+    A copy where names can't be shared. InputOutputFailed otherwise: then `checkpoint.h5` is the old one, or already the new one.
+    """
     latest = run_folder / LATEST
     temporary = _temporary(LATEST)
     with _folder(latest, "replace") as folder:
@@ -78,9 +81,9 @@ def link_latest(run_folder: Path, path: Path) -> Path:
 def prune(folder: Path, newest_round: int, keep: int, best_round: int | None = None) -> list[int]:
     """Remove what nobody will read again and return the rounds removed.
 
-    Kept are the newest `keep` checkpoints up to `newest_round`, and the best. Those of later rounds are left from before the run was
-    taken back to an earlier one. Temporary files of dead writers go too. A removal that a power failure undoes is done again by
-    the next call, so nothing is forced to disk here.
+    Kept are the newest `keep` (at least 1) checkpoints up to `newest_round`, and the best. Those of later rounds are left from
+    before the run was taken back to an earlier one. Temporary files of dead writers go too. A removal that a power failure undoes
+    is done again by the next call, so nothing is forced to disk here. InputOutputFailed when a file cannot be removed.
     """
     with _folder(folder / "*", "prune") as descriptor:
         _sweep(descriptor)

@@ -28,7 +28,8 @@ FORMAT = 1
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _FIRST = re.compile(rb"partrain checkpoint ([0-9]{1,9})\n")
 _FIELDS = re.compile(
-    rf"partrain checkpoint {FORMAT}\nlength ([0-9]{{1,19}})\nsha256 ([0-9a-f]{{64}})\nrun ({RUN_ID.pattern})\nround ([0-9]{{1,19}})\nseal [0-9a-f]{{64}}\n *\n"
+    rf"partrain checkpoint {FORMAT}\nlength ([0-9]{{1,19}})\nsha256 ([0-9a-f]{{64}})\n"
+    rf"run ({RUN_ID.pattern})\nround ([0-9]{{1,19}})\nseal [0-9a-f]{{64}}\n *\n"
 )
 
 

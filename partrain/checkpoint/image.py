@@ -1,7 +1,7 @@
 """Content -> the bytes of a checkpoint. HDF5 builds its image in memory and never touches a real file.
 
-Equal contents give equal bytes: paths are sorted, the file version is fixed, no times are kept, nothing else goes in. Every dataset is
-contiguous, little-endian and unfiltered, so the numbers lie in the file as they lie in memory.
+Equal contents give equal bytes: paths are sorted, the file version is fixed, no times are kept, nothing else goes in. Every
+dataset is contiguous, little-endian and unfiltered, so the numbers lie in the file as they lie in memory.
 """
 
 from __future__ import annotations

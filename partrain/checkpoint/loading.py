@@ -1,6 +1,6 @@
 """Bytes -> content. The order is the protection: size, header, digest; then the structure; then the manifest; then the numbers.
 
-Everything is taken from one copy in memory, so a file that changes meanwhile changes nothing, and HDF5 is never asked for numbers:
+Everything is taken from one copy in memory, so a file that changes meanwhile changes nothing. HDF5 is never asked for numbers:
 they lie in the file as they lie in memory, at places the survey has checked.
 """
 

@@ -14,7 +14,7 @@ from partrain.checkpoint.content import Content
 
 
 def describe(content: Content) -> dict[str, Any]:
-    """A JSON-able outline: job name, run, round, the tensors of each group with their norms, the history's last row, the manifest.
+    """A JSON-able outline: job name, run, round, tensors with their norms by group and worker, ends of the history, the manifest.
 
     Numbers that JSON cannot hold are None; `nonfinite` counts them in tensors.
     """
@@ -40,7 +40,7 @@ def describe(content: Content) -> dict[str, Any]:
 def _job_name(job: str) -> str | None:
     try:
         name = tomllib.loads(job).get("name")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # TOML errors among them: a file is described whatever its job says
         return None
     return name if isinstance(name, str) else None
 

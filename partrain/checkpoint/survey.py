@@ -1,9 +1,9 @@
 """The structure of an HDF5 image, walked before any number is read: only what `image` writes may be there.
 
-The walk knows what is allowed, not what is dangerous. Each link is looked at by itself, before it is followed, and must be a hard link to
-an object that nothing else links to. Each object is looked at before it is opened, by the messages its header holds. Each dataset
-must be one contiguous stretch of this file, as long as its shape says, and no two may overlap: so the numbers of a file are never more
-than its bytes, and nothing in it can point to another file.
+The walk knows what is allowed, not what is dangerous. Each link is looked at by itself, before it is followed, and must be a hard
+link to an object that nothing else links to. Each object is looked at before it is opened, by the messages its header holds. Each
+dataset must be one contiguous stretch of this file, as long as its shape says, and no two may overlap: so the numbers of a file
+are never more than its bytes, and nothing in it can point to another file.
 """
 
 from __future__ import annotations
@@ -173,7 +173,8 @@ def _extent(dataset: h5d.DatasetID, path: str) -> Extent:
     dtype = _dtype(dataset.get_type(), path)
     space = dataset.get_space()
     shape = tuple(int(length) for length in space.get_simple_extent_dims()) if space.is_simple() else ()
-    if not space.is_simple() or len(shape) > MAX_RANK or space.get_simple_extent_npoints() != math.prod(shape):
+    fixed = space.is_simple() and shape == tuple(space.get_simple_extent_dims(True))
+    if not fixed or len(shape) > MAX_RANK or space.get_simple_extent_npoints() != math.prod(shape):
         raise Refused(f"{path!r} has no plain shape")
     nbytes = math.prod(shape) * dtype.itemsize
     if dataset.get_storage_size() != nbytes or (nbytes and dataset.get_offset() is None):
@@ -194,10 +195,10 @@ def _dtype(kind: h5t.TypeID, path: str) -> np.dtype[Any]:
 def _check_apart(extents: Mapping[str, Extent], size: int) -> None:
     """Refuse numbers outside the file and numbers that two datasets share."""
     end = SIZE
-    for extent, path in sorted(((e.start, e.nbytes), path) for path, e in extents.items() if e.nbytes):
-        if extent[0] < end or sum(extent) > size:
+    for start, nbytes, path in sorted((extent.start, extent.nbytes, path) for path, extent in extents.items() if extent.nbytes):
+        if start < end or start + nbytes > size:
             raise Refused(f"{path!r} lies over other data or outside the file")
-        end = sum(extent)
+        end = start + nbytes
 
 
 def _check_attributes(found: _Found) -> None:

@@ -30,7 +30,7 @@ from partrain.launch import prefork
 from partrain.launch.order import Order, obey
 from partrain.launch.signals import Signals
 from partrain.launch.slots import Offer, Slots
-from partrain.launch.writer import Frame, Writer
+from partrain.launch.writer import Frame, Writer, prepare
 from partrain.plan import Plan
 from partrain.snapshot import SlotMap
 from partrain.stop import Progress
@@ -140,6 +140,7 @@ class Coordinator:
 
     def _spawn(self, card: Card, stock: int) -> None:
         context = prefork.start()
+        prepare()
         ranks = range(len(self.plan.shares))
         together = self.job.transport.kind == "simulated"
         for living in [tuple(ranks)] if together else [(rank,) for rank in ranks]:
@@ -206,6 +207,7 @@ class Coordinator:
         self.signals.heed()
         if self.signals.count > 1:
             raise StoppedNow
+        self.hear({"event": "stopping", "t": time.time(), "signal": self.signals.name})
         self.arena.put("command", 1)
 
     def _listen(self, pipe: Connection) -> None:
@@ -232,8 +234,7 @@ class Coordinator:
         self.began_at = t
 
     def _on_snapshot(self, slot: int, progress: dict[str, Any]) -> None:
-        while self._drained < progress["round"] or (self.arena.parts < progress["round"]).any():
-            self._drain()
+        self._drain()
         self.slots.offered(Offer(slot, progress))
         self._write_next()
 
@@ -327,7 +328,7 @@ class Coordinator:
     def _committed(self) -> None:
         assert self.writer is not None
         answer = self.writer.answer()
-        self.slots.written(answer["round"], answer["seconds"])
+        self.slots.written(answer["round"], answer.pop("busy"))
         self.hear({"event": "commit", "t": time.time(), **answer})
 
     def _flush(self) -> None:

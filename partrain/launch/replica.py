@@ -226,6 +226,7 @@ class Replica:
             map=self.map.to_json(),
         )
         if order.resuming:
+            self.group.barrier()  # simulated workers take turns: all are ready before one waits for the coordinator
             waiting.until(lambda: arena.get("restored") == 1, "the state to resume from")
             restore(self.worker, self.map.view(self._slots[0]))
 
@@ -278,7 +279,7 @@ class Replica:
             self.arena.put("granted", 0)
         slot = int(self.group.scores(slot)[0][0])
         save(worker, self.map.view(self._slots[slot]))
-        self.arena.parts[self.rank] = progress.round
+        self.group.barrier()  # whole: every worker has written its part, and its record of the round
         if self.rank == 0:
             self.talk.say("snapshot", slot=slot, progress=asdict(progress))
             if wait:

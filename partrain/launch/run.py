@@ -111,6 +111,8 @@ def _train(loaded: LoadedJob, stage: Stage, start: Start, content: Content | Non
         def hear(event: dict[str, Any]) -> None:
             log.add(event)
             stage.display.feed(event)
+            if event["event"] == "stopping":
+                stage.warn(f"{event['signal']}: stopping after this round; once more to stop now")
 
         def tick() -> None:
             log.flush()

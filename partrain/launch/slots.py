@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from partrain.comm.arena import SLOTS, Arena
-from partrain.launch.writer import BUSY_SHARE
+from partrain.launch.writer import BUSY_SHARE, LONGEST_REST_S
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Slots:
         self._writing = self._waiting.pop(0)
         return self._writing
 
-    def written(self, round: int, seconds: float) -> None:
-        """The writer is free again; it rests in proportion to what it took."""
+    def written(self, round: int, busy: float) -> None:
+        """The writer is free again; it rests in proportion to the seconds of processor time it took."""
         assert self._writing is not None
         self._free.append(self._writing.slot)
         self._writing = None
-        self._next_s = time.monotonic() + (seconds / BUSY_SHARE if self._coalesce else 0.0)
+        self._next_s = time.monotonic() + (min(busy / BUSY_SHARE, LONGEST_REST_S) if self._coalesce else 0.0)
         self._arena.put("committed", max(round, self._arena.get("committed")))
         self._grant()
 

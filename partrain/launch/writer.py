@@ -23,7 +23,9 @@ from partrain.launch.lifeline import arm
 from partrain.snapshot import SlotMap
 
 BUSY_SHARE = 0.03
-"""Share of the time the writer may be at work when it coalesces: on a small machine it takes a worker's core."""
+"""Share of a core the writer may take when it coalesces: on a small machine it is a worker's core."""
+LONGEST_REST_S = 30.0
+"""However long a commit took, the next snapshot is welcome after this."""
 
 HISTORY = ("round", "item_iterations", "loss", "lr", "judged_loss", "accuracy")
 """Columns of `/history`, one row per round; NaN where a round was not judged."""
@@ -42,6 +44,11 @@ class Frame:
     slots: Sequence[memoryview]
     history: list[tuple[float, ...]] = field(default_factory=list)
     """Rows so far; the writer's own copy grows from then on."""
+
+
+def prepare() -> None:
+    """Import what writing needs, before the first writer is forked: its first file is not to wait for it."""
+    import partrain.checkpoint.image  # noqa: F401
 
 
 class Writer:
@@ -120,7 +127,7 @@ def commit(frame: Frame, slot: int, progress: dict[str, Any]) -> dict[str, Any]:
     """Write the snapshot in a slot as a checkpoint and make it the newest."""
     import numpy as np
 
-    began = time.perf_counter()
+    began, busy = time.perf_counter(), time.process_time()
     number = progress["round"]
     arrays: dict[str, Any] = dict(frame.map.view(frame.slots[slot]))
     rows = np.array([row for row in frame.history if row[0] <= number], dtype=np.float64).reshape(-1, len(HISTORY))
@@ -138,5 +145,6 @@ def commit(frame: Frame, slot: int, progress: dict[str, Any]) -> dict[str, Any]:
         "file": str(path.relative_to(frame.folder)),
         "bytes": len(image),
         "seconds": time.perf_counter() - began,
+        "busy": time.process_time() - busy,
         "digest": hashlib.sha256(image).hexdigest(),
     }
