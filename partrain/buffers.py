@@ -13,82 +13,92 @@ import torch
 from torch import Tensor, nn
 
 from partrain.comm.group import ArenaGroup
-from partrain.flat import Piece
 from partrain.protocols import Rule
-from partrain.worker import LocalWorker
+from partrain.worker import LocalWorker, persistent_buffers
 
 RECALIBRATION_ITEMS = 4096
-"""Items of each partition that recompute the statistics of a mixed network."""
+"""Of each partition at most so many items recompute the statistics of a mixed network."""
+RECALIBRATION_BATCH = 512
 
 
-def pool(worker: LocalWorker, group: ArenaGroup, weight: float) -> None:
+def pool(module: nn.Module, group: ArenaGroup, weight: float) -> None:
     """Buffers <- those of the pooled data: means and variances pooled as such, integers by their maximum, others averaged.
 
-    With weights w_i:  m = sum w_i m_i,   v = sum w_i (v_i + m_i^2) - m^2.
+    With weights w_i that add up to one:  m = sum w_i m_i,   v = sum w_i (v_i + (m_i - m)^2).
     """
     if group.size == 1:
         return
-    counters = integer_buffers(worker.module)
-    if counters:
-        packed = torch.cat([counter.detach().reshape(-1).long().cpu() for counter in counters])
-        largest = torch.stack(group.all_gather(packed)).max(0).values
-        for counter, values in zip(counters, largest.split([counter.numel() for counter in counters]), strict=True):
-            counter.copy_(values.view(counter.shape))
-    if not worker.buffers.numel():
-        return
-    moments = worker.buffers.double().cpu()
-    pairs = _statistics(worker)
-    for mean, variance in pairs:
-        variance.view(moments).add_(mean.view(moments).square())
-    weights = [row[0] for row in group.scores(weight)]
-    pooled = sum((w * other for w, other in zip(weights, group.all_gather(moments), strict=True)), torch.zeros_like(moments))
-    pooled /= sum(weights)
-    for mean, variance in pairs:
-        variance.view(pooled).sub_(mean.view(pooled).square())
-    worker.buffers.copy_(pooled)
+    if counters := _integers(module):
+        gathered = torch.stack(group.all_gather(_pack(counters, torch.int64)))
+        _unpack(gathered.amax(0), counters)
+    if numbers := _numbers(module):
+        weights = torch.tensor(group.scores(weight), dtype=torch.float64)
+        gathered = torch.stack(group.all_gather(_pack(numbers, torch.float64)))
+        pooled = (weights * gathered).sum(0) / weights.sum()
+        each, mean = _parts(gathered, numbers), _parts(pooled, numbers)
+        for name in numbers:
+            variance = name.removesuffix("mean") + "var"
+            if name.endswith("running_mean") and variance in numbers:
+                mean[variance] += (weights * (each[name] - mean[name]).square()).sum(0) / weights.sum()
+        _unpack(pooled, numbers)
 
 
 def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
-    """Recompute BatchNorm statistics for the network as it stands, from the first items of every partition."""
+    """Recompute BatchNorm statistics for the network as it stands and is judged, from items spread over every partition."""
     norms = [module for module in worker.module.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    norms = [norm for norm in norms if norm.track_running_stats]
+    norms = [norm for norm in norms if norm.training and norm.track_running_stats]
     if not norms:
         return
     momenta = [norm.momentum for norm in norms]
+    worker.module.eval()
     for norm in norms:
+        norm.train()
         norm.reset_running_stats()
         norm.momentum = None
-    index = torch.from_numpy(worker.batches.partition[:RECALIBRATION_ITEMS])
+    partition = worker.batches.partition
+    index = torch.from_numpy(partition[:: -(-len(partition) // RECALIBRATION_ITEMS)])
     with torch.no_grad():
-        for part in index.split(512):
+        for part in index.tensor_split(-(-len(index) // RECALIBRATION_BATCH)):
             worker.module(worker.stock.batch(part.to(worker.stock.inputs.device))[0])
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
-    pool(worker, group, float(len(index)))
+    worker.module.train()
+    pool(nn.ModuleList(norms), group, float(len(index)))
 
 
 @contextmanager
 def shared_buffers(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> Iterator[None]:
     """One network for all: with `buffers = "local"` it is judged with worker 0's buffers; afterwards each has its own again."""
-    if rule.buffers != "local" or group.size == 1 or not worker.buffers.numel():
+    numbers = _numbers(worker.module)
+    if rule.buffers != "local" or group.size == 1 or not numbers:
         yield
         return
-    own = worker.buffers.clone()
-    group.broadcast(worker.buffers)
+    own = _pack(numbers, torch.float64)
+    _unpack(group.all_gather(own)[0], numbers)
     yield
-    worker.buffers.copy_(own)
+    _unpack(own, numbers)
 
 
-def integer_buffers(module: nn.Module) -> list[Tensor]:
-    """Buffers that count, such as `num_batches_tracked`."""
-    return [buffer for buffer in module.buffers() if not buffer.dtype.is_floating_point and not buffer.dtype.is_complex]
+def _integers(module: nn.Module) -> dict[str, Tensor]:
+    """Buffers that count, such as `num_batches_tracked`, and flags."""
+    buffers = persistent_buffers(module)
+    return {name: buffer for name, buffer in buffers if not buffer.is_floating_point() and not buffer.is_complex()}
 
 
-def _statistics(worker: LocalWorker) -> list[tuple[Piece, Piece]]:
-    """Pairs of running mean and running variance."""
-    pieces = {piece.name: piece for piece in worker.spans.buffers.pieces}
-    return [
-        (pieces[name], pieces[name[:-4] + "var"])
-        for name in pieces
-        if name.endswith("running_mean") and name[:-4] + "var" in pieces
-    ]
+def _numbers(module: nn.Module) -> dict[str, Tensor]:
+    return {name: buffer for name, buffer in persistent_buffers(module) if buffer.is_floating_point()}
+
+
+def _pack(tensors: dict[str, Tensor], dtype: torch.dtype) -> Tensor:
+    """All numbers of some tensors as one vector of the CPU."""
+    return torch.cat([tensor.detach().reshape(-1).to("cpu", dtype) for tensor in tensors.values()])
+
+
+def _parts(packed: Tensor, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What of a vector (..., numbers) belongs to each tensor: views."""
+    return dict(zip(tensors, torch.split(packed, [tensor.numel() for tensor in tensors.values()], dim=-1), strict=True))
+
+
+def _unpack(packed: Tensor, tensors: dict[str, Tensor]) -> None:
+    for name, part in _parts(packed, tensors).items():
+        tensors[name].copy_(part.view(tensors[name].shape))

@@ -6,16 +6,17 @@ only a clock or the user can say (time is up, Ctrl-C, a snapshot is welcome) is 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 from partrain.buffers import pool as pool_buffers
 from partrain.buffers import recalibrate, shared_buffers
 from partrain.comm.group import ArenaGroup
-from partrain.plan import fractions
 from partrain.protocols import Rule
 from partrain.stop import Progress, Stop
 from partrain.worker import Items, LocalWorker
@@ -111,7 +112,7 @@ def run(
 def _round(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, progress: Progress, measure: bool) -> dict[str, float]:
     """One round of the rule and of what goes with the parameters; seconds computing, waiting and mixing."""
     began, waited = time.perf_counter(), group.waited
-    group.measure = measure
+    group.measure, group.distance = measure, math.nan
     worker.begin(progress.round, progress.item_iterations)
     rule.round(worker, group, state)
     carry(worker, group, rule)
@@ -130,8 +131,8 @@ def carry(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> None:
     elif rule.optimizer_state == "average" and optimizer.moments.numel():
         group.all_reduce_mean(optimizer.moments.view(-1), weight)
         optimizer.steps = int(max(steps for (steps,) in group.scores(optimizer.steps)))
-    if rule.buffers == "average":
-        pool_buffers(worker, group, weight)
+    if rule.buffers != "local":
+        pool_buffers(worker.module, group, weight)
 
 
 def _exchange(
@@ -163,3 +164,12 @@ def evaluate(
     sums = group.scores(loss, correct)
     accuracy = sum(correct for _, correct in sums) / count if worker.classification else None
     return sum(loss for loss, _ in sums) / count, accuracy
+
+
+def fractions(counts: Sequence[int], total: int) -> list[range]:
+    """Cut `total` things in proportion to counts, without gaps: consecutive ranges."""
+    whole, ends, so_far = sum(counts), [0], 0
+    for count in counts:
+        so_far += count
+        ends.append(total * so_far // whole)
+    return [range(first, last) for first, last in pairwise(ends)]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from partrain.data.partition import windows
 from partrain.job import Job
@@ -78,12 +76,3 @@ def _horizon(job: Job, items_per_round: int) -> int | None:
         return None
     limits = [job.stop.item_iterations, job.stop.rounds and job.stop.rounds * items_per_round]
     return min((limit for limit in limits if limit), default=None)
-
-
-def fractions(counts: Sequence[int], total: int) -> list[range]:
-    """Cut `total` things in proportion to counts, without gaps: consecutive ranges."""
-    whole, ends, so_far = sum(counts), [0], 0
-    for count in counts:
-        so_far += count
-        ends.append(total * so_far // whole)
-    return [range(first, last) for first, last in pairwise(ends)]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from partrain.protocols import Rule
 from partrain.snapshot import SlotMap
-from partrain.worker import LocalWorker, Spans
+from partrain.worker import LocalWorker, Spans, persistent_buffers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,14 +35,14 @@ _NAMES = {
 
 def slot_map(module: nn.Module, spans: Spans, rule: Rule, size: int) -> SlotMap:
     """The arrays of a snapshot of N workers; the same on each of them."""
-    arrays = [(f"model/{name}", _NAMES[tensor.dtype], tuple(tensor.shape)) for name, tensor in module.state_dict().items()]
+    arrays = [(f"model/{name}", *_kind(name, tensor)) for name, tensor in module.state_dict().items()]
     vector = _NAMES[spans.layout.dtype]
     for rank in range(size):
         arrays.append((f"workers/{rank}/counts", "<i8", (4,)))
         if rule.optimizer_state != "reset":
             arrays += [(f"workers/{rank}/optimizer/{name}", vector, (spans.layout.size,)) for name in spans.moments]
         if rule.buffers == "local":
-            arrays += [(f"workers/{rank}/buffers/{piece.name}", vector, piece.shape) for piece in spans.buffers.pieces]
+            arrays += [(f"workers/{rank}/buffers/{name}", *_kind(name, buffer)) for name, buffer in persistent_buffers(module)]
     return SlotMap.of(arrays)
 
 
@@ -74,8 +74,17 @@ def _own(worker: LocalWorker) -> dict[str, Tensor]:
     """What only this worker has, by path."""
     place = f"workers/{worker.rank}"
     moments = {f"{place}/optimizer/{name}": row for name, row in zip(worker.spans.moments, worker.optimizer.moments, strict=True)}
-    buffers = {f"{place}/buffers/{piece.name}": piece.view(worker.buffers) for piece in worker.spans.buffers.pieces}
+    buffers = {f"{place}/buffers/{name}": buffer for name, buffer in persistent_buffers(worker.module)}
     return moments | buffers
+
+
+def _kind(name: str, tensor: Tensor) -> tuple[str, tuple[int, ...]]:
+    """Type and shape of a tensor's copy."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"`{name}` in its state_dict is no tensor, and a checkpoint holds nothing else")
+    if tensor.dtype not in _NAMES:
+        raise TypeError(f"tensor `{name}` is {tensor.dtype}, which a checkpoint cannot hold")
+    return _NAMES[tensor.dtype], tuple(tensor.shape)
 
 
 def _at(arrays: dict[str, NDArray[Any]], path: str) -> Tensor:

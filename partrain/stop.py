@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -76,7 +77,7 @@ class Progress:
         """Take note of a judgement of this round; True if it is the best so far."""
         self.judged_round, self.loss, self.accuracy = self.round, loss, accuracy
         value, sign = (loss, -1) if accuracy is None else (accuracy, 1)
-        if self.best is None or sign * value > sign * self.best:
+        if not math.isnan(value) and (self.best is None or sign * value > sign * self.best):
             self.best, self.best_round, self.misses = value, self.round, 0
             return True
         self.misses += 1

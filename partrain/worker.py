@@ -86,14 +86,15 @@ def spans_of(module: nn.Module, optimizer: AnyOptimizer) -> Spans:
     dtype = parameters[0][1].dtype
     if not dtype.is_floating_point or dtype.itemsize < 4:
         raise TypeError(f"parameter `{parameters[0][0]}` is {dtype}; networks of float32 or float64 can be trained")
-    floating = [(name, buffer) for name, buffer in _persistent_buffers(module) if buffer.dtype == dtype]
+    floating = [(name, buffer) for name, buffer in persistent_buffers(module) if buffer.dtype == dtype]
     return Spans(Layout.of(parameters, dtype), moments_of(optimizer), Layout.of(floating, dtype))
 
 
-def _persistent_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
+def persistent_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
     """Buffers that belong to the state dict."""
-    kept = module.state_dict(keep_vars=True)
-    return [(name, buffer) for name, buffer in module.named_buffers() if name in kept]
+    buffers = list(module.named_buffers())
+    kept = module.state_dict(keep_vars=True) if buffers else {}
+    return [(name, buffer) for name, buffer in buffers if name in kept]
 
 
 class LocalWorker:
@@ -143,6 +144,8 @@ class LocalWorker:
         self.optimizer = LocalOptimizer(optimizer, self.params, moments.view(-1, spans.layout.size), spans.layout)
         self._parameters = [parameter for _, parameter in trainable(module)]
         self._gradients = spans.layout.views(self.grads)
+        self._idle: set[int] = set()
+        """Tensors that the newest gradient did not reach."""
         self._rule, self._seed, self._horizon = rule, seed, horizon
         self._round = self._draws = self._begun_at = 0
         self._losses: list[Tensor] = []
@@ -187,7 +190,9 @@ class LocalWorker:
     def apply(self, gradient: Tensor) -> None:
         """One step of the local optimizer with this gradient (d,)."""
         began = time.perf_counter()
-        self.optimizer.step(self.spans.layout.views(gradient), self._rate())
+        parts = self.spans.layout.views(gradient)
+        unused = {index for index in self._idle if not parts[index].any()}  # by any worker: as in `train`, it has no gradient
+        self.optimizer.step([None if index in unused else part for index, part in enumerate(parts)], self._rate())
         self.seconds += time.perf_counter() - began
 
     def gather_buffers(self) -> None:
@@ -261,6 +266,8 @@ class LocalWorker:
 
     def _collect(self, gradients: Sequence[Tensor | None], share: float, fresh: bool) -> None:
         """Lay gradients out in the row: replace (`fresh`) or add."""
+        idle = {index for index, gradient in enumerate(gradients) if gradient is None}
+        self._idle = idle if fresh else self._idle & idle
         for view, gradient in zip(self._gradients, gradients, strict=True):
             if fresh:
                 view.zero_() if gradient is None else torch.mul(gradient, share, out=view)

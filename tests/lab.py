@@ -27,7 +27,7 @@ from partrain.rules.average import Average
 from partrain.seeds import derive
 from partrain.state import restore, save, slot_map
 from partrain.stop import Progress, Stop
-from partrain.worker import Batches, Items, LocalWorker, spans_of
+from partrain.worker import Batches, Items, LocalWorker, Spans, spans_of
 
 Result = TypeVar("Result")
 Program = Callable[[ArenaGroup, Tensor], Result]
@@ -37,7 +37,9 @@ Program = Callable[[ArenaGroup, Tensor], Result]
 # Groups
 
 
-def simulate(size: int, program: Program[Result], numbers: int = 64, wire: int = 0, dtype: torch.dtype = torch.float32) -> list[Result]:
+def simulate(
+    size: int, program: Program[Result], numbers: int = 64, wire: int = 0, dtype: torch.dtype = torch.float32
+) -> list[Result]:
     """Each worker's result: N threads over one arena, one running at a time; the first failure is raised here."""
     baton, results, failures = Baton(size), [None] * size, []
 
@@ -130,7 +132,13 @@ class Quadratic:
     """A `protocols.Worker` whose loss is f_i(x) = |x - t_i|^2 / 2: each plain step goes the share `lr` of the way to t_i."""
 
     def __init__(
-        self, group: ArenaGroup, row: Tensor, start: Sequence[float], target: Sequence[float], iterations: int = 1, lr: float = 0.5
+        self,
+        group: ArenaGroup,
+        row: Tensor,
+        start: Sequence[float],
+        target: Sequence[float],
+        iterations: int = 1,
+        lr: float = 0.5,
     ) -> None:
         self.rank, self.size, self.iterations, self.items = group.rank, group.size, iterations, 0
         d = len(start)
@@ -151,7 +159,12 @@ class Quadratic:
 
 
 def descend(
-    rule: Rule, start: Sequence[float], targets: Sequence[Sequence[float]], rounds: int = 1, caps: Sequence[int] | None = None, lr: float = 0.5
+    rule: Rule,
+    start: Sequence[float],
+    targets: Sequence[Sequence[float]],
+    rounds: int = 1,
+    caps: Sequence[int] | None = None,
+    lr: float = 0.5,
 ) -> list[list[list[float]]]:
     """For each round, the parameters of every `Quadratic` worker."""
 
@@ -171,12 +184,14 @@ def descend(
 
 # Real workers, through the real loop
 
+AVERAGE, PLAIN, FOREVER = Average(iterations=3), Sgd(lr=0.1, batch_size=4), Stop()
+
 
 def blobs(count: int = 48, features: int = 5, classes: int = 3, dtype: torch.dtype = torch.float32) -> Items:
     """Items to classify: Gaussian clouds, always the same."""
-    drawn = np.random.default_rng(7)
+    centers, drawn = np.random.default_rng(7).normal(size=(classes, features)), np.random.default_rng(8)
     labels = drawn.integers(0, classes, count)
-    inputs = drawn.normal(size=(classes, features))[labels] + 0.5 * drawn.normal(size=(count, features))
+    inputs = centers[labels] + 0.5 * drawn.normal(size=(count, features))
     return Items(torch.tensor(inputs, dtype=dtype), torch.tensor(labels), 1.0, dtype)
 
 
@@ -238,8 +253,8 @@ class Trained:
 class Trial:
     """A training in one process, without a coordinator: `loop.run` over `LocalWorker`s."""
 
-    rule: Rule = Average(iterations=3)
-    optimizer: AnyOptimizer = Sgd(lr=0.1, batch_size=4)
+    rule: Rule = AVERAGE
+    optimizer: AnyOptimizer = PLAIN
     network: Callable[[], nn.Module] = mlp
     items: Items = field(default_factory=blobs)
     partitions: Sequence[Sequence[int]] = (range(22), range(22, 48))
@@ -249,7 +264,7 @@ class Trial:
     held_out: Items | None = None
     seed: int = 0
     horizon: int | None = None
-    stop: Stop = Stop()
+    stop: Stop = FOREVER
     twins: bool = False
     """Every worker draws as worker 0 does."""
     words: Sequence[int] = ()
@@ -258,29 +273,41 @@ class Trial:
     def run(self, rounds: int = 3, since: Snapshot | None = None) -> tuple[list[Trained], Snapshot]:
         """Train for so many rounds in all, from the beginning or from a snapshot; every worker, and the last snapshot."""
         with torch.random.fork_rng():
-            network = self._built()
-            spans, size = spans_of(network, self.optimizer), len(self.partitions)
-            slots = slot_map(network, spans, self.rule, size)
-            taken = Snapshot(Progress(), slots.view(memoryview(bytearray(slots.size))))
-            stop = self.stop.model_copy(update={"rounds": rounds})
-            terms = Terms(stop, stop.judge_every or 1, [1] * size, rounds, False)
+            spans, taken = self.spans, self.nothing()
+            size = len(self.partitions)
+            members = simulate(
+                size,
+                lambda group, row: self.train(group, row, rounds, taken, since),
+                spans.numbers,
+                spans.wire,
+                spans.layout.dtype,
+            )
+            return members, taken
 
-            def program(group: ArenaGroup, row: Tensor) -> Trained:
-                worker = self.worker(group.rank, row)
-                progress = Progress()
-                if since:
-                    restore(worker, since.arrays)
-                    progress = replace(since.progress)
-                desk = Desk(taken, self.words)
-                ending = run(worker, group, self.rule, terms, progress, self.held_out, None, desk)
-                return Trained(worker, ending, progress, desk.courses, desk.records)
+    def train(self, group: ArenaGroup, row: Tensor, rounds: int, taken: Snapshot, since: Snapshot | None = None) -> Trained:
+        """What one worker does; `taken` becomes the last snapshot."""
+        worker, progress, desk = self.worker(group.rank, row), Progress(), Desk(taken, self.words)
+        if since:
+            restore(worker, since.arrays)
+            progress = replace(since.progress)
+        stop = self.stop.model_copy(update={"rounds": rounds})
+        terms = Terms(stop, stop.judge_every or 1, [1] * group.size, rounds, False)
+        ending = run(worker, group, self.rule, terms, progress, self.held_out, None, desk)
+        return Trained(worker, ending, progress, desk.courses, desk.records)
 
-            return simulate(size, program, spans.numbers, spans.wire, spans.layout.dtype), taken
+    @property
+    def spans(self) -> Spans:
+        return spans_of(self.network(), self.optimizer)
+
+    def nothing(self) -> Snapshot:
+        """A snapshot without content."""
+        slots = slot_map(self.network(), self.spans, self.rule, len(self.partitions))
+        return Snapshot(Progress(), slots.view(memoryview(bytearray(slots.size))))
 
     def worker(self, rank: int = 0, row: Tensor | None = None) -> LocalWorker:
         """A fresh worker, over a row of its own unless given one."""
-        network = self._built()
-        spans = spans_of(network, self.optimizer)
+        torch.manual_seed(derive(self.seed, "init"))
+        network, spans = self.network().train(), self.spans
         row = torch.zeros(spans.numbers, dtype=spans.layout.dtype) if row is None else row
         caps = self.caps or [self.cap(len(partition)) for partition in self.partitions]
         planned = sum(caps) * self.optimizer.batch_size
@@ -297,10 +324,6 @@ class Trial:
         partition = np.asarray(self.partitions[rank], dtype=np.int64)
         drawn_as = 0 if self.twins else rank
         return Batches(partition, self.optimizer.batch_size, cap, self.rule.passes is not None, self.seed, drawn_as)
-
-    def _built(self) -> nn.Module:
-        torch.manual_seed(derive(self.seed, "init"))
-        return self.network().train()
 
 
 class Desk:

@@ -1,6 +1,7 @@
 """Flat rows: views stay views, means are exact, faults are found."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -91,9 +92,15 @@ def test_mean_does_not_depend_on_who_mixes_which_slice(workers: int, cuts: int, 
     whole = list(torch.randn(workers, length, generator=torch.Generator().manual_seed(1), dtype=dtype))
     sliced = [row.clone() for row in whole]
     mean_into(whole, weights)
-    for first, last in zip(edges, edges[1:], strict=False):
+    for first, last in pairwise(edges):
         mean_into([row[first:last] for row in sliced], weights)
     assert torch.equal(whole[0], sliced[0])
+
+
+def test_mean_divides_by_the_weights_rather_than_multiplying_by_a_rounded_inverse() -> None:
+    row = torch.ones(1, dtype=torch.float64)
+    mean_into([row], [49.0])
+    assert row.item() == 1.0
 
 
 def test_rows_longer_than_a_chunk_are_mixed_to_the_end() -> None:

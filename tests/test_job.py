@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from partrain.errors import BadJob, InputMissing
 from partrain.job import load, parse, problems
-from partrain.source import Rejected
+from partrain.problems import Rejected
+from partrain.source import UNTIL
+from partrain.stop import Stop
 
 JOB = """\
 # A trial.
@@ -419,6 +421,17 @@ def test_the_one_line_names_the_first_error_and_counts_the_others(tmp_path: Path
         "suggestion": "did you mean `momentum`? (default 0.0)",
         "severity": "error",
     }
+
+
+def test_only_stop_conditions_are_moved_by_until() -> None:
+    assert parse(JOB, Path(), overrides=["rounds=500", "seconds=9.5"], flag=UNTIL).job.stop == Stop(rounds=500, seconds=9.5)
+    with pytest.raises(Rejected) as caught:
+        parse(JOB, Path(), overrides=["rounds=0", "optimizer.lr=1", "seed=1"], flag=UNTIL)
+    assert [problem.summary for problem in caught.value.problems] == [
+        "--until rounds=0: `rounds`: expected 1 to 1,000,000,000,000, got 0",
+        "--until optimizer.lr=1: unknown table [stop.optimizer]",
+        "--until seed=1: unknown key `seed` in [stop]",
+    ]
 
 
 def test_problems_says_the_same_of_text_that_is_no_toml(tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ def test_twenty_steps_are_close_to_the_textbook_loop(section: AnyOptimizer, make
 
 
 @pytest.mark.parametrize(("section", "make"), CASES)
-@pytest.mark.parametrize("gradient", [torch.arange(6.0).view(3, 2).t(), torch.ones(()).expand(2, 3)], ids=["transposed", "expanded"])
+@pytest.mark.parametrize(
+    "gradient", [torch.arange(6.0).view(3, 2).t(), torch.ones(()).expand(2, 3)], ids=["transposed", "expanded"]
+)
 def test_a_gradient_may_lie_in_memory_as_it_likes(
     section: AnyOptimizer, make: Callable[..., torch.optim.Optimizer], gradient: Tensor
 ) -> None:
@@ -135,7 +137,9 @@ def test_the_learning_rate_follows_its_course_by_items(schedule: str, warmup: fl
     assert rates == pytest.approx(course, abs=1e-12)
 
 
-@pytest.mark.parametrize("table", [{"name": "adam", "lr": 0.1, "betas": [0.9, 1.5]}, {"name": "adamw", "lr": 0.1, "betas": [-0.1, 0.9]}])
+@pytest.mark.parametrize(
+    "table", [{"name": "adam", "lr": 0.1, "betas": [0.9, 1.5]}, {"name": "adamw", "lr": 0.1, "betas": [-0.1, 0.9]}]
+)
 def test_betas_outside_their_range_are_refused(table: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(AnyOptimizer).validate_python(table)

@@ -13,7 +13,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from partrain.errors import InputMissing
-from partrain.source import Finding, KeyPath, Rejected, Source
+from partrain.problems import Finding, KeyPath, Rejected
+from partrain.source import UNTIL, Source
 
 # Documents: statements whose keys collide often enough, in every notation that TOML has
 
@@ -333,3 +334,24 @@ def test_all_overrides_that_do_not_fit_are_reported() -> None:
     ]
     assert caught.value.message.endswith(", and 5 more problems")
     assert "\n   | --set workers.2.count=1\n   |               ^\n" in caught.value.detail
+
+
+def test_a_flag_of_one_table_moves_nothing_else() -> None:
+    text = "[stop]\nrounds = 3  # three\n[optimizer]\nlr = 0.1\n"
+    source = Source.parse(text, "job.toml", ["rounds=500", "optimizer.lr=2", "loss=low"], UNTIL)
+    assert source.data == {"stop": {"rounds": 500, "optimizer": {"lr": 2}, "loss": "low"}, "optimizer": {"lr": 0.1}}
+    assert source.problem(Finding(("stop", "rounds"), "few")).render().splitlines() == [
+        "--until rounds=500: few",
+        "   |",
+        "   | --until rounds=500",
+        "   |                ^^^",
+    ]
+    assert source.problem(Finding(("stop", "optimizer"), "", at="key")).column == 9
+    assert source.problem(Finding(("stop", "loss"), "")).column == 14
+    assert source.text.startswith("[stop]\nrounds = 500  # three\n")
+    with pytest.raises(Rejected) as caught:
+        Source.parse(text, "job.toml", ["rounds.x=1", "rounds"], UNTIL)
+    assert [problem.summary for problem in caught.value.problems] == [
+        "--until rounds.x=1: `stop.rounds` is no table",
+        "--until rounds: expected key=value",
+    ]

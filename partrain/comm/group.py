@@ -59,7 +59,8 @@ class ArenaGroup:
         self._row = row
         self._rows = rows
         self._wire = wire
-        self._pinned = torch.empty(row.numel(), dtype=row.dtype, pin_memory=True) if row.is_cuda else None
+        self._bytes = [row.view(torch.uint8) for row in rows]
+        self._pinned = torch.empty(row.nbytes, dtype=torch.uint8, pin_memory=True) if row.is_cuda else None
 
     def barrier(self) -> None:
         if self.size > 1:
@@ -76,7 +77,7 @@ class ArenaGroup:
         if x.dtype != self._row.dtype:
             raise TypeError(f"a vector of {x.dtype} in a group of {self._row.dtype}")
         brought = x.clone() if self.measure else None
-        start, count = self._stage(x)
+        place, start, count = self._stage(x), self._offset(x), x.numel()
         self.arena.weights[self.rank] = weight
         self.barrier()
         first, last = (count * self.rank // self.size, count * (self.rank + 1) // self.size)
@@ -84,27 +85,30 @@ class ArenaGroup:
             weights = self.arena.weights.tolist()
             mean_into([row[start + first : start + last] for row in self._rows], weights)
         self.barrier()
-        self._unstage(x, start, self.rank)
+        self._unstage(x, place, self.rank)
         if brought is not None:
             self.distance, self.measure = float(brought.sub_(x).square_().mean().sqrt()), False
 
     def all_gather(self, x: Tensor) -> list[Tensor]:
         if self.size == 1:
             return [x.clone()]
-        start, count = self._stage(x)
+        room = (self._row.numel() - self._wire) * self._row.itemsize
+        if x.nbytes > room and self._offset(x) == self._wire:
+            parts = [self.all_gather(part) for part in torch.split(x.reshape(-1), room // x.itemsize)]
+            return [torch.cat(column).view(x.shape) for column in zip(*parts, strict=True)]
+        place = self._stage(x)
         self.barrier()
-        shape, dtype = x.shape, x.dtype
-        gathered = [row[start : start + count].clone().view(dtype).view(shape).to(x.device) for row in self._rows]
+        gathered = [whole[place].clone().view(x.dtype).view(x.shape).to(x.device) for whole in self._bytes]
         self.barrier()
         return gathered
 
     def broadcast(self, x: Tensor, source: int = 0) -> None:
         if self.size == 1:
             return
-        start, _ = self._stage(x) if self.rank == source else self._place(x)
+        place = self._stage(x) if self.rank == source else self._place(x)
         self.barrier()
         if self.rank != source:
-            self._unstage(x, start, source)
+            self._unstage(x, place, source)
         self.barrier()
 
     def scores(self, *values: float) -> list[list[float]]:
@@ -121,30 +125,28 @@ class ArenaGroup:
         inside = x.device == self._row.device and x.dtype == self._row.dtype and x.is_contiguous() and 0 <= offset < self._wire
         return offset if inside else self._wire
 
-    def _place(self, x: Tensor) -> tuple[int, int]:
-        """Where x lies, or is to be put, in everyone's row: start and length, in numbers of the row."""
-        start = self._offset(x)
-        count = x.numel() * x.element_size() // self._row.element_size()
-        if start + count > self._row.numel():
+    def _place(self, x: Tensor) -> slice:
+        """Where x lies, or is to be put, in everyone's row, in bytes."""
+        start = self._offset(x) * self._row.itemsize
+        if start + x.nbytes > self._row.nbytes:
             raise ValueError(f"a vector of {x.numel()} numbers does not fit a wire of {self._row.numel() - self._wire}")
-        return start, count
+        return slice(start, start + x.nbytes)
 
-    def _stage(self, x: Tensor) -> tuple[int, int]:
+    def _stage(self, x: Tensor) -> slice:
         """Make x readable by the others."""
-        start, count = self._place(x)
-        if start == self._wire or x.is_cuda:
-            flat = x.detach().contiguous().view(-1).view(self._row.dtype)
+        place = self._place(x)
+        if x.is_cuda or self._offset(x) == self._wire:
+            flat = x.detach().contiguous().view(-1).view(torch.uint8)
             if self._pinned is not None:
-                flat = self._pinned[:count].copy_(flat, non_blocking=False)
-            self._rows[self.rank][start : start + count].copy_(flat)
-        return start, count
+                flat = self._pinned[: len(flat)].copy_(flat)
+            self._bytes[self.rank][place].copy_(flat)
+        return place
 
-    def _unstage(self, x: Tensor, start: int, source: int) -> None:
+    def _unstage(self, x: Tensor, place: slice, source: int) -> None:
         """Bring back what now lies at x's place in the row of `source`."""
-        count = x.numel() * x.element_size() // self._row.element_size()
-        if source == self.rank and start != self._wire and not x.is_cuda:
+        if source == self.rank and not x.is_cuda and self._offset(x) != self._wire:
             return
-        flat = self._rows[source][start : start + count]
+        flat = self._bytes[source][place]
         if self._pinned is not None:
-            flat = self._pinned[:count].copy_(flat)
+            flat = self._pinned[: len(flat)].copy_(flat)
         x.copy_(flat.view(x.dtype).view(x.shape))

@@ -1,0 +1,120 @@
+"""The arena: what one process writes the others read, and nobody writes into another's place."""
+
+import mmap
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from partrain.comm import futex
+from partrain.comm.arena import RECORD, RING, SCORES, SLOTS, Arena, grow
+
+PATIENCE_S = 60.0
+"""A test that fails takes so long; one that passes does not wait."""
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    made = Arena.create(3)
+    yield made
+    os.close(made.descriptor)
+
+
+def again(arena: Arena) -> Arena:
+    """The same arena as another process sees it."""
+    return Arena(arena.descriptor, arena.size)
+
+
+def test_the_parts_of_the_board_do_not_overlap(arena: Arena) -> None:
+    parts = [arena.words, arena.arrivals, arena.parts, arena.beats, arena.weights, arena.scores, arena.ring]
+    assert [part.shape for part in parts] == [(6,), (3,), (3,), (3,), (3,), (2, 3, SCORES), (RING, 3, len(RECORD))]
+    for number, part in enumerate(parts, start=1):
+        part[...] = number
+    assert [set(part.flatten().tolist()) for part in parts] == [{number} for number in range(1, 8)]
+
+
+def test_what_one_writes_the_other_reads(arena: Arena) -> None:
+    other = again(arena)
+    arena.put("committed", 2**40)
+    arena.scores[1, 2] = 0.5
+    arena.ring[RING - 1, 2] = np.arange(len(RECORD))
+    assert other.get("committed") == 2**40
+    assert other.scores[1, 2].tolist() == [0.5] * 8
+    assert other.ring[RING - 1, 2].tolist() == list(range(len(RECORD)))
+
+
+def test_words_begin_at_zero(arena: Arena) -> None:
+    assert [arena.get(word) for word in ("command", "wanted", "granted", "committed", "drained", "restored")] == [0] * 6
+
+
+def test_numbers_that_processes_spin_on_are_a_cache_line_apart(arena: Arena) -> None:
+    assert {part.strides for part in (arena.words, arena.arrivals, arena.parts, arena.beats, arena.weights)} == {(64,)}
+
+
+def test_an_arrival_is_where_its_address_says(arena: Arena) -> None:
+    addresses = [arena.arrival_address(rank) for rank in range(3)]
+    assert addresses == [arena.arrivals[rank:].__array_interface__["data"][0] for rank in range(3)]
+
+
+def test_rows_and_slots_are_everybodys_and_do_not_overlap(arena: Arena) -> None:
+    rows, slots = arena.map_rows(5000, 100)
+    for number, part in enumerate([*rows, *slots]):
+        part[:] = bytes([number]) * len(part)
+    seen_rows, seen_slots = again(arena).map_rows(5000, 100)
+    assert [(len(part), set(part)) for part in [*seen_rows, *seen_slots]] == [
+        *((5000, {rank}) for rank in range(3)),
+        *((100, {3 + slot}) for slot in range(SLOTS)),
+    ]
+
+
+def test_rows_leave_the_board_alone(arena: Arena) -> None:
+    arena.put("drained", 7)
+    rows, _ = arena.map_rows(mmap.PAGESIZE, 0)
+    rows[0][:] = b"\xff" * mmap.PAGESIZE
+    assert arena.get("drained") == 7
+    assert not arena.ring.any()
+
+
+def test_a_file_grows_and_never_shrinks(arena: Arena) -> None:
+    size = os.fstat(arena.descriptor).st_size
+    grow(arena.descriptor, size // 2)
+    assert os.fstat(arena.descriptor).st_size == size
+    grow(arena.descriptor, 2 * size)
+    assert os.fstat(arena.descriptor).st_size == 2 * size
+
+
+def test_nothing_lies_in_a_file_system(arena: Arena) -> None:
+    assert Path(f"/proc/self/fd/{arena.descriptor}").readlink().name.startswith("memfd:partrain")
+
+
+def test_a_changed_word_wakes_who_sleeps_on_it(arena: Arena) -> None:
+    woken = threading.Event()
+
+    def sleeper() -> None:
+        while arena.get("granted") == 0:
+            arena.sleep("granted", 0, PATIENCE_S)
+        woken.set()
+
+    thread = threading.Thread(target=sleeper)
+    thread.start()
+    again(arena).put("granted", 1)
+    assert woken.wait(PATIENCE_S)
+    thread.join()
+
+
+def test_nobody_sleeps_on_a_word_that_has_changed(arena: Arena) -> None:
+    arena.put("granted", 2)
+    arena.sleep("granted", 1, PATIENCE_S)
+
+
+def test_a_sleep_ends_by_itself(arena: Arena) -> None:
+    arena.sleep("granted", 0, 0.001)
+
+
+def test_words_beyond_32_bits_are_slept_on_by_their_low_half(arena: Arena) -> None:
+    arena.put("committed", 2**32 + 5)
+    arena.sleep("committed", 2**32 + 4, PATIENCE_S)
+    futex.wake(arena.arrival_address(0))

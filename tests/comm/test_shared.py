@@ -1,0 +1,32 @@
+"""Processes meet at barriers: none goes on before all have come, whoever is late."""
+
+import random
+import time
+from functools import partial
+
+import pytest
+from lab import in_processes
+from torch import Tensor
+
+from partrain.comm.group import ArenaGroup
+
+
+def race(group: ArenaGroup, row: Tensor, spin: bool) -> bool:
+    """Everybody writes its turn, then reads those of all: nobody may be behind, and by the next barrier nobody ahead."""
+    group.waiting._spin_s = 100e-6 if spin else 0.0
+    moods, turns = random.Random(group.rank), group.arena.beats
+    for turn in range(1, 300):
+        turns[group.rank] = turn
+        if moods.random() < 0.02:
+            time.sleep(0.002)
+        group.barrier()
+        if (turns != turn).any():
+            return False
+        group.barrier()
+    return True
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("spin", [True, False], ids=["spinning", "sleeping"])
+def test_nobody_passes_a_barrier_before_all_have_come(size: int, spin: bool) -> None:
+    assert in_processes(size, partial(race, spin=spin)) == [True] * size

@@ -1,0 +1,120 @@
+"""What holds for every sync rule; a new one joins by its place in the `AnyRule` union."""
+
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+import torch
+from lab import Snapshot, Trial, blobs, descend, mlp, restless, same
+from torch.nn import functional
+
+from partrain.optim import Adam, AdamW, AnyOptimizer, Sgd
+from partrain.protocols import Rule
+from partrain.rules import AnyRule
+
+KINDS: tuple[type[Rule], ...] = get_args(get_args(AnyRule)[0])
+RULES = [kind.model_validate({"rule": get_args(kind.model_fields["rule"].annotation)[0], "iterations": 3}) for kind in KINDS]
+OPTIMIZERS: list[AnyOptimizer] = [
+    Sgd(lr=0.1, batch_size=4),
+    Sgd(lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01, batch_size=4),
+    Adam(name="adam", lr=0.01, batch_size=4),
+    AdamW(name="adamw", lr=0.01, batch_size=4),
+]
+POLICIES = [
+    {"optimizer_state": "average", "buffers": "average"},
+    {"optimizer_state": "local", "buffers": "local"},
+    {"optimizer_state": "reset", "buffers": "recalibrate"},
+]
+
+JUDGED = ("model/1.running", "model/1.num")
+"""BatchNorm's statistics of the judged network."""
+
+every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule)
+every_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=["plain", "nesterov", "adam", "adamw"])
+every_policy = pytest.mark.parametrize("policy", POLICIES, ids=["average", "local", "reset"])
+
+
+def test_all_rules_are_here() -> None:
+    assert {"average", "bsp"} <= {rule.rule for rule in RULES}
+
+
+@every_rule
+def test_what_all_workers_want_is_a_fixed_point(rule: Rule) -> None:
+    assert descend(rule, start=[3.0, -1.0], targets=[[3.0, -1.0]] * 3, rounds=3) == [[[3.0, -1.0]] * 3] * 3
+
+
+@every_rule
+@every_optimizer
+def test_one_worker_is_the_local_optimizer_to_the_bit(rule: Rule, optimizer: AnyOptimizer) -> None:
+    trial = Trial(rule, optimizer, mlp, partitions=[range(26)])
+    (worker,), _ = trial.run(4)
+
+    reference = trial.worker()
+    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer.name]
+    settings = optimizer.model_dump(include={"lr", "momentum", "nesterov", "weight_decay", "betas", "eps"})
+    steps = kind(reference.module.parameters(), fused=True, **settings)
+    for number in range(1, 5):
+        reference.begin(number, 0)
+        for inputs, targets in reference._take(3):
+            steps.zero_grad()
+            functional.cross_entropy(reference.module(inputs), targets).backward()
+            steps.step()
+    assert torch.equal(worker.params, reference.params)
+
+
+@every_rule
+def test_one_step_of_all_keeps_the_mean_of_what_each_would_do_alone(rule: Rule) -> None:
+    targets = [[1.0, 5.0], [2.0, -3.0], [6.0, 1.0]]
+    one = rule.model_copy(update={"iterations": 1})
+    (together,) = descend(one, start=[4.0, 4.0], targets=targets)
+    alone = [descend(one, start=[4.0, 4.0], targets=[target])[0][0] for target in targets]
+    for mixed, single in zip(zip(*together, strict=True), zip(*alone, strict=True), strict=True):
+        assert sum(mixed) / 3 == pytest.approx(sum(single) / 3)
+
+
+@every_rule
+@every_policy
+def test_the_same_job_gives_the_same_bits(rule: Rule, policy: dict[str, str]) -> None:
+    trial = everything(rule, policy)
+    _, once = trial.run(3)
+    _, twice = trial.run(3)
+    assert same(once, twice)
+
+
+@every_rule
+def test_another_seed_gives_other_bits(rule: Rule) -> None:
+    trial = everything(rule, {})
+    assert not same(trial.run(2)[1], replace(trial, seed=1).run(2)[1])
+
+
+@every_rule
+@every_policy
+def test_fresh_workers_go_on_from_a_snapshot_to_the_same_bits(rule: Rule, policy: dict[str, str]) -> None:
+    trial = everything(rule, policy)
+    _, half = trial.run(2)
+    _, resumed = trial.run(4, since=half)
+    _, whole = trial.run(4)
+    assert same(resumed, whole)
+    assert resumed.progress == whole.progress
+
+
+@every_rule
+@every_policy
+def test_nothing_in_a_snapshot_is_idle(rule: Rule, policy: dict[str, str]) -> None:
+    trial = everything(rule, policy)
+    _, half = trial.run(2)
+    _, whole = trial.run(3)
+    idle = [path for path in needed(half, policy) if same(trial.run(3, since=half.without(path))[1], whole)]
+    assert idle == []
+
+
+def everything(rule: Rule, policy: dict[str, str]) -> Trial:
+    """BatchNorm, dropout, moments, a schedule, unequal partitions, judging: all that resuming could get wrong."""
+    optimizer = Adam(name="adam", lr=0.02, batch_size=4, schedule="cosine", warmup=0.2)
+    return Trial(rule.model_copy(update=policy), optimizer, restless, held_out=blobs(20), horizon=150)
+
+
+def needed(snapshot: Snapshot, policy: dict[str, str]) -> list[str]:
+    """What training goes on from; where each worker has statistics of its own, or gets new ones, not those of the judged network."""
+    averaged = policy["buffers"] == "average"
+    return [path for path in snapshot.arrays if averaged or not path.startswith(JUDGED)]

@@ -1,0 +1,125 @@
+"""The user's own network fails: 71, in one line, with the worker, the round, the iteration and the user's frames."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from runs import partrain, sabotage, write_job
+
+RAISES = {
+    "raises": "raise ValueError('a bad item')",
+    "raises without a word": "raise KeyError",
+    "raises a bad exception": "raise type('Mute', (Exception,), {'__str__': lambda self: 1 / 0})()",
+    "raises many lines": "raise RuntimeError('one' + chr(10) + 'two')",
+    "raises nothing special": "raise BaseException('a bad item')",
+    "interrupts": "raise KeyboardInterrupt",
+    "exits": "sys.exit(0)",
+    "asks for memory": "torch.empty(1 << 55)",
+    "answers too much": "self.append(nn.Linear(3, 1)); self.append(nn.Flatten(0))",
+}
+
+
+@pytest.mark.parametrize("deed", RAISES.values(), ids=RAISES)
+@pytest.mark.parametrize("kind", ["shared", "simulated"])
+def test_forward(tmp_path: Path, aftermath, deed: str, kind: str) -> None:
+    worker = 1 if kind == "shared" else 0
+    after = aftermath(sabotage(tmp_path, deed, f'transport.kind="{kind}"', worker=worker, call=8))
+    said = after.train()
+    after.check(said, 71, "user-code", f"worker {worker}, round 3, iteration 2")
+    if "Flatten" not in deed:
+        assert "saboteur.py" in said.err
+        assert "in forward" in said.err
+        assert "site-packages" not in said.err
+
+
+def test_two_at_once(tmp_path: Path, aftermath) -> None:
+    """The first error is told, once."""
+    job = sabotage(tmp_path, "")
+    (tmp_path / "saboteur.py").write_text((tmp_path / "saboteur.py").read_text().replace("if self.deed and", "if self.calls == 4:\n            raise ValueError('all')\n        if"))
+    said = partrain("run", job, "--out", tmp_path / "run", "-q")
+    assert (said.code, said.errors) == (71, ["user-code"]), said
+
+
+BUILDS = {
+    "no file": ('name="missing.py:Net"', "no file `missing.py`"),
+    "no class": ('name="net.py:Nat"', "has no `Nat`"),
+    "no network": ('name="net.py:number"', "not a torch.nn.Module"),
+    "no call": ('name="net.py:constant"', "constant"),
+    "no such package": ('name="nowhere.at_all:Net"', "no module `nowhere.at_all`"),
+    "other arguments": ('name="net.py:Net", depth=3', "depth"),
+    "a constructor that fails": ('name="net.py:Broken"', "ZeroDivisionError"),
+    "no parameters": ('name="net.py:Empty"', "no parameters"),
+    "half precision": ('name="net.py:Half"', "float16"),
+    "a file that cannot be read": ('name="syntax.py:Net"', "SyntaxError"),
+    "an import that fails": ('name="imports.py:Net"', "no_such_module"),
+    "a file that exits": ('name="exits.py:Net"', "SystemExit"),
+    "outside": ('name="../net.py:Net"', "outside the job's folder"),
+    "odd numbers": ('name="net.py:Odd"', "complex"),
+    "state of its own": ('name="net.py:Extra"', "extra_state"),
+}
+NETS = """
+import torch
+from torch import nn
+constant = 3
+def number(): return 3
+class Net(nn.Linear):
+    def __init__(self): super().__init__(2, 3)
+class Broken(nn.Module):
+    def __init__(self): 1 / 0
+class Empty(nn.Module): pass
+def Half(): return nn.Linear(2, 3).half()
+class Odd(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("odd", torch.zeros(2, dtype=torch.complex64))
+class Extra(Net):
+    def get_extra_state(self): return {"steps": 3}
+    def set_extra_state(self, state): pass
+"""
+
+
+@pytest.mark.parametrize(("model", "words"), BUILDS.values(), ids=BUILDS)
+def test_building(tmp_path: Path, model: str, words: str) -> None:
+    (tmp_path / "net.py").write_text(NETS)
+    (tmp_path / "syntax.py").write_text("class Net(:\n")
+    (tmp_path / "imports.py").write_text("import no_such_module\n")
+    (tmp_path / "exits.py").write_text("import sys\nsys.exit(0)\n")
+    said = partrain("run", write_job(tmp_path, f"model={{{model}}}"), "--out", tmp_path / "run", "-q")
+    assert (said.code, said.errors) == (71, ["user-code"]), said
+    assert words in said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("call", [0, 1, 8])
+def test_a_process_that_exits(tmp_path: Path, aftermath, call: int) -> None:
+    """Exit status 0 before the work is done is a loss, not a success."""
+    after = aftermath(sabotage(tmp_path, "os._exit(0)", call=call))
+    after.check(after.train(), 69, "workers-lost", "worker 1 (cpu) ended with exit status 0")
+
+
+DIFFERENCES = {
+    "shape": ("self.insert(0, nn.Linear(2, 2))", "`model/0.weight` (8, 2) against `model/0.weight` (2, 2)"),
+    "number": ("self.append(nn.Linear(3, 3))", "model/3.weight"),
+    "name": ("self.add_module('more', nn.Linear(3, 3))", "model/more.weight"),
+    "frozen numbers": ("", "`frozen` begins with other numbers"),
+}
+
+
+@pytest.mark.parametrize(("deed", "words"), DIFFERENCES.values(), ids=DIFFERENCES)
+def test_networks_that_differ(tmp_path: Path, deed: str, words: str) -> None:
+    job = sabotage(tmp_path, deed, call=0)
+    if not deed:
+        text = (tmp_path / "saboteur.py").read_text()
+        (tmp_path / "saboteur.py").write_text(text.replace("        self.deed =", "        self.register_buffer('frozen', torch.tensor(float(os.getpid())))\n        self.deed ="))
+    said = partrain("run", job, "--out", tmp_path / "run", "-q")
+    assert (said.code, said.errors) == (71, ["user-code"]), said
+    assert words in said.err
+
+
+def test_for_programs(tmp_path: Path) -> None:
+    said = partrain("run", sabotage(tmp_path, RAISES["raises"], call=5), "--out", tmp_path / "run", "--json")
+    told = json.loads(said.out)
+    assert (said.code, told["code"], told["status"], told["reason"]) == (71, 71, "failed", "user-code")
+    assert json.loads((tmp_path / "run/summary.json").read_text())["rounds"] == 1

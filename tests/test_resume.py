@@ -1,0 +1,262 @@
+"""A resumed run ends in the very bytes of the run that was never interrupted, and nothing that is stored for it is stored in vain."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from runs import JOB, events, newest, partrain, resume, round_file, summary, train
+
+from partrain import checkpoint
+from partrain.checkpoint import Content
+from partrain.errors import BadCheckpoint
+from partrain.launch.manifest import manifest_of
+
+RESTLESS = ("model.batch_norm=true", "model.dropout=0.2")
+"""A network with all that must be stored or derived: BatchNorm's statistics, dropout."""
+
+UNLIKE = JOB.replace("count = 2", "device = 'cpu'\n\n[[workers]]\niterations = 5\npartition_size = 60")
+
+JOBS = {
+    "one worker": ["workers.0.count=1"],
+    "two workers": [],
+    "three workers": ["workers.0.count=3"],
+    "one simulated": ["workers.0.count=1", 'transport.kind="simulated"'],
+    "three simulated": ["workers.0.count=3", 'transport.kind="simulated"'],
+    "two threads": ["workers.0.threads=2"],
+    "nesterov": ["optimizer.nesterov=true"],
+    "adam": ['optimizer={name="adam", lr=0.01, batch_size=8}'],
+    "adam reset": ['optimizer={name="adam", lr=0.01, batch_size=8}', 'sync.optimizer_state="reset"'],
+    "adamw local": ['optimizer={name="adamw", lr=0.01, batch_size=8}', 'sync.optimizer_state="local"'],
+    "momentum local": ['sync.optimizer_state="local"', 'transport.kind="simulated"'],
+    "momentum reset": ['sync.optimizer_state="reset"'],
+    "buffers average": [*RESTLESS, 'sync.buffers="average"'],
+    "buffers local": [*RESTLESS, 'sync.buffers="local"'],
+    "buffers recalibrated": [*RESTLESS, 'sync.buffers="recalibrate"'],
+    "passes": ["sync={rule='average', passes=1}", *RESTLESS],
+    "two passes, adam local": ["sync={rule='average', passes=2, optimizer_state='local'}", 'optimizer={name="adam", lr=0.01, batch_size=7}'],
+    "overlap": ["partition.overlap=0.4", "workers.0.count=3"],
+    "order given": ["partition.order='given'"],
+    "redrawn": ["partition.redraw='round'", *RESTLESS],
+    "redrawn passes": ["partition.redraw='round'", "sync={rule='average', passes=1}"],
+    "bsp": ["sync.rule='bsp'", "workers.0.count=3"],
+    "bsp adam": ["sync.rule='bsp'", 'optimizer={name="adam", lr=0.01, batch_size=8}', *RESTLESS, 'transport.kind="simulated"'],
+    "linear schedule": ["optimizer.schedule='linear'", "optimizer.warmup=0.4", "sync.lr_scale='linear'"],
+    "cosine schedule": ["optimizer.schedule='cosine'", "sync.lr_scale='sqrt'", "sync.warmup_rounds=3", "sync.weights='equal'"],
+    "judged seldom": ["stop.judge_every=3"],
+    "not judged": ["dataset.validation=0"],
+    "any worker": ["stop.judge='any-worker'", "stop.loss=1e-9"],
+    "patience": ["stop.patience=2", "stop.rounds=9"],
+    "snapshots seldom": ["checkpoint.every=2", "stop.rounds=4"],
+    "regression": ["dataset={kind='synthetic', function='sine', items=230, validation=30}"],
+    "autograd everywhere": ["model.activation='gelu'", "optimizer.weight_decay=0.01", "partition.uncovered='allow'", "workers.0.partition_size=60"],
+}
+
+
+@pytest.mark.parametrize("sets", JOBS.values(), ids=JOBS)
+def test_from_every_round(tmp_path: Path, sets: list[str]) -> None:
+    code = int("stop.loss" in str(sets))  # a target that is not reached
+    run = train(tmp_path, "stop.rounds=3", *sets, code=code)
+    for number in range(1, summary(run)["rounds"]):
+        if round_file(run, number).exists():
+            resume(round_file(run, number), "--out", tmp_path / f"{number}", code=code)
+            assert newest(tmp_path / f"{number}") == newest(run), f"resumed from round {number}"
+
+
+def test_unlike_workers(tmp_path: Path) -> None:
+    sets = [*RESTLESS, 'sync.buffers="local"', "sync.optimizer_state='local'"]
+    run = train(tmp_path, *sets, text=UNLIKE)
+    resume(round_file(run, 2), "--out", tmp_path / "again")
+    assert newest(tmp_path / "again") == newest(run)
+
+
+def test_in_its_own_folder(tmp_path: Path) -> None:
+    """The folder is afterwards as if nothing had happened, its events included; the wall clock's figures apart."""
+    run = train(tmp_path)
+    before = {path.name: path.read_bytes() for path in (run / "checkpoints").iterdir()}
+    resume(round_file(run, 2))
+    assert {path.name: path.read_bytes() for path in (run / "checkpoints").iterdir()} == before
+
+
+def test_resumed_twice_and_again(tmp_path: Path) -> None:
+    run = train(tmp_path, "stop.rounds=5")
+    resume(round_file(run, 1), "--out", tmp_path / "a")
+    resume(round_file(tmp_path / "a", 3), "--out", tmp_path / "b")
+    resume(round_file(tmp_path / "b", 4), "--out", tmp_path / "c")
+    resume(round_file(tmp_path / "b", 4), "--out", tmp_path / "d")
+    assert newest(run) == newest(tmp_path / "a") == newest(tmp_path / "b") == newest(tmp_path / "c") == newest(tmp_path / "d")
+
+
+# What is stored counts
+
+OVERWRITTEN = {"progress.judged_round", "progress.loss", "progress.accuracy"}
+"""What the last judgement said: the next one replaces it. It tells a run that is at its end that it has reached its target."""
+
+
+def test_nothing_is_stored_in_vain(tmp_path: Path) -> None:
+    """A checkpoint that has lost one item is refused, or the run ends in other bytes; so equal bytes mean something."""
+    job = [*RESTLESS, "sync.buffers='local'", "sync.optimizer_state='local'", "optimizer.schedule='linear'"]
+    run = train(tmp_path, *job)
+    whole = checkpoint.read(round_file(run, 3))
+    needless = {f"model/{path.split('/', 3)[3]}" for path in whole.arrays if "/buffers/" in path}
+    """In the network that counts they are worker 0's: each worker takes its own."""
+    assert needless < whole.arrays.keys()
+    for name, damaged in forgetful(whole):
+        if name in needless | OVERWRITTEN:
+            continue
+        path = tmp_path / f"{name.replace('/', '-')}.h5"
+        path.write_bytes(checkpoint.encode(damaged))
+        said = partrain("resume", path, "--out", path.with_suffix(""), "--quiet")
+        assert said.code == 65 or newest(path.with_suffix("")) != newest(run), f"without {name} it ends in the same bytes"
+
+
+def forgetful(whole: Content) -> Iterator[tuple[str, Content]]:
+    """For each item of a checkpoint, what is left when it is zero."""
+    for path, array in whole.arrays.items():
+        if array.any() and path != "history/round":  # which no file may lack
+            yield path, replace(whole, arrays=whole.arrays | {path: np.zeros_like(array)})
+    counts = whole.arrays["workers/1/counts"]
+    for place in range(len(counts)):
+        yield f"counts {place}", replace(whole, arrays=whole.arrays | {"workers/1/counts": np.where(np.arange(4) == place, 0, counts)})
+    for name, value in leaves(whole.manifest):
+        if value and name not in ("round", "run"):  # likewise
+            yield name, replace(whole, manifest=altered(whole.manifest, name, type(value)()))
+
+
+def test_a_manifest_is_complete(tmp_path: Path) -> None:
+    whole = checkpoint.read(round_file(train(tmp_path, "stop.rounds=1"), 1))
+    assert manifest_of(whole).progress.round == 1
+    for name, _ in leaves(whole.manifest):
+        if not name.startswith("versions.") and not name.endswith(".0"):
+            with pytest.raises(BadCheckpoint, match=name.split(".")[0]):
+                manifest_of(replace(whole, manifest=altered(whole.manifest, name, None)))
+
+
+def test_arrays_are_complete(tmp_path: Path) -> None:
+    run = train(tmp_path, "stop.rounds=2", 'transport.kind="simulated"')
+    whole = checkpoint.read(round_file(run, 1))
+    for path in "model/0.weight", "workers/1/counts", "workers/1/optimizer/momentum", "history/lr":
+        arrays = {name: array for name, array in whole.arrays.items() if name != path}
+        (tmp_path / "damaged.h5").write_bytes(checkpoint.encode(replace(whole, arrays=arrays)))
+        said = partrain("resume", tmp_path / "damaged.h5", "--out", tmp_path / path.replace("/", "-"))
+        assert (said.code, said.errors) == (65, ["bad-checkpoint"]), said
+
+
+def leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested tables by their dotted names."""
+    if isinstance(tree, dict | list) and tree:
+        for key, below in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from leaves(below, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, tree
+
+
+def altered(tree: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """The same with another value at a dotted name; None leaves it out."""
+    tree = deepcopy(tree)
+    *parents, last = name.split(".")
+    place: Any = tree
+    for parent in parents:
+        place = place[int(parent)] if isinstance(place, list) else place[parent]
+    key = int(last) if isinstance(place, list) else last
+    place[key] = value
+    if value is None:
+        del place[key]
+    return tree
+
+
+# Where a run ends
+
+
+def test_nothing_to_do(tmp_path: Path) -> None:
+    run = train(tmp_path)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    said = resume(run)
+    assert "nothing to do" in said.out
+    assert json.loads(partrain("resume", run, "--json").out) == {"status": "nothing to do", "reason": "rounds", "round": 4}
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("ending", ["stop.accuracy=0.2", "stop.item_iterations=48", "stop.patience=1", "stop.seconds=1e-6"])
+def test_nothing_to_do_after_any_ending(tmp_path: Path, ending: str) -> None:
+    run = train(tmp_path, "stop={rounds=50, judge_every=1}", "optimizer.lr=1e-9", ending)
+    before = newest(run)
+    assert summary(run)["rounds"] < 50
+    assert "nothing to do" in resume(run).out
+    assert newest(run) == before
+
+
+def test_beyond_the_end(tmp_path: Path) -> None:
+    """Moving the end keeps the horizon of a schedule: without one, the run is the longer one; with one, it goes on at its last rate."""
+    long, short = train(tmp_path / "long", "stop.rounds=6"), train(tmp_path / "short")
+    resume(short, "--until", "rounds=6")
+    assert same_numbers(newest(short), newest(long))
+    run = train(tmp_path / "decaying", "optimizer.schedule='linear'", "stop.rounds=2")
+    resume(run, "--until", "rounds=3")
+    stored = checkpoint.read(run / "checkpoint.h5")
+    assert stored.manifest["horizon"] == 2 * 48
+    assert stored.arrays["history/lr"][2] == 0
+
+
+def test_until_is_checked_like_the_job(tmp_path: Path) -> None:
+    run = train(tmp_path, "stop.rounds=1")
+    for change, code in (("rouns=3", 78), ("rounds=0", 78), ("rounds='many'", 78), ("rounds", 78)):
+        assert partrain("resume", run, "--until", change).code == code, change
+
+
+def test_seconds_go_on(tmp_path: Path) -> None:
+    """Training time of earlier sessions counts: the limit holds for the run, not for a session."""
+    run = train(tmp_path, "stop.seconds=1000")
+    lines = [json.dumps({**event, "seconds": 999.9999}) if event["event"] == "judgement" else json.dumps(event) for event in events(run)]
+    (run / "events.jsonl").write_text("\n".join(lines) + "\n")
+    resume(round_file(run, 2), "--until", "rounds=100000")
+    assert (summary(run)["reason"], summary(run)["rounds"] < 1000) == ("seconds", True)
+    assert summary(run)["seconds"]["train"] > 1000
+
+
+def test_from_a_copy(tmp_path: Path) -> None:
+    """A checkpoint on its own goes on in a folder of its own, and says what was done before."""
+    run = train(tmp_path)
+    copy = tmp_path / "elsewhere" / "copy.h5"
+    copy.parent.mkdir()
+    shutil.copy(round_file(run, 2), copy)
+    resume(copy, "--out", tmp_path / "again")
+    assert newest(tmp_path / "again") == newest(run)
+    ours, theirs = summary(tmp_path / "again"), summary(run)
+    for key in "rounds", "loss", "metrics", "test", "item_iterations":
+        assert ours[key] == theirs[key], key
+    assert [worker["item_iterations"] for worker in ours["workers"]] == [worker["item_iterations"] for worker in theirs["workers"]]
+    assert partrain("resume", copy, "--out", tmp_path / "again").code == 73
+
+
+def test_not_another_job(tmp_path: Path) -> None:
+    """What would train something else is refused before the folder is touched."""
+    run = train(tmp_path, "stop.rounds=2")
+    whole = checkpoint.read(round_file(run, 1))
+    for old, new in (("count = 2", "count = 3"), ("items = 230", "items = 240"), ("noise = 0.7", "noise = 0.6")):
+        other = replace(whole, job=whole.job.replace(old, new))
+        (tmp_path / "other.h5").write_bytes(checkpoint.encode(other))
+        said = partrain("resume", tmp_path / "other.h5", "--out", tmp_path / new)
+        assert (said.code, said.errors) == (65, ["bad-checkpoint"]), said
+
+
+def test_other_versions_are_told(tmp_path: Path) -> None:
+    run = train(tmp_path, "stop.rounds=2")
+    whole = checkpoint.read(round_file(run, 1))
+    other = replace(whole, manifest=altered(whole.manifest, "versions.torch", "2.11.0"))
+    (tmp_path / "other.h5").write_bytes(checkpoint.encode(other))
+    said = resume(tmp_path / "other.h5", "--out", tmp_path / "again")
+    assert "torch 2.11.0" in said.err
+
+
+def same_numbers(one: bytes, other: bytes) -> bool:
+    """Whether two checkpoints hold the same arrays."""
+    ours, theirs = checkpoint.decode(one).arrays, checkpoint.decode(other).arrays
+    return ours.keys() == theirs.keys() and all(ours[path].tobytes() == theirs[path].tobytes() for path in ours)
