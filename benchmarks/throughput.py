@@ -8,23 +8,22 @@ from pathlib import Path
 from runs import hand, machine, partrain, rate, shown
 
 JOB = Path(__file__).parents[1] / "jobs" / "mnist.toml"
-ITEMS = 256_000
+ITERATIONS = 4000
 
 
 def main(pairs: int) -> None:
     print(f"throughput, {pairs} pairs; {machine()}")
     for batch in (16, 64, 256):
-        iterations = ITEMS // batch
         one, ratios = [], []
         for seed in range(pairs):
-            by_hand = hand(batch=batch, iterations=iterations, seed=seed)["items_per_second"]
-            one.append(rate(partrain(JOB, *_plain(batch, 1, iterations // 10, seed))))
+            by_hand = hand(batch=batch, iterations=ITERATIONS, seed=seed)["items_per_second"]
+            one.append(rate(partrain(JOB, *_plain(batch, 1, ITERATIONS // 10, seed))))
             ratios.append(one[-1] / by_hand)
         print(f"batch {batch:3}: one worker / hand-written loop, items per second: {shown(ratios)}")
     ratios = []
     for seed in range(pairs):
-        one_worker = rate(partrain(JOB, *_plain(64, 1, ITEMS // 640, seed)))
-        two_workers = rate(partrain(JOB, *_plain(64, 2, ITEMS // 640, seed)))
+        one_worker = rate(partrain(JOB, *_plain(64, 1, ITERATIONS // 10, seed)))
+        two_workers = rate(partrain(JOB, *_plain(64, 2, ITERATIONS // 10, seed)))
         ratios.append(two_workers / one_worker)
     print(f"two workers / one worker at 10 iterations of batch 64 per round: {shown(ratios)}")
 

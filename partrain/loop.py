@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from partrain.buffers import pool as pool_buffers
 from partrain.buffers import recalibrate, shared_buffers
 from partrain.comm.group import ArenaGroup
+from partrain.errors import Diverged
 from partrain.protocols import Rule
 from partrain.stop import Progress, Stop
 from partrain.worker import Items, LocalWorker
@@ -96,6 +97,8 @@ def run(
         elif held_out is not None and (due or limit or asked):
             best = progress.judge(*evaluate(worker, group, rule, state, terms, held_out))
             limit = limit or terms.stop.limit(progress, False)
+        if progress.judged_round == progress.round and not math.isfinite(progress.loss or 0.0):
+            raise Diverged(f"round {progress.round}: the judged loss is {progress.loss}, though all parameters are finite numbers")
         reached = progress.judged_round == progress.round and terms.stop.reached(progress)
         seconds = time.perf_counter() - began
         desk.record(progress, worker, times | {"seconds": seconds})

@@ -9,6 +9,8 @@ Everything the rules mix is a slice of it, so mixing needs no gathering; the wir
 
 from __future__ import annotations
 
+import math
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -134,6 +136,9 @@ class LocalWorker:
         self.stop_below: float | None = None
         """End the round's training once a pass has this mean loss (the older trainers' rule)."""
 
+        self.foreign = False
+        """The network is the user's own code, which may draw from Python's and numpy's generators too."""
+
         self.beat: Callable[[], None] = lambda: None
         """Called at every local iteration: a sign of life."""
 
@@ -157,6 +162,7 @@ class LocalWorker:
         self._round, self._draws, self._begun_at = number, 0, item_iterations
         self.items, self.done, self.seconds = 0, 0, 0.0
         self._losses, self._sizes = [], []
+        self._scale = self._lr_scale()
         self.batches.begin(number)
         self._feed = self._blocks()
 
@@ -281,18 +287,24 @@ class LocalWorker:
 
     def _rate(self) -> float:
         """Learning rate of this iteration: k + 1/2 of K local iterations into the round's planned items."""
-        optimizer, rule = self.optimizer.section, self._rule
-        scale = {"none": 1.0, "linear": float(self.size), "sqrt": self.size**0.5}[rule.lr_scale]
-        if rule.warmup_rounds and self._round <= rule.warmup_rounds:
-            scale = 1 + (scale - 1) * self._round / rule.warmup_rounds
         so_far = self._begun_at + (self.done - 0.5) / self.iterations * self.planned_items
-        self.lr = scale * optimizer.rate(so_far, self._horizon or 1)
+        self.lr = self._scale * self.optimizer.section.rate(so_far, self._horizon or 1)
         return self.lr
 
+    def _lr_scale(self) -> float:
+        """What the rule makes of the learning rate in this round."""
+        scale = {"none": 1.0, "linear": float(self.size), "sqrt": math.sqrt(self.size)}[self._rule.lr_scale]
+        if self._rule.warmup_rounds and self._round <= self._rule.warmup_rounds:
+            return 1 + (scale - 1) * self._round / self._rule.warmup_rounds
+        return scale
+
     def _seed_draws(self) -> None:
-        """Dropout and the like: torch's default generators, derived anew at each call."""
+        """Dropout and the like: the default generators, derived anew at each call."""
         seed = derive(self._seed, "draws", self.rank, self._round, self._draws)
         self._draws += 1
+        if self.foreign:
+            random.seed(seed)
+            np.random.seed(seed % 2**32)
         torch.default_generator.manual_seed(seed)
         if self.params.is_cuda:
             torch.cuda.default_generators[self.params.device.index or 0].manual_seed(seed)

@@ -125,6 +125,6 @@ class Arena:
 
 
 def grow(descriptor: int, size: int) -> None:
-    """Make a memory file at least this long; every process may ask, none shortens it."""
+    """Make a memory file at least this long. Every process may ask: writing its last byte never shortens it."""
     if os.fstat(descriptor).st_size < size:
-        os.ftruncate(descriptor, size)
+        os.pwrite(descriptor, b"\0", size - 1)
