@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: check setup run test test-gpu format lint types bench soak clean
+.PHONY: check setup run test test-gpu format lint types bench clean
 
 check: lint types test
 
@@ -19,7 +19,7 @@ run: $(STAMP)
 	$(VENV)/bin/partrain run jobs/mnist.toml
 
 test: $(STAMP)
-	$(PY) -m pytest -m 'not gpu and not slow'
+	$(PY) -m pytest -m 'not gpu'
 
 test-gpu: $(STAMP)
 	$(PY) -m pytest -m gpu
@@ -40,9 +40,6 @@ bench: $(STAMP)
 	$(PY) benchmarks/throughput.py
 	$(PY) benchmarks/time_to_accuracy.py
 	$(PY) benchmarks/startup.py
-
-soak: $(STAMP)
-	$(PY) -m pytest -m slow
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

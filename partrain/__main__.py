@@ -1,19 +1,36 @@
 """Where a command begins: those that train start the forkserver before anything else is imported."""
 
+import gc
+import os
 import sys
 
-TRAINING = ("run", "resume", "bench")
+TRAINING = {"run", "resume", "bench"}
+LASTING = TRAINING | {"evaluate"}
 
 
 def main() -> None:
     """Entry point of `partrain` and of `python -m partrain`."""
-    if len(sys.argv) > 2 and sys.argv[1] in TRAINING and not {"--help", "-h"} & set(sys.argv):
+    command, *words = sys.argv[1:] or [""]
+    # Whoever asks for help, or misspells a file's name, is not to wait for torch.
+    there = command == "bench" or any(map(os.path.exists, words))
+    trains = command in TRAINING and there and not {"--help", "-h"} & set(words)
+    if command not in LASTING:
+        # Looking for garbage, and for plugins of pydantic's, is a good part of a command that ends at once.
+        gc.disable()
+        os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+    if trains:
         from partrain.launch import prefork
+    try:
+        if trains:
+            prefork.start()
+        from partrain.cli import main as run_command
 
-        prefork.start()
-    from partrain.cli import main as run_command
-
-    run_command()
+        run_command()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        if trains:
+            prefork.stop()
 
 
 if __name__ == "__main__":

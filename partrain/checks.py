@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from partrain.data import Facts, facts
 from partrain.data.partition import uncovered, windows
 from partrain.errors import InputMissing
-from partrain.source import Finding
+from partrain.problems import Finding
 from partrain.workforce import WorkerGroup, cuda_count
 
 if TYPE_CHECKING:
-    from partrain.job import Job
+    from partrain.schema import Job
 
 MAX_WORKERS = 1024
 FEW_ITEMS = 100

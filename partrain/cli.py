@@ -6,12 +6,13 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from partrain.errors import INTERNAL, BadJob, Failure, InputMissing, NotTrusted
+from partrain.errors import INTERNAL, USAGE, BadJob, Failure, InputMissing, Internal, NotTrusted
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -41,13 +42,14 @@ Trust = Annotated[bool, typer.Option("--trust-code", help="Run the model code th
 @app.command()
 def run(job: Job, out: Out = None, set_: Sets = None, quiet: Quiet = False, as_json: Json = False, debug: Debug = False) -> None:
     """Train a job; exit 1 if a target was set and not reached."""
-    from partrain.console import make_display
     from partrain.job import load
-    from partrain.launch.run import Stage, new_folder
-    from partrain.launch.run import run as train
 
     loaded = load(job, set_ or ())
     _warn(loaded)
+    from partrain.console import make_display
+    from partrain.launch.run import Stage, new_folder
+    from partrain.launch.run import run as train
+
     stage = Stage(new_folder(out, loaded.job.name), make_display(sys.stdout, as_json, quiet), _say)
     _finish(train(loaded, stage), loaded, as_json)
 
@@ -67,16 +69,16 @@ def resume(
     debug: Debug = False,
 ) -> None:
     """Continue to the bit where a checkpoint stands; exit 0 if there is nothing to do."""
+    path, content = _read(checkpoint)
+    loaded = _job_of(content, path, trust_code, until or (), here=True)
     from partrain.console import make_display
     from partrain.launch.run import Stage, new_folder, nothing_left
     from partrain.launch.run import resume as proceed
 
-    path, content = _read(checkpoint)
-    loaded = _job_of(content, path, trust_code, [f"stop.{change}" for change in until or ()], here=True)
-    if (reason := nothing_left(loaded, content)) is not None:
+    folder = out or _run_folder(path)
+    if (reason := nothing_left(loaded, content, _run_folder(path))) is not None:
         _nothing_to_do(path, content, reason, as_json)
         return
-    folder = out or _run_folder(path)
     if folder is None:
         folder = new_folder(None, loaded.job.name)
     elif out is not None:
@@ -200,12 +202,14 @@ def _read(path: Path) -> tuple[Path, Content]:
     return path, read(path)
 
 
-def _job_of(content: Content, path: Path, trusted: bool, changes: list[str] | None = None, here: bool = False) -> LoadedJob:
+def _job_of(content: Content, path: Path, trusted: bool, until: Sequence[str] = (), here: bool = False) -> LoadedJob:
     """The job a checkpoint carries. It is data: model code that it names runs only if the user says so."""
     from partrain.job import parse
+    from partrain.launch.manifest import manifest_of
     from partrain.models import UserModel
+    from partrain.source import UNTIL
 
-    loaded = parse(content.job, Path(content.manifest["folder"]), f"{path}:/job", here=here, overrides=changes or ())
+    loaded = parse(content.job, Path(manifest_of(content).folder), f"{path}:/job", here, until, UNTIL)
     if isinstance(loaded.job.model, UserModel) and not trusted:
         code = f"`{loaded.job.model.name}` in {loaded.folder}"
         raise NotTrusted(f"{path} names code: {code}; look at it, then run this again with --trust-code")
@@ -223,12 +227,14 @@ def _run_folder(path: Path) -> Path | None:
 
 def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool) -> None:
     from partrain.console import epilogue
+    from partrain.models import UserModel
 
+    own_code = isinstance(loaded.job.model, UserModel)
     stop = loaded.job.stop.model_dump(exclude_none=True)
     if as_json:
         print(json.dumps({"folder": str(outcome.folder), "code": outcome.code, **outcome.summary}))
     else:
-        _print("\n".join(epilogue(outcome.summary, outcome.folder, outcome.checkpoint, stop)))
+        _print("\n".join(epilogue(outcome.summary, outcome.folder, outcome.checkpoint, stop, own_code)))
     if outcome.failure:
         print(outcome.failure.render(), file=sys.stderr)
     raise typer.Exit(outcome.code)
@@ -274,15 +280,24 @@ def _outlined(outline: dict[str, Any], depth: int = 0) -> list[str]:
     return lines
 
 
+def _tell(name: str, code: int, message: str) -> None:
+    """A failure as the one JSON document, if that is wanted."""
+    if "--json" in sys.argv:
+        print(json.dumps({"error": {"name": name, "code": code, "message": message}}))
+
+
 def main() -> None:
     """Entry point: every failure becomes its line and its exit code."""
     try:
         app()
+    except SystemExit as end:
+        if end.code == USAGE:
+            _tell("usage", USAGE, getattr(end.__context__, "format_message", str)())
+        raise
     except Failure as failure:
         if "--debug" in sys.argv:
             traceback.print_exc()
-        if "--json" in sys.argv:
-            print(json.dumps({"error": {"name": failure.name, "code": failure.code, "message": failure.message}}))
+        _tell(failure.name, failure.code, failure.message)
         print(failure.render(), file=sys.stderr)
         sys.exit(failure.code)
     except BrokenPipeError:
@@ -290,8 +305,7 @@ def main() -> None:
         sys.exit(0)
     except Exception as error:
         traceback.print_exc()
-        print(
-            f"partrain: error[internal]: {type(error).__name__}: {error}; this is a defect of partrain, please report it",
-            file=sys.stderr,
-        )
+        what = str(error).partition("\n")[0] if isinstance(error, Internal) else f"{type(error).__name__}: {error}"
+        _tell("internal", INTERNAL, what)
+        print(f"partrain: error[internal]: {what}; this is a defect of partrain, please report it", file=sys.stderr)
         sys.exit(INTERNAL)

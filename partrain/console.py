@@ -462,11 +462,16 @@ def clock(seconds: float) -> str:
 
 
 def epilogue(
-    content: Mapping[str, Any], folder: Path, checkpoint: Path | None, stop: Mapping[str, Any] | None = None
+    content: Mapping[str, Any],
+    folder: Path,
+    checkpoint: Path | None,
+    stop: Mapping[str, Any] | None = None,
+    own_code: bool = False,
 ) -> list[str]:
     """The last lines of a run: how it ended, what came out, where it is, and commands to go on with, ready to paste.
 
-    `content` is that of summary.json; `stop`, the `[stop]` table, tells which condition a resumed run must move.
+    `content` is that of summary.json; `stop`, the `[stop]` table, tells which condition a resumed run must move;
+    `own_code`: the network is the user's, who has to say so each time.
     """
     reason = f" ({content['reason']})" if content.get("reason") else ""
     seconds = content["seconds"]["train"]
@@ -481,9 +486,14 @@ def epilogue(
     lines.append(f"results: {shlex.quote(str(folder))}")
     if checkpoint is None:
         return lines
-    path = shlex.quote(str(checkpoint))
+    path = shlex.quote(str(checkpoint)) + " --trust-code" * own_code
     until = "".join(f" --until {moved}" for moved in _moved(content, stop or {}))
-    return [*lines, f"  partrain evaluate {path}", f"  partrain inspect {path}", f"  partrain resume {path}{until}"]
+    return [
+        *lines,
+        f"  partrain evaluate {path}",
+        f"  partrain inspect {shlex.quote(str(checkpoint))}",
+        f"  partrain resume {path}{until}",
+    ]
 
 
 def _moved(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:

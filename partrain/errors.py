@@ -43,6 +43,10 @@ class Failure(Exception):
         return f"{line}\n{self.detail}" if self.detail else line
 
 
+class Internal(Exception):
+    """A defect of partrain in another process: one line, and that process's traceback below it."""
+
+
 class BadCheckpoint(Failure):
     """A checkpoint that is damaged, foreign, or does not fit the job."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +10,7 @@ from partrain.checkpoint import Content
 from partrain.data import load
 from partrain.data.partition import hold_out
 from partrain.errors import BadCheckpoint
+from partrain.launch.manifest import manifest_of
 from partrain.models import build
 from partrain.worker import Items, judge
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 def network(loaded: LoadedJob, content: Content) -> torch.nn.Module:
     """The mixed network of a checkpoint, in evaluation mode. Raises BadCheckpoint where it does not fit the job's model."""
-    facts = content.manifest["network"]
-    module = build(loaded.job.model, loaded.folder, tuple(facts["input"]), facts["outputs"])
+    facts = manifest_of(content).network
+    module = build(loaded.job.model, loaded.folder, tuple(facts.input), facts.outputs)
     stored = {path.removeprefix("model/"): array for path, array in content.arrays.items() if path.startswith("model/")}
     wanted = module.state_dict()
     if wanted.keys() != stored.keys() or any(tuple(wanted[name].shape) != stored[name].shape for name in wanted):
@@ -35,7 +35,7 @@ def evaluate(loaded: LoadedJob, content: Content) -> dict[str, Any]:
     module = network(loaded, content)
     job = loaded.job
     dataset = load(job.dataset, loaded.folder)
-    if dataset.fingerprint != content.manifest["data"]:
+    if dataset.fingerprint != manifest_of(content).data:
         raise BadCheckpoint("the data set is not the one the checkpoint was trained on")
     _, held_out = hold_out(len(dataset.inputs), job.dataset.validation, job.partition.order, job.seed)
     dtype = next(module.parameters()).dtype
@@ -51,8 +51,3 @@ def evaluate(loaded: LoadedJob, content: Content) -> dict[str, Any]:
             if items.classification:
                 results[name]["accuracy"] = correct / len(targets)
     return results
-
-
-def folder_of(content: Content) -> Path:
-    """Where the relative paths of a checkpoint's job start from."""
-    return Path(str(content.manifest["folder"]))

@@ -94,11 +94,13 @@ def run(
         best = False
         if terms.stop.judge == "any-worker":
             best = progress.judge(min(loss for _, loss in seen), None)
-        elif held_out is not None and (due or limit or asked):
+        elif held_out is not None and (due or limit):  # not when asked to stop: a resumed run would have one judgement more
             best = progress.judge(*evaluate(worker, group, rule, state, terms, held_out))
             limit = limit or terms.stop.limit(progress, False)
         if progress.judged_round == progress.round and not math.isfinite(progress.loss or 0.0):
-            raise Diverged(f"round {progress.round}: the judged loss is {progress.loss}, though all parameters are finite numbers")
+            raise Diverged(
+                f"round {progress.round}: the judged loss is {progress.loss}, though all parameters are finite numbers"
+            )
         reached = progress.judged_round == progress.round and terms.stop.reached(progress)
         seconds = time.perf_counter() - began
         desk.record(progress, worker, times | {"seconds": seconds})

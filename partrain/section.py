@@ -6,4 +6,5 @@ from pydantic import BaseModel, ConfigDict
 class Section(BaseModel):
     """One table of a job file: frozen, no unknown keys, no type conversions, finite numbers only."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    # Validators are built when first used: workers get jobs that are checked already, and start the sooner.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)

@@ -423,14 +423,22 @@ def test_the_one_line_names_the_first_error_and_counts_the_others(tmp_path: Path
     }
 
 
+def test_a_single_problem_is_said_once() -> None:
+    with pytest.raises(Rejected) as caught:
+        parse(JOB.replace("lr = 0.1", "lr = 0"), Path(), "job.toml")
+    assert caught.value.render() == shown(
+        "partrain: error[bad-job]: job.toml:13:6: `lr`: expected more than 0, got 0", "   |", "13 | lr = 0", "   |      ^"
+    )
+
+
 def test_only_stop_conditions_are_moved_by_until() -> None:
     assert parse(JOB, Path(), overrides=["rounds=500", "seconds=9.5"], flag=UNTIL).job.stop == Stop(rounds=500, seconds=9.5)
     with pytest.raises(Rejected) as caught:
         parse(JOB, Path(), overrides=["rounds=0", "optimizer.lr=1", "seed=1"], flag=UNTIL)
     assert [problem.summary for problem in caught.value.problems] == [
-        "--until rounds=0: `rounds`: expected 1 to 1,000,000,000,000, got 0",
         "--until optimizer.lr=1: unknown table [stop.optimizer]",
         "--until seed=1: unknown key `seed` in [stop]",
+        "--until rounds=0: `rounds`: expected 1 to 1,000,000,000,000, got 0",
     ]
 
 

@@ -59,7 +59,7 @@ def test_patience_ends_a_run_that_gets_no_better() -> None:
 
 def test_the_user_is_heard_at_the_end_of_the_round() -> None:
     workers, taken = replace(judged(judge_every=1000), words=[0, STOP]).run(100)
-    assert [(one.ending.reason, one.progress.round, one.progress.judged_round) for one in workers] == [("asked", 2, 2)] * 2
+    assert [(one.ending.reason, one.progress.round, one.progress.judged_round) for one in workers] == [("asked", 2, 0)] * 2
     assert taken.progress.round == 2
 
 

@@ -41,7 +41,10 @@ JOBS = {
     "buffers local": [*RESTLESS, 'sync.buffers="local"'],
     "buffers recalibrated": [*RESTLESS, 'sync.buffers="recalibrate"'],
     "passes": ["sync={rule='average', passes=1}", *RESTLESS],
-    "two passes, adam local": ["sync={rule='average', passes=2, optimizer_state='local'}", 'optimizer={name="adam", lr=0.01, batch_size=7}'],
+    "two passes, adam local": [
+        "sync={rule='average', passes=2, optimizer_state='local'}",
+        'optimizer={name="adam", lr=0.01, batch_size=7}',
+    ],
     "overlap": ["partition.overlap=0.4", "workers.0.count=3"],
     "order given": ["partition.order='given'"],
     "redrawn": ["partition.redraw='round'", *RESTLESS],
@@ -56,7 +59,12 @@ JOBS = {
     "patience": ["stop.patience=2", "stop.rounds=9"],
     "snapshots seldom": ["checkpoint.every=2", "stop.rounds=4"],
     "regression": ["dataset={kind='synthetic', function='sine', items=230, validation=30}"],
-    "autograd everywhere": ["model.activation='gelu'", "optimizer.weight_decay=0.01", "partition.uncovered='allow'", "workers.0.partition_size=60"],
+    "autograd everywhere": [
+        "model.activation='gelu'",
+        "optimizer.weight_decay=0.01",
+        "partition.uncovered='allow'",
+        "workers.0.partition_size=60",
+    ],
 }
 
 
@@ -124,7 +132,10 @@ def forgetful(whole: Content) -> Iterator[tuple[str, Content]]:
             yield path, replace(whole, arrays=whole.arrays | {path: np.zeros_like(array)})
     counts = whole.arrays["workers/1/counts"]
     for place in range(len(counts)):
-        yield f"counts {place}", replace(whole, arrays=whole.arrays | {"workers/1/counts": np.where(np.arange(4) == place, 0, counts)})
+        yield (
+            f"counts {place}",
+            replace(whole, arrays=whole.arrays | {"workers/1/counts": np.where(np.arange(4) == place, 0, counts)}),
+        )
     for name, value in leaves(whole.manifest):
         if value and name not in ("round", "run"):  # likewise
             yield name, replace(whole, manifest=altered(whole.manifest, name, type(value)()))
@@ -214,7 +225,10 @@ def test_until_is_checked_like_the_job(tmp_path: Path) -> None:
 def test_seconds_go_on(tmp_path: Path) -> None:
     """Training time of earlier sessions counts: the limit holds for the run, not for a session."""
     run = train(tmp_path, "stop.seconds=1000")
-    lines = [json.dumps({**event, "seconds": 999.9999}) if event["event"] == "judgement" else json.dumps(event) for event in events(run)]
+    lines = [
+        json.dumps({**event, "seconds": 999.9999}) if event["event"] == "judgement" else json.dumps(event)
+        for event in events(run)
+    ]
     (run / "events.jsonl").write_text("\n".join(lines) + "\n")
     resume(round_file(run, 2), "--until", "rounds=100000")
     assert (summary(run)["reason"], summary(run)["rounds"] < 1000) == ("seconds", True)
@@ -232,7 +246,9 @@ def test_from_a_copy(tmp_path: Path) -> None:
     ours, theirs = summary(tmp_path / "again"), summary(run)
     for key in "rounds", "loss", "metrics", "test", "item_iterations":
         assert ours[key] == theirs[key], key
-    assert [worker["item_iterations"] for worker in ours["workers"]] == [worker["item_iterations"] for worker in theirs["workers"]]
+    assert [worker["item_iterations"] for worker in ours["workers"]] == [
+        worker["item_iterations"] for worker in theirs["workers"]
+    ]
     assert partrain("resume", copy, "--out", tmp_path / "again").code == 73
 
 

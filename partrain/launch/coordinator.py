@@ -10,7 +10,6 @@ import json
 import math
 import mmap
 import os
-import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,9 +23,10 @@ from typing import Any
 
 from partrain.comm.arena import RECORD, RING, Arena
 from partrain.data import Card
-from partrain.errors import BadCheckpoint, Failure, Stalled, UserCodeFailed, WorkersLost
+from partrain.errors import BadCheckpoint, Failure, Internal, Stalled, UserCodeFailed, WorkersLost
 from partrain.job import Job
 from partrain.launch import prefork
+from partrain.launch.lifeline import death
 from partrain.launch.order import Order, obey
 from partrain.launch.signals import Signals
 from partrain.launch.slots import Offer, Slots
@@ -72,10 +72,6 @@ class Ended:
     signal: int | None = None
 
 
-class Internal(Exception):
-    """A defect of partrain in a worker; the message holds its traceback."""
-
-
 class Coordinator:
     """One run, from the first process to the last file."""
 
@@ -100,7 +96,7 @@ class Coordinator:
         self._training = False
         self.began_at: float | None = None
         """Unix time of the first local iteration."""
-        self._heard_at = time.monotonic()
+        self._looked_at, self._silent_s = time.monotonic(), 0.0
         self._beats = self.arena.beats.copy()
         self.arena.put("drained", self._drained)
 
@@ -137,6 +133,7 @@ class Coordinator:
             self._kill()
             if self.writer:
                 self.writer.close()
+            os.close(self.arena.descriptor)
 
     def _spawn(self, card: Card, stock: int) -> None:
         context = prefork.start()
@@ -216,11 +213,17 @@ class Coordinator:
                 message = json.loads(pipe.recv_bytes())
                 getattr(self, f"_on_{message.pop('kind')}")(**message)
 
-    def _on_ready(self, rank: int, pid: int, parameters: int, row_bytes: int, map: list[dict[str, Any]]) -> None:
+    def _on_ready(
+        self, rank: int, pid: int, parameters: int, row_bytes: int, map: list[dict[str, Any]], fixed: dict[str, str]
+    ) -> None:
         if self._map is None:
-            self._map, self._parameters, self._row_bytes, self._first = SlotMap.from_json(map), parameters, row_bytes, rank
+            self._map, self._parameters, self._row_bytes = SlotMap.from_json(map), parameters, row_bytes
+            self._first, self._fixed = rank, fixed
         elif SlotMap.from_json(map) != self._map:
             raise UserCodeFailed(f"workers {self._first} and {rank} built different networks: {self._difference(map)}")
+        elif other := [name for name in fixed if fixed[name] != self._fixed[name]]:
+            what = f"workers {self._first} and {rank} built different networks: `{other[0]}` begins with other numbers"
+            raise UserCodeFailed(f"{what}; draw them from torch's default generator, which is seeded")
         self._ready[rank] = pid
 
     def _difference(self, map: list[dict[str, Any]]) -> str:
@@ -255,7 +258,7 @@ class Coordinator:
         living = range(len(self.plan.shares)) if self.job.transport.kind == "simulated" else [rank]
         if all(one in self._done for one in living):
             return
-        raise WorkersLost(f"worker {rank} ({self.plan.shares[rank].spec.device}) {_death(process.exitcode)}; {self._way_back()}")
+        raise WorkersLost(f"worker {rank} ({self.plan.shares[rank].spec.device}) {death(process.exitcode)}; {self._way_back()}")
 
     def _way_back(self) -> str:
         committed = self.arena.get("committed")
@@ -333,7 +336,7 @@ class Coordinator:
 
     def _flush(self) -> None:
         """Everything offered reaches the disk."""
-        while not self.slots.idle and self.writer:
+        while not self.slots.idle and self.writer and not self.writer.broken:
             self._write_next(at_once=True)
             self._committed()
 
@@ -343,15 +346,24 @@ class Coordinator:
             self._flush()
 
     def _check_stall(self) -> None:
-        """Beats stand still: a worker is stuck."""
-        now = time.monotonic()
-        if (self.arena.beats != self._beats).any() or not self._training or self._done:
-            self._beats, self._heard_at = self.arena.beats.copy(), now
-        elif now - self._heard_at > self.job.transport.stall_seconds:
+        """Beats stand still although no file is waited for: a worker is stuck."""
+        now, limit = time.monotonic(), self.job.transport.stall_seconds
+        self._silent_s += min(now - self._looked_at, 1.0)  # when all processes were stopped for a while, that is no stall
+        self._looked_at = now
+        busy = self.writer is not None and self.writer.busy
+        if (self.arena.beats != self._beats).any() or busy or not self._training or self._done:
+            self._beats, self._silent_s = self.arena.beats.copy(), 0.0
+        elif self._silent_s > limit:
             raise Stalled(
-                f"no worker made progress for {self.job.transport.stall_seconds:g} s in round {self._drained + 1}; "
+                f"{self._laggards()} made no progress for {limit:g} s in round {self._drained + 1}; "
                 f"raise [transport] stall_seconds if iterations may take that long; {self._way_back()}"
             )
+
+    def _laggards(self) -> str:
+        """The workers that the others wait for."""
+        came = self.arena.arrivals.tolist()
+        late = [str(rank) for rank, count in enumerate(came) if count == min(came)]
+        return f"worker{'s'[: len(late) > 1]} {', '.join(late)}"
 
     def _kill(self) -> None:
         """End all workers: those that are done end by themselves, but must not keep us waiting."""
@@ -405,13 +417,6 @@ def _received(duplicate: Any) -> Any:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _death(exitcode: int | None) -> str:
-    if exitcode is not None and exitcode < 0:
-        name = signal.Signals(-exitcode).name
-        return f"was killed by {name}" + (" (possibly out of memory)" if name == "SIGKILL" else "")
-    return f"ended with exit status {exitcode} before its work was done"
 
 
 def shared_memory(size: int) -> tuple[int, memoryview]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from multiprocessing import forkserver
+from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 
@@ -17,3 +19,25 @@ def arm(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def death(exitcode: int | None) -> str:
+    """How a process ended, in words."""
+    if exitcode is None or exitcode >= 0:
+        return f"ended with exit status {exitcode} before its work was done"
+    try:
+        name = signal.Signals(-exitcode).name
+    except ValueError:
+        name = f"signal {-exitcode}"
+    return f"was killed by {name}" + (" (possibly out of memory)" if name == "SIGKILL" else "")
+
+
+def let_go_of_forkserver() -> None:
+    """Close what keeps the forkserver alive in its own children, so that it ends with the coordinator, and they with it.
+
+    multiprocessing hands every child the pipe whose end tells the forkserver that nobody needs it any more.
+    """
+    server: Any = forkserver._forkserver
+    if server._forkserver_alive_fd is not None:
+        os.close(server._forkserver_alive_fd)
+        server._forkserver_alive_fd = None

@@ -7,9 +7,10 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import forkserver, get_context
+from multiprocessing import forkserver, get_context, resource_tracker
 from multiprocessing.context import ForkServerContext
 from types import ModuleType
+from typing import Any
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -21,6 +22,8 @@ def start() -> ForkServerContext:
         os.environ[f"{library}_NUM_THREADS"] = "1"
     context = get_context("forkserver")
     context.set_forkserver_preload(["partrain.launch.preload"])
+    # It unblocks signals when it starts: were it left to the forkserver, that one would not be shielded.
+    resource_tracker.ensure_running()
     # A signal that comes before the forkserver ignores it would end it with a traceback: it waits, blocked.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
     try:
@@ -29,6 +32,14 @@ def start() -> ForkServerContext:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
+
+
+def stop() -> None:
+    """End the forkserver, also in the midst of importing torch for a command that has failed: nobody is to wait for that."""
+    server: Any = forkserver._forkserver
+    if server._forkserver_pid is not None:
+        os.kill(server._forkserver_pid, signal.SIGKILL)
+        server._stop()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import mmap
 import os
@@ -25,7 +26,7 @@ from partrain.comm.simulated import Abandoned, Baton, Simulated
 from partrain.data import Dataset
 from partrain.data.partition import assign
 from partrain.errors import Diverged, Failure, UserCodeFailed
-from partrain.launch.lifeline import arm
+from partrain.launch.lifeline import arm, let_go_of_forkserver
 from partrain.launch.order import Order
 from partrain.loop import LATE, STOP, WELCOME, Ending, Terms, run
 from partrain.models import UserModel, build
@@ -42,6 +43,7 @@ def main(order: Order) -> None:
     from partrain.launch import memory, preload
 
     arm(preload.FORKSERVER)
+    let_go_of_forkserver()
     memory.keep()
     talk = Talk(order.pipe)
     watch = threading.Thread(target=_end_with, args=(order.pipe,), daemon=True)
@@ -109,7 +111,7 @@ def _answer_for(rank: int, order: Order, arena: Arena, waiting: Waiting, talk: T
             rank=rank,
             code=failure.code if failure else 70,
             name=failure.name if failure else "internal",
-            message=failure.message if failure else f"worker {rank}: {type(error).__name__}: {error}",
+            message=failure.message if failure else f"worker {rank}: {_text(error)}",
             detail=failure.detail if failure else internal,
         )
         return error
@@ -124,16 +126,26 @@ def _explain(error: BaseException, rank: int, order: Order, replica: Replica | N
     if isinstance(error, NonFinite) and replica is not None:
         what = _name_of(replica.worker.spans, error)
         return Diverged(f"{where}: non-finite numbers in {what}; lower the learning rate, or look at the data")
+    iteration = f", iteration {replica.worker.done + 1}" if replica and number else ""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
-    text = f"{type(error).__name__}: {error}"[: 64 << 10]
+    text = _text(error)
     if frames:
-        iteration = f", iteration {replica.worker.done + 1}" if replica and number else ""
         return UserCodeFailed(f"{where}{iteration}: {text.splitlines()[0]}", "".join(traceback.format_list(frames)) + text)
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return UserCodeFailed(f"{where}: out of memory: {text.splitlines()[0]}")
-    if isinstance(order.job.model, UserModel) and isinstance(error, TypeError | RuntimeError | ValueError | IndexError):
-        return UserCodeFailed(f"{where}: model `{order.job.model.name}`: {text.splitlines()[0]}", text)
+    theirs = isinstance(error, TypeError | RuntimeError | ValueError | IndexError) or replica is None
+    if isinstance(order.job.model, UserModel) and theirs:
+        return UserCodeFailed(f"{where}{iteration}: model `{order.job.model.name}`: {text.splitlines()[0]}", text)
     return None
+
+
+def _text(error: BaseException) -> str:
+    """An exception in words, as far as it can say any."""
+    try:
+        words = f": {error}"[: 64 << 10].rstrip(": \n")
+    except Exception:
+        words = ""
+    return type(error).__name__ + words
 
 
 def _is_users(filename: str) -> bool:
@@ -209,6 +221,7 @@ class Replica:
             plan.horizon,
         )
         self.worker.beat = self._beat
+        self.worker.foreign = isinstance(job.model, UserModel)
         if job.stop.judge == "any-worker":
             self.worker.stop_below = job.stop.loss
         held = torch.from_numpy(first.held_out).to(device)
@@ -224,6 +237,7 @@ class Replica:
             parameters=sum(p.size for p in spans.layout.pieces),
             row_bytes=spans.numbers * dtype.itemsize,
             map=self.map.to_json(),
+            fixed=_fixed(module),
         )
         if order.resuming:
             self.group.barrier()  # simulated workers take turns: all are ready before one waits for the coordinator
@@ -304,6 +318,12 @@ def _spans(module: torch.nn.Module, order: Order) -> Spans:
         return spans_of(module, order.job.optimizer)
     except TypeError as error:
         raise UserCodeFailed(f"model `{order.job.model.name}`: {error}") from None
+
+
+def _fixed(module: torch.nn.Module) -> dict[str, str]:
+    """Digests of the tensors that training does not change and nobody sends around: replicas must agree on them from the start."""
+    tensors = {name: tensor for name, tensor in module.state_dict(keep_vars=True).items() if not tensor.requires_grad}
+    return {name: hashlib.sha256(tensor.detach().cpu().numpy().tobytes()).hexdigest() for name, tensor in tensors.items()}
 
 
 def _mapped(handle: Any) -> memoryview:

@@ -7,11 +7,12 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from partrain import __version__
 from partrain.console import Display
 from partrain.data import Dataset, load
 from partrain.data.partition import uneven, windows
@@ -19,11 +20,11 @@ from partrain.environment import process_start, versions
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadCheckpoint, CannotCreate, Failure
 from partrain.job import LoadedJob
 from partrain.launch.coordinator import Coordinator, Ended, Start, shared_memory
+from partrain.launch.manifest import Manifest, Member, Network, manifest_of
 from partrain.launch.signals import Signals
 from partrain.launch.writer import HISTORY
 from partrain.plan import Plan, make_plan
-from partrain.record import EventLog, cut, summary, write_summary
-from partrain.stop import Progress
+from partrain.record import EventLog, cut, read_events, summary, write_summary
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -72,7 +73,8 @@ def new_folder(out: Path | None, name: str) -> Path:
 
 def run(loaded: LoadedJob, stage: Stage) -> Outcome:
     """Train a job in a new run folder."""
-    return _train(loaded, stage, Start(), None)
+    with _locked(stage.folder):
+        return _train(loaded, stage, Start(), None)
 
 
 def resume(loaded: LoadedJob, content: Content, stage: Stage) -> Outcome:
@@ -80,30 +82,46 @@ def resume(loaded: LoadedJob, content: Content, stage: Stage) -> Outcome:
 
     Raises BadCheckpoint where it does not fit the job.
     """
-    progress = Progress(**content.manifest["progress"])
-    columns = [content.arrays[f"history/{name}"].tolist() for name in HISTORY]
-    earlier = cut(stage.folder / "events.jsonl", progress.round)
-    stage.display.adopt(earlier)
-    start = Start(progress, content.arrays, list(zip(*columns, strict=True)), earlier.clock.train)
-    return _train(loaded, stage, start, content)
+    progress = manifest_of(content).progress
+    history = _history(content)
+    with _locked(stage.folder):
+        earlier = cut(stage.folder / "events.jsonl", progress.round)
+        stage.display.adopt(earlier)
+        return _train(loaded, stage, Start(progress, content.arrays, history, earlier.clock.train), content)
 
 
-def nothing_left(loaded: LoadedJob, content: Content) -> str | None:
-    """The stop condition that holds already where a checkpoint stands."""
-    progress = Progress(**content.manifest["progress"])
-    if progress.judged_round == progress.round and loaded.job.stop.reached(progress):
+def nothing_left(loaded: LoadedJob, content: Content, folder: Path | None) -> str | None:
+    """The stop condition that holds already where a checkpoint stands; `folder` is that of its run, if there is one."""
+    progress, stop = manifest_of(content).progress, loaded.job.stop
+    if progress.judged_round == progress.round and stop.reached(progress):
         return "target"
-    return loaded.job.stop.limit(progress, out_of_time=False)
+    return stop.limit(progress, stop.seconds is not None and _trained(folder, progress.round) >= stop.seconds)
+
+
+def _trained(folder: Path | None, number: int) -> float:
+    """Training seconds of a run that ended with this round; 0 if it went on, or nobody knows."""
+    told = list(read_events(folder / "events.jsonl")) if folder else []
+    ended = bool(told) and told[-1]["event"] == "end" and told[-1]["round"] == number
+    return float(told[-1]["seconds"]["train"]) if ended else 0.0
+
+
+def _history(content: Content) -> list[tuple[float, ...]]:
+    """The rows of `/history`, one for each round."""
+    columns = [content.arrays.get(f"history/{name}") for name in HISTORY]
+    if any(column is None or column.shape != (content.round,) for column in columns):
+        raise BadCheckpoint(f"/history does not hold {', '.join(HISTORY)} of {content.round} rounds")
+    return list(zip(*(column.tolist() for column in columns if column is not None), strict=True))
 
 
 def _train(loaded: LoadedJob, stage: Stage, start: Start, content: Content | None) -> Outcome:
     job, folder = loaded.job, stage.folder
-    with _locked(folder), EventLog(folder / "events.jsonl") as log:
+    with EventLog(folder / "events.jsonl") as log, closing(stage.display):
         stage_file(folder / "job.toml", loaded.text)
         dataset, stock = _stocked(loaded)
         plan = make_plan(job, len(dataset.inputs))
         manifest = _manifest(loaded, plan, dataset)
         if content is not None:
+            _warn_if_newer(manifest, content, stage)
             plan, manifest = _continued(plan, manifest, content)
         if job.partition.order == "given":
             _warn_if_uneven(job, plan, dataset, stage)
@@ -122,12 +140,11 @@ def _train(loaded: LoadedJob, stage: Stage, start: Start, content: Content | Non
             coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals)
             describe = _describer(loaded, plan, manifest, start, stage, hear)
             try:
-                ended = coordinator.run(dataset.card, stock, folder, manifest, loaded.text, describe)
+                ended = coordinator.run(dataset.card, stock, folder, manifest.model_dump(), loaded.text, describe)
             finally:
                 os.close(stock)
         hear(_end_event(ended, stage, coordinator.began_at))
         log.flush()
-        stage.display.close()
     return _outcome(ended, stage)
 
 
@@ -144,36 +161,45 @@ def _stocked(loaded: LoadedJob) -> tuple[Dataset, int]:
     return dataset, descriptors[0]
 
 
-def _manifest(loaded: LoadedJob, plan: Plan, dataset: Dataset) -> dict[str, Any]:
-    """What a checkpoint says besides numbers; nothing of it changes between two equal runs."""
+def _manifest(loaded: LoadedJob, plan: Plan, dataset: Dataset) -> Manifest:
     identity = {"job": loaded.text, "data": dataset.fingerprint, "versions": versions()}
-    return {
-        "format": 1,
-        "name": loaded.job.name,
-        "run": hashlib.sha256(repr(sorted(identity.items())).encode()).hexdigest()[:32],
-        "versions": identity["versions"],
-        "data": dataset.fingerprint,
-        "folder": str(loaded.folder.resolve()),
-        "horizon": plan.horizon,
-        "network": {"input": list(dataset.inputs.shape[1:]), "outputs": dataset.outputs, "task": dataset.task},
-        "workers": [
-            {"rank": share.spec.rank, "device": share.spec.device, "threads": share.spec.threads, "partition": share.partition}
+    return Manifest(
+        name=loaded.job.name,
+        run=hashlib.sha256(repr(sorted(identity.items())).encode()).hexdigest()[:32],
+        versions=versions(),
+        data=dataset.fingerprint,
+        folder=str(loaded.folder.resolve()),
+        horizon=plan.horizon,
+        network=Network(input=list(dataset.inputs.shape[1:]), outputs=dataset.outputs, task=dataset.task),
+        workers=[
+            Member(rank=share.spec.rank, device=share.spec.device, threads=share.spec.threads, partition=share.partition)
             for share in plan.shares
         ],
-    }
+    )
 
 
-def _continued(plan: Plan, manifest: dict[str, Any], content: Content) -> tuple[Plan, dict[str, Any]]:
-    """Plan and manifest of a resumed run: its horizon and identity stay."""
-    stored = content.manifest
-    if stored["data"] != manifest["data"]:
-        raise BadCheckpoint("the data set is not the one the checkpoint was trained on")
-    if stored["workers"] != manifest["workers"]:
-        raise BadCheckpoint(
-            "the job's workers or partitions are not those of the checkpoint: it continues to the bit or not at all"
+def _continued(plan: Plan, manifest: Manifest, content: Content) -> tuple[Plan, Manifest]:
+    """Plan and manifest of a resumed run: its horizon and identity stay, all else is to be as it was."""
+    stored = manifest_of(content)
+    kept = manifest.model_copy(update={"horizon": stored.horizon, "run": stored.run, "versions": stored.versions})
+    for key in Manifest.model_fields:
+        if getattr(stored, key) != getattr(kept, key):
+            raise BadCheckpoint(_MISFITS.get(key, f"its `{key}` is {getattr(stored, key)}, not {getattr(kept, key)}"))
+    return replace(plan, horizon=stored.horizon), kept
+
+
+_MISFITS = {
+    "data": "the data set is not the one the checkpoint was trained on",
+    "workers": "the job's workers or partitions are not those of the checkpoint: it continues to the bit or not at all",
+}
+
+
+def _warn_if_newer(manifest: Manifest, content: Content, stage: Stage) -> None:
+    before, now = manifest_of(content).versions, manifest.versions
+    if changed := [f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]]:
+        stage.warn(
+            f"the checkpoint was made with {'; '.join(changed)}: the last bits may differ from those of a run of one piece"
         )
-    plan = replace(plan, horizon=stored["horizon"])
-    return plan, manifest | {"horizon": plan.horizon, "run": stored["run"], "versions": stored["versions"]}
 
 
 def _warn_if_uneven(job: Any, plan: Plan, dataset: Dataset, stage: Stage) -> None:
@@ -183,13 +209,13 @@ def _warn_if_uneven(job: Any, plan: Plan, dataset: Dataset, stage: Stage) -> Non
 
 
 def _describer(
-    loaded: LoadedJob, plan: Plan, manifest: dict[str, Any], start: Start, stage: Stage, hear: Callable[[dict[str, Any]], None]
+    loaded: LoadedJob, plan: Plan, manifest: Manifest, start: Start, stage: Stage, hear: Callable[[dict[str, Any]], None]
 ) -> Callable[[dict[int, int], int], None]:
     """Gives the start event once the workers' processes and the network are known."""
     job = loaded.job
-    before = _before(start, len(plan.shares))
 
     def describe(pids: dict[int, int], parameters: int) -> None:
+        before = _before(start, len(plan.shares))
         workers: list[dict[str, Any]] = [
             {
                 "rank": share.spec.rank,
@@ -208,9 +234,9 @@ def _describer(
             {
                 "event": "start",
                 "t": stage.started,
-                "version": manifest["versions"]["partrain"],
+                "version": __version__,
                 "name": job.name,
-                "run_id": manifest["run"],
+                "run_id": manifest.run,
                 "rule": job.sync.rule,
                 "resumed_from": start.progress.round if start.arrays is not None else None,
                 "parameters": parameters,
@@ -236,7 +262,11 @@ def _before(start: Start, size: int) -> list[dict[str, Any]]:
 def _end_event(ended: Ended, stage: Stage, began_at: float | None) -> dict[str, Any]:
     now, clock = time.time(), stage.display.view.clock
     startup = max(0.0, began_at - stage.started) if began_at else 0.0
-    seconds = {"startup": clock.startup or startup, "train": ended.seconds, "total": clock.total + max(0.0, now - stage.display.view.t)}
+    seconds = {
+        "startup": clock.startup or startup,
+        "train": ended.seconds,
+        "total": clock.total + max(0.0, now - stage.display.view.t),
+    }
     test = {} if ended.test is None else {"loss": ended.test[0]}
     if ended.test is not None and ended.test[1] is not None:
         test["accuracy"] = ended.test[1]

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from partrain import checkpoint
-from partrain.errors import Failure, InputOutputFailed
-from partrain.launch.lifeline import arm
+from partrain.errors import Diverged, Failure, InputOutputFailed, Internal
+from partrain.launch.lifeline import arm, death
 from partrain.snapshot import SlotMap
 
 BUSY_SHARE = 0.03
@@ -62,25 +62,37 @@ class Writer:
             self.pipe.close()
             _child(theirs, frame, parent)
         theirs.close()
-        self.busy = False
+        self.busy = self.broken = False
+        """`broken`: it met a failure, and nothing more is to be asked of it."""
 
     def write(self, slot: int, progress: dict[str, Any], rows: Sequence[tuple[float, ...]]) -> None:
         """Start writing a slot; `rows` are the history's new ones, up to the newest round known."""
         self.busy = True
-        self.pipe.send((slot, progress, rows))
+        try:
+            self.pipe.send((slot, progress, rows))
+        except OSError:
+            raise self._lost() from None
 
     def answer(self) -> dict[str, Any]:
-        """What came of it: `file`, `bytes`, `seconds`, `digest`, `round`. Raises the failure it met."""
+        """What came of it: `file`, `bytes`, `seconds`, `digest`, `round`. Raises the failure it met: that was its last file."""
         try:
             answer = self.pipe.recv()
         except (EOFError, OSError):
-            _, status = os.waitpid(self._pid, 0)
-            self._pid = 0
-            raise InputOutputFailed(f"the checkpoint writer ended with status {status}; the last checkpoint is intact") from None
+            raise self._lost() from None
         self.busy = False
+        self.broken = not isinstance(answer, dict)
+        if isinstance(answer, str):
+            raise Internal(answer)
         if isinstance(answer, Failure):
             raise answer
         return answer  # type: ignore[no-any-return]
+
+    def _lost(self) -> InputOutputFailed:
+        """The writer is dead: why."""
+        _, status = os.waitpid(self._pid, 0)
+        self._pid, self.broken = 0, True
+        how = death(os.waitstatus_to_exitcode(status))
+        return InputOutputFailed(f"the checkpoint writer {how}; the last checkpoint is intact: resume it")
 
     def close(self, kill: bool = False) -> None:
         """End the writer: after the file it is at, or at once."""
@@ -117,10 +129,13 @@ def _child(pipe: Connection, frame: Frame, parent: int) -> None:
 
 
 def _guarded(work: Callable[[], Any]) -> Any:
+    """What came of it: the answer, the failure, or the traceback of a defect."""
     try:
         return work()
     except Failure as failure:
         return failure
+    except Exception:
+        return f"the checkpoint writer met a defect\n{traceback.format_exc()}"
 
 
 def commit(frame: Frame, slot: int, progress: dict[str, Any]) -> dict[str, Any]:
@@ -130,6 +145,9 @@ def commit(frame: Frame, slot: int, progress: dict[str, Any]) -> dict[str, Any]:
     began, busy = time.perf_counter(), time.process_time()
     number = progress["round"]
     arrays: dict[str, Any] = dict(frame.map.view(frame.slots[slot]))
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise Diverged(f"round {number}: non-finite numbers in `{name}`; lower the learning rate, or look at the data")
     rows = np.array([row for row in frame.history if row[0] <= number], dtype=np.float64).reshape(-1, len(HISTORY))
     for column, name in enumerate(HISTORY):
         values = np.ascontiguousarray(rows[:, column])

@@ -33,7 +33,7 @@ class Mlp(Section):
 class UserModel(Section):
     """The user's own module: all other keys are its keyword arguments."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow")
 
     name: str = Field(pattern=r"^[A-Za-z0-9_./-]+(\.py)?:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")
     """`package.module:Class`, or `file.py:Class` beside the job."""

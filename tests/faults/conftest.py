@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from runs import Said, events, newest, partrain, resume
+from runs import Said, events, newest, partrain, resume, train
 
 from partrain import checkpoint
 
@@ -58,3 +58,11 @@ class Aftermath:
 @pytest.fixture
 def aftermath() -> type[Aftermath]:
     return Aftermath
+
+
+@pytest.fixture(scope="session")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A job of a second or so, long enough to be met half-way; it was run once, in `run` beside it."""
+    folder = tmp_path_factory.mktemp("long")
+    train(folder, "stop.rounds=100", "stop.judge_every=4")
+    return folder / "job.toml"

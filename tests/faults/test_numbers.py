@@ -49,7 +49,9 @@ def test_moments(tmp_path: Path, state: str) -> None:
     """Squares of gradients overflow while parameters are finite."""
     adam = 'optimizer={name="adam", lr=0.01, batch_size=8}'
     deed = "self[0].weight.register_hook(lambda g: g + 1e25)"
-    said = partrain("run", sabotage(tmp_path, deed, adam, f"sync.optimizer_state='{state}'", call=5), "--out", tmp_path / "run", "-q")
+    said = partrain(
+        "run", sabotage(tmp_path, deed, adam, f"sync.optimizer_state='{state}'", call=5), "--out", tmp_path / "run", "-q"
+    )
     assert (said.code, said.errors) == (76, ["diverged"]), said
     assert "exp_avg_sq" in said.err or "the optimizer state of `0.weight`" in said.err
     assert checkpoint.read(tmp_path / "run" / "checkpoint.h5").round == 1
@@ -73,6 +75,12 @@ def test_a_judged_loss(tmp_path: Path) -> None:
 
 def test_a_finite_run_is_left_alone(tmp_path: Path) -> None:
     """Large numbers are no fault: their sum overflows, they do not."""
-    said = partrain("run", sabotage(tmp_path, "self[0].bias.data += 3e38", "stop.rounds=2", "workers.0.count=2", call=6), "--out", tmp_path / "run", "-q")
+    said = partrain(
+        "run",
+        sabotage(tmp_path, "self[0].bias.data += 3e38", "stop.rounds=2", "workers.0.count=2", call=6),
+        "--out",
+        tmp_path / "run",
+        "-q",
+    )
     assert said.code == 0, said
     assert JOB

@@ -1,0 +1,214 @@
+"""Processes die or hang: noticed at once, told in one line, nothing left, and the run can go on from its newest checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from runs import Command, events, eventually, newest, partrain, resume, round_file, sabotage
+
+from partrain import checkpoint
+
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+
+MOMENTS = {
+    "when it is built": (KILL, 0),
+    "in its first iteration": (KILL, 1),
+    "within a round": (KILL, 8),
+    "while it mixes": (f"import partrain.comm.group as g; g.mean_into = lambda *_: {KILL}", 4),
+    "while others wait for it": (f"from partrain.comm.shared import Shared; Shared.barrier = lambda _: {KILL}", 4),
+    "while it copies its state": (f"import partrain.launch.replica as r; r.save = lambda *_: {KILL}", 4),
+    "after its state is copied": (f"import partrain.launch.replica as r; r.save = lambda *a, save=r.save: (save(*a), {KILL})", 4),
+}
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+@pytest.mark.parametrize(("deed", "call"), MOMENTS.values(), ids=MOMENTS)
+def test_a_worker_is_killed(tmp_path: Path, aftermath, deed: str, call: int, worker: int) -> None:
+    after = aftermath(sabotage(tmp_path, deed, worker=worker, call=call))
+    after.check(after.train(), 69, "workers-lost", f"worker {worker} (cpu) was killed by SIGKILL")
+
+
+@pytest.mark.parametrize("commit", ["every", "coalesce"])
+def test_all_workers_are_killed(tmp_path: Path, aftermath, commit: str) -> None:
+    deed = "[os.kill(int(p), 9) for p in open(f'/proc/{os.getppid()}/task/{os.getppid()}/children').read().split()]"
+    after = aftermath(sabotage(tmp_path, deed, f"checkpoint.commit='{commit}'", call=9))
+    after.check(after.train(), 69, "workers-lost", "was killed by SIGKILL")
+
+
+def test_the_one_process_of_simulated_workers(tmp_path: Path, aftermath) -> None:
+    after = aftermath(sabotage(tmp_path, KILL, 'transport.kind="simulated"', worker=0, call=8))
+    after.check(after.train(), 69, "workers-lost", "was killed by SIGKILL")
+
+
+def test_a_crash_names_its_signal(tmp_path: Path, aftermath) -> None:
+    after = aftermath(sabotage(tmp_path, "import ctypes; ctypes.string_at(0)", call=5))
+    after.check(after.train(), 69, "workers-lost", "worker 1 (cpu) was killed by SIGSEGV")
+
+
+def test_a_worker_stands_still(tmp_path: Path, aftermath) -> None:
+    """75, naming it; SIGKILL works on a stopped process."""
+    after = aftermath(sabotage(tmp_path, "os.kill(os.getpid(), signal.SIGSTOP)", "transport.stall_seconds=1.0", call=8))
+    after.check(after.train(), 75, "stalled", "worker 1 made no progress for 1 s in round 3", "stall_seconds")
+
+
+def test_a_worker_is_slow(tmp_path: Path) -> None:
+    """Slower than the others, but not stuck."""
+    job = sabotage(tmp_path, "time.sleep(0.8)", "transport.stall_seconds=20.0", call=8)
+    assert partrain("run", job, "--out", tmp_path / "run", "-q").code == 0
+    assert not events(tmp_path / "run", "fault")
+
+
+def test_children_of_a_worker(tmp_path: Path, aftermath) -> None:
+    """What user code starts and forgets may live on; it does not keep the run from ending."""
+    deed = "import subprocess; self.child = subprocess.Popen(['sleep', '0.5'], stdin=-3, stdout=-3, stderr=-3); " + KILL
+    after = aftermath(sabotage(tmp_path, deed, call=5))
+    after.check(after.train(), 69, "workers-lost")
+
+
+def test_the_folder_of_checkpoints_vanishes(tmp_path: Path) -> None:
+    """What cannot be written ends the run: 74."""
+    deed = f"import shutil; shutil.rmtree({json.dumps(str(tmp_path / 'run' / 'checkpoints'))})"
+    said = partrain("run", sabotage(tmp_path, deed, call=8), "--out", tmp_path / "run", "-q")
+    assert (said.code, said.errors) == (74, ["io"]), said
+    assert "Traceback" not in said.err
+    assert checkpoint.read(tmp_path / "run/checkpoint.h5").round in (1, 2)
+
+
+# Real commands
+
+
+def trained(job: Path) -> bytes:
+    return newest(job.with_name("run"))
+
+
+def committed(run: Path, count: int = 3) -> int:
+    """Wait for some commits; the newest one's round."""
+    return int(eventually(lambda: len(events(run, "commit")) >= count and events(run, "commit")[-1]["round"], "commits"))
+
+
+def test_a_worker_process(job: Path, tmp_path: Path) -> None:
+    with Command(("run", job, "--out", "run"), tmp_path) as command:
+        committed(tmp_path / "run")
+        os.kill(events(tmp_path / "run", "start")[0]["workers"][1]["pid"], signal.SIGKILL)
+        said = command.wait()
+    assert (said.code, said.errors) == (69, ["workers-lost"]), said
+    assert "worker 1 (cpu) was killed by SIGKILL" in said.err
+    assert "fault=" in said.out
+    assert "Traceback" not in said.err
+    last = events(tmp_path / "run", "commit")[-1]["round"]
+    assert checkpoint.read(tmp_path / "run/checkpoint.h5").round >= last
+    resume(tmp_path / "run")
+    assert newest(tmp_path / "run") == trained(job)
+
+
+def test_the_coordinator(job: Path, tmp_path: Path) -> None:
+    """Workers, forkserver and writer die with it, and need not be asked."""
+    with Command(("run", job, "--out", "run"), tmp_path) as command:
+        committed(tmp_path / "run")
+        assert len(command.members()) >= 5
+        command.process.kill()
+        command.process.wait()
+        eventually(lambda: not command.members(), "its processes to be gone", seconds=10)
+    resume(tmp_path / "run")
+    assert newest(tmp_path / "run") == trained(job)
+
+
+def test_the_coordinator_at_the_start(job: Path, tmp_path: Path) -> None:
+    """At moments when children are about to learn who their parent is."""
+    for number in range(2):
+        with Command(("run", job, "--out", f"{number}"), tmp_path) as command:
+            eventually(lambda: len(command.members()) > 1, "the forkserver")
+            time.sleep(0.8 * number)
+            command.process.kill()
+            command.process.wait()
+            eventually(lambda: not command.members(), "its processes to be gone", seconds=10)
+
+
+def test_the_checkpoint_writer(job: Path, tmp_path: Path) -> None:
+    with Command(("run", job, "--out", "run"), tmp_path) as command:
+        committed(tmp_path / "run")
+        workers = {worker["pid"] for worker in events(tmp_path / "run", "start")[0]["workers"]}
+        children = set(map(int, Path(f"/proc/{command.process.pid}/task/{command.process.pid}/children").read_text().split()))
+        (writer,) = (
+            pid for pid in children - workers if "forkserver" not in commandline(pid) and "tracker" not in commandline(pid)
+        )
+        os.kill(writer, signal.SIGKILL)
+        said = command.wait()
+    assert (said.code, said.errors) == (74, ["io"]), said
+    assert "Traceback" not in said.err
+    resume(tmp_path / "run")
+    assert newest(tmp_path / "run") == trained(job)
+
+
+def test_the_forkserver(job: Path, tmp_path: Path) -> None:
+    """Workers die with it: the run is lost, not hanging."""
+    with Command(("run", job, "--out", "run"), tmp_path) as command:
+        committed(tmp_path / "run")
+        (server,) = (pid for pid in command.members() if "forkserver" in commandline(pid) and parent(pid) == command.process.pid)
+        os.kill(server, signal.SIGKILL)
+        said = command.wait()
+    assert (said.code, said.errors) == (69, ["workers-lost"]), said
+    resume(tmp_path / "run")
+    assert newest(tmp_path / "run") == trained(job)
+
+
+def test_everything_again_and_again(job: Path, tmp_path: Path) -> None:
+    """Power cuts at random moments, also while a run resumes; it ends in the bytes of the run that was left alone."""
+    drawn, words = random.Random(5), ("run", job, "--out", "run")
+    for _ in range(4):
+        with Command(words, tmp_path) as command:
+            eventually(lambda: len(command.members()) >= 5, "all its processes")
+            if words[0] == "run":
+                committed(tmp_path / "run", 1)
+            time.sleep(drawn.uniform(0, 0.3))
+            command.interrupt(signal.SIGKILL)
+            command.wait()
+        words = ("resume", "run")
+    resume(tmp_path / "run")
+    assert newest(tmp_path / "run") == trained(job)
+    assert events(tmp_path / "run")[-1]["event"] == "end"
+    assert len(events(tmp_path / "run", "start")) <= 6
+
+
+def test_a_pause(job: Path, tmp_path: Path) -> None:
+    """Ctrl-Z and fg: the time between counts for nobody."""
+    with Command(("run", job, "--out", "run", "--set", "transport.stall_seconds=1"), tmp_path) as command:
+        committed(tmp_path / "run")
+        command.interrupt(signal.SIGSTOP)
+        time.sleep(1.6)
+        command.interrupt(signal.SIGCONT)
+        said = command.wait()
+    assert said.code == 0, said
+    assert not events(tmp_path / "run", "fault")
+
+
+def test_two_at_once(job: Path, tmp_path: Path) -> None:
+    """The second is told so, and takes nothing from the first."""
+    with Command(("run", job, "--out", "run", "--set", "stop.rounds=100000"), tmp_path) as command:
+        last = committed(tmp_path / "run")
+        for words in (
+            ("run", job, "--out", tmp_path / "run"),
+            ("resume", tmp_path / "run"),
+            ("resume", round_file(tmp_path / "run", 1)),
+        ):
+            said = partrain(*words)
+            assert (said.code, said.errors) == (73, ["cannot-create"]), said
+        eventually(lambda: events(tmp_path / "run", "commit")[-1]["round"] > last + 3, "more commits")
+        command.interrupt()
+        assert command.wait().code == 130
+    told = [event["round"] for event in events(tmp_path / "run", "round") if event["rank"] == 0]
+    assert told == list(range(1, len(told) + 1))
+
+
+def commandline(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -1,0 +1,119 @@
+"""What a terminal and its relatives send: the round ends, a checkpoint is there, one message says how to go on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from runs import Command, Said, events, eventually, newest, partrain, resume, round_file, sabotage, summary
+
+from partrain import checkpoint
+
+
+def committed(run: Path, count: int = 3) -> None:
+    eventually(lambda: len(events(run, "commit")) >= count, "commits")
+
+
+def check_stopped(said: Said, run: Path, code: int, name: str) -> None:
+    """The last round that ran is on disk, and what is said is what a user needs."""
+    assert said.code == code, said
+    assert said.errors == []
+    assert "Traceback" not in said.err + said.out
+    assert (summary(run)["status"], summary(run)["reason"]) == ("stopped", name)
+    assert checkpoint.read(run / "checkpoint.h5").round == summary(run)["rounds"] < 100
+    assert events(run)[-1]["status"] == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("number", "group", "code"),
+    [(signal.SIGINT, True, 130), (signal.SIGTERM, False, 143), (signal.SIGHUP, True, 143)],
+    ids=["Ctrl-C", "SIGTERM", "the terminal closes"],
+)
+def test_once(job: Path, tmp_path: Path, number: signal.Signals, group: bool, code: int) -> None:
+    run = tmp_path / "run"
+    with Command(("run", job, "--out", "run"), tmp_path) as command:
+        committed(run)
+        command.interrupt(number) if group else command.process.send_signal(number)
+        said = command.wait()
+    check_stopped(said, run, code, number.name)
+    assert len([line for line in said.err.splitlines() if number.name in line]) == 1
+    reached = summary(run)["rounds"]
+    assert newest(run) == round_file(job.with_name("run"), reached).read_bytes(), "as if nobody had asked"
+    words = shlex.split(re.findall(r"^  (partrain resume .*)$", said.out, re.MULTILINE)[0])
+    here = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        assert partrain(*words[1:], "-q").code == 0
+    finally:
+        os.chdir(here)
+    assert newest(run) == newest(job.with_name("run"))
+
+
+def test_twice(tmp_path: Path) -> None:
+    """Now, whatever the workers are at."""
+    run = tmp_path / "run"
+    job = sabotage(tmp_path, "time.sleep(60)", "stop.rounds=150", call=60)
+    with Command(("run", job, "--out", run), tmp_path) as command:
+        eventually((tmp_path / "done").exists, "the long iteration")
+        command.interrupt()
+        eventually(lambda: events(run, "stopping"), "the first to be heard")
+        assert command.process.poll() is None
+        command.interrupt()
+        began = time.monotonic()
+        said = command.wait()
+        assert time.monotonic() - began < 10
+    check_stopped(said, run, 130, "SIGINT")
+    assert summary(run)["rounds"] == 19
+    assert f"partrain resume {run / 'checkpoint.h5'} --trust-code" in said.out
+    resume(run, "--trust-code", "--until", "rounds=20")
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.6, 1.2])
+def test_before_the_first_round(job: Path, tmp_path: Path, delay: float) -> None:
+    with Command(("run", job, "--out", "run", "--set", "stop.rounds=100000"), tmp_path) as command:
+        eventually(lambda: len(command.members()) > 1, "the forkserver")
+        time.sleep(delay)
+        command.interrupt()
+        said = command.wait()
+    assert said.code == 130, said
+    assert said.errors == []
+    assert "Traceback" not in said.err + said.out, said
+
+
+def test_a_reader_who_leaves(job: Path, tmp_path: Path) -> None:
+    """`partrain run ... | head -1` trains to the end."""
+    line = f"{shlex.quote(sys.executable)} -m partrain run {shlex.quote(str(job))} --out run; echo $? > code"
+    said = subprocess.run(f"({line}) | head -1", shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (tmp_path / "code").read_text() == "0\n"
+    assert "round=1 " in said.stdout
+    assert len(said.stdout.splitlines()) == 1
+    assert said.stderr == ""
+    assert newest(tmp_path / "run") == newest(job.with_name("run"))
+
+
+def test_nobody_is_there(job: Path, tmp_path: Path) -> None:
+    """Without stdin, stdout and stderr, as some daemons start things."""
+    words = [sys.executable, "-m", "partrain", "run", str(job), "--out", "run", "--set", "stop.rounds=5"]
+    line = f"exec {shlex.join(words)} <&- >&- 2>&-"
+    assert subprocess.run(line, shell=True, cwd=tmp_path, check=False).returncode == 0
+    assert summary(tmp_path / "run")["rounds"] == 5
+
+
+def test_after_the_last_round(tmp_path: Path) -> None:
+    """A run that is done is done: 0."""
+    job = sabotage(tmp_path, "", "stop.rounds=2")
+    slow = "        if not self.training and len(x) == 20:  # of the test items\n            time.sleep(1)\n        if self.training:\n"
+    saboteur = tmp_path / "saboteur.py"
+    saboteur.write_text(saboteur.read_text().replace("        if self.training:\n", slow))
+    with Command(("run", job, "--out", "run"), tmp_path) as command:
+        committed(tmp_path / "run", 2)
+        command.interrupt()
+        said = command.wait()
+    assert (said.code, summary(tmp_path / "run")["status"]) == (0, "finished"), said

@@ -1,0 +1,37 @@
+"""Every job that ships is one that runs, and says in its first lines what it shows."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+
+from partrain.job import problems
+from partrain.workforce import cuda_count
+
+FOLDER = Path(__file__).parents[1] / "jobs"
+JOBS = sorted(FOLDER.rglob("*.toml"))
+
+
+def test_there_are_jobs() -> None:
+    assert {"mnist.toml", "mnist-mixed.toml", "sine.toml"} <= {job.name for job in JOBS}
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_it_is_valid(job: Path) -> None:
+    """Where the machine has the devices it asks for."""
+    errors = [problem.message for problem in problems(job) if problem.severity == "error"]
+    assert not [message for message in errors if not message.startswith("no device cuda")]
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_it_explains_itself(job: Path) -> None:
+    comment = " ".join(takewhile(lambda line: line.startswith("#"), job.read_text(encoding="utf-8").splitlines()))
+    assert len(comment.split()) >= 15
+
+
+def test_a_job_for_gpus_says_so_where_there_are_none() -> None:
+    errors = [problem.message for problem in problems(FOLDER / "mnist-mixed.toml") if problem.severity == "error"]
+    assert len(errors) == (cuda_count() == 0)
+    assert all("no device cuda" in message for message in errors)
