@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 
 TRAINING = {"run", "resume", "bench"}
@@ -10,6 +11,9 @@ LASTING = TRAINING | {"evaluate"}
 
 def main() -> None:
     """Entry point of `partrain` and of `python -m partrain`."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _leave)
     command, *words = sys.argv[1:] or [""]
     # Whoever asks for help, or misspells a file's name, is not to wait for torch.
     there = command == "bench" or any(map(os.path.exists, words))
@@ -26,11 +30,14 @@ def main() -> None:
         from partrain.cli import main as run_command
 
         run_command()
-    except KeyboardInterrupt:
-        sys.exit(130)
     finally:
         if trains:
             prefork.stop()
+
+
+def _leave(number: int, frame: object) -> None:
+    """Stopped while there is no run yet to end well. No exception: half-done imports would show it, or swallow it."""
+    os._exit(130 if number == signal.SIGINT else 143)
 
 
 if __name__ == "__main__":

@@ -188,6 +188,7 @@ class Command:
     words: tuple[object, ...]
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
+    ignored: tuple[signal.Signals, ...] = ()
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -197,8 +198,13 @@ class Command:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "partrain", *map(str, self.words)],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.folder, start_new_session=True,
-                env={**os.environ, **self.environment},
+                env={**os.environ, **self.environment}, preexec_fn=self._listen,
             )  # fmt: skip
+
+    def _listen(self) -> None:
+        """Whoever runs the tests may ignore signals, which would be inherited."""
+        for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+            signal.signal(number, signal.SIG_IGN if number in self.ignored else signal.SIG_DFL)
 
     def __enter__(self) -> Command:
         return self

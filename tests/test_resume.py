@@ -85,6 +85,36 @@ def test_unlike_workers(tmp_path: Path) -> None:
     assert newest(tmp_path / "again") == newest(run)
 
 
+OWN = """
+import random
+
+import numpy as np
+import torch
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(2, 8), nn.BatchNorm1d(8, momentum=None), nn.Dropout(0.1), nn.Linear(8, 3))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        if self.training:
+            self.calls += 1
+            x = x + random.random() + np.random.rand() + torch.rand(()) + 0.01 * self.calls
+        return super().forward(x)
+"""
+
+
+@pytest.mark.parametrize("buffers", ["average", "local", "recalibrate"])
+def test_own_code(tmp_path: Path, buffers: str) -> None:
+    """Python's, numpy's and torch's generators are derived, what a network counts is stored, whatever the shares of the workers."""
+    (tmp_path / "own.py").write_text(OWN)
+    run = train(tmp_path, "model={name='own.py:Net'}", f"sync.buffers='{buffers}'", text=UNLIKE)
+    resume(round_file(run, 2), "--out", tmp_path / "again", "--trust-code")
+    assert newest(tmp_path / "again") == newest(run)
+
+
 def test_in_its_own_folder(tmp_path: Path) -> None:
     """The folder is afterwards as if nothing had happened, its events included; the wall clock's figures apart."""
     run = train(tmp_path)

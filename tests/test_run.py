@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +237,7 @@ def test_no_descriptors_are_left(tmp_path: Path) -> None:
 
     def held() -> int:
         gc.collect()
-        return len(os.listdir("/proc/self/fd"))
+        return len(list(Path("/proc/self/fd").iterdir()))
 
     train(tmp_path / "0", "stop.rounds=1")
     before = held()

@@ -22,7 +22,7 @@ from partrain import __file__ as package
 from partrain.comm.arena import RECORD, RING, Arena
 from partrain.comm.group import ArenaGroup, NonFinite, Waiting
 from partrain.comm.shared import Shared
-from partrain.comm.simulated import Abandoned, Baton, Simulated
+from partrain.comm.simulated import Abandoned, Baton, Deadlock, Simulated
 from partrain.data import Dataset
 from partrain.data.partition import assign
 from partrain.errors import Diverged, Failure, UserCodeFailed
@@ -75,8 +75,9 @@ def _simulated(rank: int, order: Order, arena: Arena, baton: Baton, talk: Talk) 
     try:
         baton.wait(rank, lambda: True, "the start")
         failure = _answer_for(rank, order, arena, Simulated(baton, rank), talk)
-    except Abandoned:
-        pass
+    except Abandoned as abandoned:
+        if isinstance(abandoned.__cause__, Deadlock):
+            talk.say("failed", rank=rank, code=70, name="internal", message=str(abandoned.__cause__), detail="")
     finally:
         baton.leave(rank, failure)
 

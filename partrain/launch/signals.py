@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from types import FrameType, TracebackType
 from typing import Any
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+ONE_WISH_S = 0.2
+"""Signals closer than this count as one: a terminal that closes sends its own twice, and so does timeout(1)."""
 
 
 class Signals:
@@ -16,11 +20,13 @@ class Signals:
     def __init__(self) -> None:
         self.count = 0
         self.first: int | None = None
+        self._noted_at = -ONE_WISH_S
         self.pipe, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
-        self._before = {number: signal.signal(number, self._note) for number in _NUMBERS}
+        heard = [number for number in _NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
+        self._before = {number: signal.signal(number, self._note) for number in heard}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -39,6 +45,9 @@ class Signals:
         os.read(self.pipe, 64)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        before, self._noted_at = self._noted_at, time.monotonic()
+        if self._noted_at - before < ONE_WISH_S:
+            return
         self.count += 1
         self.first = self.first or number
         os.write(self._write, b"!")

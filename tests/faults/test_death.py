@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from aftermath import Aftermath
 from runs import Command, events, eventually, newest, partrain, resume, round_file, sabotage
 
 from partrain import checkpoint
@@ -29,31 +30,31 @@ MOMENTS = {
 
 @pytest.mark.parametrize("worker", [0, 1])
 @pytest.mark.parametrize(("deed", "call"), MOMENTS.values(), ids=MOMENTS)
-def test_a_worker_is_killed(tmp_path: Path, aftermath, deed: str, call: int, worker: int) -> None:
-    after = aftermath(sabotage(tmp_path, deed, worker=worker, call=call))
+def test_a_worker_is_killed(tmp_path: Path, deed: str, call: int, worker: int) -> None:
+    after = Aftermath(sabotage(tmp_path, deed, worker=worker, call=call))
     after.check(after.train(), 69, "workers-lost", f"worker {worker} (cpu) was killed by SIGKILL")
 
 
 @pytest.mark.parametrize("commit", ["every", "coalesce"])
-def test_all_workers_are_killed(tmp_path: Path, aftermath, commit: str) -> None:
+def test_all_workers_are_killed(tmp_path: Path, commit: str) -> None:
     deed = "[os.kill(int(p), 9) for p in open(f'/proc/{os.getppid()}/task/{os.getppid()}/children').read().split()]"
-    after = aftermath(sabotage(tmp_path, deed, f"checkpoint.commit='{commit}'", call=9))
+    after = Aftermath(sabotage(tmp_path, deed, f"checkpoint.commit='{commit}'", call=9))
     after.check(after.train(), 69, "workers-lost", "was killed by SIGKILL")
 
 
-def test_the_one_process_of_simulated_workers(tmp_path: Path, aftermath) -> None:
-    after = aftermath(sabotage(tmp_path, KILL, 'transport.kind="simulated"', worker=0, call=8))
+def test_the_one_process_of_simulated_workers(tmp_path: Path) -> None:
+    after = Aftermath(sabotage(tmp_path, KILL, 'transport.kind="simulated"', worker=0, call=8))
     after.check(after.train(), 69, "workers-lost", "was killed by SIGKILL")
 
 
-def test_a_crash_names_its_signal(tmp_path: Path, aftermath) -> None:
-    after = aftermath(sabotage(tmp_path, "import ctypes; ctypes.string_at(0)", call=5))
+def test_a_crash_names_its_signal(tmp_path: Path) -> None:
+    after = Aftermath(sabotage(tmp_path, "import ctypes; ctypes.string_at(0)", call=5))
     after.check(after.train(), 69, "workers-lost", "worker 1 (cpu) was killed by SIGSEGV")
 
 
-def test_a_worker_stands_still(tmp_path: Path, aftermath) -> None:
+def test_a_worker_stands_still(tmp_path: Path) -> None:
     """75, naming it; SIGKILL works on a stopped process."""
-    after = aftermath(sabotage(tmp_path, "os.kill(os.getpid(), signal.SIGSTOP)", "transport.stall_seconds=1.0", call=8))
+    after = Aftermath(sabotage(tmp_path, "os.kill(os.getpid(), signal.SIGSTOP)", "transport.stall_seconds=1.0", call=8))
     after.check(after.train(), 75, "stalled", "worker 1 made no progress for 1 s in round 3", "stall_seconds")
 
 
@@ -64,10 +65,10 @@ def test_a_worker_is_slow(tmp_path: Path) -> None:
     assert not events(tmp_path / "run", "fault")
 
 
-def test_children_of_a_worker(tmp_path: Path, aftermath) -> None:
+def test_children_of_a_worker(tmp_path: Path) -> None:
     """What user code starts and forgets may live on; it does not keep the run from ending."""
     deed = "import subprocess; self.child = subprocess.Popen(['sleep', '0.5'], stdin=-3, stdout=-3, stderr=-3); " + KILL
-    after = aftermath(sabotage(tmp_path, deed, call=5))
+    after = Aftermath(sabotage(tmp_path, deed, call=5))
     after.check(after.train(), 69, "workers-lost")
 
 
@@ -133,17 +134,25 @@ def test_the_coordinator_at_the_start(job: Path, tmp_path: Path) -> None:
 def test_the_checkpoint_writer(job: Path, tmp_path: Path) -> None:
     with Command(("run", job, "--out", "run"), tmp_path) as command:
         committed(tmp_path / "run")
-        workers = {worker["pid"] for worker in events(tmp_path / "run", "start")[0]["workers"]}
-        children = set(map(int, Path(f"/proc/{command.process.pid}/task/{command.process.pid}/children").read_text().split()))
-        (writer,) = (
-            pid for pid in children - workers if "forkserver" not in commandline(pid) and "tracker" not in commandline(pid)
-        )
-        os.kill(writer, signal.SIGKILL)
+        os.kill(writer(command), signal.SIGKILL)
         said = command.wait()
     assert (said.code, said.errors) == (74, ["io"]), said
+    assert "the checkpoint writer was killed by SIGKILL" in said.err
     assert "Traceback" not in said.err
     resume(tmp_path / "run")
     assert newest(tmp_path / "run") == trained(job)
+
+
+def test_a_slow_disk(job: Path, tmp_path: Path) -> None:
+    """Workers that wait for a file are not stuck."""
+    with Command(("run", job, "--out", "run", "--set", "transport.stall_seconds=1"), tmp_path) as command:
+        committed(tmp_path / "run")
+        os.kill(writer(command), signal.SIGSTOP)
+        time.sleep(1.6)
+        os.kill(writer(command), signal.SIGCONT)
+        said = command.wait()
+    assert said.code == 0, said
+    assert not events(tmp_path / "run", "fault")
 
 
 def test_the_forkserver(job: Path, tmp_path: Path) -> None:
@@ -204,6 +213,16 @@ def test_two_at_once(job: Path, tmp_path: Path) -> None:
         assert command.wait().code == 130
     told = [event["round"] for event in events(tmp_path / "run", "round") if event["rank"] == 0]
     assert told == list(range(1, len(told) + 1))
+
+
+def writer(command: Command) -> int:
+    """The coordinator's child that is a fork of it."""
+    (found,) = (
+        pid
+        for pid in command.members()
+        if parent(pid) == command.process.pid and commandline(pid) == commandline(command.process.pid)
+    )
+    return found
 
 
 def commandline(pid: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from aftermath import Aftermath
 from runs import JOB, partrain, sabotage, write_job
 
 from partrain import checkpoint
@@ -14,33 +15,33 @@ SPOIL = "self[2].bias.data[1] = float('{}')"
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize("kind", ["shared", "simulated"])
-def test_parameters(tmp_path: Path, aftermath, number: str, kind: str) -> None:
+def test_parameters(tmp_path: Path, number: str, kind: str) -> None:
     worker = 1 if kind == "shared" else 0
     job = sabotage(tmp_path, SPOIL.format(number), f'transport.kind="{kind}"', worker=worker, call=9)
-    after = aftermath(job)
+    after = Aftermath(job)
     said = after.train()
     after.check(said, 76, "diverged", f"worker {worker}, round 3", "non-finite", "parameter `")
 
 
-def test_one_worker_alone(tmp_path: Path, aftermath) -> None:
-    after = aftermath(sabotage(tmp_path, SPOIL.format("nan"), "workers.0.count=1", worker=0, call=9))
+def test_one_worker_alone(tmp_path: Path) -> None:
+    after = Aftermath(sabotage(tmp_path, SPOIL.format("nan"), "workers.0.count=1", worker=0, call=9))
     after.check(after.train(), 76, "diverged", "worker 0, round 3")
 
 
-def test_gradients(tmp_path: Path, aftermath) -> None:
+def test_gradients(tmp_path: Path) -> None:
     deed = "self[0].weight.register_hook(lambda g: g * float('inf'))"
-    after = aftermath(sabotage(tmp_path, deed, "sync.rule='bsp'", call=5))
+    after = Aftermath(sabotage(tmp_path, deed, "sync.rule='bsp'", call=5))
     after.check(after.train(), 76, "diverged", "worker 1, round 2", "the gradient of `0.weight`")
 
 
 @pytest.mark.parametrize("buffers", ["average", "local"])
-def test_buffers(tmp_path: Path, aftermath, buffers: str) -> None:
+def test_buffers(tmp_path: Path, buffers: str) -> None:
     """Nothing but what is mixed is checked before, but nothing at all gets into a file."""
     job = sabotage(tmp_path, "self.spoilt.fill_(float('nan'))", f"sync.buffers='{buffers}'", call=5)
     text = (tmp_path / "saboteur.py").read_text()
     spoilt = "        self.register_buffer('spoilt', torch.zeros(3))\n        self.deed ="
     (tmp_path / "saboteur.py").write_text(text.replace("        self.deed =", spoilt))
-    after = aftermath(job)
+    after = Aftermath(job)
     after.check(after.train(), 76, "diverged", "round 2", "spoilt")
 
 

@@ -41,6 +41,8 @@ def test_once(job: Path, tmp_path: Path, number: signal.Signals, group: bool, co
     with Command(("run", job, "--out", "run"), tmp_path) as command:
         committed(run)
         command.interrupt(number) if group else command.process.send_signal(number)
+        if number == signal.SIGHUP:  # the kernel and the shell
+            command.interrupt(number)
         said = command.wait()
     check_stopped(said, run, code, number.name)
     assert len([line for line in said.err.splitlines() if number.name in line]) == 1
@@ -64,6 +66,7 @@ def test_twice(tmp_path: Path) -> None:
         eventually((tmp_path / "done").exists, "the long iteration")
         command.interrupt()
         eventually(lambda: events(run, "stopping"), "the first to be heard")
+        time.sleep(0.5)
         assert command.process.poll() is None
         command.interrupt()
         began = time.monotonic()
@@ -96,6 +99,15 @@ def test_a_reader_who_leaves(job: Path, tmp_path: Path) -> None:
     assert len(said.stdout.splitlines()) == 1
     assert said.stderr == ""
     assert newest(tmp_path / "run") == newest(job.with_name("run"))
+
+
+def test_nohup(job: Path, tmp_path: Path) -> None:
+    """Who was started to ignore a signal does not take it for a wish."""
+    with Command(("run", job, "--out", "run", "--set", "stop.rounds=30"), tmp_path, ignored=(signal.SIGHUP,)) as command:
+        committed(tmp_path / "run")
+        command.interrupt(signal.SIGHUP)
+        said = command.wait()
+    assert (said.code, summary(tmp_path / "run")["status"]) == (0, "finished"), said
 
 
 def test_nobody_is_there(job: Path, tmp_path: Path) -> None:

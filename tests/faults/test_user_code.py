@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from aftermath import Aftermath
 from runs import partrain, sabotage, write_job
 
 RAISES = {
@@ -22,10 +23,9 @@ RAISES = {
 
 
 @pytest.mark.parametrize("deed", RAISES.values(), ids=RAISES)
-@pytest.mark.parametrize("kind", ["shared", "simulated"])
-def test_forward(tmp_path: Path, aftermath, deed: str, kind: str) -> None:
+def test_forward(tmp_path: Path, deed: str, kind: str = "shared") -> None:
     worker = 1 if kind == "shared" else 0
-    after = aftermath(sabotage(tmp_path, deed, f'transport.kind="{kind}"', worker=worker, call=8))
+    after = Aftermath(sabotage(tmp_path, deed, f'transport.kind="{kind}"', worker=worker, call=8))
     said = after.train()
     after.check(said, 71, "user-code", f"worker {worker}, round 3, iteration 2")
     if "Flatten" not in deed:
@@ -34,7 +34,12 @@ def test_forward(tmp_path: Path, aftermath, deed: str, kind: str) -> None:
         assert "site-packages" not in said.err
 
 
-def test_two_at_once(tmp_path: Path, aftermath) -> None:
+@pytest.mark.parametrize("what", ["raises", "exits"])
+def test_forward_where_workers_are_simulated(tmp_path: Path, what: str) -> None:
+    test_forward(tmp_path, RAISES[what], "simulated")
+
+
+def test_two_at_once(tmp_path: Path) -> None:
     """The first error is told, once."""
     job = sabotage(tmp_path, "")
     (tmp_path / "saboteur.py").write_text(
@@ -97,9 +102,9 @@ def test_building(tmp_path: Path, model: str, words: str) -> None:
 
 
 @pytest.mark.parametrize("call", [0, 1, 8])
-def test_a_process_that_exits(tmp_path: Path, aftermath, call: int) -> None:
+def test_a_process_that_exits(tmp_path: Path, call: int) -> None:
     """Exit status 0 before the work is done is a loss, not a success."""
-    after = aftermath(sabotage(tmp_path, "os._exit(0)", call=call))
+    after = Aftermath(sabotage(tmp_path, "os._exit(0)", call=call))
     after.check(after.train(), 69, "workers-lost", "worker 1 (cpu) ended with exit status 0")
 
 
