@@ -65,25 +65,23 @@ class Arena:
         words = len(_WORDS) * LINE
         arrivals, weights, scores = size * LINE, size * LINE, 2 * size * SCORES
         ring = RING * size * len(RECORD)
-        total = words + 3 * arrivals + weights + scores + ring
+        total = words + 2 * arrivals + weights + scores + ring
         self.board_bytes = -(-total * 8 // PAGE) * PAGE
         grow(descriptor, self.board_bytes)
         self._map = mmap.mmap(descriptor, self.board_bytes)
         board: NDArray[np.int64] = np.frombuffer(self._map, dtype=np.int64)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        parts = np.split(board[:total], np.cumsum([words, arrivals, arrivals, arrivals, weights, scores]))
+        parts = np.split(board[:total], np.cumsum([words, arrivals, arrivals, weights, scores]))
         self.words = parts[0][::LINE]
         self.arrivals = parts[1][::LINE]
         """(N,): barriers each worker has come to."""
-        self.parts = parts[2][::LINE]
-        """(N,): round of the newest snapshot each worker has filled its part of."""
-        self.beats = parts[3][::LINE]
+        self.beats = parts[2][::LINE]
         """(N,): local iterations each worker has done: a sign of life."""
-        self.weights = parts[4].view(np.float64)[::LINE]
+        self.weights = parts[3].view(np.float64)[::LINE]
         """(N,): weight of each worker in the mean under way."""
-        self.scores = parts[5].view(np.float64).reshape(2, size, SCORES)
+        self.scores = parts[4].view(np.float64).reshape(2, size, SCORES)
         """(2, N, SCORES): numbers each worker shows the others, on two boards in turn."""
-        self.ring = parts[6].view(np.float64).reshape(RING, size, len(RECORD))
+        self.ring = parts[5].view(np.float64).reshape(RING, size, len(RECORD))
         """(RING, N, fields): records of the newest rounds."""
 
     @classmethod

@@ -348,7 +348,7 @@ class Coordinator:
     def _check_stall(self) -> None:
         """Beats stand still although no file is waited for: a worker is stuck."""
         now, limit = time.monotonic(), self.job.transport.stall_seconds
-        self._silent_s += min(now - self._looked_at, 1.0)  # when all processes were stopped for a while, that is no stall
+        self._silent_s += min(now - self._looked_at, 4 * TICK_S)  # where all processes were stopped, that was no stall
         self._looked_at = now
         busy = self.writer is not None and self.writer.busy
         if (self.arena.beats != self._beats).any() or busy or not self._training or self._done:

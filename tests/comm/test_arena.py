@@ -29,7 +29,7 @@ def again(arena: Arena) -> Arena:
 
 
 def test_the_parts_of_the_board_do_not_overlap(arena: Arena) -> None:
-    parts = [arena.words, arena.arrivals, arena.parts, arena.beats, arena.weights, arena.scores, arena.ring]
+    parts = [arena.words, arena.arrivals, arena.beats, arena.weights, arena.scores, arena.ring]
     assert [part.shape for part in parts] == [(6,), (3,), (3,), (3,), (3,), (2, 3, SCORES), (RING, 3, len(RECORD))]
     for number, part in enumerate(parts, start=1):
         part[...] = number
@@ -51,7 +51,7 @@ def test_words_begin_at_zero(arena: Arena) -> None:
 
 
 def test_numbers_that_processes_spin_on_are_a_cache_line_apart(arena: Arena) -> None:
-    assert {part.strides for part in (arena.words, arena.arrivals, arena.parts, arena.beats, arena.weights)} == {(64,)}
+    assert {part.strides for part in (arena.words, arena.arrivals, arena.beats, arena.weights)} == {(64,)}
 
 
 def test_an_arrival_is_where_its_address_says(arena: Arena) -> None:

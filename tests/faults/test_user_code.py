@@ -22,8 +22,11 @@ RAISES = {
 }
 
 
-@pytest.mark.parametrize("deed", RAISES.values(), ids=RAISES)
-def test_forward(tmp_path: Path, deed: str, kind: str = "shared") -> None:
+@pytest.mark.parametrize(
+    ("what", "kind"), [*((what, "shared") for what in RAISES), ("raises", "simulated"), ("exits", "simulated")]
+)
+def test_forward(tmp_path: Path, what: str, kind: str) -> None:
+    deed = RAISES[what]
     worker = 1 if kind == "shared" else 0
     after = Aftermath(sabotage(tmp_path, deed, f'transport.kind="{kind}"', worker=worker, call=8))
     said = after.train()
@@ -32,11 +35,6 @@ def test_forward(tmp_path: Path, deed: str, kind: str = "shared") -> None:
         assert "saboteur.py" in said.err
         assert "in forward" in said.err
         assert "site-packages" not in said.err
-
-
-@pytest.mark.parametrize("what", ["raises", "exits"])
-def test_forward_where_workers_are_simulated(tmp_path: Path, what: str) -> None:
-    test_forward(tmp_path, RAISES[what], "simulated")
 
 
 def test_two_at_once(tmp_path: Path) -> None:
