@@ -341,7 +341,8 @@ class Coordinator:
             self._committed()
 
     def _rescue(self) -> None:
-        """After a failure: whole snapshots that wait still reach the disk."""
+        """After a failure: rounds that all have finished are told, and whole snapshots that wait still reach the disk."""
+        self._drain()
         with suppress(Failure):
             self._flush()
 
