@@ -135,7 +135,8 @@ def carry(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> None:
         optimizer.reset()
     elif rule.optimizer_state == "average" and optimizer.moments.numel():
         group.all_reduce_mean(optimizer.moments.view(-1), weight)
-        optimizer.steps = int(max(steps for (steps,) in group.scores(optimizer.steps)))
+        if optimizer.counts:
+            optimizer.steps = int(max(steps for (steps,) in group.scores(optimizer.steps)))
     if rule.buffers != "local":
         pool_buffers(worker.module, group, weight)
 

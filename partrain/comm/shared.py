@@ -9,8 +9,8 @@ from collections.abc import Callable
 from partrain.comm import futex
 from partrain.comm.arena import Arena
 
-SPIN_S = 100e-6
-"""Spin this long before sleeping, where every worker has a core of its own; waking costs about half as much."""
+SPIN_S = 1e-3
+"""Spin this long before sleeping, where every worker has a core of its own."""
 NAP_S = 0.05
 """Longest sleep before looking again."""
 

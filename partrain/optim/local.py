@@ -30,6 +30,8 @@ class LocalOptimizer:
         self.moments = moments
         self.steps = 0
         """Steps taken since the moments were zero."""
+        self.counts = not isinstance(section, Sgd)
+        """Whether the number of steps decides what a step does, as Adam's bias correction."""
         self._params = layout.views(params)
         self._moments = [layout.views(row) for row in moments]
         self._count = torch.zeros((), dtype=torch.float32, device=params.device)

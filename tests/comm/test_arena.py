@@ -33,7 +33,7 @@ def test_the_parts_of_the_board_do_not_overlap(arena: Arena) -> None:
     assert [part.shape for part in parts] == [(6,), (3,), (3,), (3,), (2, 3, SCORES), (RING, 3, len(RECORD))]
     for number, part in enumerate(parts, start=1):
         part[...] = number
-    assert [set(part.flatten().tolist()) for part in parts] == [{number} for number in range(1, 8)]
+    assert [set(part.flatten().tolist()) for part in parts] == [{number} for number in range(1, 7)]
 
 
 def test_what_one_writes_the_other_reads(arena: Arena) -> None:
