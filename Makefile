@@ -37,9 +37,11 @@ types: $(STAMP)
 
 # Measurements and long runs: not part of the gate; results are recorded in benchmarks/.
 bench: $(STAMP)
+	$(PY) benchmarks/ceiling.py
 	$(PY) benchmarks/throughput.py
 	$(PY) benchmarks/time_to_accuracy.py
 	$(PY) benchmarks/startup.py
+	$(PY) benchmarks/defaults.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
