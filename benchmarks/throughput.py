@@ -11,8 +11,7 @@ JOB = Path(__file__).parents[1] / "jobs" / "mnist.toml"
 ITERATIONS = 4000
 
 
-def main(pairs: int) -> None:
-    print(f"throughput, {pairs} pairs; {machine()}")
+def one_worker_against_a_loop(pairs: int) -> None:
     for batch in (16, 64, 256):
         one, ratios = [], []
         for seed in range(pairs):
@@ -20,6 +19,9 @@ def main(pairs: int) -> None:
             one.append(rate(partrain(JOB, *_plain(batch, 1, ITERATIONS // 10, seed))))
             ratios.append(one[-1] / by_hand)
         print(f"batch {batch:3}: one worker / hand-written loop, items per second: {shown(ratios)}")
+
+
+def two_workers_against_one(pairs: int) -> None:
     ratios = []
     for seed in range(pairs):
         one_worker = rate(partrain(JOB, *_plain(64, 1, ITERATIONS // 10, seed)))
@@ -38,5 +40,13 @@ def _plain(batch: int, workers: int, rounds: int, seed: int) -> list[str]:
     ]
 
 
+def main(pairs: int, only_workers: bool) -> None:
+    print(f"throughput, {pairs} pairs; {machine()}")
+    if not only_workers:
+        one_worker_against_a_loop(pairs)
+    two_workers_against_one(pairs)
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    main(numbers[0] if numbers else 5, only_workers="--workers" in sys.argv)
