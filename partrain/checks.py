@@ -31,7 +31,9 @@ Caps = tuple[int | None, int | None]
 def contradictions(job: Job) -> Iterator[Finding]:
     """What is wrong with a job wherever it runs."""
     yield from _length_of_a_round(job)
-    yield from _gradient_rounds(job)
+    yield from _equal_rounds(job)
+    yield from _rule(job)
+    yield from _paces(job)
     yield from _settings_without_effect(job)
     yield from _end(job)
     yield from _judging(job)
@@ -79,21 +81,46 @@ def _length_of_a_round(job: Job) -> Iterator[Finding]:
             yield Finding(("workers", index), "neither this [[workers]] table nor [sync] has `iterations` or `passes`", "add one")
 
 
-def _gradient_rounds(job: Job) -> Iterator[Finding]:
-    """Under bsp, workers meet after each iteration, so all have the same number of them."""
-    if job.sync.rule != "bsp":
+def _equal_rounds(job: Job) -> Iterator[Finding]:
+    """Where workers meet after each iteration, all have the same number of them."""
+    rule = job.sync.rule
+    if not job.sync.meets:
         return
     places = [("workers", index) if group.iterations or group.passes else ("sync",) for index, group in enumerate(job.workers)]
     caps = [_caps(job, group) for group in job.workers]
     for place in dict.fromkeys(place for place, (_, passes) in zip(places, caps, strict=True) if passes):
-        message = 'rule "bsp" mixes gradients each iteration and cannot count a round in passes'
+        message = f'under rule "{rule}" workers meet after each iteration: it cannot count a round in passes'
         yield Finding((*place, "passes"), message, "use `iterations`", at="key")
     counts = [iterations for iterations, _ in caps]
     for place, count in zip(places, counts, strict=True):
         if count and counts[0] and count != counts[0]:
-            message = f'rule "bsp" needs equal `iterations` for all workers, not {counts[0]} and {count}'
+            message = f'rule "{rule}" needs equal `iterations` for all workers, not {counts[0]} and {count}'
             yield Finding((*place, "iterations"), message)
             return
+
+
+# The rule and its workers
+
+
+def _rule(job: Job) -> Iterator[Finding]:
+    workers = sum(group.count for group in job.workers)
+    for key, message, advice, severity in job.sync.remarks(workers):
+        yield Finding(("sync", key), message, advice, severity=severity)
+    if job.sync.ramp_workers and not job.sync.synchronous:
+        message = f'`ramp_workers` has no meaning under the asynchronous rule "{job.sync.rule}"'
+        yield Finding(("sync", "ramp_workers"), message, "remove it", at="key")
+
+
+def _paces(job: Job) -> Iterator[Finding]:
+    workers = sum(group.count for group in job.workers)
+    for key in ("speed", "delay", "jitter"):
+        values = getattr(job.transport, key)
+        if key not in job.transport.model_fields_set:
+            continue
+        if job.transport.kind != "simulated":
+            yield Finding(("transport", key), f"`{key}` is simulated only", 'use kind = "simulated"', at="key")
+        elif len(values) not in (1, workers):
+            yield Finding(("transport", key), f"`{key}` has {len(values)} values for {workers} workers", f"give one or {workers}")
 
 
 # How a run ends

@@ -7,7 +7,6 @@ only a clock or the user can say (time is up, Ctrl-C, a snapshot is welcome) is 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,7 +37,7 @@ class Desk(Protocol):
     def record(self, progress: Progress, worker: LocalWorker, times: dict[str, float]) -> None:
         """This worker's line about the round."""
 
-    def snapshot(self, progress: Progress, worker: LocalWorker, wait: bool) -> None:
+    def snapshot(self, progress: Progress, worker: LocalWorker, state: Any, wait: bool) -> None:
         """Copy this worker's part of the state to a slot and offer it; `wait` until it is on disk."""
 
 
@@ -71,6 +70,7 @@ def run(
     worker: LocalWorker,
     group: ArenaGroup,
     rule: Rule,
+    state: Any,
     terms: Terms,
     progress: Progress,
     held_out: Items | None,
@@ -78,10 +78,8 @@ def run(
     desk: Desk,
 ) -> Ending:
     """Train until a stop condition holds; the last round is judged and offered as a snapshot."""
-    group.broadcast(worker.params)
-    state = rule.init(worker, group)
     group.barrier()
-    began = time.perf_counter()
+    began = worker.clock()
     desk.began()
     while True:
         progress.round += 1
@@ -102,29 +100,36 @@ def run(
                 f"round {progress.round}: the judged loss is {progress.loss}, though all parameters are finite numbers"
             )
         reached = progress.judged_round == progress.round and terms.stop.reached(progress)
-        seconds = time.perf_counter() - began
+        seconds = worker.clock() - began
         desk.record(progress, worker, times | {"seconds": seconds})
         ending = "target" if reached else limit or ("asked" if asked else None)
         regular = progress.round % terms.snapshot_every == 0 and (terms.wait_for_files or word & WELCOME)
         if ending or best or regular:
             with mixed(worker, group, rule, state):
-                desk.snapshot(progress, worker, wait=terms.wait_for_files)
+                desk.snapshot(progress, worker, state, wait=terms.wait_for_files)
         if ending:
             score = evaluate(worker, group, rule, state, terms, test) if test else None
             return Ending(ending, reached, seconds, score)
 
 
 def _round(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, progress: Progress, measure: bool) -> dict[str, float]:
-    """One round of the rule and of what goes with the parameters; seconds computing, waiting and mixing."""
-    began, waited = time.perf_counter(), group.waited
-    group.measure, group.distance = measure, math.nan
+    """One round of the rule and of what goes with the parameters: seconds computing, waiting and mixing, bytes, distances."""
+    began, waited = worker.clock(), group.waited
+    group.begin(measure)
     worker.begin(progress.round, progress.item_iterations)
     rule.round(worker, group, state)
     carry(worker, group, rule)
     worker.close_round()
     waited = group.waited - waited
-    mixing = time.perf_counter() - began - worker.seconds - waited
-    return {"compute": worker.seconds, "wait": waited, "mix": mixing, "distance": group.distance}
+    mixing = worker.clock() - began - worker.seconds - waited
+    return {
+        "compute": worker.seconds,
+        "wait": waited,
+        "mix": mixing,
+        "distance": group.distance,
+        "bytes": float(group.bytes),
+        "staleness": group.staleness,
+    }
 
 
 def carry(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> None:
@@ -145,7 +150,7 @@ def _exchange(
     worker: LocalWorker, group: ArenaGroup, desk: Desk, terms: Terms, began: float
 ) -> tuple[list[tuple[float, float]], int]:
     """Items and training loss of every worker, and worker 0's word."""
-    word = desk.word(time.perf_counter() - began) if worker.rank == 0 else 0
+    word = desk.word(worker.clock() - began) if worker.rank == 0 else 0
     newest = worker.batches.per_pass if terms.stop.judge == "any-worker" else 0
     seen = group.scores(worker.items, worker.loss(newest), word)
     return [(items, loss) for items, loss, _ in seen], int(seen[0][2])

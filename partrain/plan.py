@@ -21,7 +21,7 @@ class Share:
     partition: int
     """Items of its partition."""
     iterations: int
-    """Cap on local iterations per round."""
+    """Cap on local iterations per round, or per visit under an asynchronous rule."""
     items: int
     """Item-iterations of a full round."""
 
@@ -52,7 +52,7 @@ def make_plan(job: Job, items: int) -> Plan:
     specs = expand(job.workers, job.sync.iterations, job.sync.passes)
     training = items - job.dataset.validation
     cuts = windows(training, [spec.partition_size for spec in specs], job.partition.overlap)
-    shares = tuple(_share(spec, len(cut), job.optimizer.batch_size) for spec, cut in zip(specs, cuts, strict=True))
+    shares = tuple(_share(spec, len(cut), job) for spec, cut in zip(specs, cuts, strict=True))
     per_round = sum(share.items for share in shares)
     return Plan(
         shares,
@@ -63,11 +63,12 @@ def make_plan(job: Job, items: int) -> Plan:
     )
 
 
-def _share(spec: WorkerSpec, partition: int, batch: int) -> Share:
+def _share(spec: WorkerSpec, partition: int, job: Job) -> Share:
+    batch, visits = job.optimizer.batch_size, job.sync.visits_per_worker or 1
     if spec.passes is not None:
-        return Share(spec, partition, spec.passes * math.ceil(partition / batch), spec.passes * partition)
+        return Share(spec, partition, spec.passes * math.ceil(partition / batch), spec.passes * partition * visits)
     iterations = spec.iterations or 1
-    return Share(spec, partition, iterations, iterations * batch)
+    return Share(spec, partition, iterations, iterations * batch * visits)
 
 
 def _horizon(job: Job, items_per_round: int) -> int | None:

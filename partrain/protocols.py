@@ -1,22 +1,30 @@
 """The vocabulary of partrain: a rule sees one `Worker`, one `Group` and its own `State`, nothing else.
 
-Symbols: N workers; d numbers in the network; x_i the parameters of worker i; g_i its gradient. Tensors carry their shape,
-`(d,)` being one flat vector of which the network's own tensors are views.
+Symbols: N workers; d numbers in the network; x_i the parameters of worker i; g_i its gradient; c the center. Tensors carry
+their shape, `(d,)` being one flat vector of which the network's own tensors are views.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from pydantic import Field
 
 from partrain.section import Section
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 State = Any
-"""What a rule changes from round to round: a dataclass of tensors and numbers, or None."""
+"""What a rule changes from round to round: a dataclass of tensors and numbers, or None. Every field is checkpointed."""
+
+
+def same(**settings: Any) -> Any:
+    """A field of a state that is equal on all workers at a round's end: kept once in a checkpoint."""
+    return field(metadata={"same": True}, **settings)
 
 
 class Worker(Protocol):
@@ -27,10 +35,24 @@ class Worker(Protocol):
     rank: int
     size: int
     """N."""
+    round: int
+    """Number of this round, from 1."""
     items: int
     """Item-iterations since the round began."""
     iterations: int
-    """This worker's cap on local iterations for this round."""
+    """This worker's cap on local iterations: per round, or per visit under an asynchronous rule."""
+    done: int
+    """Local iterations since the round began."""
+    lr: float
+    """Learning rate of the newest iteration; before the first, of the one to come."""
+    seconds: float
+    """Seconds spent computing since the round began; by the simulated clock where there is one."""
+    active: bool
+    """Whether this worker trains in this round (`ramp_workers`); where not, `train` does nothing and gradients are zero."""
+
+    @property
+    def partition_size(self) -> int:
+        """Items of its partition."""
 
     def train(self, iterations: int | None = None) -> None:
         """Run local iterations (default: the cap): x_i <- optimizer step on each next mini-batch."""
@@ -41,9 +63,15 @@ class Worker(Protocol):
     def apply(self, gradient: Tensor) -> None:
         """One step of the local optimizer with this gradient (d,)."""
 
+    def loss(self) -> float:
+        """Mean training loss over the items of the round so far."""
+
+    def draw(self, *purpose: str | int, common: bool = False) -> np.random.Generator:
+        """Randomness for one purpose in this round: this worker's own, or the same for all workers (`common`)."""
+
 
 class Group(Protocol):
-    """The workers together. Every verb is called by all workers, in the same order."""
+    """The workers together. Every verb is called by all workers, in the same order, but for those of the center."""
 
     def all_reduce_mean(self, x: Tensor, weight: float = 1.0) -> None:
         """x <- sum_i w_i x_i / sum_i w_i, in place, summed in rank order in float64, rounded once."""
@@ -51,18 +79,81 @@ class Group(Protocol):
     def all_gather(self, x: Tensor) -> list[Tensor]:
         """The x of every worker, by rank."""
 
+    def exchange(self, x: Tensor, peers: Sequence[int]) -> list[Tensor]:
+        """The x of some workers, in the order asked for; those whose peers these are send theirs."""
+
+    def gather(self, message: Tensor) -> list[Tensor]:
+        """The message, bytes (n_i,), of every worker, by rank: they may differ in length."""
+
+    def scores(self, *values: float) -> list[list[float]]:
+        """A few numbers of every worker, by rank."""
+
     def broadcast(self, x: Tensor, source: int = 0) -> None:
         """x <- x of worker `source`, in place."""
 
     def barrier(self) -> None:
         """Wait until every worker has come here."""
 
+    # Asynchronous rules: no worker waits for another
+
+    center: Tensor
+    """Vectors (m, d) that all workers share: the center variable c first."""
+
+    def claim(self, visits: int) -> bool:
+        """Take one of the round's visits, which all workers share; False once they are used up."""
+
+    def pull(self, fresh: int | None = None) -> Tensor:
+        """A copy of c (d,); waits until this worker is at most `fresh` visits ahead of the slowest."""
+
+    def push(self, delta: Tensor, base: Tensor | None = None, lr: float = 0.0) -> int:
+        """Let the rule `merge` an update (d,), made from the c last pulled, into the center; its staleness."""
+
+    def send(self, x: Tensor, share: float, peer: int) -> None:
+        """A share of x (d,) to one worker, who need not wait for it: messages add up until it looks."""
+
+    def receive(self) -> tuple[Tensor, float]:
+        """Sum of share * x (d' >= d,) of all that has come since, and of the shares; nothing (0,) and 0 if nothing has."""
+
+
+@dataclass
+class Center:
+    """What all workers share under an asynchronous rule, as `merge` sees it: one slice, d' of the d numbers."""
+
+    vectors: Tensor
+    """(m, d'): the center variable c, and what else the rule keeps beside it."""
+    numbers: Tensor
+    """(8,) float64: the rule's own counters; zero at first."""
+    version: int
+    """How often c has changed; `merge` counts it on when it changes c."""
+    size: int
+    """N."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a worker pushes."""
+
+    delta: Tensor
+    """(d',), by the rule's own reading: a step of c, or a gradient."""
+    base: Tensor | None
+    """(d',): the c it was made from, where the rule sends it."""
+    lr: float
+    """The worker's learning rate."""
+    staleness: int
+    """Versions of c since the one it was made from."""
+
+
+class Remark(NamedTuple):
+    """Something to say about a rule's settings before anything starts."""
+
+    key: str
+    message: str
+    advice: str = ""
+    severity: Literal["error", "warning"] = "error"
+
 
 class Rule(Section):
     """A sync rule: a frozen model that owns one round. Its fields are its `[sync]` table, these the base keys of all."""
-
-    synchronous: ClassVar[bool] = True
-    """All workers run the same rounds, and the same job gives the same bits."""
 
     iterations: int | None = Field(None, ge=1)
     """Cap on local iterations (optimizer steps) per worker and round."""
@@ -78,19 +169,63 @@ class Rule(Section):
     """Learning rate times N, or times its square root: averaging N replicas lowers noise, not the step."""
     warmup_rounds: int = Field(0, ge=0)
     """Rounds over which the scaled learning rate is approached from the unscaled one."""
+    ramp_workers: int = Field(0, ge=0)
+    """Rounds over which the number of workers that train rises from one to N."""
+
+    @property
+    def synchronous(self) -> bool:
+        """All workers run the same rounds, and the same job gives the same bits. Otherwise a round is so many visits."""
+        return self.visits_per_worker is None
+
+    @property
+    def visits_per_worker(self) -> int | None:
+        """Asynchronous rules: how often a worker trains in a round, on average; `claim` shares the round's visits out."""
+        return None
+
+    @property
+    def mixes(self) -> bool:
+        """All replicas are equal at the end of a round. Where not, each is kept in checkpoints."""
+        return True
+
+    @property
+    def meets(self) -> bool:
+        """Workers meet within the round, after each iteration, and so need the same number of them."""
+        return False
+
+    @property
+    def shared_vectors(self) -> int:
+        """m: vectors (d,) that all workers share; the rule's center variable is the first."""
+        return 0
+
+    @property
+    def slices(self) -> int:
+        """Parts of the center that may be visited at the same time."""
+        return 1
+
+    def actives(self, workers: int, round: int) -> int:
+        """How many workers train in a round: those of the lowest ranks."""
+        return workers if round >= self.ramp_workers else -(-workers * round // self.ramp_workers)
 
     def weight(self, items: int) -> float:
-        """A replica's weight in the mean, given its item-iterations."""
-        return float(items) if self.weights == "items" else 1.0
+        """A replica's weight in the mean, given its item-iterations: none has no say."""
+        return float(items) if self.weights == "items" else float(items > 0)
+
+    def remarks(self, workers: int) -> Iterator[Remark]:
+        """What is wrong, or unwise, with these settings for N workers."""
+        return iter(())
 
     def init(self, worker: Worker, group: Group) -> State:
-        """The rule's state before the first round."""
+        """The rule's state before the first round, when all replicas are equal."""
         return None
 
     def round(self, worker: Worker, group: Group, state: State) -> None:
         """One round of one worker: the paper's pseudo-code."""
         raise NotImplementedError
 
+    def merge(self, center: Center, update: Update) -> None:
+        """What becomes of an update that arrives at the center, slice by slice; only for rules that `push`."""
+        raise NotImplementedError
+
     def result(self, worker: Worker, group: Group, state: State) -> Tensor:
-        """The network this rule hands back (d,): the same on every worker."""
+        """The network this rule hands back (d,): the same on every worker. All workers call it together."""
         return worker.params

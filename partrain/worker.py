@@ -9,7 +9,9 @@ Everything the rules mix is a slice of it, so mixing needs no gathering; the wir
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -118,6 +120,8 @@ class LocalWorker:
         horizon: int | None,
     ) -> None:
         self.rank, self.size = rank, size
+        self.round = 0
+        self.active = True
         self.module = module
         self.stock = items
         self.batches = batches
@@ -126,6 +130,7 @@ class LocalWorker:
         """`done`: local iterations of this round."""
         self.planned_items = planned_items
         """Item-iterations of all workers in a full round."""
+        self.planned_iterations = batches.iterations * (rule.visits_per_worker or 1)
         self.classification = items.classification
         self.seconds = 0.0
         """Seconds spent computing since the round began."""
@@ -141,9 +146,13 @@ class LocalWorker:
 
         self.beat: Callable[[], None] = lambda: None
         """Called at every local iteration: a sign of life."""
+        self.clock: Callable[[], float] = time.perf_counter
+        """Seconds, simulated ones where the worker is."""
 
         self.params, self.grads, moments, self.buffers, _ = torch.split(row, spans.sizes)
         adopt(module, spans.layout, self.params)
+        self.own = self.params
+        """x_i also while the module shows another network."""
         self._homes = _adopt_buffers(module, spans.buffers, self.buffers)
         self.spans = spans
         self.optimizer = LocalOptimizer(optimizer, self.params, moments.view(-1, spans.layout.size), spans.layout)
@@ -152,36 +161,44 @@ class LocalWorker:
         self._idle: set[int] = set()
         """Tensors that the newest gradient did not reach."""
         self._rule, self._seed, self._horizon = rule, seed, horizon
-        self._round = self._draws = self._begun_at = 0
+        self._draws = self._begun_at = 0
+        self._actives = size
         self._losses: list[Tensor] = []
         self._sizes: list[int] = []
         self._feed: Iterator[tuple[Tensor, Tensor]] = iter(())
 
     def begin(self, number: int, item_iterations: int) -> None:
         """Start a round (from 1): counters to zero; `item_iterations` of all workers so far place the schedule."""
-        self._round, self._draws, self._begun_at = number, 0, item_iterations
+        self.round, self._draws, self._begun_at = number, 0, item_iterations
         self.items, self.done, self.seconds = 0, 0, 0.0
         self._losses, self._sizes = [], []
+        self._actives = self._rule.actives(self.size, number)
+        self.active = self.rank < self._actives
         self._scale = self._lr_scale()
         self.batches.begin(number)
         self._feed = self._blocks()
+        self._rate(0.0)
 
     def train(self, iterations: int | None = None) -> None:
         """Local iterations, each an optimizer step on the next mini-batch."""
-        began = time.perf_counter()
+        if not self.active:
+            return
+        began = self.clock()
         self._seed_draws()
         for inputs, targets in self._take(self.iterations if iterations is None else iterations):
             gradients = self._differentiate(inputs, targets)
             self.done += 1
-            self.optimizer.step(gradients, self._rate())
+            self.optimizer.step(gradients, self._rate(self.done - 0.5))
             if self.stop_below is not None and self._good_pass(self.stop_below):
                 break
         self.gather_buffers()
-        self.seconds += time.perf_counter() - began
+        self.seconds += self.clock() - began
 
     def gradient(self, full: bool = False) -> Tensor:
         """g_i(x_i) (d,) on the next mini-batch, or the mean over the whole partition; overwritten by the next call."""
-        began = time.perf_counter()
+        if not self.active:
+            return self.grads.zero_()
+        began = self.clock()
         self._seed_draws()
         if full:
             self._full_gradient()
@@ -190,16 +207,26 @@ class LocalWorker:
             self._collect(self._differentiate(inputs, targets), 1.0, fresh=True)
         self.done += 1
         self.gather_buffers()
-        self.seconds += time.perf_counter() - began
+        self.seconds += self.clock() - began
         return self.grads
 
     def apply(self, gradient: Tensor) -> None:
         """One step of the local optimizer with this gradient (d,)."""
-        began = time.perf_counter()
+        began = self.clock()
         parts = self.spans.layout.views(gradient)
         unused = {index for index in self._idle if not parts[index].any()}  # by any worker: as in `train`, it has no gradient
-        self.optimizer.step([None if index in unused else part for index, part in enumerate(parts)], self._rate())
-        self.seconds += time.perf_counter() - began
+        rate = self._rate(max(self.done, 1) - 0.5)
+        self.optimizer.step([None if index in unused else part for index, part in enumerate(parts)], rate)
+        self.seconds += self.clock() - began
+
+    @property
+    def partition_size(self) -> int:
+        """Items of its partition."""
+        return len(self.batches.partition)
+
+    def draw(self, *purpose: str | int, common: bool = False) -> np.random.Generator:
+        """Randomness for one purpose in this round: this worker's own, or the same for all workers."""
+        return generator(self._seed, "rule", *purpose, self.round, -1 if common else self.rank)
 
     def gather_buffers(self) -> None:
         """Buffers that the network has replaced by other tensors come back into the row."""
@@ -211,19 +238,20 @@ class LocalWorker:
         """Mean training loss over the items of the round, or of its newest iterations."""
         if not self._losses:
             return float("nan")
-        losses, sizes = torch.stack(self._losses[-newest:]).double().cpu().numpy(), np.asarray(self._sizes[-newest:])
-        return float(np.dot(losses, sizes) / sizes.sum())
+        losses, sizes = torch.stack(self._losses[-newest:]).tolist(), self._sizes[-newest:]
+        return float(sum(map(operator.mul, losses, sizes)) / sum(sizes))
 
     @contextmanager
     def showing(self, network: Tensor) -> Iterator[None]:
-        """Let the module stand for another vector of parameters (d,) for a while."""
+        """Let the module stand for another vector of parameters (d,) for a while; `own` are the worker's meanwhile."""
         if network.data_ptr() == self.params.data_ptr():
             yield
             return
-        own = self.params.clone()
+        self.own = self.params.clone()
         self.params.copy_(network)
         yield
-        self.params.copy_(own)
+        self.params.copy_(self.own)
+        self.own = self.params
 
     def evaluate(self, items: Items, part: range) -> tuple[float, float]:
         """Sum of the loss and number of correct answers over a range of items, in evaluation mode."""
@@ -285,22 +313,24 @@ class LocalWorker:
         per_pass = self.batches.per_pass
         return self.done % per_pass == 0 and self.loss(per_pass) <= loss
 
-    def _rate(self) -> float:
-        """Learning rate of this iteration: k + 1/2 of K local iterations into the round's planned items."""
-        so_far = self._begun_at + (self.done - 0.5) / self.iterations * self.planned_items
+    def _rate(self, done: float) -> float:
+        """Learning rate after so many local iterations of this round, as a share of the round's planned ones."""
+        planned = self.planned_items * self._actives / self.size
+        so_far = self._begun_at + done / self.planned_iterations * planned
         self.lr = self._scale * self.optimizer.section.rate(so_far, self._horizon or 1)
         return self.lr
 
     def _lr_scale(self) -> float:
         """What the rule makes of the learning rate in this round."""
-        scale = {"none": 1.0, "linear": float(self.size), "sqrt": math.sqrt(self.size)}[self._rule.lr_scale]
-        if self._rule.warmup_rounds and self._round <= self._rule.warmup_rounds:
-            return 1 + (scale - 1) * self._round / self._rule.warmup_rounds
+        count = self._actives
+        scale = {"none": 1.0, "linear": float(count), "sqrt": math.sqrt(count)}[self._rule.lr_scale]
+        if self._rule.warmup_rounds and self.round <= self._rule.warmup_rounds:
+            return 1 + (scale - 1) * self.round / self._rule.warmup_rounds
         return scale
 
     def _seed_draws(self) -> None:
         """Dropout and the like: the default generators, derived anew at each call."""
-        seed = derive(self._seed, "draws", self.rank, self._round, self._draws)
+        seed = derive(self._seed, "draws", self.rank, self.round, self._draws)
         self._draws += 1
         if self.foreign:
             random.seed(seed)
@@ -384,18 +414,15 @@ class Batches:
         self._ahead = self.position
 
     def blocks(self, most: int) -> Iterator[list[int]]:
-        """Sizes of the round's mini-batches, in blocks of at most `most` items (and at least one batch)."""
+        """Sizes of mini-batches without end, in blocks of at most `most` items (and at least one batch) that end with a round's cap."""
+        short = len(self.partition) - (self.per_pass - 1) * self.batch_size
         block: list[int] = []
-        for number in range(self.iterations):
-            size = self.batch_size
-            if self._whole_passes and number % self.per_pass == self.per_pass - 1:
-                size = len(self.partition) - (self.per_pass - 1) * self.batch_size
-            if block and sum(block) + size > most:
+        for number in itertools.count(1):
+            last = self._whole_passes and number % self.per_pass == 0
+            block.append(short if last else self.batch_size)
+            if number % self.iterations == 0 or sum(block) + self.batch_size > most:
                 yield block
                 block = []
-            block.append(size)
-        if block:
-            yield block
 
     def draw(self, count: int) -> NDArray[np.int64]:
         """The next items (count,), running on into the next pass."""

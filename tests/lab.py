@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from partrain.comm.arena import Arena
+from partrain.comm.center import Commons
 from partrain.comm.group import ArenaGroup, Waiting
 from partrain.comm.shared import Shared
-from partrain.comm.simulated import Abandoned, Baton, Simulated
+from partrain.comm.simulated import Abandoned, Baton, Pace, Simulated
 from partrain.launch import prefork
 from partrain.loop import Ending, Terms, run
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.protocols import Rule
 from partrain.rules.average import Average
-from partrain.seeds import derive
+from partrain.seeds import derive, generator
 from partrain.state import restore, save, slot_map
 from partrain.stop import Progress, Stop
 from partrain.worker import Batches, Items, LocalWorker, Spans, spans_of
@@ -37,8 +38,25 @@ Program = Callable[[ArenaGroup, Tensor], Result]
 # Groups
 
 
+@dataclass(frozen=True)
+class Common:
+    """What the workers of an asynchronous rule share: the rule's vectors, of so many numbers."""
+
+    rule: Rule = field(default_factory=Average)
+    d: int = 0
+
+
+NOTHING = Common()
+
+
 def simulate(
-    size: int, program: Program[Result], numbers: int = 64, wire: int = 0, dtype: torch.dtype = torch.float32
+    size: int,
+    program: Program[Result],
+    numbers: int = 64,
+    wire: int = 0,
+    dtype: torch.dtype = torch.float32,
+    common: Common = NOTHING,
+    paces: Sequence[Pace] = (),
 ) -> list[Result]:
     """Each worker's result: N threads over one arena, one running at a time; the first failure is raised here."""
     baton, results, failures = Baton(size), [None] * size, []
@@ -47,7 +65,8 @@ def simulate(
         failure: BaseException | None = None
         try:
             baton.wait(rank, lambda: True, "the start")
-            results[rank] = program(*_join(arena, rank, Simulated(baton, rank), numbers, wire, dtype))
+            waiting = Simulated(baton, rank, paces[rank] if paces else None)
+            results[rank] = program(*_join(arena, rank, waiting, numbers, wire, dtype, common))
         except Abandoned as abandoned:
             failures.append(abandoned.__cause__)
         except BaseException as error:
@@ -70,7 +89,12 @@ def simulate(
 
 
 def in_processes(
-    size: int, program: Program[Result], numbers: int = 64, wire: int = 0, dtype: torch.dtype = torch.float32
+    size: int,
+    program: Program[Result],
+    numbers: int = 64,
+    wire: int = 0,
+    dtype: torch.dtype = torch.float32,
+    common: Common = NOTHING,
 ) -> list[Result]:
     """Each worker's result: N processes over one arena. The program is a function of a module, its result can be pickled."""
     context = prefork.start()
@@ -79,7 +103,7 @@ def in_processes(
     members, pipes = [], []
     for rank in range(size):
         ours, theirs = multiprocessing.Pipe(duplex=False)
-        members.append(context.Process(target=_member, args=(file, rank, size, program, numbers, wire, dtype, theirs)))
+        members.append(context.Process(target=_member, args=(file, rank, size, program, numbers, wire, dtype, common, theirs)))
         with prefork.without_main():
             members[-1].start()
         theirs.close()
@@ -110,19 +134,32 @@ def _collect(pipes: list[Connection]) -> list[Any]:
 
 
 def _member(
-    file: str, rank: int, size: int, program: Program[Any], numbers: int, wire: int, dtype: torch.dtype, pipe: Connection
+    file: str,
+    rank: int,
+    size: int,
+    program: Program[Any],
+    numbers: int,
+    wire: int,
+    dtype: torch.dtype,
+    common: Common,
+    pipe: Connection,
 ) -> None:
     arena = Arena(os.open(file, os.O_RDWR | os.O_CLOEXEC), size)
     try:
-        pipe.send(program(*_join(arena, rank, Shared(arena, rank), numbers, wire, dtype)))
+        pipe.send(program(*_join(arena, rank, Shared(arena, rank), numbers, wire, dtype, common)))
     except BaseException as error:
         pipe.send(error)
 
 
-def _join(arena: Arena, rank: int, waiting: Waiting, numbers: int, wire: int, dtype: torch.dtype) -> tuple[ArenaGroup, Tensor]:
-    spans, _ = arena.map_rows(numbers * dtype.itemsize, 0)
-    rows = [torch.frombuffer(span, dtype=dtype) for span in spans]
-    return ArenaGroup(arena, rank, rows[rank], rows, wire, waiting), rows[rank]
+def _join(
+    arena: Arena, rank: int, waiting: Waiting, numbers: int, wire: int, dtype: torch.dtype, common: Common
+) -> tuple[ArenaGroup, Tensor]:
+    rule = common.rule
+    lines, shared, _ = arena.map_rows(numbers * dtype.itemsize, rule.shared_vectors * common.d * dtype.itemsize)
+    rows = [torch.frombuffer(line, dtype=dtype) for line in lines]
+    vectors = torch.frombuffer(shared, dtype=dtype).view(-1, common.d) if len(shared) else torch.zeros(0, 0, dtype=dtype)
+    commons = Commons(arena, rank, vectors, waiting, rule.merge, rule.slices)
+    return ArenaGroup(arena, rank, rows[rank], rows, wire, waiting, commons), rows[rank]
 
 
 # The smallest worker
@@ -141,21 +178,37 @@ class Quadratic:
         lr: float = 0.5,
     ) -> None:
         self.rank, self.size, self.iterations, self.items = group.rank, group.size, iterations, 0
+        self.round, self.done, self.lr, self.active = 0, 0, lr, True
+        self.seconds, self.partition_size = 0.0, 1
+        self._waiting = group.waiting
         d = len(start)
         self.params, self.grads = row[:d], row[d : 2 * d]
         self.params.copy_(torch.tensor(start))
-        self._target, self._lr = torch.tensor(target), lr
+        self._target = torch.tensor(target)
+
+    def begin(self) -> None:
+        """The next round begins."""
+        self.round, self.items, self.done, self.seconds = self.round + 1, 0, 0, 0.0
 
     def train(self, iterations: int | None = None) -> None:
         for _ in range(self.iterations if iterations is None else iterations):
             self.apply(self.gradient())
 
     def gradient(self, full: bool = False) -> Tensor:
-        self.items += 1
+        self.items, self.done = self.items + 1, self.done + 1
+        began = self._waiting.clock()
+        self._waiting.worked()
+        self.seconds += self._waiting.clock() - began
         return torch.sub(self.params, self._target, out=self.grads)
 
     def apply(self, gradient: Tensor) -> None:
-        self.params -= self._lr * gradient
+        self.params -= self.lr * gradient
+
+    def loss(self) -> float:
+        return float((self.params - self._target).square().sum() / 2)
+
+    def draw(self, *purpose: str | int, common: bool = False) -> np.random.Generator:
+        return generator(0, "rule", *purpose, self.round, -1 if common else self.rank)
 
 
 def descend(
@@ -165,6 +218,7 @@ def descend(
     rounds: int = 1,
     caps: Sequence[int] | None = None,
     lr: float = 0.5,
+    paces: Sequence[Pace] = (),
 ) -> list[list[list[float]]]:
     """For each round, the parameters of every `Quadratic` worker."""
 
@@ -173,12 +227,15 @@ def descend(
         worker = Quadratic(group, row, start, targets[group.rank], cap, lr)
         state, seen = rule.init(worker, group), []
         for _ in range(rounds):
-            worker.items = 0
+            worker.begin()
+            group.begin(measure=False)
             rule.round(worker, group, state)
             seen.append(worker.params.tolist())
+            group.barrier()
         return seen
 
-    courses = simulate(len(targets), program, numbers=4 * len(start), wire=2 * len(start))
+    d = len(start)
+    courses = simulate(len(targets), program, 4 * d + 64, 2 * d, common=Common(rule, d), paces=paces)
     return [list(replicas) for replicas in zip(*courses, strict=True)]
 
 
@@ -267,6 +324,7 @@ class Trial:
     stop: Stop = FOREVER
     twins: bool = False
     """Every worker draws as worker 0 does."""
+    paces: Sequence[Pace] = ()
     words: Sequence[int] = ()
     """What worker 0 is told at the end of each round."""
 
@@ -281,18 +339,28 @@ class Trial:
                 spans.numbers,
                 spans.wire,
                 spans.layout.dtype,
+                Common(self.rule, spans.layout.size),
+                self.paces,
             )
             return members, taken
 
     def train(self, group: ArenaGroup, row: Tensor, rounds: int, taken: Snapshot, since: Snapshot | None = None) -> Trained:
         """What one worker does; `taken` becomes the last snapshot."""
-        worker, progress, desk = self.worker(group.rank, row), Progress(), Desk(taken, self.words)
+        worker, progress = self.worker(group.rank, row), Progress()
+        worker.clock, worker.beat = group.waiting.clock, group.waiting.worked
+        group.broadcast(worker.params)
+        state = self.rule.init(worker, group)
+        group.barrier()
+        if not taken.arrays:
+            slots = slot_map(worker.module, worker.spans, self.rule, group.size, state, group.commons)
+            taken.arrays.update(slots.view(memoryview(bytearray(slots.size))))
+        desk = Desk(taken, self.words, group)
         if since:
-            restore(worker, since.arrays)
+            restore(worker, since.arrays, state, group.commons)
             progress = replace(since.progress)
         stop = self.stop.model_copy(update={"rounds": rounds})
         terms = Terms(stop, stop.judge_every or 1, [1] * group.size, rounds, False)
-        ending = run(worker, group, self.rule, terms, progress, self.held_out, None, desk)
+        ending = run(worker, group, self.rule, state, terms, progress, self.held_out, None, desk)
         return Trained(worker, ending, progress, desk.courses, desk.records)
 
     @property
@@ -301,8 +369,7 @@ class Trial:
 
     def nothing(self) -> Snapshot:
         """A snapshot without content."""
-        slots = slot_map(self.network(), self.spans, self.rule, len(self.partitions))
-        return Snapshot(Progress(), slots.view(memoryview(bytearray(slots.size))))
+        return Snapshot(Progress(), {})
 
     def worker(self, rank: int = 0, row: Tensor | None = None) -> LocalWorker:
         """A fresh worker, over a row of its own unless given one."""
@@ -329,10 +396,10 @@ class Trial:
 class Desk:
     """A `loop.Desk` without a coordinator."""
 
-    def __init__(self, taken: Snapshot, words: Sequence[int]) -> None:
+    def __init__(self, taken: Snapshot, words: Sequence[int], group: ArenaGroup) -> None:
         self.courses: list[list[float]] = []
         self.records: list[dict[str, float]] = []
-        self._taken, self._words = taken, list(words)
+        self._taken, self._words, self._group = taken, list(words), group
 
     def began(self) -> None:
         pass
@@ -344,8 +411,8 @@ class Desk:
         self.courses.append(worker.params.tolist())
         self.records.append(times | {"round": progress.round, "items": worker.items, "iterations": worker.done, "lr": worker.lr})
 
-    def snapshot(self, progress: Progress, worker: LocalWorker, wait: bool) -> None:
-        save(worker, self._taken.arrays)
+    def snapshot(self, progress: Progress, worker: LocalWorker, state: Any, wait: bool) -> None:
+        save(worker, self._taken.arrays, state, self._group.commons)
         self._taken.progress = replace(progress)
 
 

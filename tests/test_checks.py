@@ -78,10 +78,10 @@ def test_gradient_averaging_needs_equal_iterations(said) -> None:
         '18:14 rule "bsp" needs equal `iterations` for all workers, not 10 and 20'
     ]
     assert said(*bsp, "iterations = 10", "passes = 1") == [
-        '12:1 rule "bsp" mixes gradients each iteration and cannot count a round in passes; use `iterations`'
+        '12:1 under rule "bsp" workers meet after each iteration: it cannot count a round in passes; use `iterations`'
     ]
     assert said(*bsp, "count = 2", "count = 2\npasses = 2") == [
-        '17:1 rule "bsp" mixes gradients each iteration and cannot count a round in passes; use `iterations`'
+        '17:1 under rule "bsp" workers meet after each iteration: it cannot count a round in passes; use `iterations`'
     ]
 
 

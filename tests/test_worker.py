@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -210,7 +211,7 @@ def rounds_of(batches: Batches, rounds: int) -> list[list[list[int]]]:
     seen = []
     for number in range(1, rounds + 1):
         batches.begin(number)
-        sizes = [size for block in batches.blocks(10) for size in block]
+        sizes = list(islice((size for block in batches.blocks(10) for size in block), batches.iterations))
         seen.append([batches.draw(size).tolist() for size in sizes])
         batches.position += sum(sizes)
     return seen

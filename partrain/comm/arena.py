@@ -2,9 +2,10 @@
 
     board      what the processes tell one another: commands, arrivals, weights, scores, a ring of round records
     rows       one flat row per worker (see `partrain.worker` for what lies in it)
+    commons    vectors that belong to all workers: the center variable of asynchronous rules
     slots      snapshots: one consistent copy of everything a round changes, each
 
-The board's size depends on the number of workers only; rows and slots are added by `extend` once the network is known.
+The board's size depends on the number of workers only; the rest is mapped once the network is known.
 Numbers are 8-byte words written by one process each, one cache line apart where processes spin on them.
 """
 
@@ -42,11 +43,16 @@ RECORD = (
     "judged_loss",
     "accuracy",
     "seconds",
+    "bytes",
+    "staleness",
 )
-"""Fields of one round record of one worker; durations in seconds; NaN where there is nothing to say."""
+"""Fields of one round record of one worker; durations in seconds; `bytes` of the messages it gave to the
+group or took from the center; `staleness`: mean of its updates'. NaN where there is nothing to say."""
 
 SCORES = 8
 """Numbers each worker can show the others at once."""
+SLICES = 16
+"""Most slices of a center."""
 
 _WORDS = ("command", "wanted", "granted", "committed", "drained", "restored")
 """All are the coordinator's. `command`: 1 = end after this round. `wanted`: 1 = a snapshot is welcome. `granted`: the slot
@@ -65,13 +71,14 @@ class Arena:
         words = len(_WORDS) * LINE
         arrivals, weights, scores = size * LINE, size * LINE, 2 * size * SCORES
         ring = RING * size * len(RECORD)
-        total = words + 2 * arrivals + weights + scores + ring
+        sizes = [words, arrivals, arrivals, weights, scores, arrivals, arrivals, SLICES * LINE, (SLICES + 1) * LINE, ring]
+        total = sum(sizes)
         self.board_bytes = -(-total * 8 // PAGE) * PAGE
         grow(descriptor, self.board_bytes)
         self._map = mmap.mmap(descriptor, self.board_bytes)
         board: NDArray[np.int64] = np.frombuffer(self._map, dtype=np.int64)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        parts = np.split(board[:total], np.cumsum([words, arrivals, arrivals, weights, scores]))
+        parts = np.split(board[:total], np.cumsum(sizes[:-1]))
         self.words = parts[0][::LINE]
         self.arrivals = parts[1][::LINE]
         """(N,): barriers each worker has come to."""
@@ -81,7 +88,18 @@ class Arena:
         """(N,): weight of each worker in the mean under way."""
         self.scores = parts[4].view(np.float64).reshape(2, size, SCORES)
         """(2, N, SCORES): numbers each worker shows the others, on two boards in turn."""
-        self.ring = parts[5].view(np.float64).reshape(RING, size, len(RECORD))
+        self.visits = parts[5][::LINE]
+        """(N,): how far each worker has come under an asynchronous rule."""
+        self.shares = parts[6].view(np.float64)[::LINE]
+        """(N,): shares of the messages that wait for each worker."""
+        self.versions = parts[7][::LINE]
+        """(SLICES,): updates merged into each slice of the center."""
+        numbers = parts[8].reshape(SLICES + 1, LINE)
+        self.claims = numbers[0]
+        """(1 + ...,): visits claimed since the run's processes began."""
+        self.numbers = numbers[1:].view(np.float64)
+        """(SLICES, 8): the rule's own numbers beside each slice of the center."""
+        self.ring = parts[9].view(np.float64).reshape(RING, size, len(RECORD))
         """(RING, N, fields): records of the newest rounds."""
 
     @classmethod
@@ -106,20 +124,31 @@ class Arena:
         """Address of a worker's arrival counter (its low 32 bits: the machines we run on are little-endian)."""
         return self._address + (len(_WORDS) + rank) * LINE * 8
 
-    def map_rows(self, row_bytes: int, slot_bytes: int) -> tuple[list[memoryview], list[memoryview]]:
-        """The rows of all workers and the snapshot slots, as bytes. All processes ask for the same sizes.
+    def map_rows(self, row_bytes: int, common_bytes: int = 0) -> tuple[list[memoryview], memoryview, int]:
+        """The rows of all workers and the commons, as bytes, and where they end. All processes ask for the same sizes.
 
         Untouched pages cost nothing, so a row may be generous.
         """
-        row_span, slot_span = (-(-count // PAGE) * PAGE for count in (row_bytes, slot_bytes))
-        start, total = self.board_bytes, self.size * row_span + SLOTS * slot_span
-        if not total:
-            return [memoryview(b"")] * self.size, [memoryview(b"")] * SLOTS
-        grow(self.descriptor, start + total)
-        view = memoryview(mmap.mmap(self.descriptor, total, offset=start))
-        rows = [view[rank * row_span : rank * row_span + row_bytes] for rank in range(self.size)]
-        base = self.size * row_span
-        return rows, [view[base + slot * slot_span : base + slot * slot_span + slot_bytes] for slot in range(SLOTS)]
+        span = _whole_pages(row_bytes)
+        view = self._view(self.board_bytes, self.size * span + common_bytes)
+        rows = [view[rank * span : rank * span + row_bytes] for rank in range(self.size)]
+        return rows, view[self.size * span :], self.board_bytes + self.size * span + _whole_pages(common_bytes)
+
+    def map_slots(self, start: int, slot_bytes: int) -> list[memoryview]:
+        """The snapshot slots, which begin where the rest ends."""
+        span = _whole_pages(slot_bytes)
+        view = self._view(start, SLOTS * span)
+        return [view[slot * span : slot * span + slot_bytes] for slot in range(SLOTS)]
+
+    def _view(self, start: int, size: int) -> memoryview:
+        if not size:
+            return memoryview(b"")
+        grow(self.descriptor, start + size)
+        return memoryview(mmap.mmap(self.descriptor, size, offset=start))
+
+
+def _whole_pages(size: int) -> int:
+    return -(-size // PAGE) * PAGE
 
 
 def grow(descriptor: int, size: int) -> None:

@@ -7,14 +7,15 @@ copied to the row's wire, and a CUDA worker's row is staged through one pinned b
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from partrain.comm.arena import Arena
+from partrain.comm.center import Commons
 from partrain.flat import first_non_finite, mean_into
 
 
@@ -30,11 +31,26 @@ class NonFinite(Exception):
 class Waiting(Protocol):
     """How a worker waits for the others: spinning and sleeping between processes, passing the baton in one process."""
 
+    def clock(self) -> float:
+        """Seconds: the machine's, or simulated ones."""
+
+    def worked(self) -> None:
+        """A local iteration is done."""
+
     def barrier(self) -> None:
         """Return when every worker has come here."""
 
     def until(self, ready: Callable[[], bool], what: str) -> None:
-        """Return when `ready()` holds; `what` names the thing waited for."""
+        """Return when `ready()` holds, which the coordinator brings about; `what` names the thing waited for."""
+
+    def until_peers(self, ready: Callable[[], bool], what: str) -> None:
+        """Return when `ready()` holds, which other workers bring about."""
+
+    def alone(self, place: int) -> AbstractContextManager[None]:
+        """While this lasts, no other worker is alone at this place."""
+
+    def message(self) -> None:
+        """A message goes to the center or to another worker, or comes from there: it takes its time."""
 
 
 class ArenaGroup:
@@ -44,7 +60,16 @@ class ArenaGroup:
     CUDA device. `wire` is the start of the space for vectors that lie elsewhere.
     """
 
-    def __init__(self, arena: Arena, rank: int, row: Tensor, rows: Sequence[Tensor], wire: int, waiting: Waiting) -> None:
+    def __init__(
+        self,
+        arena: Arena,
+        rank: int,
+        row: Tensor,
+        rows: Sequence[Tensor],
+        wire: int,
+        waiting: Waiting,
+        commons: Commons | None = None,
+    ) -> None:
         self.arena = arena
         self.rank = rank
         self.size = len(rows)
@@ -55,6 +80,11 @@ class ArenaGroup:
         """Whether the next mean is to be compared with what each worker brought."""
         self.distance = math.nan
         """Root mean square of (own vector - mean), where measured."""
+        self.bytes = 0
+        """Bytes of the messages this worker gave to the others, or took from the center, since the round began."""
+        self.commons = commons or Commons(arena, rank, row.new_zeros(0, 0, device="cpu"), waiting)
+        """What belongs to all: see its verbs."""
+        self.center = self.commons.vectors
         self._exchanges = 0
         self._row = row
         self._rows = rows
@@ -62,20 +92,24 @@ class ArenaGroup:
         self._bytes = [row.view(torch.uint8) for row in rows]
         self._pinned = torch.empty(row.nbytes, dtype=torch.uint8, pin_memory=True) if row.is_cuda else None
 
+    def begin(self, measure: bool) -> None:
+        """A round begins."""
+        self.measure, self.distance, self.bytes = measure, math.nan, 0
+        self.commons.begin()
+
     def barrier(self) -> None:
         if self.size > 1:
-            began = time.perf_counter()
+            began = self.waiting.clock()
             self.waiting.barrier()
-            self.waited += time.perf_counter() - began
+            self.waited += self.waiting.clock() - began
 
     def all_reduce_mean(self, x: Tensor, weight: float = 1.0) -> None:
-        bad = first_non_finite(x)
-        if bad is not None:
-            raise NonFinite(self._offset(x), bad)
+        self._check(x)
         if self.size == 1:
             return
         if x.dtype != self._row.dtype:
             raise TypeError(f"a vector of {x.dtype} in a group of {self._row.dtype}")
+        self.bytes += x.nbytes
         brought = x.clone() if self.measure else None
         place, start, count = self._stage(x), self._offset(x), x.numel()
         self.arena.weights[self.rank] = weight
@@ -90,21 +124,23 @@ class ArenaGroup:
             self.distance, self.measure = float(brought.sub_(x).square_().mean().sqrt()), False
 
     def all_gather(self, x: Tensor) -> list[Tensor]:
-        if self.size == 1:
-            return [x.clone()]
-        room = (self._row.numel() - self._wire) * self._row.itemsize
-        if x.nbytes > room and self._offset(x) == self._wire:
-            parts = [self.all_gather(part) for part in torch.split(x.reshape(-1), room // x.itemsize)]
-            return [torch.cat(column).view(x.shape) for column in zip(*parts, strict=True)]
-        place = self._stage(x)
-        self.barrier()
-        gathered = [whole[place].clone().view(x.dtype).view(x.shape).to(x.device) for whole in self._bytes]
-        self.barrier()
-        return gathered
+        return self.exchange(x, range(self.size))
+
+    def exchange(self, x: Tensor, peers: Sequence[int]) -> list[Tensor]:
+        self.bytes += x.nbytes * sum(peer != self.rank for peer in peers)
+        return self._read(x, peers)
+
+    def gather(self, message: Tensor) -> list[Tensor]:
+        lengths = [int(length) for (length,) in self.scores(message.numel())]
+        self.bytes += message.numel()
+        padded = message.new_zeros(-(-max(lengths) // 8) * 8)  # whole numbers of any type, and never nothing
+        padded[: message.numel()] = message
+        return [got[:length] for got, length in zip(self._read(padded, range(self.size)), lengths, strict=True)]
 
     def broadcast(self, x: Tensor, source: int = 0) -> None:
         if self.size == 1:
             return
+        self.bytes += x.nbytes if self.rank == source else 0
         place = self._stage(x) if self.rank == source else self._place(x)
         self.barrier()
         if self.rank != source:
@@ -118,6 +154,63 @@ class ArenaGroup:
         board[self.rank, : len(values)] = values
         self.barrier()
         return board[:, : len(values)].tolist()  # type: ignore[no-any-return]
+
+    # The verbs that nobody waits for
+
+    @property
+    def staleness(self) -> float:
+        """Mean staleness of the updates pushed since the round began; NaN if there was none."""
+        stale = self.commons.staleness
+        return sum(stale) / len(stale) if stale else math.nan
+
+    def claim(self, visits: int) -> bool:
+        return self.commons.claim(visits)
+
+    def pull(self, fresh: int | None = None) -> Tensor:
+        if fresh is not None:
+            began = self.waiting.clock()
+            self.commons.keep_step(fresh)
+            self.waited += self.waiting.clock() - began
+        center = self.commons.pull().to(self._row.device)
+        self.bytes += center.nbytes
+        return center
+
+    def push(self, delta: Tensor, base: Tensor | None = None, lr: float = 0.0) -> int:
+        self._check(delta)
+        self.bytes += delta.nbytes + (0 if base is None else base.nbytes)
+        return self.commons.push(delta.cpu(), None if base is None else base.cpu(), lr)
+
+    def send(self, x: Tensor, share: float, peer: int) -> None:
+        self._check(x)
+        self.bytes += x.nbytes
+        self.commons.send(x.cpu(), share, self._inbox(peer), peer)
+
+    def receive(self) -> tuple[Tensor, float]:
+        total, share = self.commons.receive(self._inbox(self.rank))
+        return total.to(self._row.device), share
+
+    def _inbox(self, rank: int) -> Tensor:
+        """Where messages to a worker add up: its wire, which no other verb uses under an asynchronous rule's round."""
+        return self._rows[rank][self._wire :]
+
+    def _check(self, x: Tensor) -> None:
+        bad = first_non_finite(x)
+        if bad is not None:
+            raise NonFinite(self._offset(x), bad)
+
+    def _read(self, x: Tensor, peers: Sequence[int]) -> list[Tensor]:
+        """Copies of the x of some workers."""
+        if self.size == 1:
+            return [x.clone() for _ in peers]
+        room = (self._row.numel() - self._wire) * self._row.itemsize
+        if x.nbytes > room and self._offset(x) == self._wire:
+            parts = [self._read(part, peers) for part in torch.split(x.reshape(-1), room // x.itemsize)]
+            return [torch.cat(column).view(x.shape) for column in zip(*parts, strict=True)]
+        place = self._stage(x)
+        self.barrier()
+        gathered = [self._bytes[peer][place].clone().view(x.dtype).view(x.shape).to(x.device) for peer in peers]
+        self.barrier()
+        return gathered
 
     def _offset(self, x: Tensor) -> int:
         """Start of x in this worker's row, or the wire's if it lies elsewhere."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from partrain.comm import futex
 from partrain.comm.arena import Arena
@@ -25,6 +27,13 @@ class Shared:
         self._arrived = 0
         self._spin_s = SPIN_S if arena.size <= len(os.sched_getaffinity(0)) else 0.0
 
+    def clock(self) -> float:
+        """Seconds."""
+        return time.perf_counter()
+
+    def worked(self) -> None:
+        """Nothing to do: the clock is the machine's."""
+
     def barrier(self) -> None:
         """Return when every worker has come here."""
         arrivals, count = self._arena.arrivals, self._arrived + 1
@@ -44,3 +53,22 @@ class Shared:
         """Return when `ready()` holds: polled, for things that happen seldom."""
         while not ready():
             time.sleep(100e-6)
+
+    def until_peers(self, ready: Callable[[], bool], what: str) -> None:
+        """Return when `ready()` holds."""
+        self.until(ready, what)
+
+    @contextmanager
+    def alone(self, place: int) -> Iterator[None]:
+        """Hold the kernel's lock on a byte of the arena's file: one that dies with its owner."""
+        if self._arena.size == 1:
+            yield
+            return
+        fcntl.lockf(self._arena.descriptor, fcntl.LOCK_EX, 1, place)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._arena.descriptor, fcntl.LOCK_UN, 1, place)
+
+    def message(self) -> None:
+        """Nothing to do: memory is shared."""

@@ -1,13 +1,22 @@
 """Waiting between workers that live in one process: one runs at a time, and passing the baton is the only way to wait.
 
-The order is fixed (the lowest rank that can go on), so a run repeats to the bit whatever the rule, and a deadlock is named
-where processes would hang.
+Time is simulated: each worker has a clock of its own, which local iterations and messages move on, and the baton goes to the
+worker whose clock is behind (then to the lowest rank). So what happens, and when, is the same in every run, whatever the rule and
+however slow a worker is said to be; and a deadlock is named where processes would hang.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from partrain.seeds import generator
+
+ITERATION_S = 1e-3
+"""A local iteration of a worker of speed 1, in simulated seconds."""
 
 
 class Deadlock(Exception):
@@ -16,6 +25,17 @@ class Deadlock(Exception):
 
 class Abandoned(Exception):
     """Another worker failed; this one has nothing left to do."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a simulated worker is."""
+
+    speed: float = 1.0
+    delay_s: float = 0.0
+    """Of each message, and of each meeting with the others."""
+    jitter: float = 0.0
+    """Spread of an iteration's time: it is multiplied by exp(jitter * z), z drawn from the normal distribution."""
 
 
 class Baton:
@@ -27,6 +47,10 @@ class Baton:
         self._turn: int | None = None
         self._failure: BaseException | None = None
         self._arrived = [0] * size
+        self._barriers, self._met = 0, 0.0
+        """Number of the newest barrier, and when the last of those that have come came."""
+        self.clocks = [0.0] * size
+        """Simulated seconds of each worker."""
 
     def start(self) -> None:
         """Hand the baton to the first worker, once all threads exist."""
@@ -34,7 +58,10 @@ class Baton:
             self._pass_on()
 
     def wait(self, rank: int, ready: Callable[[], bool], what: str) -> None:
-        """Give the baton away until `ready()` holds and it is this worker's turn."""
+        """Give the baton away until `ready()` holds and it is this worker's turn.
+
+        Whoever has to wait goes on no earlier than the moment at which another worker ended the wait.
+        """
         with self._condition:
             self._waits[rank] = (ready, what)
             if self._turn == rank:
@@ -53,14 +80,25 @@ class Baton:
             self._condition.notify_all()
 
     def arrive(self, rank: int) -> None:
-        """Barrier."""
+        """Barrier: it ends for all at the moment at which the last one comes."""
         self._arrived[rank] += 1
         goal = self._arrived[rank]
+        self._met = self.clocks[rank] if goal > self._barriers else max(self._met, self.clocks[rank])
+        self._barriers = goal
         self.wait(rank, lambda: min(self._arrived) >= goal, f"barrier {goal}")
+        self.clocks[rank] = max(self.clocks[rank], self._met)
 
     def _pass_on(self) -> None:
+        held = self._turn
         able = [rank for rank, entry in enumerate(self._waits) if entry is not None and entry[0]()]
-        self._turn = able[0] if able else None
+        for rank in able:
+            entry = self._waits[rank]
+            assert entry is not None
+            if held is not None and rank != held and entry[1] != "a turn":
+                # What it waited for has come about now, by the clock of who held the baton.
+                self.clocks[rank] = max(self.clocks[rank], self.clocks[held])
+                self._waits[rank] = (entry[0], "a turn")
+        self._turn = min(able, key=lambda rank: (self.clocks[rank], rank)) if able else None
         stuck = [f"worker {rank} waits for {entry[1]}" for rank, entry in enumerate(self._waits) if entry is not None]
         if not able and stuck and self._failure is None:
             self._failure = Deadlock("deadlock: " + "; ".join(stuck))
@@ -70,17 +108,39 @@ class Baton:
 class Simulated:
     """One worker's hold on the baton."""
 
-    def __init__(self, baton: Baton, rank: int) -> None:
-        self._baton = baton
-        self._rank = rank
+    def __init__(self, baton: Baton, rank: int, pace: Pace | None = None, seed: int = 0) -> None:
+        self._baton, self._rank, self._pace = baton, rank, pace or Pace()
+        self._noise = generator(seed, "jitter", rank)
+
+    def clock(self) -> float:
+        """Simulated seconds of this worker."""
+        return self._baton.clocks[self._rank]
+
+    def worked(self) -> None:
+        """A local iteration is done."""
+        stretch = float(self._noise.lognormal(0.0, self._pace.jitter)) if self._pace.jitter else 1.0
+        self._baton.clocks[self._rank] += ITERATION_S / self._pace.speed * stretch
+
+    def message(self) -> None:
+        """A message takes its time; then those act first whose clocks are behind."""
+        self._baton.clocks[self._rank] += self._pace.delay_s
+        self._baton.wait(self._rank, lambda: True, "a turn")
 
     def barrier(self) -> None:
         """Return when every worker has come here."""
+        self._baton.clocks[self._rank] += self._pace.delay_s
         self._baton.arrive(self._rank)
 
     def until(self, ready: Callable[[], bool], what: str) -> None:
-        """Return when `ready()` holds: things outside the group (the coordinator) are waited for without the baton moving."""
-        import time
-
+        """Return when `ready()` holds: the coordinator is waited for without the baton moving."""
         while not ready():
             time.sleep(100e-6)
+
+    def until_peers(self, ready: Callable[[], bool], what: str) -> None:
+        """Return when `ready()` holds."""
+        self._baton.wait(self._rank, ready, what)
+
+    @contextmanager
+    def alone(self, place: int) -> Iterator[None]:
+        """Whoever has the baton is alone everywhere."""
+        yield

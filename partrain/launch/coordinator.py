@@ -108,7 +108,7 @@ class Coordinator:
             if self.signals.count:
                 return self._ended("stopped", "stopped before the first round", None)
             assert self._map is not None
-            _, slots = self.arena.map_rows(self._row_bytes, self._map.size)
+            slots = self.arena.map_slots(self._slots_at, self._map.size)
             self._restore(slots[0])
             frame = Frame(out, self.job.checkpoint.keep, text, manifest, self._map, slots, list(self.start.history))
             self.writer = Writer(frame)
@@ -214,10 +214,10 @@ class Coordinator:
                 getattr(self, f"_on_{message.pop('kind')}")(**message)
 
     def _on_ready(
-        self, rank: int, pid: int, parameters: int, row_bytes: int, map: list[dict[str, Any]], fixed: dict[str, str]
+        self, rank: int, pid: int, parameters: int, slots_at: int, map: list[dict[str, Any]], fixed: dict[str, str]
     ) -> None:
         if self._map is None:
-            self._map, self._parameters, self._row_bytes = SlotMap.from_json(map), parameters, row_bytes
+            self._map, self._parameters, self._slots_at = SlotMap.from_json(map), parameters, slots_at
             self._first, self._fixed = rank, fixed
         elif SlotMap.from_json(map) != self._map:
             raise UserCodeFailed(f"workers {self._first} and {rank} built different networks: {self._difference(map)}")
@@ -294,6 +294,8 @@ class Coordinator:
                 "wait": record["wait"],
                 "mix": record["mix"],
                 "distance": _finite(record["distance"]),
+                "bytes": int(record["bytes"]),
+                "staleness": _finite(record["staleness"]),
             }
         )
 

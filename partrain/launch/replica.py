@@ -20,6 +20,7 @@ import torch
 
 from partrain import __file__ as package
 from partrain.comm.arena import RECORD, RING, Arena
+from partrain.comm.center import Commons
 from partrain.comm.group import ArenaGroup, NonFinite, Waiting
 from partrain.comm.shared import Shared
 from partrain.comm.simulated import Abandoned, Baton, Deadlock, Simulated
@@ -74,7 +75,7 @@ def _simulated(rank: int, order: Order, arena: Arena, baton: Baton, talk: Talk) 
     failure: BaseException | None = None
     try:
         baton.wait(rank, lambda: True, "the start")
-        failure = _answer_for(rank, order, arena, Simulated(baton, rank), talk)
+        failure = _answer_for(rank, order, arena, Simulated(baton, rank, order.job.transport.pace(rank), order.job.seed), talk)
     except Abandoned as abandoned:
         if isinstance(abandoned.__cause__, Deadlock):
             talk.say("failed", rank=rank, code=70, name="internal", message=str(abandoned.__cause__), detail="")
@@ -184,11 +185,14 @@ class Replica:
         module = self._build(dataset).to(device)
         spans = _spans(module, order)
         dtype = spans.layout.dtype
-        self.map = slot_map(module, spans, job.sync, len(plan.shares))
-        self._rows, self._slots = arena.map_rows(spans.numbers * dtype.itemsize, self.map.size)
-        rows = [torch.frombuffer(row, dtype=dtype) for row in self._rows]
+        d = spans.layout.size
+        lines, common, end = arena.map_rows(spans.numbers * dtype.itemsize, job.sync.shared_vectors * d * dtype.itemsize)
+        rows = [torch.frombuffer(line, dtype=dtype) for line in lines]
         row = rows[rank] if device.type == "cpu" else torch.zeros(spans.numbers, dtype=dtype, device=device)
-        self.group = ArenaGroup(arena, rank, row, rows, spans.wire, waiting)
+        vectors = torch.frombuffer(common, dtype=dtype) if len(common) else torch.empty(0, dtype=dtype)
+        slices = min(job.sync.slices, d)
+        commons = Commons(arena, rank, vectors.view(-1, d), waiting, job.sync.merge, slices)
+        self.group = ArenaGroup(arena, rank, row, rows, spans.wire, waiting, commons)
 
         sizes = [one.spec.partition_size for one in plan.shares]
 
@@ -221,7 +225,7 @@ class Replica:
             plan.items,
             plan.horizon,
         )
-        self.worker.beat = self._beat
+        self.worker.beat, self.worker.clock = self._beat, waiting.clock
         self.worker.foreign = isinstance(job.model, UserModel)
         if job.stop.judge == "any-worker":
             self.worker.stop_below = job.stop.loss
@@ -231,19 +235,24 @@ class Replica:
         if dataset.test_inputs is not None and dataset.test_targets is not None:
             tested = torch.from_numpy(dataset.test_inputs).to(device), torch.from_numpy(dataset.test_targets).to(device)
             self.test = Items(*tested, scale, dtype)
+        self.group.broadcast(self.worker.params)
+        self.state = job.sync.init(self.worker, self.group)
+        self.group.barrier()
+        self.map = slot_map(module, spans, job.sync, len(plan.shares), self.state, commons)
+        self._slots = arena.map_slots(end, self.map.size)
         talk.say(
             "ready",
             rank=rank,
             pid=os.getpid(),
             parameters=sum(p.size for p in spans.layout.pieces),
-            row_bytes=spans.numbers * dtype.itemsize,
+            slots_at=end,
             map=self.map.to_json(),
             fixed=_fixed(module),
         )
         if order.resuming:
             self.group.barrier()  # simulated workers take turns: all are ready before one waits for the coordinator
             waiting.until(lambda: arena.get("restored") == 1, "the state to resume from")
-            restore(self.worker, self.map.view(self._slots[0]))
+            restore(self.worker, self.map.view(self._slots[0]), self.state, commons)
 
     def train(self) -> Ending:
         """Run the loop to its end."""
@@ -255,10 +264,11 @@ class Replica:
             job.checkpoint.every,
             job.checkpoint.commit == "every",
         )
-        return run(self.worker, self.group, job.sync, terms, self.progress, self.held_out, self.test, self)
+        return run(self.worker, self.group, job.sync, self.state, terms, self.progress, self.held_out, self.test, self)
 
     def _beat(self) -> None:
         self.arena.beats[self.rank] += 1
+        self.waiting.worked()
 
     def began(self) -> None:
         if self.rank == 0:
@@ -286,14 +296,14 @@ class Replica:
         record[1:] = [line[field] for field in RECORD[1:]]
         record[0] = progress.round
 
-    def snapshot(self, progress: Progress, worker: LocalWorker, wait: bool) -> None:
+    def snapshot(self, progress: Progress, worker: LocalWorker, state: Any, wait: bool) -> None:
         slot = 0
         if self.rank == 0:
             self.waiting.until(lambda: self.arena.get("granted") > 0, "a free snapshot")
             slot = self.arena.get("granted") - 1
             self.arena.put("granted", 0)
         slot = int(self.group.scores(slot)[0][0])
-        save(worker, self.map.view(self._slots[slot]))
+        save(worker, self.map.view(self._slots[slot]), state, self.group.commons)
         self.group.barrier()  # whole: every worker has written its part, and its record of the round
         if self.rank == 0:
             self.talk.say("snapshot", slot=slot, progress=asdict(progress))

@@ -22,6 +22,10 @@ class Bsp(Rule):
 
     rule: Literal["bsp"]
 
+    @property
+    def meets(self) -> bool:
+        return True
+
     def round(self, worker: Worker, group: Group, state: State) -> None:
         for _ in range(worker.iterations):
             before = worker.items

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from partrain.comm import futex
-from partrain.comm.arena import RECORD, RING, SCORES, SLOTS, Arena, grow
+from partrain.comm.arena import RECORD, RING, SCORES, SLICES, SLOTS, Arena, grow
 
 PATIENCE_S = 60.0
 """A test that fails takes so long; one that passes does not wait."""
@@ -29,11 +29,13 @@ def again(arena: Arena) -> Arena:
 
 
 def test_the_parts_of_the_board_do_not_overlap(arena: Arena) -> None:
-    parts = [arena.words, arena.arrivals, arena.beats, arena.weights, arena.scores, arena.ring]
-    assert [part.shape for part in parts] == [(6,), (3,), (3,), (3,), (2, 3, SCORES), (RING, 3, len(RECORD))]
+    parts = [arena.words, arena.arrivals, arena.beats, arena.weights, arena.scores, arena.visits, arena.shares]
+    parts += [arena.versions, arena.claims, arena.numbers, arena.ring]
+    shapes = [(6,), *[(3,)] * 3, (2, 3, SCORES), *[(3,)] * 2, (SLICES,), (8,), (SLICES, 8), (RING, 3, len(RECORD))]
+    assert [part.shape for part in parts] == shapes
     for number, part in enumerate(parts, start=1):
         part[...] = number
-    assert [set(part.flatten().tolist()) for part in parts] == [{number} for number in range(1, 7)]
+    assert [set(part.flatten().tolist()) for part in parts] == [{number} for number in range(1, 12)]
 
 
 def test_what_one_writes_the_other_reads(arena: Arena) -> None:
@@ -59,20 +61,23 @@ def test_an_arrival_is_where_its_address_says(arena: Arena) -> None:
     assert addresses == [arena.arrivals[rank:].__array_interface__["data"][0] for rank in range(3)]
 
 
-def test_rows_and_slots_are_everybodys_and_do_not_overlap(arena: Arena) -> None:
-    rows, slots = arena.map_rows(5000, 100)
-    for number, part in enumerate([*rows, *slots]):
+def test_rows_commons_and_slots_are_everybodys_and_do_not_overlap(arena: Arena) -> None:
+    def parts(arena: Arena) -> list[memoryview]:
+        rows, commons, end = arena.map_rows(5000, 700)
+        return [*rows, commons, *arena.map_slots(end, 100)]
+
+    for number, part in enumerate(parts(arena)):
         part[:] = bytes([number]) * len(part)
-    seen_rows, seen_slots = again(arena).map_rows(5000, 100)
-    assert [(len(part), set(part)) for part in [*seen_rows, *seen_slots]] == [
+    assert [(len(part), set(part)) for part in parts(again(arena))] == [
         *((5000, {rank}) for rank in range(3)),
-        *((100, {3 + slot}) for slot in range(SLOTS)),
+        (700, {3}),
+        *((100, {4 + slot}) for slot in range(SLOTS)),
     ]
 
 
 def test_rows_leave_the_board_alone(arena: Arena) -> None:
     arena.put("drained", 7)
-    rows, _ = arena.map_rows(mmap.PAGESIZE, 0)
+    rows, _, _ = arena.map_rows(mmap.PAGESIZE)
     rows[0][:] = b"\xff" * mmap.PAGESIZE
     assert arena.get("drained") == 7
     assert not arena.ring.any()

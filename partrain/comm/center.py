@@ -1,0 +1,121 @@
+"""What belongs to all workers under an asynchronous rule: the center variable, the round's visits, messages under way.
+
+A visit to the center is exclusive, slice by slice, and whoever pushes also does the server's work there: the rule's `merge`.
+So the center needs no process of its own on one machine, and nobody waits for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from partrain.comm.arena import Arena
+from partrain.protocols import Center, Update
+
+if TYPE_CHECKING:
+    from partrain.comm.group import Waiting
+
+CLAIMS, INBOX, SLICE = 0, 1, 1 << 12
+"""Places to be alone at: the round's visits, the inbox of a worker, a slice of the center."""
+LEFT = 1 << 32
+"""Visits of a worker that has none left in this round; rounds count in these."""
+
+Merge = Callable[[Center, Update], None]
+
+
+class Commons:
+    """One worker's access to `vectors` (m, d) and the counters beside them."""
+
+    def __init__(
+        self, arena: Arena, rank: int, vectors: Tensor, waiting: Waiting, merge: Merge | None = None, slices: int = 1
+    ) -> None:
+        self.vectors = vectors
+        self.staleness: list[int] = []
+        """Of this round's updates."""
+        self._arena, self._rank, self._waiting, self._merge = arena, rank, waiting, merge
+        d = vectors.shape[1]
+        self._slices = [slice(d * number // slices, d * (number + 1) // slices) for number in range(slices)]
+        self._seen = [0] * slices
+        self._rounds = -1
+        self._numbers = torch.from_numpy(arena.numbers)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What of it belongs in a checkpoint, by name; nothing where the rule has no center."""
+        if not len(self.vectors):
+            return {}
+        versions = torch.from_numpy(self._arena.versions)
+        return {"center": self.vectors, "versions": versions, "numbers": self._numbers}
+
+    def begin(self) -> None:
+        """A round begins. Counters run on from round to round, so that none is ever set back while another looks."""
+        self._rounds += 1
+        self.staleness = []
+        self._arena.visits[self._rank] = self._rounds * LEFT
+
+    def claim(self, visits: int) -> bool:
+        """Take one of the round's visits."""
+        self._waiting.message()
+        with self._waiting.alone(CLAIMS):
+            granted = bool(self._arena.claims[0] < (self._rounds + 1) * visits)
+            self._arena.claims[0] += granted
+        if granted:
+            self._arena.visits[self._rank] += 1
+        else:
+            self._arena.visits[self._rank] = (self._rounds + 1) * LEFT
+        return granted
+
+    def keep_step(self, fresh: int) -> None:
+        """Wait until no worker with visits left is more than so many behind."""
+        visits = self._arena.visits
+        mine = int(visits[self._rank])
+        self._waiting.until_peers(lambda: mine - int(visits.min()) <= fresh + 1, "slower workers")
+
+    def pull(self) -> Tensor:
+        """A copy of the center, and a note of its version."""
+        self._waiting.message()
+        copy = torch.empty_like(self.vectors[0])
+        for number, part in enumerate(self._slices):
+            with self._waiting.alone(SLICE + number):
+                copy[part] = self.vectors[0, part]
+                self._seen[number] = int(self._arena.versions[number])
+        return copy
+
+    def push(self, delta: Tensor, base: Tensor | None, lr: float) -> int:
+        """Merge an update into the center, each worker beginning with another slice; the largest staleness."""
+        assert self._merge is not None
+        self._waiting.message()
+        stale, count, versions = 0, len(self._slices), self._arena.versions
+        for turn in range(count):
+            number = (self._rank + turn) % count
+            part = self._slices[number]
+            with self._waiting.alone(SLICE + number):
+                version = int(versions[number])
+                behind = version - self._seen[number]
+                center = Center(self.vectors[:, part], self._numbers[number], version, self._arena.size)
+                self._merge(center, Update(delta[part], None if base is None else base[part], lr, behind))
+                versions[number] = center.version
+            stale = max(stale, behind)
+        self.staleness.append(stale)
+        return stale
+
+    def send(self, x: Tensor, share: float, inbox: Tensor, peer: int) -> None:
+        """Add share * x to what waits for a worker: messages add up, so an inbox never overflows."""
+        self._waiting.message()
+        with self._waiting.alone(INBOX + peer):
+            waiting = inbox[: len(x)]
+            if self._arena.shares[peer] == 0:
+                torch.mul(x, share, out=waiting)
+            else:
+                waiting.add_(x, alpha=share)
+            self._arena.shares[peer] += share
+
+    def receive(self, inbox: Tensor) -> tuple[Tensor, float]:
+        """Sum of share * x of what has come, and of the shares."""
+        with self._waiting.alone(INBOX + self._rank):
+            share = float(self._arena.shares[self._rank])
+            total = inbox.clone() if share else inbox[:0].clone()
+            self._arena.shares[self._rank] = 0
+        return total, share
