@@ -106,6 +106,10 @@ def _rule(job: Job) -> Iterator[Finding]:
     workers = sum(group.count for group in job.workers)
     for key, message, advice, severity in job.sync.remarks(workers):
         yield Finding(("sync", key), message, advice, severity=severity)
+    cuda = [index for index, group in enumerate(job.workers) if group.device != "cpu"]
+    if job.sync.shares_params and cuda:
+        message = f'under rule "{job.sync.rule}" all workers train the same numbers in memory: CPU workers only'
+        yield Finding(("workers", cuda[0], "device"), message)
     if job.sync.ramp_workers and not job.sync.synchronous:
         message = f'`ramp_workers` has no meaning under the asynchronous rule "{job.sync.rule}"'
         yield Finding(("sync", "ramp_workers"), message, "remove it", at="key")

@@ -118,6 +118,8 @@ def _round(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, progr
     group.begin(measure)
     worker.begin(progress.round, progress.item_iterations)
     rule.round(worker, group, state)
+    if worker.items and not math.isfinite(worker.loss()):  # means look at what they mix; other messages would hide it
+        raise Diverged(f"worker {worker.rank}, round {progress.round}: the training loss is {worker.loss()}; lower the learning rate")
     carry(worker, group, rule)
     worker.close_round()
     waited = group.waited - waited

@@ -198,6 +198,11 @@ class Rule(Section):
         return 0
 
     @property
+    def shares_params(self) -> bool:
+        """All workers of one machine train the same numbers: everyone's params are the center, without locks."""
+        return False
+
+    @property
     def slices(self) -> int:
         """Parts of the center that may be visited at the same time."""
         return 1

@@ -118,7 +118,9 @@ class LocalWorker:
         batches: Batches,
         planned_items: int,
         horizon: int | None,
+        shared: Tensor | None = None,
     ) -> None:
+        """`shared` (d,): parameters that are not this worker's alone."""
         self.rank, self.size = rank, size
         self.round = 0
         self.active = True
@@ -150,6 +152,7 @@ class LocalWorker:
         """Seconds, simulated ones where the worker is."""
 
         self.params, self.grads, moments, self.buffers, _ = torch.split(row, spans.sizes)
+        self.params = self.params if shared is None else shared
         adopt(module, spans.layout, self.params)
         self.own = self.params
         """x_i also while the module shows another network."""
@@ -164,6 +167,8 @@ class LocalWorker:
         self._draws = self._begun_at = 0
         self._actives = size
         self._losses: list[Tensor] = []
+        self._known = (0, 0, float("nan"))
+        """The mean loss last asked for: of how many iterations, of how many newest."""
         self._sizes: list[int] = []
         self._feed: Iterator[tuple[Tensor, Tensor]] = iter(())
 
@@ -171,7 +176,7 @@ class LocalWorker:
         """Start a round (from 1): counters to zero; `item_iterations` of all workers so far place the schedule."""
         self.round, self._draws, self._begun_at = number, 0, item_iterations
         self.items, self.done, self.seconds = 0, 0, 0.0
-        self._losses, self._sizes = [], []
+        self._losses, self._sizes, self._known = [], [], (0, 0, float("nan"))
         self._actives = self._rule.actives(self.size, number)
         self.active = self.rank < self._actives
         self._scale = self._lr_scale()
@@ -238,8 +243,10 @@ class LocalWorker:
         """Mean training loss over the items of the round, or of its newest iterations."""
         if not self._losses:
             return float("nan")
-        losses, sizes = torch.stack(self._losses[-newest:]).tolist(), self._sizes[-newest:]
-        return float(sum(map(operator.mul, losses, sizes)) / sum(sizes))
+        if self._known[:2] != (len(self._losses), newest):
+            losses, sizes = torch.stack(self._losses[-newest:]).tolist(), self._sizes[-newest:]
+            self._known = (len(self._losses), newest, float(sum(map(operator.mul, losses, sizes)) / sum(sizes)))
+        return self._known[2]
 
     @contextmanager
     def showing(self, network: Tensor) -> Iterator[None]:

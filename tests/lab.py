@@ -346,7 +346,7 @@ class Trial:
 
     def train(self, group: ArenaGroup, row: Tensor, rounds: int, taken: Snapshot, since: Snapshot | None = None) -> Trained:
         """What one worker does; `taken` becomes the last snapshot."""
-        worker, progress = self.worker(group.rank, row), Progress()
+        worker, progress = self.worker(group.rank, row, group.center[0] if self.rule.shares_params else None), Progress()
         worker.clock, worker.beat = group.waiting.clock, group.waiting.worked
         group.broadcast(worker.params)
         state = self.rule.init(worker, group)
@@ -371,7 +371,7 @@ class Trial:
         """A snapshot without content."""
         return Snapshot(Progress(), {})
 
-    def worker(self, rank: int = 0, row: Tensor | None = None) -> LocalWorker:
+    def worker(self, rank: int = 0, row: Tensor | None = None, shared: Tensor | None = None) -> LocalWorker:
         """A fresh worker, over a row of its own unless given one."""
         torch.manual_seed(derive(self.seed, "init"))
         network, spans = self.network().train(), self.spans
@@ -380,7 +380,7 @@ class Trial:
         planned = sum(caps) * self.optimizer.batch_size
         return LocalWorker(
             rank, len(self.partitions), network, self.items, row, spans, self.optimizer, self.rule, self.seed,
-            self.batches(rank, caps[rank]), planned, self.horizon,
+            self.batches(rank, caps[rank]), planned, self.horizon, shared,
         )  # fmt: skip
 
     def cap(self, items: int) -> int:

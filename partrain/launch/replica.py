@@ -224,6 +224,7 @@ class Replica:
             batches,
             plan.items,
             plan.horizon,
+            self.group.center[0] if job.sync.shares_params else None,
         )
         self.worker.beat, self.worker.clock = self._beat, waiting.clock
         self.worker.foreign = isinstance(job.model, UserModel)
