@@ -16,6 +16,7 @@ from partrain.errors import INTERNAL, USAGE, BadJob, Failure, InputMissing, Inte
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
+    from partrain.comm.machine import Machine
     from partrain.job import LoadedJob
     from partrain.launch.run import Outcome
 
@@ -46,11 +47,14 @@ def run(job: Job, out: Out = None, set_: Sets = None, quiet: Quiet = False, as_j
 
     loaded = load(job, set_ or ())
     _warn(loaded)
+    machine = _machine()
+    if machine and (machine.number or machine.attempt):
+        _join(machine, loaded, quiet, as_json)
     from partrain.console import make_display
     from partrain.launch.run import Stage, new_folder
     from partrain.launch.run import run as train
 
-    stage = Stage(new_folder(out, loaded.job.name), make_display(sys.stdout, as_json, quiet), _say)
+    stage = Stage(new_folder(out, loaded.job.name), make_display(sys.stdout, as_json, quiet), _say, machine=machine)
     _finish(train(loaded, stage), loaded, as_json)
 
 
@@ -69,6 +73,9 @@ def resume(
     debug: Debug = False,
 ) -> None:
     """Continue to the bit where a checkpoint stands; exit 0 if there is nothing to do."""
+    machine = _machine()
+    if machine and machine.number:
+        _join(machine, None, quiet, as_json)
     path, content = _read(checkpoint)
     loaded = _job_of(content, path, trust_code, until or (), here=True)
     from partrain.console import make_display
@@ -83,7 +90,7 @@ def resume(
         folder = new_folder(None, loaded.job.name)
     elif out is not None:
         folder = new_folder(out, loaded.job.name)
-    stage = Stage(folder, make_display(sys.stdout, as_json, quiet), _say)
+    stage = Stage(folder, make_display(sys.stdout, as_json, quiet), _say, machine=machine)
     _finish(proceed(loaded, content, stage), loaded, as_json)
 
 
@@ -223,6 +230,35 @@ def _run_folder(path: Path) -> Path | None:
         if (folder / "events.jsonl").exists():
             return folder
     return None
+
+
+def _machine() -> Machine | None:
+    """Which machine this is under torchrun, whose death nobody here outlives."""
+    from partrain.comm.machine import Machine
+
+    if machine := Machine.find():
+        from partrain.launch.lifeline import arm
+
+        arm(os.getppid())
+    return machine
+
+
+def _join(machine: Machine, own: LoadedJob | None, quiet: bool, as_json: bool) -> None:
+    """One of several machines: not the first, or started anew by torchrun."""
+    from partrain.launch.machines import assist, kept_folder
+
+    if machine.number:
+        failure = assist(machine, own, _note)
+        if failure:
+            raise failure
+        raise typer.Exit(0)
+    if folder := kept_folder(machine):
+        resume(folder, None, None, True, quiet, as_json, False)
+        raise typer.Exit(0)
+
+
+def _note(text: str) -> None:
+    print(f"partrain: {text}", file=sys.stderr)
 
 
 def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool) -> None:

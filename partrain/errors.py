@@ -60,7 +60,7 @@ class InputMissing(Failure):
 
 
 class WorkersLost(Failure):
-    """A worker process died."""
+    """A worker process died, or another machine does not answer."""
 
     code, name = 69, "workers-lost"
 

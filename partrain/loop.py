@@ -1,7 +1,7 @@
 """A run, as one worker sees it: rounds of training and mixing until a stop condition holds.
 
 Everything decided here is decided from numbers that all workers see alike, so synchronous workers never disagree; what
-only a clock or the user can say (time is up, Ctrl-C, a snapshot is welcome) is said by worker 0 and read by all.
+only a clock or the user can say (time is up, Ctrl-C, a snapshot is welcome) is said by a worker to whom it was told, and read by all.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 from typing import Any, Protocol
 
 from partrain.buffers import pool as pool_buffers
@@ -32,7 +34,7 @@ class Desk(Protocol):
         """The first local iteration is about to run."""
 
     def word(self, seconds: float) -> int:
-        """Worker 0 only: what clock, user and writer say now, after this many seconds of training."""
+        """What the user says now; to worker 0 also what clock and writer say, after this many seconds of training."""
 
     def record(self, progress: Progress, worker: LocalWorker, times: dict[str, float]) -> None:
         """This worker's line about the round."""
@@ -119,7 +121,9 @@ def _round(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, progr
     worker.begin(progress.round, progress.item_iterations)
     rule.round(worker, group, state)
     if worker.items and not math.isfinite(worker.loss()):  # means look at what they mix; other messages would hide it
-        raise Diverged(f"worker {worker.rank}, round {progress.round}: the training loss is {worker.loss()}; lower the learning rate")
+        raise Diverged(
+            f"worker {worker.rank}, round {progress.round}: the training loss is {worker.loss()}; lower the learning rate"
+        )
     carry(worker, group, rule)
     worker.close_round()
     waited = group.waited - waited
@@ -151,11 +155,11 @@ def carry(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> None:
 def _exchange(
     worker: LocalWorker, group: ArenaGroup, desk: Desk, terms: Terms, began: float
 ) -> tuple[list[tuple[float, float]], int]:
-    """Items and training loss of every worker, and worker 0's word."""
-    word = desk.word(worker.clock() - began) if worker.rank == 0 else 0
+    """Items and training loss of every worker, and what all have been told."""
+    word = desk.word(worker.clock() - began)
     newest = worker.batches.per_pass if terms.stop.judge == "any-worker" else 0
     seen = group.scores(worker.items, worker.loss(newest), word)
-    return [(items, loss) for items, loss, _ in seen], int(seen[0][2])
+    return [(items, loss) for items, loss, _ in seen], reduce(or_, (int(word) for _, _, word in seen))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from partrain.data.partition import windows
 from partrain.job import Job
@@ -44,12 +44,13 @@ class Plan:
         return sum(share.items for share in self.shares)
 
 
-def make_plan(job: Job, items: int) -> Plan:
-    """Plan a job over a data set of this many items (held-out ones included).
+def make_plan(job: Job, items: int, machines: int = 1) -> Plan:
+    """Plan a job over a data set of this many items (held-out ones included), on machines with the job's workers each.
 
     Raises ValueError where the partitions cannot be cut.
     """
-    specs = expand(job.workers, job.sync.iterations, job.sync.passes)
+    local = expand(job.workers, job.sync.iterations, job.sync.passes)
+    specs = [replace(spec, rank=number * len(local) + spec.rank) for number in range(machines) for spec in local]
     training = items - job.dataset.validation
     cuts = windows(training, [spec.partition_size for spec in specs], job.partition.overlap)
     shares = tuple(_share(spec, len(cut), job) for spec, cut in zip(specs, cuts, strict=True))

@@ -53,6 +53,11 @@ class SlotMap:
             start += -(-entry.size // 64) * 64
         return cls(tuple(entries))
 
+    def span(self, prefix: str) -> slice:
+        """The bytes of all arrays whose paths begin so: they lie side by side."""
+        within = [entry for entry in self.entries if entry.path.startswith(prefix)]
+        return slice(within[0].start, within[-1].start + within[-1].size)
+
     def view(self, slot: memoryview) -> dict[str, NDArray[np.generic]]:
         """The arrays of a slot by path: views, not copies."""
         import numpy as np

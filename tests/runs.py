@@ -189,6 +189,8 @@ class Command:
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
     ignored: tuple[signal.Signals, ...] = ()
+    launcher: tuple[object, ...] = (sys.executable,)
+    """What starts `-m partrain`."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -196,7 +198,7 @@ class Command:
         self._out, self._err = self.folder / f"{number}.out", self.folder / f"{number}.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "partrain", *map(str, self.words)],
+                list(map(str, (*self.launcher, "-m", "partrain", *self.words))),
                 stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.folder, start_new_session=True,
                 env={**os.environ, **self.environment}, preexec_fn=self._listen,
             )  # fmt: skip

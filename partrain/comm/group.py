@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from partrain.comm.arena import Arena
@@ -28,6 +29,10 @@ class NonFinite(Exception):
         self.index = index
 
 
+Parts = Callable[[], Sequence[Sequence[Tensor]]]
+"""Gives pieces of shared memory, bytes by rank, equally long for all ranks."""
+
+
 class Waiting(Protocol):
     """How a worker waits for the others: spinning and sleeping between processes, passing the baton in one process."""
 
@@ -37,8 +42,17 @@ class Waiting(Protocol):
     def worked(self) -> None:
         """A local iteration is done."""
 
-    def barrier(self) -> None:
-        """Return when every worker has come here."""
+    def barrier(self, parts: Parts | None = None) -> None:
+        """Return when every worker has come here, and what each has put into `parts` can be read by all."""
+
+    def local(self) -> None:
+        """Return when every worker of this machine has come here: enough where only its memory is at stake."""
+
+    def mirror(self, parts: Parts) -> None:
+        """A barrier where there are other machines, to show them `parts`; nothing where there are none."""
+
+    def spread(self, whole: memoryview) -> None:
+        """Where there are other machines: make these bytes what they are on the first."""
 
     def until(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds, which the coordinator brings about; `what` names the thing waited for."""
@@ -69,7 +83,11 @@ class ArenaGroup:
         wire: int,
         waiting: Waiting,
         commons: Commons | None = None,
+        members: range | None = None,
     ) -> None:
+        """`members`: the workers of this machine; default: all."""
+        self.members = members or range(len(rows))
+        self._weights = bytes_by_rank(arena.weights)
         self.arena = arena
         self.rank = rank
         self.size = len(rows)
@@ -97,11 +115,17 @@ class ArenaGroup:
         self.measure, self.distance, self.bytes = measure, math.nan, 0
         self.commons.begin()
 
-    def barrier(self) -> None:
+    def barrier(self, parts: Parts | None = None) -> None:
         if self.size > 1:
             began = self.waiting.clock()
-            self.waiting.barrier()
+            self.waiting.barrier(parts)
             self.waited += self.waiting.clock() - began
+
+    def _done(self) -> None:
+        """What others have put into this machine's memory is used: the memory may change again."""
+        began = self.waiting.clock()
+        self.waiting.local()
+        self.waited += self.waiting.clock() - began
 
     def all_reduce_mean(self, x: Tensor, weight: float = 1.0) -> None:
         self._check(x)
@@ -113,12 +137,13 @@ class ArenaGroup:
         brought = x.clone() if self.measure else None
         place, start, count = self._stage(x), self._offset(x), x.numel()
         self.arena.weights[self.rank] = weight
-        self.barrier()
-        first, last = (count * self.rank // self.size, count * (self.rank + 1) // self.size)
+        self.barrier(lambda: [self._at(place), self._weights])
+        turn, turns = self.rank - self.members.start, len(self.members)  # each machine sums for itself
+        first, last = (count * turn // turns, count * (turn + 1) // turns)
         if last > first:
             weights = self.arena.weights.tolist()
             mean_into([row[start + first : start + last] for row in self._rows], weights)
-        self.barrier()
+        self._done()
         self._unstage(x, place, self.rank)
         if brought is not None:
             self.distance, self.measure = float(brought.sub_(x).square_().mean().sqrt()), False
@@ -142,17 +167,17 @@ class ArenaGroup:
             return
         self.bytes += x.nbytes if self.rank == source else 0
         place = self._stage(x) if self.rank == source else self._place(x)
-        self.barrier()
+        self.barrier(lambda: [self._at(place)])
         if self.rank != source:
             self._unstage(x, place, source)
-        self.barrier()
+        self._done()
 
     def scores(self, *values: float) -> list[list[float]]:
         """A few numbers of every worker, by rank. Two boards in turn: nobody writes one that others still read."""
         board = self.arena.scores[self._exchanges % 2]
         self._exchanges += 1
         board[self.rank, : len(values)] = values
-        self.barrier()
+        self.barrier(lambda: [bytes_by_rank(board)])
         return board[:, : len(values)].tolist()  # type: ignore[no-any-return]
 
     # The verbs that nobody waits for
@@ -207,10 +232,14 @@ class ArenaGroup:
             parts = [self._read(part, peers) for part in torch.split(x.reshape(-1), room // x.itemsize)]
             return [torch.cat(column).view(x.shape) for column in zip(*parts, strict=True)]
         place = self._stage(x)
-        self.barrier()
+        self.barrier(lambda: [self._at(place)])
         gathered = [self._bytes[peer][place].clone().view(x.dtype).view(x.shape).to(x.device) for peer in peers]
-        self.barrier()
+        self._done()
         return gathered
+
+    def _at(self, place: slice) -> list[Tensor]:
+        """What lies at a place in everyone's row."""
+        return [row[place] for row in self._bytes]
 
     def _offset(self, x: Tensor) -> int:
         """Start of x in this worker's row, or the wire's if it lies elsewhere."""
@@ -243,3 +272,9 @@ class ArenaGroup:
         if self._pinned is not None:
             flat = self._pinned[: len(flat)].copy_(flat)
         x.copy_(flat.view(x.dtype).view(x.shape))
+
+
+def bytes_by_rank(words: NDArray[Any]) -> list[Tensor]:
+    """What each worker has in an array of 8-byte words whose first index is the rank."""
+    own = [torch.from_numpy(words[rank : rank + 1]) for rank in range(len(words))]
+    return [one.as_strided((one.numel(),), (1,)).view(torch.uint8) for one in own]

@@ -7,9 +7,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from partrain.comm import futex
 from partrain.comm.arena import Arena
+
+if TYPE_CHECKING:
+    from partrain.comm.group import Parts
 
 SPIN_S = 1e-3
 """Spin this long before sleeping, where every worker has a core of its own."""
@@ -20,12 +24,14 @@ NAP_S = 0.05
 class Shared:
     """One worker process among N. The coordinator ends waits that can't end: it kills the group of a lost worker."""
 
-    def __init__(self, arena: Arena, rank: int) -> None:
+    def __init__(self, arena: Arena, rank: int, members: range | None = None) -> None:
+        """`members`: the workers of this machine; default: all of the arena's."""
+        members = members or range(arena.size)
         self._arena = arena
         self._rank = rank
-        self._peers = [peer for peer in range(arena.size) if peer != rank]
+        self._peers = [peer for peer in members if peer != rank]
         self._arrived = 0
-        self._spin_s = SPIN_S if arena.size <= len(os.sched_getaffinity(0)) else 0.0
+        self._spin_s = SPIN_S if len(members) <= len(os.sched_getaffinity(0)) else 0.0
 
     def clock(self) -> float:
         """Seconds."""
@@ -34,8 +40,18 @@ class Shared:
     def worked(self) -> None:
         """Nothing to do: the clock is the machine's."""
 
-    def barrier(self) -> None:
-        """Return when every worker has come here."""
+    def barrier(self, parts: Parts | None = None) -> None:
+        """Return when every worker has come here. All parts can be seen by all: memory is shared."""
+        self.local()
+
+    def mirror(self, parts: Parts) -> None:
+        """Nothing to do."""
+
+    def spread(self, whole: memoryview) -> None:
+        """Nothing to do."""
+
+    def local(self) -> None:
+        """Return when every worker of this machine has come here."""
         arrivals, count = self._arena.arrivals, self._arrived + 1
         self._arrived = count
         arrivals[self._rank] = count

@@ -12,8 +12,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from partrain.seeds import generator
+
+if TYPE_CHECKING:
+    from partrain.comm.group import Parts
 
 ITERATION_S = 1e-3
 """A local iteration of a worker of speed 1, in simulated seconds."""
@@ -126,10 +130,20 @@ class Simulated:
         self._baton.clocks[self._rank] += self._pace.delay_s
         self._baton.wait(self._rank, lambda: True, "a turn")
 
-    def barrier(self) -> None:
-        """Return when every worker has come here."""
+    def barrier(self, parts: Parts | None = None) -> None:
+        """Return when every worker has come here. All parts can be seen by all: they live in one process."""
         self._baton.clocks[self._rank] += self._pace.delay_s
         self._baton.arrive(self._rank)
+
+    def local(self) -> None:
+        """Return when every worker has come here; this costs no simulated time."""
+        self._baton.arrive(self._rank)
+
+    def mirror(self, parts: Parts) -> None:
+        """Nothing to do."""
+
+    def spread(self, whole: memoryview) -> None:
+        """Nothing to do."""
 
     def until(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds: the coordinator is waited for without the baton moving."""

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import DupFd
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from partrain.comm.arena import RECORD, RING, Arena
 from partrain.data import Card
@@ -34,6 +34,9 @@ from partrain.launch.writer import Frame, Writer, prepare
 from partrain.plan import Plan
 from partrain.snapshot import SlotMap
 from partrain.stop import Progress
+
+if TYPE_CHECKING:
+    from partrain.comm.machine import Machine
 
 TICK_S = 0.05
 """Longest the coordinator sleeps."""
@@ -55,6 +58,13 @@ class Start:
     history: list[tuple[float, ...]] = field(default_factory=list)
     elapsed: float = 0.0
     """Training seconds before."""
+    elsewhere: bool = False
+    """What a checkpoint holds comes from another machine."""
+
+    @property
+    def resuming(self) -> bool:
+        """Whether there is a state to go on from."""
+        return self.elsewhere or self.arrays is not None
 
 
 @dataclass
@@ -76,8 +86,21 @@ class Coordinator:
     """One run, from the first process to the last file."""
 
     def __init__(
-        self, job: Job, folder: Path, plan: Plan, start: Start, hear: Hear, tick: Callable[[], None], signals: Signals
+        self,
+        job: Job,
+        folder: Path,
+        plan: Plan,
+        start: Start,
+        hear: Hear,
+        tick: Callable[[], None],
+        signals: Signals,
+        machine: Machine | None = None,
     ) -> None:
+        self.machine = machine
+        number, count = (machine.number, machine.count) if machine else (0, 1)
+        local = len(plan.shares) // count
+        self.members = range(number * local, (number + 1) * local)
+        """The workers of this machine."""
         self.job, self.folder, self.plan, self.start = job, folder, plan, start
         self.hear, self.tick, self.signals = hear, tick, signals
         self.arena = Arena.create(len(plan.shares))
@@ -100,8 +123,8 @@ class Coordinator:
         self._beats = self.arena.beats.copy()
         self.arena.put("drained", self._drained)
 
-    def run(self, card: Card, stock: int, out: Path, manifest: dict[str, Any], text: str, describe: Describe) -> Ended:
-        """Train to the end. `stock` is the memory file of the data, `out` the run folder; `describe` completes the start event."""
+    def run(self, card: Card, stock: int, out: Path | None, manifest: dict[str, Any], text: str, describe: Describe) -> Ended:
+        """Train to the end. `stock` is the memory file of the data, `out` the run folder (on one machine only); `describe` completes the start event."""
         try:
             self._spawn(card, stock)
             self._await_ready()
@@ -110,12 +133,13 @@ class Coordinator:
             assert self._map is not None
             slots = self.arena.map_slots(self._slots_at, self._map.size)
             self._restore(slots[0])
-            frame = Frame(out, self.job.checkpoint.keep, text, manifest, self._map, slots, list(self.start.history))
-            self.writer = Writer(frame)
+            if out:
+                frame = Frame(out, self.job.checkpoint.keep, text, manifest, self._map, slots, list(self.start.history))
+                self.writer = Writer(frame)
             describe(self._ready, self._parameters)
             self._training = True
             self.arena.put("restored", 1)
-            while len(self._done) < len(self.plan.shares):
+            while len(self._done) < len(self.members):
                 self._step()
             self._flush()
             return self._finished()
@@ -138,7 +162,7 @@ class Coordinator:
     def _spawn(self, card: Card, stock: int) -> None:
         context = prefork.start()
         prepare()
-        ranks = range(len(self.plan.shares))
+        ranks = self.members
         together = self.job.transport.kind == "simulated"
         for living in [tuple(ranks)] if together else [(rank,) for rank in ranks]:
             ours, theirs = Pipe()
@@ -147,13 +171,15 @@ class Coordinator:
                 self.folder,
                 self.plan,
                 living,
+                self.members,
+                self.machine,
                 _Handed(self.arena.descriptor),
                 _Handed(stock),
                 card,
                 theirs,
                 self.progress,
                 self.start.elapsed,
-                self.start.arrays is not None,
+                self.start.resuming,
             )
             process = context.Process(target=obey, args=(order,), name=f"partrain worker {living[0]}")
             with prefork.without_main():
@@ -162,7 +188,7 @@ class Coordinator:
             self.processes[living[0]] = (process, ours)
 
     def _await_ready(self) -> None:
-        while len(self._ready) < len(self.plan.shares) and not self.signals.count:
+        while len(self._ready) < len(self.members) and not self.signals.count:
             self._step()
 
     def _restore(self, slot: memoryview) -> None:
@@ -255,12 +281,14 @@ class Coordinator:
         process, pipe = self.processes.pop(rank)
         process.join()
         pipe.close()
-        living = range(len(self.plan.shares)) if self.job.transport.kind == "simulated" else [rank]
+        living = self.members if self.job.transport.kind == "simulated" else [rank]
         if all(one in self._done for one in living):
             return
         raise WorkersLost(f"worker {rank} ({self.plan.shares[rank].spec.device}) {death(process.exitcode)}; {self._way_back()}")
 
     def _way_back(self) -> str:
+        if self.machine and self.machine.number:
+            return "machine 0 has the checkpoints"
         committed = self.arena.get("committed")
         return f"the checkpoint of round {committed} is intact" if committed else "no checkpoint was committed yet"
 
@@ -370,7 +398,7 @@ class Coordinator:
 
     def _kill(self) -> None:
         """End all workers: those that are done end by themselves, but must not keep us waiting."""
-        finished = len(self._done) == len(self.plan.shares)
+        finished = len(self._done) == len(self.members)
         for process, _ in self.processes.values():
             if not finished:
                 process.kill()
@@ -383,13 +411,13 @@ class Coordinator:
         self.processes = {}
 
     def _finished(self) -> Ended:
-        ending = self._done[0]
+        ending = self._done[self.members.start]
         reason, test = ending["reason"], ending["test"]
         self._seconds = self.start.elapsed + ending["seconds"]
         if ending["reached"]:
             status = "reached"
         elif reason == "asked":
-            status, reason = "stopped", self.signals.name
+            status, reason = "stopped", self.signals.name or "another machine"
         else:
             status = "not-reached" if self.job.stop.has_target else "finished"
         return self._ended(status, reason, tuple(test) if test else None)

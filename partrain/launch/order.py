@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from partrain.data import Card
 from partrain.job import Job
 from partrain.plan import Plan
 from partrain.stop import Progress
+
+if TYPE_CHECKING:
+    from partrain.comm.machine import Machine
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,10 @@ class Order:
     plan: Plan
     ranks: tuple[int, ...]
     """The workers that live in this process: one, or all where they are simulated."""
+    members: range
+    """The workers of this machine."""
+    machine: Machine | None
+    """Which machine this is, where there are several."""
     arena: Any
     """The arena's memory file, on its way to its new owner."""
     stock: Any

@@ -21,7 +21,7 @@ import torch
 from partrain import __file__ as package
 from partrain.comm.arena import RECORD, RING, Arena
 from partrain.comm.center import Commons
-from partrain.comm.group import ArenaGroup, NonFinite, Waiting
+from partrain.comm.group import ArenaGroup, NonFinite, Waiting, bytes_by_rank
 from partrain.comm.shared import Shared
 from partrain.comm.simulated import Abandoned, Baton, Deadlock, Simulated
 from partrain.data import Dataset
@@ -52,7 +52,7 @@ def main(order: Order) -> None:
     arena = Arena(order.arena.detach(), len(order.plan.shares))
     if len(order.ranks) == 1:
         (rank,) = order.ranks
-        _answer_for(rank, order, arena, Shared(arena, rank), talk)
+        _answer_for(rank, order, arena, Shared(arena, rank, order.members), talk)
         return
     baton = Baton(len(order.ranks))
     threads = [threading.Thread(target=_simulated, args=(rank, order, arena, baton, talk)) for rank in order.ranks]
@@ -99,6 +99,10 @@ def _answer_for(rank: int, order: Order, arena: Arena, waiting: Waiting, talk: T
     """Run one worker; whatever goes wrong is reported as a failure with a code and one line."""
     replica: Replica | None = None
     try:
+        if order.machine and isinstance(waiting, Shared):
+            from partrain.comm.distributed import Distributed
+
+            waiting = Distributed(waiting, rank, order.members, order.machine)
         replica = Replica(rank, order, arena, waiting, talk)
         ending = replica.train()
         talk.say("done", rank=rank, **asdict(ending))
@@ -192,7 +196,7 @@ class Replica:
         vectors = torch.frombuffer(common, dtype=dtype) if len(common) else torch.empty(0, dtype=dtype)
         slices = min(job.sync.slices, d)
         commons = Commons(arena, rank, vectors.view(-1, d), waiting, job.sync.merge, slices)
-        self.group = ArenaGroup(arena, rank, row, rows, spans.wire, waiting, commons)
+        self.group = ArenaGroup(arena, rank, row, rows, spans.wire, waiting, commons, order.members)
 
         sizes = [one.spec.partition_size for one in plan.shares]
 
@@ -253,6 +257,7 @@ class Replica:
         if order.resuming:
             self.group.barrier()  # simulated workers take turns: all are ready before one waits for the coordinator
             waiting.until(lambda: arena.get("restored") == 1, "the state to resume from")
+            waiting.spread(self._slots[0])
             restore(self.worker, self.map.view(self._slots[0]), self.state, commons)
 
     def train(self) -> Ending:
@@ -276,6 +281,8 @@ class Replica:
             self.talk.say("began", t=time.time())
 
     def word(self, seconds: float) -> int:
+        if self.rank:
+            return STOP if self.arena.get("command") else 0
         limit = self.order.job.stop.seconds
         late = limit is not None and seconds + self._elapsed >= limit
         welcome = self.arena.get("wanted") and self.arena.get("granted")
@@ -296,6 +303,7 @@ class Replica:
         record = self.arena.ring[progress.round % RING, self.rank]
         record[1:] = [line[field] for field in RECORD[1:]]
         record[0] = progress.round
+        self.waiting.mirror(lambda: [bytes_by_rank(self.arena.ring[progress.round % RING])])
 
     def snapshot(self, progress: Progress, worker: LocalWorker, state: Any, wait: bool) -> None:
         slot = 0
@@ -305,7 +313,11 @@ class Replica:
             self.arena.put("granted", 0)
         slot = int(self.group.scores(slot)[0][0])
         save(worker, self.map.view(self._slots[slot]), state, self.group.commons)
-        self.group.barrier()  # whole: every worker has written its part, and its record of the round
+        parts = [
+            torch.frombuffer(self._slots[slot][self.map.span(f"workers/{rank}/")], dtype=torch.uint8)
+            for rank in range(worker.size)
+        ]
+        self.group.barrier(lambda: [parts])  # whole: every worker has written its part, and its record of the round
         if self.rank == 0:
             self.talk.say("snapshot", slot=slot, progress=asdict(progress))
             if wait:

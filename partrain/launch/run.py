@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partrain import __version__
+from partrain.comm.machine import Machine
 from partrain.console import Display
-from partrain.data import Dataset, load
+from partrain.data import Dataset
 from partrain.data.partition import uneven, windows
 from partrain.environment import process_start, versions
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadCheckpoint, CannotCreate, Failure
 from partrain.job import LoadedJob
-from partrain.launch.coordinator import Coordinator, Ended, Start, shared_memory
+from partrain.launch.coordinator import Coordinator, Ended, Start
+from partrain.launch.machines import Meeting, keep_folder
 from partrain.launch.manifest import Manifest, Member, Network, manifest_of
 from partrain.launch.signals import Signals
+from partrain.launch.stock import stocked
 from partrain.launch.writer import HISTORY
 from partrain.plan import Plan, make_plan
 from partrain.record import EventLog, cut, read_events, summary, write_summary
@@ -52,6 +55,8 @@ class Stage:
     warn: Callable[[str], None] = lambda text: None
     started: float = field(default_factory=process_start)
     """Unix time from which start-up counts."""
+    machine: Machine | None = None
+    """Which machine this is, where there are several."""
 
 
 def new_folder(out: Path | None, name: str) -> Path:
@@ -117,14 +122,18 @@ def _train(loaded: LoadedJob, stage: Stage, start: Start, content: Content | Non
     job, folder = loaded.job, stage.folder
     with EventLog(folder / "events.jsonl") as log, closing(stage.display):
         stage_file(folder / "job.toml", loaded.text)
-        dataset, stock = _stocked(loaded)
-        plan = make_plan(job, len(dataset.inputs))
+        dataset, stock = stocked(loaded)
+        machine = stage.machine and replace(stage.machine, patience_s=job.transport.stall_seconds)
+        plan = make_plan(job, len(dataset.inputs), machine.count if machine else 1)
         manifest = _manifest(loaded, plan, dataset)
         if content is not None:
             _warn_if_newer(manifest, content, stage)
             plan, manifest = _continued(plan, manifest, content)
         if job.partition.order == "given":
             _warn_if_uneven(job, plan, dataset, stage)
+        if machine:
+            keep_folder(machine, folder)
+            Meeting(machine).lead(loaded, plan, start, dataset.fingerprint)
 
         def hear(event: dict[str, Any]) -> None:
             log.add(event)
@@ -137,7 +146,7 @@ def _train(loaded: LoadedJob, stage: Stage, start: Start, content: Content | Non
             stage.display.tick(time.time())
 
         with Signals() as signals:
-            coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals)
+            coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals, machine)
             describe = _describer(loaded, plan, manifest, start, stage, hear)
             try:
                 ended = coordinator.run(dataset.card, stock, folder, manifest.model_dump(), loaded.text, describe)
@@ -146,19 +155,6 @@ def _train(loaded: LoadedJob, stage: Stage, start: Start, content: Content | Non
         hear(_end_event(ended, stage, coordinator.began_at))
         log.flush()
     return _outcome(ended, stage)
-
-
-def _stocked(loaded: LoadedJob) -> tuple[Dataset, int]:
-    """The data set, in a memory file that workers will map."""
-    descriptors: list[int] = []
-
-    def allocate(size: int) -> memoryview:
-        descriptor, view = shared_memory(size)
-        descriptors.append(descriptor)
-        return view
-
-    dataset = load(loaded.job.dataset, loaded.folder, allocate)
-    return dataset, descriptors[0]
 
 
 def _manifest(loaded: LoadedJob, plan: Plan, dataset: Dataset) -> Manifest:
@@ -221,7 +217,7 @@ def _describer(
                 "rank": share.spec.rank,
                 "device": share.spec.device,
                 "threads": share.spec.threads,
-                "pid": pids[share.spec.rank],
+                "pid": pids.get(share.spec.rank),
                 "partition": share.partition,
                 "iterations": share.iterations,
                 "passes": share.spec.passes,
@@ -287,14 +283,16 @@ def _outcome(ended: Ended, stage: Stage) -> Outcome:
     write_summary(stage.folder / "summary.json", content)
     checkpoint = stage.folder / "checkpoint.h5"
     newest = checkpoint if checkpoint.exists() else None
-    return Outcome(_code(ended), stage.folder, content, newest, ended.failure)
+    return Outcome(_code(ended, stage.machine is None), stage.folder, content, newest, ended.failure)
 
 
-def _code(ended: Ended) -> int:
+def _code(ended: Ended, alone: bool) -> int:
     if ended.failure:
         return ended.failure.code
     stopped = {None: OK, 2: INTERRUPTED}.get(ended.signal, TERMINATED)
-    return {"reached": OK, "finished": OK, "not-reached": NOT_REACHED}.get(ended.status, stopped)
+    # Torchrun would take anything but 0 for a failure to start again from; the summary has the status.
+    not_reached = NOT_REACHED if alone else OK
+    return {"reached": OK, "finished": OK, "not-reached": not_reached}.get(ended.status, stopped)
 
 
 def stage_file(path: Path, text: str) -> None:

@@ -22,7 +22,7 @@ MOMENTS = {
     "in its first iteration": (KILL, 1),
     "within a round": (KILL, 8),
     "while it mixes": (f"import partrain.comm.group as g; g.mean_into = lambda *_: {KILL}", 4),
-    "while others wait for it": (f"from partrain.comm.shared import Shared; Shared.barrier = lambda _: {KILL}", 4),
+    "while others wait for it": (f"from partrain.comm.shared import Shared; Shared.barrier = lambda *_: {KILL}", 4),
     "while it copies its state": (f"import partrain.launch.replica as r; r.save = lambda *_: {KILL}", 4),
     "after its state is copied": (f"import partrain.launch.replica as r; r.save = lambda *a, save=r.save: (save(*a), {KILL})", 4),
 }

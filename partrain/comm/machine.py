@@ -1,0 +1,54 @@
+"""Which machine of several this is, by torchrun's account. Free of torch until a store is asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from partrain.errors import BadJob
+
+if TYPE_CHECKING:
+    from torch.distributed import Store  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine of several."""
+
+    number: int
+    """From 0."""
+    count: int
+    host: str
+    """Where torchrun's store is."""
+    port: int
+    attempt: int
+    """How often torchrun has started anew."""
+    patience_s: float = 300.0
+    """Longest wait for another machine."""
+
+    @classmethod
+    def find(cls, environment: Mapping[str, str] = os.environ) -> Machine | None:
+        """This machine, or None where torchrun has not started this process, or has only one."""
+        if "TORCHELASTIC_RUN_ID" not in environment or int(environment["WORLD_SIZE"]) == 1:
+            return None
+        if int(environment["LOCAL_WORLD_SIZE"]) != 1:
+            raise BadJob(
+                "torchrun has started several processes on one machine; use --nproc-per-node 1: partrain starts the job's workers"
+            )
+        return cls(
+            int(environment["RANK"]),
+            int(environment["WORLD_SIZE"]),
+            environment["MASTER_ADDR"],
+            int(environment["MASTER_PORT"]),
+            int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        )
+
+    def store(self, prefix: str | None = None) -> Store:
+        """Torchrun's store, which outlives its restarts; by default with keys of this attempt."""
+        from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+        store = TCPStore(self.host, self.port, is_master=False, timeout=timedelta(seconds=self.patience_s))
+        return PrefixStore(f"partrain/{self.attempt}" if prefix is None else prefix, store)

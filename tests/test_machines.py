@@ -1,0 +1,205 @@
+"""Several machines under torchrun: here on loopback, or in network namespaces of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import descendants
+from runs import JOB, Command, Said, events, eventually, round_file, summary, train, write_job
+
+from partrain import checkpoint
+from partrain.comm.machine import Machine
+from partrain.errors import BadJob
+
+MANY = JOB.replace("items = 230", "items = 430")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Site:
+    """Two machines, each a folder and perhaps a network of its own."""
+
+    folder: Path
+    address: str = "127.0.0.1"
+    prefixes: tuple[tuple[str, ...], ...] = ((), ())
+    """What runs a command on each machine."""
+    environment: dict[str, str] = field(default_factory=lambda: {"GLOO_SOCKET_IFNAME": "lo"})
+
+    def start(self, number: int, port: int, *words: object, restarts: int = 0) -> Command:
+        """One machine's torchrun."""
+        launcher = (*self.prefixes[number], sys.executable, "-m", "torch.distributed.run", "--nnodes", 2, "--node-rank", number,
+                    "--nproc-per-node", 1, "--master-addr", self.address, "--master-port", port,
+                    "--max-restarts", restarts, "--monitor-interval", 0.1)  # fmt: skip
+        return Command(words, self.folder / str(number), self.environment, launcher=launcher)
+
+    def run(self, first: tuple[object, ...], other: tuple[object, ...] | None = None, restarts: int = 0) -> list[Said]:
+        """What came of a command on both machines."""
+        port = free_port()
+        with ExitStack() as stack:
+            both = [
+                stack.enter_context(self.start(number, port, *words, restarts=restarts))
+                for number, words in enumerate((first, first if other is None else other))
+            ]
+            return [one.wait(120) for one in both]
+
+
+def arrays(path: Path) -> dict[str, bytes]:
+    return {name: np.ascontiguousarray(array).tobytes() for name, array in checkpoint.read(path).arrays.items()}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.fixture
+def one_machine(tmp_path: Path) -> Path:
+    """The run that two machines of two workers are to repeat: four workers on one."""
+    return train(tmp_path / "alone", "workers.0.count=4", text=MANY)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    return write_job(tmp_path / "job", text=MANY)
+
+
+def test_two_machines_give_the_bits_of_one(site: Site, one_machine: Path, job: Path) -> None:
+    run = site.folder / "run"
+    said = site.run(("run", job, "--out", run, "--quiet"), ("run", job, "--out", site.folder / "unused"))
+    assert [one.code for one in said] == [0, 0], said
+    assert "machine 1 of 2 trains workers 2 to 3" in said[1].err
+    assert not (site.folder / "unused").exists()
+    for number in range(1, 5):
+        assert arrays(round_file(run, number)) == arrays(round_file(one_machine, number))
+    assert [worker["item_iterations"] for worker in summary(run)["workers"]] == [96] * 4
+    assert {event["rank"] for event in events(run, "round")} == {0, 1, 2, 3}
+
+
+def test_a_resume_needs_the_checkpoint_on_the_first_machine_only(site: Site, one_machine: Path, job: Path) -> None:
+    site.run(("run", job, "--out", site.folder / "run", "--quiet"))
+    kept = site.folder / "kept.h5"
+    kept.write_bytes(round_file(site.folder / "run", 2).read_bytes())
+    words = "resume", kept, "--quiet", "--out", site.folder / "again"
+    said = site.run(words, ("resume", site.folder / "nowhere.h5", "--quiet"))
+    assert [one.code for one in said] == [0, 0], said
+    assert arrays(site.folder / "again/checkpoint.h5") == arrays(one_machine / "checkpoint.h5")
+
+
+def test_machines_with_unlike_jobs_do_not_start(site: Site, job: Path) -> None:
+    other = write_job(site.folder / "other", "seed=4", text=MANY)
+    said = site.run(("run", job, "--out", site.folder / "run", "--quiet"), ("run", other, "--quiet"))
+    for one in said:
+        assert "error[bad-job]: machine 1" in one.err
+        assert "its job file is not that of the first machine" in one.err
+    assert not events(site.folder / "run")
+
+
+def test_what_cannot_run_on_several_machines_is_refused_by_all(site: Site, job: Path) -> None:
+    simulated = write_job(site.folder / "simulated", 'transport.kind="simulated"', text=MANY)
+    said = site.run(("run", simulated, "--out", site.folder / "run", "--quiet"))
+    assert all("error[bad-job]: simulated workers live in one process" in one.err for one in said), said
+
+
+def test_a_lost_machine_ends_the_run_and_leaves_the_checkpoint(site: Site) -> None:
+    job = write_job(site.folder / "job", "stop.rounds=1000000", text=MANY)
+    port, run = free_port(), site.folder / "run"
+    with site.start(0, port, "run", job, "--out", run, "--quiet") as first, site.start(1, port, "run", job) as other:
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        os.kill(other.process.pid, signal.SIGKILL)  # and nobody outlives its torchrun
+        said = first.wait(120)
+    assert "error[workers-lost]: another machine does not answer" in said.err
+    assert checkpoint.read(run / "checkpoint.h5").round > 0
+
+
+def test_torchrun_starts_lost_workers_anew_and_the_run_goes_on_to_the_bit(site: Site, job: Path) -> None:
+    port, run = free_port(), site.folder / "run"
+    words = "run", job, "--out", run, "--quiet", "--set", "stop.rounds=60"
+    expected = train(site.folder / "whole", "workers.0.count=4", "stop.rounds=60", text=MANY)
+    with site.start(0, port, *words, restarts=2) as first, site.start(1, port, *words, restarts=2) as other:
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        os.kill(max(descendants(other.process.pid)), signal.SIGKILL)
+        said = [first.wait(180), other.wait(180)]
+    assert [one.code for one in said] == [0, 0], said
+    assert any(event["resumed_from"] for event in events(run, "start"))
+    assert arrays(run / "checkpoint.h5") == arrays(expected / "checkpoint.h5")
+
+
+def test_a_terminated_machine_ends_the_run_after_the_round(site: Site) -> None:
+    job = write_job(site.folder / "job", "stop.rounds=1000000", text=MANY)
+    port, run = free_port(), site.folder / "run"
+    with site.start(0, port, "run", job, "--out", run, "--quiet") as first, site.start(1, port, "run", job) as other:
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        other.interrupt(signal.SIGTERM)
+        eventually(lambda: (run / "summary.json").exists(), "the end")  # torchrun itself waits longer for its like
+        assert summary(run)["status"] == "stopped"
+        assert first.process.poll() in (None, 0)
+    assert summary(run)["reason"] == "another machine"
+    assert summary(run)["rounds"] == checkpoint.read(run / "checkpoint.h5").round
+
+
+@contextmanager
+def namespaces(names: tuple[str, str]) -> Iterator[None]:
+    """Two network namespaces with a wire between them."""
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    made = []
+    try:
+        try:
+            for name in names:
+                ip("netns", "add", name)
+                made.append(name)
+            ip("link", "add", names[0], "netns", names[0], "type", "veth", "peer", "name", names[1], "netns", names[1])
+            for number, name in enumerate(names, start=1):
+                ip("-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", name)
+                ip("-n", name, "link", "set", name, "up")
+                ip("-n", name, "link", "set", "lo", "up")
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"network namespaces cannot be made here: {getattr(error, 'stderr', b'') or error}")
+        yield
+    finally:
+        for name in made:
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+
+
+def test_two_machines_with_networks_of_their_own(tmp_path: Path, one_machine: Path, job: Path) -> None:
+    names = f"pt{os.getpid() % 100000}a", f"pt{os.getpid() % 100000}b"
+    with namespaces(names):
+        wired = [("env", f"GLOO_SOCKET_IFNAME={name}", "ip", "netns", "exec", name) for name in names]
+        site = Site(tmp_path, "10.77.0.1", tuple(wired), {})
+        said = site.run(("run", job, "--out", tmp_path / "run", "--quiet"))
+    assert [one.code for one in said] == [0, 0], said
+    assert arrays(tmp_path / "run/checkpoint.h5") == arrays(one_machine / "checkpoint.h5")
+
+
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "1", "RANK": "2", "MASTER_ADDR": "host",
+    "MASTER_PORT": "29500", "TORCHELASTIC_RESTART_COUNT": "1",
+}  # fmt: skip
+
+
+def test_which_machine_this_is() -> None:
+    assert Machine.find(TORCHRUN) == Machine(2, 3, "host", 29500, 1)
+    assert Machine.find({}) is None
+    assert Machine.find(TORCHRUN | {"WORLD_SIZE": "1", "RANK": "0"}) is None
+
+
+def test_one_process_per_machine() -> None:
+    with pytest.raises(BadJob, match="--nproc-per-node 1"):
+        Machine.find(TORCHRUN | {"LOCAL_WORLD_SIZE": "2"})
