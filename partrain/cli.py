@@ -179,6 +179,21 @@ def bench(
     _print(json.dumps(result) if as_json else "\n".join(lines))
 
 
+@app.command()
+def compare(
+    paths: Annotated[list[Path], typer.Argument(metavar="JOB.toml|RUN_DIR...", help="Jobs to train, or run folders.")],
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repeats of each job, with a seed of its own each.")] = 3,
+    set_: Sets = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Jobs or runs side by side: time and items to target, accuracy, bytes, waiting, and the settings that differ."""
+    from partrain.bench import compare as comparison
+
+    result = comparison.compare(paths, set_ or (), seeds, _progress)
+    _print(json.dumps(result) if as_json else "\n".join(comparison.render(result)))
+
+
 def _counts(text: str) -> list[int]:
     try:
         counts = sorted({int(part) for part in text.split(",")})

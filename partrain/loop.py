@@ -125,6 +125,8 @@ def _round(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, progr
             f"worker {worker.rank}, round {progress.round}: the training loss is {worker.loss()}; lower the learning rate"
         )
     carry(worker, group, rule)
+    if measure and not rule.mixes:
+        group.compare(worker.params)
     worker.close_round()
     waited = group.waited - waited
     mixing = worker.clock() - began - worker.seconds - waited

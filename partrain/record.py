@@ -3,7 +3,8 @@
 Only the coordinator writes events. A line is one JSON object; times are in seconds, `t` is Unix time:
 
     start      version, name, run_id, rule, resumed_from, parameters, held_out, cores, workers[], stop{}
-    round      round, rank, iterations, items, loss, lr, compute, wait, mix, distance      one per worker
+    round      round, rank, iterations, items, loss, lr, compute, wait, mix, distance,
+               bytes, staleness                                                            one per worker
     judgement  round, item_iterations, seconds (of training so far), loss, metrics{}, best
     commit     round, file, bytes, seconds, digest
     fault      what, rank

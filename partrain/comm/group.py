@@ -134,7 +134,7 @@ class ArenaGroup:
         if x.dtype != self._row.dtype:
             raise TypeError(f"a vector of {x.dtype} in a group of {self._row.dtype}")
         self.bytes += x.nbytes
-        brought = x.clone() if self.measure else None
+        brought = x.clone() if self.measure and self._offset(x) == 0 else None  # parameters, not gradients
         place, start, count = self._stage(x), self._offset(x), x.numel()
         self.arena.weights[self.rank] = weight
         self.barrier(lambda: [self._at(place), self._weights])
@@ -147,6 +147,13 @@ class ArenaGroup:
         self._unstage(x, place, self.rank)
         if brought is not None:
             self.distance, self.measure = float(brought.sub_(x).square_().mean().sqrt()), False
+
+    def compare(self, x: Tensor) -> None:
+        """Measure how far x is from the mean of all; x stays as it is, and nothing counts as sent."""
+        mean, sent, self.measure = x.clone(), self.bytes, False
+        self.all_reduce_mean(mean)
+        self.bytes = sent
+        self.distance = float(mean.sub_(x).square_().mean().sqrt())
 
     def all_gather(self, x: Tensor) -> list[Tensor]:
         return self.exchange(x, range(self.size))

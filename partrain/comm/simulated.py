@@ -23,6 +23,10 @@ ITERATION_S = 1e-3
 """A local iteration of a worker of speed 1, in simulated seconds."""
 
 
+TURN = "a turn"
+"""What a worker waits for that could go on, but for others whose clocks are behind."""
+
+
 class Deadlock(Exception):
     """No worker can go on; the message says what each waits for."""
 
@@ -47,12 +51,12 @@ class Baton:
 
     def __init__(self, size: int) -> None:
         self._condition = threading.Condition()
-        self._waits: list[tuple[Callable[[], bool], str] | None] = [(lambda: True, "the start")] * size
+        self._waits: list[tuple[Callable[[], bool], str] | None] = [(lambda: True, TURN)] * size
         self._turn: int | None = None
         self._failure: BaseException | None = None
         self._arrived = [0] * size
-        self._barriers, self._met = 0, 0.0
-        """Number of the newest barrier, and when the last of those that have come came."""
+        self._barriers, self._met = 0, [0.0, 0.0]
+        """Number of the newest barrier; when the last of those that have come came, for it and the one before."""
         self.clocks = [0.0] * size
         """Simulated seconds of each worker."""
 
@@ -67,7 +71,7 @@ class Baton:
         Whoever has to wait goes on no earlier than the moment at which another worker ended the wait.
         """
         with self._condition:
-            self._waits[rank] = (ready, what)
+            self._waits[rank] = (ready, TURN if ready() else what)
             if self._turn == rank:
                 self._pass_on()
             self._condition.wait_for(lambda: self._turn == rank or self._failure is not None)
@@ -87,10 +91,11 @@ class Baton:
         """Barrier: it ends for all at the moment at which the last one comes."""
         self._arrived[rank] += 1
         goal = self._arrived[rank]
-        self._met = self.clocks[rank] if goal > self._barriers else max(self._met, self.clocks[rank])
-        self._barriers = goal
+        first = goal > self._barriers
+        self._met[goal % 2] = self.clocks[rank] if first else max(self._met[goal % 2], self.clocks[rank])
+        self._barriers = max(self._barriers, goal)
         self.wait(rank, lambda: min(self._arrived) >= goal, f"barrier {goal}")
-        self.clocks[rank] = max(self.clocks[rank], self._met)
+        self.clocks[rank] = max(self.clocks[rank], self._met[goal % 2])
 
     def _pass_on(self) -> None:
         held = self._turn
@@ -98,10 +103,10 @@ class Baton:
         for rank in able:
             entry = self._waits[rank]
             assert entry is not None
-            if held is not None and rank != held and entry[1] != "a turn":
+            if held is not None and rank != held and entry[1] != TURN:
                 # What it waited for has come about now, by the clock of who held the baton.
                 self.clocks[rank] = max(self.clocks[rank], self.clocks[held])
-                self._waits[rank] = (entry[0], "a turn")
+                self._waits[rank] = (entry[0], TURN)
         self._turn = min(able, key=lambda rank: (self.clocks[rank], rank)) if able else None
         stuck = [f"worker {rank} waits for {entry[1]}" for rank, entry in enumerate(self._waits) if entry is not None]
         if not able and stuck and self._failure is None:
@@ -128,7 +133,7 @@ class Simulated:
     def message(self) -> None:
         """A message takes its time; then those act first whose clocks are behind."""
         self._baton.clocks[self._rank] += self._pace.delay_s
-        self._baton.wait(self._rank, lambda: True, "a turn")
+        self._baton.wait(self._rank, lambda: True, TURN)
 
     def barrier(self, parts: Parts | None = None) -> None:
         """Return when every worker has come here. All parts can be seen by all: they live in one process."""
