@@ -106,6 +106,11 @@ def _rule(job: Job) -> Iterator[Finding]:
     workers = sum(group.count for group in job.workers)
     for key, message, advice, severity in job.sync.remarks(workers):
         yield Finding(("sync", key), message, advice, severity=severity)
+    if job.sync.full_batch and "optimizer" in job.model_fields_set:
+        message = f'rule "{job.sync.rule}" takes its own steps on full batches: [optimizer] has no effect'
+        yield Finding(("optimizer",), message, "remove it", severity="warning")
+    elif not job.sync.full_batch and "optimizer" not in job.model_fields_set:
+        yield Finding(("optimizer",), "the job has no [optimizer] table", 'add name = "sgd" and lr = 0.1, say')
     cuda = [index for index, group in enumerate(job.workers) if group.device != "cpu"]
     if job.sync.shares_params and cuda:
         message = f'under rule "{job.sync.rule}" all workers train the same numbers in memory: CPU workers only'

@@ -69,7 +69,7 @@ def _share(spec: WorkerSpec, partition: int, job: Job) -> Share:
     if spec.passes is not None:
         return Share(spec, partition, spec.passes * math.ceil(partition / batch), spec.passes * partition * visits)
     iterations = spec.iterations or 1
-    return Share(spec, partition, iterations, iterations * batch * visits)
+    return Share(spec, partition, iterations, iterations * (partition if job.sync.full_batch else batch) * visits)
 
 
 def _horizon(job: Job, items_per_round: int) -> int | None:

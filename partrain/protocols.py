@@ -193,6 +193,11 @@ class Rule(Section):
         return False
 
     @property
+    def full_batch(self) -> bool:
+        """An iteration is a step on the gradient of the whole partition, which the rule takes itself: no local optimizer."""
+        return False
+
+    @property
     def shared_vectors(self) -> int:
         """m: vectors (d,) that all workers share; the rule's center variable is the first."""
         return 0

@@ -11,7 +11,7 @@ from partrain.comm import Transport
 from partrain.data import AnyDataset
 from partrain.data.partition import Partition
 from partrain.models import AnyModel, Task
-from partrain.optim import AnyOptimizer
+from partrain.optim import AnyOptimizer, Sgd
 from partrain.problems import KeyPath
 from partrain.retention import Retention
 from partrain.rules import AnyRule
@@ -29,7 +29,8 @@ class Job(Section):
     dataset: AnyDataset
     partition: Partition = Field(default_factory=Partition)
     task: Task | None = None
-    optimizer: AnyOptimizer = Field(discriminator="name")
+    optimizer: AnyOptimizer = Field(default_factory=lambda: Sgd(lr=1.0), discriminator="name")
+    """May be left out where the rule takes its steps itself."""
     sync: AnyRule
     workers: list[WorkerGroup] = Field(min_length=1, max_length=1000)
     transport: Transport = Field(default_factory=Transport)

@@ -33,6 +33,8 @@ from partrain.seeds import derive, generator
 
 BLOCK_BYTES = 1 << 20
 """Items gathered at a time: iterations then train on slices of one contiguous block."""
+FULL_BLOCK = 1024
+"""Items at a time where the gradient of a whole partition is asked for."""
 
 
 @dataclass(frozen=True)
@@ -298,8 +300,7 @@ class LocalWorker:
 
     def _full_gradient(self) -> None:
         """Mean gradient over the partition, block by block in a fixed order."""
-        whole = self.batches.partition
-        step = self.batches.batch_size
+        whole, step = self.batches.partition, FULL_BLOCK
         for first in range(0, len(whole), step):
             index = torch.from_numpy(whole[first : first + step]).to(self.stock.inputs.device)
             gradients = self._differentiate(*self.stock.batch(index))
