@@ -66,6 +66,9 @@ class Worker(Protocol):
     def loss(self) -> float:
         """Mean training loss over the items of the round so far."""
 
+    def clock(self) -> float:
+        """Seconds now, counted from any moment; simulated ones where there is a simulated clock."""
+
     def draw(self, *purpose: str | int, common: bool = False) -> np.random.Generator:
         """Randomness for one purpose in this round: this worker's own, or the same for all workers (`common`)."""
 

@@ -179,8 +179,8 @@ class Quadratic:
     ) -> None:
         self.rank, self.size, self.iterations, self.items = group.rank, group.size, iterations, 0
         self.round, self.done, self.lr, self.active = 0, 0, lr, True
-        self.seconds, self.partition_size = 0.0, 1
-        self._waiting = group.waiting
+        self.seconds, self.partition_size, self._total = 0.0, 1, 0
+        self._waiting, self.clock = group.waiting, group.waiting.clock
         d = len(start)
         self.params, self.grads = row[:d], row[d : 2 * d]
         self.params.copy_(torch.tensor(start))
@@ -197,7 +197,8 @@ class Quadratic:
     def gradient(self, full: bool = False) -> Tensor:
         self.items, self.done = self.items + 1, self.done + 1
         began = self._waiting.clock()
-        self._waiting.worked()
+        self._waiting.worked(self._total)
+        self._total += 1
         self.seconds += self._waiting.clock() - began
         return torch.sub(self.params, self._target, out=self.grads)
 
@@ -347,7 +348,8 @@ class Trial:
     def train(self, group: ArenaGroup, row: Tensor, rounds: int, taken: Snapshot, since: Snapshot | None = None) -> Trained:
         """What one worker does; `taken` becomes the last snapshot."""
         worker, progress = self.worker(group.rank, row, group.center[0] if self.rule.shares_params else None), Progress()
-        worker.clock, worker.beat = group.waiting.clock, group.waiting.worked
+        worker.clock = group.waiting.clock
+        worker.beat = lambda: group.waiting.worked(worker.total_iterations + worker.done)
         group.broadcast(worker.params)
         state = self.rule.init(worker, group)
         group.barrier()
@@ -377,7 +379,7 @@ class Trial:
         network, spans = self.network().train(), self.spans
         row = torch.zeros(spans.numbers, dtype=spans.layout.dtype) if row is None else row
         caps = self.caps or [self.cap(len(partition)) for partition in self.partitions]
-        planned = sum(caps) * self.optimizer.batch_size
+        planned = sum(caps) * self.optimizer.batch_size * (self.rule.visits_per_worker or 1)
         return LocalWorker(
             rank, len(self.partitions), network, self.items, row, spans, self.optimizer, self.rule, self.seed,
             self.batches(rank, caps[rank]), planned, self.horizon, shared,

@@ -14,7 +14,20 @@ import partrain
 
 LAYERS = [
     {"errors", "section", "seeds", "protocols", "flat", "snapshot", "view", "environment"},
-    {"topology", "compress", "data", "models", "optim", "stop", "workforce", "retention", "problems", "places", "overrides", "source"},
+    {
+        "topology",
+        "compress",
+        "data",
+        "models",
+        "optim",
+        "stop",
+        "workforce",
+        "retention",
+        "problems",
+        "places",
+        "overrides",
+        "source",
+    },
     {"rules", "comm"},
     {"schema", "checks", "wording", "explain", "job", "plan"},
     {"worker", "buffers", "state", "loop", "checkpoint", "record"},

@@ -68,10 +68,10 @@ class Commons:
         return granted
 
     def keep_step(self, fresh: int) -> None:
-        """Wait until no worker with visits left is more than so many behind."""
+        """Wait until no worker with visits left has claimed so many fewer than this one."""
         visits = self._arena.visits
         mine = int(visits[self._rank])
-        self._waiting.until_peers(lambda: mine - int(visits.min()) <= fresh + 1, "slower workers")
+        self._waiting.until_peers(lambda: mine - int(visits.min()) <= fresh, "slower workers")
 
     def pull(self) -> Tensor:
         """A copy of the center, and a note of its version."""

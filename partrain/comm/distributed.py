@@ -43,7 +43,7 @@ class Distributed:
         """Seconds."""
         return self._local.clock()
 
-    def worked(self) -> None:
+    def worked(self, number: int) -> None:
         """Nothing to do."""
 
     def message(self) -> None:

@@ -39,8 +39,8 @@ class Waiting(Protocol):
     def clock(self) -> float:
         """Seconds: the machine's, or simulated ones."""
 
-    def worked(self) -> None:
-        """A local iteration is done."""
+    def worked(self, number: int) -> None:
+        """A local iteration is done, the worker's so-many-th of all."""
 
     def barrier(self, parts: Parts | None = None) -> None:
         """Return when every worker has come here, and what each has put into `parts` can be read by all."""
@@ -164,7 +164,7 @@ class ArenaGroup:
 
     def gather(self, message: Tensor) -> list[Tensor]:
         lengths = [int(length) for (length,) in self.scores(message.numel())]
-        self.bytes += message.numel()
+        self.bytes += message.numel() * (self.size > 1)
         padded = message.new_zeros(-(-max(lengths) // 8) * 8)  # whole numbers of any type, and never nothing
         padded[: message.numel()] = message
         return [got[:length] for got, length in zip(self._read(padded, range(self.size)), lengths, strict=True)]

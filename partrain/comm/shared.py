@@ -37,7 +37,7 @@ class Shared:
         """Seconds."""
         return time.perf_counter()
 
-    def worked(self) -> None:
+    def worked(self, number: int) -> None:
         """Nothing to do: the clock is the machine's."""
 
     def barrier(self, parts: Parts | None = None) -> None:

@@ -19,8 +19,8 @@ from partrain.seeds import generator
 if TYPE_CHECKING:
     from partrain.comm.group import Parts
 
-ITERATION_S = 1e-3
-"""A local iteration of a worker of speed 1, in simulated seconds."""
+ITERATION_NS = 1_000_000
+"""A local iteration of a worker of speed 1, in simulated nanoseconds: whole numbers, so that no tie is broken by rounding."""
 
 
 TURN = "a turn"
@@ -55,10 +55,10 @@ class Baton:
         self._turn: int | None = None
         self._failure: BaseException | None = None
         self._arrived = [0] * size
-        self._barriers, self._met = 0, [0.0, 0.0]
+        self._barriers, self._met = 0, [0, 0]
         """Number of the newest barrier; when the last of those that have come came, for it and the one before."""
-        self.clocks = [0.0] * size
-        """Simulated seconds of each worker."""
+        self.clocks = [0] * size
+        """Simulated nanoseconds of each worker."""
 
     def start(self) -> None:
         """Hand the baton to the first worker, once all threads exist."""
@@ -119,25 +119,27 @@ class Simulated:
 
     def __init__(self, baton: Baton, rank: int, pace: Pace | None = None, seed: int = 0) -> None:
         self._baton, self._rank, self._pace = baton, rank, pace or Pace()
-        self._noise = generator(seed, "jitter", rank)
+        self._seed, self._delay_ns = seed, round(self._pace.delay_s * 1e9)
 
     def clock(self) -> float:
         """Simulated seconds of this worker."""
-        return self._baton.clocks[self._rank]
+        return self._baton.clocks[self._rank] / 1e9
 
-    def worked(self) -> None:
-        """A local iteration is done."""
-        stretch = float(self._noise.lognormal(0.0, self._pace.jitter)) if self._pace.jitter else 1.0
-        self._baton.clocks[self._rank] += ITERATION_S / self._pace.speed * stretch
+    def worked(self, number: int) -> None:
+        """A local iteration is done, the worker's so-many-th of all."""
+        stretch = 1.0
+        if self._pace.jitter:
+            stretch = float(generator(self._seed, "jitter", self._rank, number).lognormal(0.0, self._pace.jitter))
+        self._baton.clocks[self._rank] += round(ITERATION_NS / self._pace.speed * stretch)
 
     def message(self) -> None:
         """A message takes its time; then those act first whose clocks are behind."""
-        self._baton.clocks[self._rank] += self._pace.delay_s
+        self._baton.clocks[self._rank] += self._delay_ns
         self._baton.wait(self._rank, lambda: True, TURN)
 
     def barrier(self, parts: Parts | None = None) -> None:
         """Return when every worker has come here. All parts can be seen by all: they live in one process."""
-        self._baton.clocks[self._rank] += self._pace.delay_s
+        self._baton.clocks[self._rank] += self._delay_ns
         self._baton.arrive(self._rank)
 
     def local(self) -> None:

@@ -274,7 +274,7 @@ class Replica:
 
     def _beat(self) -> None:
         self.arena.beats[self.rank] += 1
-        self.waiting.worked()
+        self.waiting.worked(self.worker.total_iterations + self.worker.done)
 
     def began(self) -> None:
         if self.rank == 0:

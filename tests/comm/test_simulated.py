@@ -2,14 +2,21 @@
 
 import os
 import threading
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from lab import in_processes, simulate
+from lab import Snapshot, Trial, in_processes, same, simulate
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup
-from partrain.comm.simulated import Abandoned, Baton, Deadlock
+from partrain.comm.simulated import ITERATION_NS, Abandoned, Baton, Deadlock, Pace
+from partrain.protocols import Rule
+from partrain.rules.async_ import Async
+from partrain.rules.average import Average
+from partrain.rules.easgd import Easgd
+from partrain.rules.gossip import Gossip
+from partrain.rules.hogwild import Hogwild
 
 
 def test_one_worker_runs_at_a_time_and_the_lowest_rank_first() -> None:
@@ -107,3 +114,139 @@ def fail(group: ArenaGroup, row: Tensor) -> None:
 def test_a_failing_process_is_heard_while_others_wait() -> None:
     with pytest.raises(ZeroDivisionError, match="in a process"):
         in_processes(3, fail)
+
+
+# The simulated clock
+
+
+def clocks(size: int, steps: Callable[[ArenaGroup], None], paces: Sequence[Pace]) -> list[float]:
+    """Milliseconds each worker took."""
+
+    def program(group: ArenaGroup, row: Tensor) -> float:
+        steps(group)
+        return round(group.waiting.clock() * 1e3, 6)
+
+    return simulate(size, program, paces=paces)
+
+
+def work(group: ArenaGroup, iterations: int = 4) -> None:
+    for _ in range(iterations):
+        group.waiting.worked(0)
+
+
+def test_an_iteration_takes_a_millisecond_by_the_speed() -> None:
+    assert clocks(3, work, [Pace(), Pace(speed=0.25), Pace(speed=2.0)]) == [4.0, 16.0, 2.0]
+    assert ITERATION_NS == 1_000_000
+
+
+def test_a_barrier_ends_when_the_last_has_come_and_each_adds_its_delay() -> None:
+    def meet(group: ArenaGroup) -> None:
+        work(group)
+        group.barrier()
+
+    assert clocks(3, meet, [Pace(), Pace(speed=0.5), Pace()]) == [8.0] * 3
+    assert clocks(3, meet, [Pace(), Pace(speed=0.5), Pace(delay_s=5e-3)]) == [9.0] * 3, "4 + 5 is later than 8"
+    assert clocks(2, lambda group: [meet(group) for _ in range(3)], [Pace(), Pace(delay_s=1e-3)]) == [15.0] * 2
+
+
+def test_waiting_is_told_from_working() -> None:
+    def program(group: ArenaGroup, row: Tensor) -> float:
+        work(group)
+        group.barrier()
+        return round(group.waited * 1e3, 6)
+
+    assert simulate(2, program, paces=[Pace(), Pace(speed=0.25)]) == [12.0, 0.0]
+
+
+def test_the_one_whose_clock_is_behind_has_the_turn() -> None:
+    log: list[int] = []
+
+    def program(group: ArenaGroup, row: Tensor) -> None:
+        for _ in range(4):
+            group.waiting.message()
+            log.append(group.rank)
+            group.waiting.worked(0)
+
+    simulate(2, program, paces=[Pace(), Pace(speed=0.4)])
+    assert log == [0, 1, 0, 0, 1, 0, 1, 1], "at 0, 0, 1, 2, 2.5, 3 and then, alone, 5, 7.5"
+
+
+def test_jitter_stretches_iterations_always_in_the_same_way() -> None:
+    def stretches(jitter: float) -> list[list[float]]:
+        def program(group: ArenaGroup, row: Tensor) -> list[float]:
+            seen = []
+            for number in range(2000):
+                began = group.waiting.clock()
+                group.waiting.worked(number)
+                seen.append((group.waiting.clock() - began) * 1e3)
+            return seen
+
+        return simulate(2, program, paces=[Pace(jitter=jitter), Pace(jitter=jitter)])
+
+    once, twice = stretches(0.5), stretches(0.5)
+    assert once == twice
+    assert once[0] != once[1], "each worker has noise of its own"
+    logs = torch.tensor(once).log()
+    assert logs.mean().abs() < 0.03
+    assert logs.std() == pytest.approx(0.5, rel=0.05)
+    assert stretches(0.0)[0] == pytest.approx([1.0] * 2000)
+
+
+# Rules by the simulated clock: four workers, of which one has a quarter of the speed
+
+UNEVEN = [Pace(), Pace(), Pace(), Pace(speed=0.25)]
+QUARTERS = [range(first, first + 12) for first in range(0, 48, 12)]
+
+
+def course(rule: Rule, paces: Sequence[Pace] = ()) -> tuple[float, float, Snapshot]:
+    """Simulated milliseconds of three rounds, local iterations in all, and how it ended."""
+    workers, taken = Trial(rule, partitions=QUARTERS, paces=paces).run(3)
+    done = sum(record["iterations"] for worker in workers for record in worker.records)
+    return workers[0].ending.seconds * 1e3, done, taken
+
+
+ASYNCHRONOUS: list[Rule] = [
+    Async(rule="async", iterations=2, visits=8),
+    Async(rule="async", iterations=2, visits=8, momentum=0.9, outer_lr=0.7, staleness_weight="polynomial", parts=3),
+    Async(rule="async", iterations=2, visits=8, soft_sync=3, compensation=0.1),
+    Easgd(rule="easgd", iterations=2, visits=8, asynchronous=True),
+    Gossip(rule="gossip", style="push-sum", iterations=2, visits=8, probability=0.3),
+    Hogwild(rule="hogwild", iterations=2, visits=8),
+    Hogwild(rule="hogwild", iterations=2, visits=8, local=True),
+]
+every_asynchronous = pytest.mark.parametrize("rule", ASYNCHRONOUS, ids=lambda rule: rule.rule)
+
+
+def test_a_synchronous_round_takes_as_long_as_the_slowest_worker() -> None:
+    even, done, _ = course(Average(iterations=16))
+    uneven, also_done, _ = course(Average(iterations=16), UNEVEN)
+    assert (even, done) == (pytest.approx(3 * 16), 3 * 64)
+    assert (uneven, also_done) == (pytest.approx(4 * even), done)
+
+
+@every_asynchronous
+def test_an_asynchronous_round_shares_its_visits_out(rule: Rule) -> None:
+    """The same work; of the 3 x 16 milliseconds that averaging waits in every round, it needs less than half."""
+    even, done, _ = course(rule)
+    uneven, also_done, _ = course(rule, UNEVEN)
+    assert also_done == done == 3 * 64
+    assert even == pytest.approx(3 * 16)
+    assert uneven - even < (4 * even - even) / 2
+
+
+@every_asynchronous
+def test_the_same_job_gives_the_same_bits_however_uneven_the_workers(rule: Rule) -> None:
+    paces = [Pace(jitter=0.3), Pace(speed=0.7, delay_s=1e-4), Pace(jitter=0.1, delay_s=3e-4), Pace(speed=0.25)]
+    seconds, _, once = course(rule, paces)
+    again, _, twice = course(rule, paces)
+    assert same(once, twice)
+    assert seconds == again
+    assert not same(once, course(rule)[2]), "who comes when matters"
+
+
+@pytest.mark.parametrize("bound", [0, 1, 3])
+def test_a_bound_costs_time_but_not_as_much_as_meeting(bound: int) -> None:
+    free, _, _ = course(Async(rule="async", iterations=2, visits=8), UNEVEN)
+    bounded, done, _ = course(Async(rule="async", iterations=2, visits=8, bound=bound), UNEVEN)
+    assert done == 3 * 64
+    assert free <= bounded <= 4 * 3 * 16

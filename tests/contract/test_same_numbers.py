@@ -6,16 +6,14 @@ import pytest
 import torch
 from lab import TRANSPORTS, Trial, blobs, restless
 from torch import Tensor
+from variants import SYNCHRONOUS, VARIANTS
 
 from partrain.comm.group import ArenaGroup
 from partrain.optim import Adam
 from partrain.protocols import Rule
 from partrain.rules.average import Average
-from partrain.rules.bsp import Bsp
 
-RULES: dict[str, Rule] = {
-    "average": Average(iterations=3),
-    "bsp": Bsp(rule="bsp", iterations=3),
+RULES: dict[str, Rule] = {name: VARIANTS[name] for name in sorted(SYNCHRONOUS)} | {
     "all-alone": Average(iterations=3, optimizer_state="local", buffers="local", weights="equal"),
     "anew": Average(iterations=3, optimizer_state="reset", buffers="recalibrate"),
 }

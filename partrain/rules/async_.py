@@ -1,0 +1,149 @@
+"""Asynchronous training: each worker visits the center in its own time, and nobody waits for the slowest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from partrain.protocols import Center, Group, Remark, Rule, Update, Worker
+
+
+@dataclass
+class Speed:
+    """The state of paced workers."""
+
+    speed: float
+    """v_i: local iterations a second in the round before; 0 before the first."""
+
+
+class Async(Rule):
+    """A visit brings the worker the center and the center what the worker has learnt from it, stale by then.
+
+        b <- c;   x_i <- H_i local steps from b;   delta <- b - x_i
+        delta <- delta + lambda / (gamma H_i) delta^2 (c - b)            (`compensation`: DC-ASGD, by a gradient delta / (gamma H_i))
+        c <- c - eta phi(s) delta                                        (s: how often c has changed since b)
+
+    phi(s): 1 | 1 / max(1, s) | (1 + s)^-0.5 | 1 if s <= 4 else 1 / (10 (s - 4) + 1). eta is `outer_lr`, gamma the learning rate.
+    With `soft_sync` = n updates wait until there are n, and their mean is applied. With `momentum` = beta it is delayed
+    Nesterov: each arrival is followed by a share of 1/N, and every N arrivals m <- beta m + mean delta, c <- c - eta beta m besides.
+    At a round's end all take over the center.
+
+    Source: Zhang, Gupta, Lian, Liu. Staleness-aware Async-SGD for Distributed Deep Learning. 2016. arXiv:1511.05950
+    Source: Xie, Koyejo, Gupta. Asynchronous Federated Optimization. 2019. arXiv:1903.03934
+    Source: Ho et al. More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server. 2013 (`bound`)
+    Source: Zheng et al. Asynchronous Stochastic Gradient Descent with Delay Compensation. 2017. arXiv:1609.08326
+    Source: Liu et al. Asynchronous Local-SGD Training for Language Modeling. 2024. arXiv:2401.09135 (`momentum`, `paced`)
+    """
+
+    rule: Literal["async"]
+    visits: int = Field(8, ge=1)
+    """Visits of each worker in a round, on average; `iterations` are those of one visit."""
+    staleness_weight: Literal["none", "inverse", "polynomial", "hinge"] = "none"
+    """phi: how much less a stale update counts."""
+    soft_sync: int = Field(1, ge=1)
+    """Updates that are gathered and applied together, as their mean. (The authors' n-softsync gathers N / n.)"""
+    bound: int | None = Field(None, ge=0)
+    """Visits that a worker may be ahead of the slowest; default: any number."""
+    compensation: float = Field(0.0, ge=0)
+    """lambda: how much of the update's change since b is made up for; the authors' is 0.04. For plain SGD, where delta is a gradient."""
+    outer_lr: float = Field(1.0, gt=0)
+    """eta: share of an update that the center follows."""
+    momentum: float = Field(0.0, ge=0, lt=1)
+    """beta of the delayed Nesterov momentum; at 0 there is none, and updates are not divided by N."""
+    parts: int = Field(1, ge=1, le=16)
+    """Slices of the center, which different workers may change at the same time."""
+    paced: bool = False
+    """Whether a slower worker runs fewer iterations per visit: H_i = max(1, floor(H v_i / max v)), by the speeds of the round before."""
+    optimizer_state: Literal["average", "local", "reset"] = "local"
+    """What happens to momentum and moments at the end of a round: here they stay with the worker, as between its visits."""
+
+    @property
+    def visits_per_worker(self) -> int:
+        return self.visits
+
+    @property
+    def shared_vectors(self) -> int:
+        return 1 + (self.soft_sync > 1) + 2 * (self.momentum > 0)
+
+    @property
+    def slices(self) -> int:
+        return self.parts
+
+    def remarks(self, workers: int) -> Iterator[Remark]:
+        if self.soft_sync > 1 and self.momentum:
+            message = "delayed Nesterov momentum gathers updates in its own way"
+            yield Remark("soft_sync", message, "leave out `soft_sync` or `momentum`")
+        if self.soft_sync > workers:
+            message = (
+                f"{self.soft_sync} updates of {workers} {'worker' if workers == 1 else 'workers'}: some are of one and the same c"
+            )
+            yield Remark("soft_sync", message, f"gather {workers} at most", "warning")
+        if self.outer_lr > 1:
+            message = f"at {self.outer_lr:g} the center goes further than any worker has been, and further with each stale update"
+            yield Remark("outer_lr", message, "1 or less", "warning")
+
+    def init(self, worker: Worker, group: Group) -> Speed | None:
+        if worker.rank == 0:
+            group.center[0].copy_(worker.params)
+        group.barrier()
+        return Speed(0.0) if self.paced else None
+
+    def round(self, worker: Worker, group: Group, state: Speed | None) -> None:
+        iterations = worker.iterations if state is None else self.pace(worker, group, state)
+        visits = self.visits * worker.size if worker.active else 0  # also tells the others not to wait for this worker
+        while group.claim(visits):
+            base = group.pull(self.bound)
+            worker.params.copy_(base)
+            worker.train(iterations)
+            # Steps of the rate gamma, H of them, are about one of the rate gamma H.
+            group.push(base - worker.params, base if self.compensation else None, worker.lr * iterations)
+        group.barrier()
+        worker.params.copy_(group.pull())
+        if state is not None and worker.done:
+            state.speed = float(f"{worker.done / worker.seconds:.6g}")  # further digits are noise of the clock
+
+    def pace(self, worker: Worker, group: Group, state: Speed) -> int:
+        """H_i, by what all workers did in the round before."""
+        speeds = [speed for (speed,) in group.scores(state.speed)]
+        relative = state.speed / max(speeds) if state.speed else 1.0
+        return max(1, int(worker.iterations * relative + 1e-4))  # equal speeds differ in the last digits
+
+    def merge(self, center: Center, update: Update) -> None:
+        c, *kept = center.vectors
+        delta = update.delta
+        if update.base is not None and update.lr:
+            delta = delta + delta.square() * (c - update.base) * (self.compensation / update.lr)
+        delta = delta * self.discount(update.staleness)
+        if not kept:
+            c.sub_(delta * self.outer_lr)
+            center.version += 1
+            return
+        if self.momentum:
+            c.sub_(delta * (self.outer_lr / center.size))
+            center.version += 1
+        count = center.size if self.momentum else self.soft_sync
+        gathered = kept[0].add_(delta)
+        center.numbers[0] += 1
+        if center.numbers[0] < count:
+            return
+        step = gathered / count
+        if self.momentum:
+            step = kept[1].mul_(self.momentum).add_(step) * self.momentum
+        else:
+            center.version += 1
+        c.sub_(step * self.outer_lr)
+        gathered.zero_()
+        center.numbers[0] = 0
+
+    def discount(self, staleness: int) -> float:
+        """phi(s)"""
+        if self.staleness_weight == "inverse":
+            return 1 / max(1, staleness)
+        if self.staleness_weight == "polynomial":
+            return float((1 + staleness) ** -0.5)
+        if self.staleness_weight == "hinge" and staleness > 4:
+            return 1 / (10 * (staleness - 4) + 1)
+        return 1.0

@@ -1,0 +1,125 @@
+"""Parallel Rprop: the gradient over all items, and a step size of its own for each weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from partrain.protocols import Group, Remark, Rule, Worker, same
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass
+class Steps:
+    """The state."""
+
+    steps: Tensor = same()
+    """Delta (d,)"""
+    signs: Tensor = same()
+    """Of the gradient before (d,); 0 where a step was taken back or left out."""
+
+
+@dataclass
+class Backtracking(Steps):
+    """The state where steps may be taken back."""
+
+    move: Tensor = same()
+    """What the newest iteration has added to the params (d,)."""
+    loss: float = same()
+    """E: mean loss of all items before it."""
+
+
+class Rprop(Rule):
+    """Each worker differentiates its whole partition; all take the same step, which sees only the signs of the mean gradient.
+
+        g <- sum_i n_i g_i(x) / sum_i n_i                                (n_i: items of partition i)
+        Delta_j <- min(1.2 Delta_j, max) | max(0.5 Delta_j, min) | Delta_j     as g_j g'_j > 0 | < 0 | = 0
+        x_j <- x_j - sign(g_j) Delta_j                                   but where g_j g'_j < 0 (g' is the gradient before):
+            irprop-    g_j <- 0: the weight waits for one iteration
+            irprop+    the same, and the step before is taken back if the mean loss has risen
+            rprop+     the same, and it is always taken back
+            rprop-     the weight steps on, now the other way
+
+    A round is `iterations` such steps. They do not use the local optimizer. N workers do what one does with all items, up to
+    rounding; `irprop-` is what `torch.optim.Rprop` does.
+
+    Source: Riedmiller, Braun. A Direct Adaptive Method for Faster Backpropagation Learning: The RPROP Algorithm. 1993.
+        doi:10.1109/ICNN.1993.298623
+    Source: Igel, Huesken. Empirical Evaluation of the Improved Rprop Learning Algorithms. 2003. doi:10.1016/S0925-2312(01)00700-7
+    """
+
+    rule: Literal["rprop"]
+    variant: Literal["irprop-", "irprop+", "rprop+", "rprop-"] = "irprop-"
+    """What becomes of a weight whose gradient changes its sign."""
+    increase: float = Field(1.2, gt=1)
+    """Factor of a step size while the sign stays."""
+    decrease: float = Field(0.5, gt=0, lt=1)
+    """Factor of a step size when the sign changes."""
+    step: float = Field(0.01, gt=0)
+    """Step size of every weight at first."""
+    step_min: float = Field(1e-6, gt=0)
+    """Smallest step size."""
+    step_max: float = Field(50.0, gt=0)
+    """Largest step size."""
+    optimizer_state: Literal["average", "local", "reset"] = "reset"
+    """Without meaning here: the local optimizer is not used. `reset` keeps its idle moments out of mixing and checkpoints."""
+
+    @property
+    def meets(self) -> bool:
+        return True
+
+    @property
+    def full_batch(self) -> bool:
+        return True
+
+    def remarks(self, workers: int) -> Iterator[Remark]:
+        if self.passes:
+            yield Remark("passes", "each iteration of rprop is a pass over the partition already", "give `iterations` instead")
+        if not self.step_min <= self.step <= self.step_max:
+            message = f"the first step size, {self.step:g}, is not between `step_min` {self.step_min:g} and `step_max` {self.step_max:g}"
+            yield Remark("step", message)
+
+    def init(self, worker: Worker, group: Group) -> Steps:
+        zeros = worker.params.new_zeros(worker.params.shape)
+        steps, signs = zeros + self.step, zeros.clone()
+        return Backtracking(steps, signs, zeros, 0.0) if self.variant.endswith("+") else Steps(steps, signs)
+
+    def round(self, worker: Worker, group: Group, state: Steps) -> None:
+        for _ in range(worker.iterations):
+            items, losses = worker.items, self.losses(worker)
+            gradient = worker.gradient(full=True)
+            items, losses = worker.items - items, self.losses(worker) - losses
+            group.all_reduce_mean(gradient, weight=self.weight(items))
+            worker.params.add_(self.move(gradient.sign(), group, state, losses, items))
+
+    def move(self, signs: Tensor, group: Group, state: Steps, losses: float, items: int) -> Tensor:
+        """What to add to the params (d,), given the signs of the gradient (d,)."""
+        same_sign, other_sign = signs * state.signs > 0, signs * state.signs < 0
+        larger = (state.steps * self.increase).clamp(max=self.step_max)
+        smaller = (state.steps * self.decrease).clamp(min=self.step_min)
+        state.steps.copy_(larger.where(same_sign, smaller.where(other_sign, state.steps)))
+        if self.variant != "rprop-":
+            signs = signs.masked_fill(other_sign, 0)
+        state.signs.copy_(signs)
+        move = -signs * state.steps
+        if isinstance(state, Backtracking):
+            if self.variant == "rprop+" or self.risen(group, state, losses, items):
+                move = (-state.move).where(other_sign, move)
+            state.move.copy_(move)
+        return move
+
+    def risen(self, group: Group, state: Backtracking, losses: float, items: int) -> bool:
+        """Whether the mean loss has risen since the iteration before."""
+        weight = self.weight(items)
+        seen = group.scores(weight, weight * losses / max(items, 1))
+        before, state.loss = state.loss, sum(loss for _, loss in seen) / sum(weight for weight, _ in seen)
+        return state.loss > before
+
+    def losses(self, worker: Worker) -> float:
+        """Sum of the losses of the round so far, where they matter."""
+        return worker.loss() * worker.items if self.variant == "irprop+" and worker.items else 0.0

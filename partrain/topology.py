@@ -1,0 +1,91 @@
+"""Who mixes with whom where not all workers meet: the topology, and the mixing matrix W over it.
+
+Every matrix here is symmetric and doubly stochastic, so that mixing keeps the mean of all replicas, and its graph is
+connected, so that they draw together. All workers of a graph have the same number of neighbours, hence W_ij = 1 / (1 +
+neighbours) for each of them and for oneself; a neighbour met in two directions counts once.
+
+    ring          the ranks before and after
+    torus         a grid, as square as the number of workers has divisors for, whose edges meet; a prime number of them is a ring
+    exponential   the ranks 1, 2, 4, ... before and after
+    complete      all others
+
+Source: Lian et al. Can Decentralized Algorithms Outperform Centralized Algorithms? 2017. arXiv:1705.09056
+Source: Ying et al. Exponential Graph is Provably Efficient for Decentralized Deep Training. 2021. arXiv:2110.13363
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Topology = Literal["ring", "torus", "exponential", "complete"]
+
+
+def peers(topology: Topology, rank: int, size: int, round: int = 0) -> list[tuple[int, float]]:
+    """Row `rank` of W, in ascending order: (peer, W_ij), oneself among them. These four are the same in every `round`."""
+    linked = sorted({rank, *_neighbours(topology, rank, size)})
+    return [(peer, 1 / len(linked)) for peer in linked]
+
+
+def pairs(topology: Topology, size: int, round: int, draw: np.random.Generator | None = None) -> list[int]:
+    """The partner of every rank in disjoint pairs of neighbours, which change from round to round; itself if it is left over.
+
+    complete      a random perfect matching, from `draw`, which has to be the same on all workers
+    ring          each even rank with the next, then each odd one
+    torus         the same along the rows, along the columns, and so on with the odd ones
+    exponential   rank XOR 2^k, k = 0, 1, ... in turn: after all of them the mean is exact. Only for powers of two
+    """
+    if topology == "complete":
+        assert draw is not None, "a random matching needs a generator"
+        order = draw.permutation(size).tolist()
+        matched = list(zip(order[::2], order[1::2], strict=False))
+        partners = dict(matched) | {other: one for one, other in matched}
+        return [partners.get(rank, rank) for rank in range(size)]
+    if topology == "exponential":
+        if not pairable(topology, size):
+            raise ValueError(f"{size} workers, no power of two, have no exponential pairs")
+        hops = max(size.bit_length() - 1, 1)
+        return [(rank ^ 1 << round % hops) % size for rank in range(size)]
+    rows, columns = grid(size) if topology == "torus" else (1, size)
+    ways = [(across, start) for start in (0, 1) for across in (True, False) if (columns if across else rows) > 1]
+    if not ways:
+        return [0]
+    across, start = ways[round % len(ways)]
+    if across:
+        return [row * columns + _beside(column, columns, start) for row in range(rows) for column in range(columns)]
+    return [_beside(row, rows, start) * columns + column for row in range(rows) for column in range(columns)]
+
+
+def pairable(topology: Topology, size: int) -> bool:
+    """Whether `pairs` knows any for so many workers."""
+    return topology != "exponential" or size & (size - 1) == 0
+
+
+def grid(size: int) -> tuple[int, int]:
+    """Rows and columns, as near to a square as can be, no more rows than columns."""
+    rows = next(rows for rows in range(math.isqrt(size), 0, -1) if size % rows == 0)
+    return rows, size // rows
+
+
+def _neighbours(topology: Topology, rank: int, size: int) -> list[int]:
+    """Ranks one hop away."""
+    if topology == "complete":
+        return list(range(size))
+    if topology == "torus":
+        rows, columns = grid(size)
+        row, column = divmod(rank, columns)
+        beside = [row * columns + (column + hop) % columns for hop in (-1, 1)]
+        return beside + [(row + hop) % rows * columns + column for hop in (-1, 1)]
+    hops = [1] if topology == "ring" else [1 << power for power in range((size - 1).bit_length())]
+    return [(rank + way * hop) % size for hop in hops for way in (-1, 1)]
+
+
+def _beside(place: int, length: int, start: int) -> int:
+    """The partner of a place on a ring where pairs begin at each even place, or (`start` 1) at each odd one."""
+    partner = place + 1 if (place - start) % 2 == 0 else place - 1
+    if length % 2 and not 0 <= partner < length:
+        return place  # on an odd ring one place is left over
+    return partner % length

@@ -1,0 +1,63 @@
+"""Every sync rule, in each of its forms: what the contract suites go through."""
+
+from typing import get_args
+
+from pydantic import TypeAdapter
+
+from partrain.protocols import Rule
+from partrain.rules import AnyRule
+
+SPARSE = {"compressor": {"kind": "topk", "density": 0.2}}
+EXACT = {"compressor": {"kind": "identity"}}
+
+FORMS: dict[str, dict[str, object]] = {
+    "average": {"rule": "average"},
+    "average, post-local": {"rule": "average", "schedule": "post-local", "switch_round": 3},
+    "average, qsr": {"rule": "average", "schedule": "qsr", "alpha": 0.02},
+    "average, adacomm": {"rule": "average", "schedule": "adacomm", "every": 2},
+    "average, ramp": {"rule": "average", "ramp_workers": 3},
+    "bsp": {"rule": "bsp"},
+    "slowmo": {"rule": "slowmo", "momentum": 0.4},
+    "diloco": {"rule": "diloco"},
+    "fednova": {"rule": "fednova"},
+    "rprop": {"rule": "rprop"},
+    "rprop, irprop+": {"rule": "rprop", "variant": "irprop+"},
+    "swap": {"rule": "swap"},
+    "easgd": {"rule": "easgd"},
+    "easgd, asynchronous": {"rule": "easgd", "asynchronous": True, "visits": 3},
+    "gossip": {"rule": "gossip"},
+    "gossip, before": {"rule": "gossip", "order": "before"},
+    "gossip, pairs": {"rule": "gossip", "style": "pairs", "topology": "complete"},
+    "gossip, push-sum": {"rule": "gossip", "style": "push-sum", "probability": 0.5, "visits": 4},
+    "async": {"rule": "async", "visits": 3},
+    "async, inverse": {"rule": "async", "visits": 3, "staleness_weight": "inverse", "bound": 1},
+    "async, soft-sync": {"rule": "async", "visits": 3, "soft_sync": 2, "parts": 3},
+    "async, momentum": {"rule": "async", "visits": 3, "momentum": 0.5},
+    "async, compensated": {"rule": "async", "visits": 3, "compensation": 0.04},
+    "hogwild": {"rule": "hogwild", "visits": 3},
+    "hogwild, local": {"rule": "hogwild", "visits": 3, "local": True},
+    "threshold": {"rule": "threshold", "threshold": 0.01},
+    "threshold, mean": {"rule": "threshold", "threshold": 0.01, "combine": "mean", "adaptive": False},
+    "topk": {"rule": "topk", **SPARSE},
+    "topk, fp16": {"rule": "topk", "compressor": {"kind": "fp16"}, "error_feedback": False},
+    "choco": {"rule": "choco", **SPARSE},
+    "sparseloco": {"rule": "sparseloco", "density": 0.2, "chunk": 16},
+}
+
+VARIANTS: dict[str, Rule] = {
+    name: TypeAdapter(AnyRule).validate_python({"iterations": 3, **form}) for name, form in FORMS.items()
+}
+
+KINDS = {kind.model_fields["rule"].annotation for kind in get_args(get_args(AnyRule)[0])}
+NAMES = {name for kind in KINDS for name in get_args(kind)}
+"""The names of all rules."""
+
+ALONE = {
+    "average", "average, ramp", "bsp", "swap", "gossip", "gossip, before", "gossip, pairs", "gossip, push-sum", "hogwild", "fednova",
+}  # fmt: skip
+"""With one worker these are its local optimizer, to the bit (three iterations, or three visits of three)."""
+
+MEAN = {"average", "bsp", "slowmo", "diloco", "fednova", "swap", "gossip", "gossip, before", "gossip, pairs", "topk, fp16"}
+"""A step of all keeps the mean of what each would do alone."""
+
+SYNCHRONOUS = {name for name, rule in VARIANTS.items() if rule.synchronous}
