@@ -11,6 +11,7 @@ from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
 import pytest
+from runs import descendants
 
 
 @pytest.fixture(autouse=True)
@@ -34,16 +35,6 @@ def no_leftovers() -> Iterator[None]:
 def helpers() -> set[int | None]:
     """multiprocessing's own processes, which serve all tests."""
     return {forkserver._forkserver._forkserver_pid, resource_tracker._resource_tracker._pid}
-
-
-def descendants(pid: int) -> set[int]:
-    """Processes that this one started, and those that they started."""
-    found: set[int] = set()
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in map(int, (task / "children").read_text().split()):
-                found |= {child} | descendants(child)
-    return found
 
 
 def command(pid: int) -> str:

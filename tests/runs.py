@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -238,6 +238,16 @@ class Command:
                 if int(session) == self.process.pid and state != "Z":
                     found.add(int(entry.name))
         return found
+
+
+def descendants(pid: int) -> set[int]:
+    """Processes that this one started, and those that they started."""
+    found: set[int] = set()
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in map(int, (task / "children").read_text().split()):
+                found |= {child} | descendants(child)
+    return found
 
 
 def eventually(holds: Callable[[], Any], what: str, seconds: float = 30) -> Any:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import descendants
-from runs import JOB, Command, Said, events, eventually, round_file, summary, train, write_job
+from runs import JOB, Command, Said, descendants, events, eventually, round_file, summary, train, write_job
 
 from partrain import checkpoint
 from partrain.comm.machine import Machine
