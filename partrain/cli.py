@@ -79,11 +79,13 @@ def resume(
     path, content = _read(checkpoint)
     loaded = _job_of(content, path, trust_code, until or (), here=True)
     from partrain.console import make_display
-    from partrain.launch.run import Stage, new_folder, nothing_left
+    from partrain.launch.run import Stage, conclude, new_folder, nothing_left
     from partrain.launch.run import resume as proceed
 
     folder = out or _run_folder(path)
     if (reason := nothing_left(loaded, content, _run_folder(path))) is not None:
+        if own := _run_folder(path):
+            conclude(loaded, content, own, reason)
         _nothing_to_do(path, content, reason, as_json)
         return
     if folder is None:

@@ -306,3 +306,19 @@ def same_numbers(one: bytes, other: bytes) -> bool:
     """Whether two checkpoints hold the same arrays."""
     ours, theirs = checkpoint.decode(one).arrays, checkpoint.decode(other).arrays
     return ours.keys() == theirs.keys() and all(ours[path].tobytes() == theirs[path].tobytes() for path in ours)
+
+
+def test_a_run_killed_between_its_last_checkpoint_and_its_end_is_concluded(tmp_path: Path) -> None:
+    run = train(tmp_path, "stop.loss=9")
+    whole, lines = summary(run), (run / "events.jsonl").read_text().splitlines(keepends=True)
+    kept = [line for line in lines if '"event":"end"' not in line]
+    (run / "events.jsonl").write_text("".join(kept))
+    (run / "summary.json").unlink()
+    assert "nothing to do" in resume(run).out
+    assert [event["status"] for event in events(run, "end")] == ["reached"]
+    same = summary(run)
+    assert {key: same[key] for key in ("status", "reason", "rounds", "loss", "item_iterations")} == {
+        key: whole[key] for key in ("status", "reason", "rounds", "loss", "item_iterations")
+    }
+    resume(run)
+    assert len(events(run, "end")) == 1

@@ -103,6 +103,23 @@ def nothing_left(loaded: LoadedJob, content: Content, folder: Path | None) -> st
     return stop.limit(progress, stop.seconds is not None and _trained(folder, progress.round) >= stop.seconds)
 
 
+def conclude(loaded: LoadedJob, content: Content, folder: Path, reason: str) -> None:
+    """Write down the end of a run that was killed after its last checkpoint, before it could: without a score on the test set."""
+    with _locked(folder):
+        told = list(read_events(folder / "events.jsonl"))
+        if told and told[-1]["event"] == "end":
+            return
+        progress, stop = manifest_of(content).progress, loaded.job.stop
+        view = cut(folder / "events.jsonl", progress.round)
+        status = "reached" if reason == "target" else "not-reached" if stop.has_target else "finished"
+        seconds = {"startup": view.clock.startup, "train": view.clock.train, "total": view.clock.total}
+        event = {"event": "end", "t": time.time(), "status": status, "reason": reason, "round": progress.round}
+        with EventLog(folder / "events.jsonl") as log:
+            log.add(event | {"seconds": seconds, "test": {}})
+        view.feed(event | {"seconds": seconds, "test": {}})
+        write_summary(folder / "summary.json", summary(view))
+
+
 def _trained(folder: Path | None, number: int) -> float:
     """Training seconds of a run that ended with this round; 0 if it went on, or nobody knows."""
     told = list(read_events(folder / "events.jsonl")) if folder else []
