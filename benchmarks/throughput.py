@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from runs import hand, machine, partrain, rate, shown
@@ -22,12 +23,18 @@ def one_worker_against_a_loop(pairs: int) -> None:
 
 
 def two_workers_against_one(pairs: int) -> None:
-    ratios = []
-    for seed in range(pairs):
-        one_worker = rate(partrain(JOB, *_plain(64, 1, ITERATIONS // 10, seed)))
-        two_workers = rate(partrain(JOB, *_plain(64, 2, ITERATIONS // 10, seed)))
-        ratios.append(two_workers / one_worker)
+    """Beside it what the machine can give at that moment: two runs of one worker at once, which never meet."""
+    ratios, ceilings = [], []
+    with ThreadPoolExecutor(2) as pool:
+        for seed in range(pairs):
+            one_worker = rate(partrain(JOB, *_plain(64, 1, ITERATIONS // 10, seed)))
+            two_workers = rate(partrain(JOB, *_plain(64, 2, ITERATIONS // 10, seed)))
+            apart = pool.map(lambda number, seed=seed: rate(partrain(JOB, *_plain(64, 1, ITERATIONS // 10, seed))), range(2))
+            ratios.append(two_workers / one_worker)
+            ceilings.append(sum(apart) / one_worker)
     print(f"two workers / one worker at 10 iterations of batch 64 per round: {shown(ratios)}")
+    print(f"two runs of one worker at once / one run: {shown(ceilings)}")
+    print(f"two workers / two runs at once: {shown([one / other for one, other in zip(ratios, ceilings, strict=True)])}")
 
 
 def _plain(batch: int, workers: int, rounds: int, seed: int) -> list[str]:

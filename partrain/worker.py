@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from partrain.chain import Chain
 from partrain.flat import Layout, adopt, trainable
 from partrain.optim import AnyOptimizer
 from partrain.optim.local import LocalOptimizer, moments_of
@@ -163,6 +164,7 @@ class LocalWorker:
         self.optimizer = LocalOptimizer(optimizer, self.params, moments.view(-1, spans.layout.size), spans.layout)
         self._parameters = [parameter for _, parameter in trainable(module)]
         self._gradients = spans.layout.views(self.grads)
+        self._chain = Chain.of(module, self._gradients)
         self._idle: set[int] = set()
         """Tensors that the newest gradient did not reach."""
         self._rule, self._seed, self._horizon = rule, seed, horizon
@@ -211,7 +213,9 @@ class LocalWorker:
             self._full_gradient()
         else:
             ((inputs, targets),) = self._take(1)
-            self._collect(self._differentiate(inputs, targets), 1.0, fresh=True)
+            gradients = self._differentiate(inputs, targets)
+            if self._chain is None:
+                self._collect(gradients, 1.0, fresh=True)
         self.done += 1
         self.gather_buffers()
         self.seconds += self.clock() - began
@@ -288,10 +292,15 @@ class LocalWorker:
             inputs, targets = self.stock.batch(index)
             yield from zip(torch.split(inputs, sizes), torch.split(targets, sizes), strict=True)
 
-    def _differentiate(self, inputs: Tensor, targets: Tensor) -> Sequence[Tensor | None]:
-        """Count the items, note the loss, return the gradient tensor by tensor."""
-        loss = criterion(self.module(inputs), targets)
-        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+    def _differentiate(self, inputs: Tensor, targets: Tensor, whole: bool = False) -> Sequence[Tensor | None]:
+        """Count the items, note the loss, return the gradient tensor by tensor: of a chain where `gradient` is to lie, unless
+        it is one part of the `whole` partition's."""
+        gradients: Sequence[Tensor | None] = self._gradients
+        if self._chain is None or whole:
+            loss = criterion(self.module(inputs), targets)
+            gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        else:
+            loss = self._chain.differentiate(inputs, targets)
         self._losses.append(loss.detach())
         self._sizes.append(len(targets))
         self.items += len(targets)
@@ -303,7 +312,7 @@ class LocalWorker:
         whole, step = self.batches.partition, FULL_BLOCK
         for first in range(0, len(whole), step):
             index = torch.from_numpy(whole[first : first + step]).to(self.stock.inputs.device)
-            gradients = self._differentiate(*self.stock.batch(index))
+            gradients = self._differentiate(*self.stock.batch(index), whole=True)
             self._collect(gradients, len(index) / len(whole), fresh=first == 0)
 
     def _collect(self, gradients: Sequence[Tensor | None], share: float, fresh: bool) -> None:
