@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -33,7 +34,7 @@ def test_loss_and_gradient_have_the_bits_of_autograd(data: st.DataObject, dtype:
     widths = data.draw(st.lists(st.integers(1, 40), min_size=2, max_size=5))
     torch.manual_seed(data.draw(st.integers(0, 2**31)))
     layers: list[nn.Module] = [nn.Flatten()] if image else []
-    for number, (before, after) in enumerate(zip(widths, widths[1:], strict=False), start=2):
+    for number, (before, after) in enumerate(pairwise(widths), start=2):
         layers.append(nn.Linear(before, after, dtype=dtype))
         if number < len(widths) or data.draw(st.booleans()):
             layers.append(data.draw(st.sampled_from(ACTIVATIONS))())
