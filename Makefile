@@ -42,6 +42,9 @@ bench: $(STAMP)
 	$(PY) benchmarks/time_to_accuracy.py
 	$(PY) benchmarks/startup.py
 	$(PY) benchmarks/defaults.py
+	$(PY) benchmarks/rules.py real
+	$(PY) benchmarks/rules.py simulated
+	$(PY) benchmarks/rules.py straggler
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -15,7 +15,7 @@ from runs import hand, machine, partrain, shown
 JOB = Path(__file__).parents[1] / "jobs" / "mnist.toml"
 TARGET = 0.975
 HAND = {"iterations": 1600, "rate": 0.2}
-ROUNDS, RATE = 100, 0.2
+ROUNDS, RATE = 90, 0.2
 """Times sqrt(2), the lr_scale of the job."""
 
 

@@ -107,7 +107,7 @@ def run(
         ending = "target" if reached else limit or ("asked" if asked else None)
         regular = progress.round % terms.snapshot_every == 0 and (terms.wait_for_files or word & WELCOME)
         if ending or best or regular:
-            with mixed(worker, group, rule, state):
+            with group.waiting.free(), mixed(worker, group, rule, state):
                 desk.snapshot(progress, worker, state, wait=terms.wait_for_files)
         if ending:
             score = evaluate(worker, group, rule, state, terms, test) if test else None

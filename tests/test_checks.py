@@ -189,3 +189,42 @@ def test_all_at_once(said) -> None:
         "validation = 500", "", "iterations = 10", "", "rounds = 3", "accuracy = 0.9", "count = 2", 'device = "cuda"\nlr = 0.1'
     )
     assert [line.split()[0] for line in found] == ["10:1", "13:1", "14:1", "16:10", "17:1"]
+
+
+def test_a_rule_says_what_is_wrong_with_its_settings(said) -> None:
+    assert said('rule = "average"', 'rule = "easgd"\nelasticity = 2') == [
+        "12:14 at 2 and 2 workers replicas and center diverge; stay below 1.33; 0.9 is the authors'"
+    ]
+    pairs = 'rule = "gossip"\nstyle = "pairs"\ntopology = "exponential"'
+    assert said('rule = "average"', pairs) == []
+    (problem,) = said('rule = "average"', pairs, "count = 2", "count = 3")
+    assert problem.startswith("13:12 3 workers, no power of two, cannot be paired along an exponential topology")
+
+
+def test_a_rule_that_shares_its_numbers_is_for_processors(said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("partrain.checks.cuda_count", lambda: 1)
+    hogwild = ('rule = "average"', 'rule = "hogwild"', "count = 2", 'count = 2\n[[workers]]\ndevice = "cuda:0"')
+    assert said(*hogwild) == ['18:10 under rule "hogwild" all workers train the same numbers in memory: CPU workers only']
+
+
+def test_an_optimizer_beside_full_batches(said) -> None:
+    (warning,) = said('rule = "average"', 'rule = "rprop"')
+    assert "warning" in warning
+    assert 'rule "rprop" takes its own steps on full batches: [optimizer] has no effect; remove it' in warning
+    without = ('[optimizer]\nname = "sgd"\nlr = 0.1\n', "")
+    assert said('rule = "average"', 'rule = "rprop"', *without) == []
+    (error,) = said(*without)
+    assert error.endswith('the job has no [optimizer] table; add name = "sgd" and lr = 0.1, say')
+
+
+def test_paces_are_simulated(said) -> None:
+    stop = "[stop]\nrounds = 3\n"
+    assert said(stop, stop + "[transport]\nspeed = [1.0, 0.5]\n") == ['16:1 `speed` is simulated only; use kind = "simulated"']
+    simulated = stop + '[transport]\nkind = "simulated"\n'
+    assert said(stop, simulated + "speed = [1.0, 0.5]\ndelay = [0.001]\n") == []
+    assert said(stop, simulated + "jitter = [0.1, 0.1, 0.1]\n") == ["17:10 `jitter` has 3 values for 2 workers; give one or 2"]
+
+
+def test_asynchronous_rules_have_no_ramp(said) -> None:
+    (error,) = said('rule = "average"', 'rule = "async"\nramp_workers = 3')
+    assert error == '12:1 `ramp_workers` has no meaning under the asynchronous rule "async"; remove it'

@@ -38,7 +38,7 @@ class Contender:
 
 def compare(paths: Sequence[Path], overrides: Sequence[str], seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
     """Train the jobs, each with every seed and in turn, read the run folders, and say what came of it."""
-    contenders = [Contender(_label(path), _job(path, overrides)) for path in paths]
+    contenders = [Contender(label, _job(path, overrides)) for label, path in zip(_labels(paths), paths, strict=True)]
     for contender, path in zip(contenders, paths, strict=True):
         if path.is_dir():
             contender.runs.append(facts(path))
@@ -112,8 +112,13 @@ def render(result: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _label(path: Path) -> str:
-    return path.stem if path.suffix == ".toml" else path.name or str(path.resolve().name)
+def _labels(paths: Sequence[Path]) -> list[str]:
+    """The names of the files or folders; those that come twice are numbered."""
+    labels: list[str] = []
+    for path in paths:
+        name = path.stem if path.suffix == ".toml" else path.resolve().name
+        labels.append(name if name not in labels else f"{name}-{sum(one.startswith(name) for one in labels) + 1}")
+    return labels
 
 
 def _job(path: Path, overrides: Sequence[str]) -> dict[str, Any]:

@@ -49,6 +49,10 @@ class Distributed:
     def message(self) -> None:
         """Nothing to do."""
 
+    def free(self) -> AbstractContextManager[None]:
+        """Everything takes the time it takes."""
+        return self._local.free()
+
     def alone(self, place: int) -> AbstractContextManager[None]:
         """While this lasts, no other worker of this machine is alone at this place."""
         return self._local.alone(place)

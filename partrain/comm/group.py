@@ -60,6 +60,9 @@ class Waiting(Protocol):
     def until_peers(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds, which other workers bring about."""
 
+    def free(self) -> AbstractContextManager[None]:
+        """What is done meanwhile takes no simulated time."""
+
     def alone(self, place: int) -> AbstractContextManager[None]:
         """While this lasts, no other worker is alone at this place."""
 

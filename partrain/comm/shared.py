@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from partrain.comm import futex
@@ -73,6 +73,10 @@ class Shared:
     def until_peers(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds."""
         self.until(ready, what)
+
+    def free(self) -> AbstractContextManager[None]:
+        """Everything takes the time it takes."""
+        return nullcontext()
 
     @contextmanager
     def alone(self, place: int) -> Iterator[None]:

@@ -120,6 +120,7 @@ class Simulated:
     def __init__(self, baton: Baton, rank: int, pace: Pace | None = None, seed: int = 0) -> None:
         self._baton, self._rank, self._pace = baton, rank, pace or Pace()
         self._seed, self._delay_ns = seed, round(self._pace.delay_s * 1e9)
+        self._free = False
 
     def clock(self) -> float:
         """Simulated seconds of this worker."""
@@ -134,12 +135,12 @@ class Simulated:
 
     def message(self) -> None:
         """A message takes its time; then those act first whose clocks are behind."""
-        self._baton.clocks[self._rank] += self._delay_ns
+        self._baton.clocks[self._rank] += 0 if self._free else self._delay_ns
         self._baton.wait(self._rank, lambda: True, TURN)
 
     def barrier(self, parts: Parts | None = None) -> None:
         """Return when every worker has come here. All parts can be seen by all: they live in one process."""
-        self._baton.clocks[self._rank] += self._delay_ns
+        self._baton.clocks[self._rank] += 0 if self._free else self._delay_ns
         self._baton.arrive(self._rank)
 
     def local(self) -> None:
@@ -160,6 +161,13 @@ class Simulated:
     def until_peers(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds."""
         self._baton.wait(self._rank, ready, what)
+
+    @contextmanager
+    def free(self) -> Iterator[None]:
+        """What is done meanwhile takes no simulated time: when a snapshot is taken depends on the machine."""
+        self._free = True
+        yield
+        self._free = False
 
     @contextmanager
     def alone(self, place: int) -> Iterator[None]:

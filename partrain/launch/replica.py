@@ -184,6 +184,8 @@ class Replica:
         torch.set_num_threads(share.spec.threads)
         torch.set_flush_denormal(True)
         device = torch.device(share.spec.device)
+        if device.type == "cuda":
+            _repeat_exactly()
 
         dataset = order.card.attach(_mapped(order.stock))
         module = self._build(dataset).to(device)
@@ -335,6 +337,15 @@ class Replica:
             random.seed(seed)
             np.random.seed(seed % 2**32)
         return build(network, self.order.folder, shape, dataset.outputs).train()
+
+
+def _repeat_exactly() -> None:
+    """Ask CUDA's libraries for the algorithms that give the same bits each time; torch warns where there is none."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.use_deterministic_algorithms(True, warn_only=True)
 
 
 def _spans(module: torch.nn.Module, order: Order) -> Spans:
