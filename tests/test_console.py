@@ -14,22 +14,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from partrain.console import (
-    ASCII,
-    COLUMNS,
-    Display,
-    LiveDisplay,
-    PlainDisplay,
-    clock,
-    count,
-    epilogue,
-    frame,
-    make_display,
-    number,
-    size,
-    sparkline,
-    tenths,
-)
+from partrain.console import Display, LiveDisplay, PlainDisplay, epilogue, make_display
+from partrain.table import ASCII, COLUMNS, clock, count, frame, number, size, sparkline, tenths
 from partrain.view import View
 
 T = 1795255200.0

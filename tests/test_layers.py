@@ -13,7 +13,7 @@ import pytest
 import partrain
 
 LAYERS = [
-    {"errors", "section", "seeds", "protocols", "flat", "chain", "snapshot", "view", "environment"},
+    {"errors", "section", "seeds", "protocols", "flat", "chain", "snapshot", "view", "table", "environment"},
     {
         "topology",
         "compress",

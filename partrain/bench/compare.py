@@ -140,12 +140,14 @@ def _row(contender: Contender) -> dict[str, Any]:
 
 def _cells(row: dict[str, Any]) -> list[str]:
     whole = row["reached"] == row["runs"]
+    aimless = set(row["statuses"]) == {"finished"}
+    missed = "-" if aimless else "not reached"
     return [
         row["label"],
         row["rule"],
         f"{row['workers'][0]:.0f}",
-        f"{row['reached']}/{row['runs']}" + ("" if "diverged" not in row["statuses"] else " diverged"),
-        spread(row["seconds_to_target"]) if whole else "not reached",
+        "no target" if aimless else f"{row['reached']}/{row['runs']}" + " diverged" * ("diverged" in row["statuses"]),
+        spread(row["seconds_to_target"]) if whole else missed,
         spread(row["items_to_target"], ",.0f") if whole else "-",
         spread(row["accuracy"], ".4f"),
         spread(row["test_accuracy"], ".4f"),
