@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from partrain.batches import Items
 from partrain.checkpoint import Content
 from partrain.data import load
 from partrain.data.partition import hold_out
 from partrain.errors import BadCheckpoint
 from partrain.launch.manifest import manifest_of
 from partrain.models import build
-from partrain.worker import Items, judge
+from partrain.worker import judge
 
 if TYPE_CHECKING:
     from partrain.job import LoadedJob

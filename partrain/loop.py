@@ -15,13 +15,14 @@ from itertools import pairwise
 from operator import or_
 from typing import Any, Protocol
 
+from partrain.batches import Items
 from partrain.buffers import pool as pool_buffers
 from partrain.buffers import recalibrate, shared_buffers
 from partrain.comm.group import ArenaGroup
 from partrain.errors import Diverged
 from partrain.protocols import Rule
 from partrain.stop import Progress, Stop
-from partrain.worker import Items, LocalWorker
+from partrain.worker import LocalWorker
 
 RUN, STOP, LATE, WELCOME = 0, 1, 2, 4
 """Bits of worker 0's word: the user wants the run to end; the time is up; a snapshot is welcome and a slot is free."""

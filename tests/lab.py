@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from partrain.batches import Batches, Items
 from partrain.comm.arena import Arena
 from partrain.comm.center import Commons
 from partrain.comm.group import ArenaGroup, Waiting
@@ -28,7 +29,7 @@ from partrain.rules.average import Average
 from partrain.seeds import derive, generator
 from partrain.state import restore, save, slot_map
 from partrain.stop import Progress, Stop
-from partrain.worker import Batches, Items, LocalWorker, Spans, spans_of
+from partrain.worker import LocalWorker, Spans, spans_of
 
 Result = TypeVar("Result")
 Program = Callable[[ArenaGroup, Tensor], Result]

@@ -30,7 +30,7 @@ LAYERS = [
     },
     {"rules", "comm"},
     {"schema", "checks", "wording", "explain", "job", "plan"},
-    {"worker", "buffers", "state", "loop", "checkpoint", "record"},
+    {"batches", "worker", "buffers", "state", "loop", "checkpoint", "record"},
     {"launch", "bench", "console", "evaluation"},
     {"cli", "__main__"},
 ]

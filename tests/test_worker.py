@@ -14,10 +14,11 @@ from lab import OneWeight, Trial, blobs, line, mlp, restless
 from torch import Tensor, nn
 from torch.nn import functional
 
+from partrain.batches import Batches, Items
 from partrain.optim import Adam, Sgd
 from partrain.rules.average import Average
 from partrain.state import restore, save, slot_map
-from partrain.worker import Batches, Items, LocalWorker, spans_of
+from partrain.worker import LocalWorker, spans_of
 
 Network = Callable[[], nn.Module]
 SGD = Sgd(lr=0.1, momentum=0.9, batch_size=4)

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from partrain import __file__ as package
+from partrain.batches import Batches, Items
 from partrain.comm.arena import RECORD, RING, Arena
 from partrain.comm.center import Commons
 from partrain.comm.group import ArenaGroup, NonFinite, Waiting, bytes_by_rank
@@ -34,7 +35,7 @@ from partrain.models import UserModel, build
 from partrain.seeds import derive
 from partrain.state import restore, save, slot_map
 from partrain.stop import Progress
-from partrain.worker import Batches, Items, LocalWorker, Spans, spans_of
+from partrain.worker import LocalWorker, Spans, spans_of
 
 NAN = float("nan")
 
