@@ -70,6 +70,8 @@ def train(name: str, changes: list[str], seed: int, scratch: str) -> dict[str, A
     outcome = run(load(JOBS / f"{name}.toml", [*changes, f"seed={seed}"]), Stage(folder, Display(View()), started=time.time()))
     if outcome.failure and outcome.failure.code != 76:
         raise outcome.failure
+    if outcome.summary["status"] == "stopped":
+        raise KeyboardInterrupt
     return facts(folder)
 
 
