@@ -74,8 +74,8 @@ class _Layer:
 class Chain:
     """Loss and gradient of one network; `gradients` are where the gradient of each parameter goes, in the order of parameters."""
 
-    def __init__(self, layers: Sequence[_Layer], gradients: Sequence[Tensor]) -> None:
-        self._layers = layers
+    def __init__(self, layers: Sequence[_Layer], gradients: Sequence[Tensor], flattens: bool) -> None:
+        self._layers, self._flattens = layers, flattens
         self._gradients = [gradients[2 * index : 2 * index + 2] for index in range(len(layers))]
         self._one = torch.ones((), dtype=gradients[0].dtype)
         self._buffers: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
@@ -86,9 +86,8 @@ class Chain:
         if type(module) is not nn.Sequential or _hooked(module) or gradients[0].is_cuda:
             return None
         parts = [part for part in module if type(part) is not nn.Identity]
-        parts = (
-            parts[1:] if parts and type(parts[0]) is nn.Flatten and (parts[0].start_dim, parts[0].end_dim) == (1, -1) else parts
-        )
+        flattens = bool(parts) and type(parts[0]) is nn.Flatten and (parts[0].start_dim, parts[0].end_dim) == (1, -1)
+        parts = parts[flattens:]
         layers: list[_Layer] = []
         for part in parts:
             if type(part) is nn.Linear and part.bias is not None:
@@ -98,12 +97,16 @@ class Chain:
             else:
                 return None
         owned = [parameter for layer in layers for parameter in (layer.linear.weight, layer.linear.bias)]
+        if any(layer.linear.in_features == 1 for layer in layers[1:]):
+            return None  # there autograd may take another of two equal products, with other last bits
         whole = len(owned) == len(gradients) == len({id(one) for one in owned}) and all(one.requires_grad for one in owned)
-        return cls(layers, gradients) if whole else None
+        return cls(layers, gradients, flattens) if whole else None
 
     def differentiate(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Mean loss () over a batch (b, ...); its gradient is put where it belongs."""
         with torch.no_grad():
+            if inputs.dim() != 2 and not self._flattens:
+                raise ValueError(f"the network begins with a linear layer and has no Flatten for items {tuple(inputs.shape[1:])}")
             z = inputs.flatten(1)
             outs, ins = self._room(len(z))
             kept = [z]
@@ -150,4 +153,8 @@ class Chain:
 def _hooked(module: nn.Module) -> bool:
     """Whether anyone watches what the network does, or has replaced it."""
     watched = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "parametrizations")
+    if any(
+        getattr(one, name, None) for one in module.parameters() for name in ("_backward_hooks", "_post_accumulate_grad_hooks")
+    ):
+        return True
     return any("forward" in vars(part) or any(getattr(part, name, None) for name in watched) for part in module.modules())

@@ -38,6 +38,7 @@ def contradictions(job: Job) -> Iterator[Finding]:
     yield from _end(job)
     yield from _judging(job)
     yield from _horizon(job)
+    yield from _moving_end(job)
     if (workers := sum(group.count for group in job.workers)) > MAX_WORKERS:
         yield Finding(("workers", 0), f"{workers:,} workers are more than {MAX_WORKERS:,}")
 
@@ -166,6 +167,14 @@ def _horizon(job: Job) -> Iterator[Finding]:
         key = "schedule" if optimizer.schedule != "constant" else "warmup"
         message = f"`{key}` needs an end to run towards, which [stop] does not imply"
         yield Finding(("optimizer", key), message, "add `horizon` to [optimizer], or `rounds` or `item_iterations` to [stop]")
+
+
+def _moving_end(job: Job) -> Iterator[Finding]:
+    """Where rounds change their length, their number says little about the end of the learning rate's schedule."""
+    counted = job.optimizer.needs_horizon and not job.optimizer.horizon and job.stop.rounds
+    if counted and not job.stop.item_iterations and getattr(job.sync, "schedule", "constant") != "constant":
+        message = "rounds change their length, so the learning rate will not have run its course after so many"
+        yield Finding(("stop", "rounds"), message, "give `item_iterations`, or `horizon` in [optimizer]", severity="warning")
 
 
 def _settings_without_effect(job: Job) -> Iterator[Finding]:

@@ -94,7 +94,7 @@ def run(
         limit = terms.stop.limit(progress, bool(word & LATE))
         best = False
         if terms.stop.judge == "any-worker":
-            best = progress.judge(min(loss for _, loss in seen), None)
+            best = progress.judge(min(loss for items, loss in seen if items), None)
         elif held_out is not None and (due or limit):  # not when asked to stop: a resumed run would have one judgement more
             best = progress.judge(*evaluate(worker, group, rule, state, terms, held_out))
             limit = limit or terms.stop.limit(progress, False)

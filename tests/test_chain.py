@@ -40,7 +40,9 @@ def test_loss_and_gradient_have_the_bits_of_autograd(data: st.DataObject, dtype:
             layers.append(data.draw(st.sampled_from(ACTIVATIONS))())
     module = nn.Sequential(*layers)
     chain, gradients = chained(module)
-    assert chain is not None
+    assert (chain is None) == (1 in widths[1:-1])
+    if chain is None:
+        return
     for count in data.draw(st.lists(st.integers(1, 70), min_size=1, max_size=3)):
         inputs = torch.randn(count, *([1, widths[0]] if image else [widths[0]]), dtype=dtype)
         targets = torch.randint(0, widths[-1], (count,)) if labels else torch.randn(count, widths[-1], dtype=dtype)
@@ -80,6 +82,12 @@ class Doubled(nn.Linear):
         return 2 * super().forward(x)
 
 
+def masked() -> nn.Module:
+    module = nn.Sequential(nn.Linear(4, 4))
+    module[0].weight.register_hook(lambda gradient: gradient * 0)
+    return module
+
+
 UNKNOWN: dict[str, Callable[[], nn.Module]] = {
     "batch norm": lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)),
     "dropout": lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)),
@@ -94,6 +102,8 @@ UNKNOWN: dict[str, Callable[[], nn.Module]] = {
     "a layer used twice": shared,
     "a frozen weight": frozen,
     "a hook": watched,
+    "a hook on a weight": masked,
+    "a layer of width one inside": lambda: nn.Sequential(nn.Linear(4, 1), nn.Linear(1, 3)),
     "a forward of one's own": rewritten,
     "a parametrised weight": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))),
 }
@@ -138,3 +148,10 @@ def test_a_whole_partitions_gradient_has_the_same_bits(monkeypatch: pytest.Monke
     monkeypatch.setattr("partrain.worker.Chain.of", lambda *_: None)
     assert torch.equal(one, gradient())
     assert one.any()
+
+
+def test_items_that_nobody_flattens_are_refused_as_the_network_would() -> None:
+    chain, _ = chained(nn.Sequential(nn.Linear(4, 2)))
+    assert chain is not None
+    with pytest.raises(ValueError, match=r"no Flatten for items \(2, 2\)"):
+        chain.differentiate(torch.zeros(3, 2, 2), torch.zeros(3, dtype=torch.int64))

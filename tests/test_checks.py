@@ -228,3 +228,15 @@ def test_paces_are_simulated(said) -> None:
 def test_asynchronous_rules_have_no_ramp(said) -> None:
     (error,) = said('rule = "average"', 'rule = "async"\nramp_workers = 3')
     assert error == '12:1 `ramp_workers` has no meaning under the asynchronous rule "async"; remove it'
+
+
+def test_a_schedule_of_the_learning_rate_over_rounds_that_change_their_length(said) -> None:
+    qsr, decaying = (
+        ('rule = "average"', 'rule = "average"\nschedule = "qsr"\nalpha = 0.01'),
+        ("lr = 0.1", 'lr = 0.1\nschedule = "cosine"'),
+    )
+    (warning,) = said(*qsr, *decaying)
+    assert "warning: rounds change their length" in warning
+    assert said(*qsr) == []
+    assert said(*decaying) == []
+    assert said(*qsr, *decaying, "rounds = 3", "rounds = 3\nitem_iterations = 9000") == []

@@ -66,3 +66,13 @@ def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     said = partrain("compare", tmp_path)
     assert said.code == 66
     assert "is it a run folder?" in said.err
+
+
+def test_runs_that_have_not_ended_or_never_began(tmp_path: Path) -> None:
+    run = train(tmp_path)
+    lines = (run / "events.jsonl").read_text().splitlines(keepends=True)
+    (run / "events.jsonl").write_text(lines[-1])
+    assert "ended before it began" in partrain("compare", run).err
+    (run / "summary.json").unlink()
+    said = partrain("compare", run)
+    assert (said.code, "under way, or was killed" in said.err) == (66, True)

@@ -270,3 +270,18 @@ def test_the_outcome_for_other_programs(tmp_path: Path) -> None:
     )
     assert outcome.summary["rounds"] == 2
     assert not warned
+
+
+def test_who_does_not_train_has_no_say_in_the_loss(tmp_path: Path) -> None:
+    from partrain import checkpoint
+
+    run = train(tmp_path, "sync.ramp_workers=3")
+    losses = checkpoint.read(run / "checkpoint.h5").arrays["history/loss"]
+    assert losses[0] == next(event["loss"] for event in events(run, "round") if event["round"] == 1 and event["rank"] == 0)
+    assert (losses == losses).all()
+
+
+def test_a_worker_without_a_visit_is_not_the_luckiest(tmp_path: Path) -> None:
+    sets = ['sync={rule="hogwild", iterations=1, visits=1}', 'stop={rounds=3, loss=1e-12, judge="any-worker"}']
+    run = train(tmp_path, *sets, 'transport={kind="simulated", delay=[1.0, 0.0]}', code=1)
+    assert any(event["items"] == 0 for event in events(run, "round"))

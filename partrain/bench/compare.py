@@ -61,16 +61,22 @@ def compare(paths: Sequence[Path], overrides: Sequence[str], seeds: int, note: C
 
 def facts(folder: Path) -> dict[str, float | str | None]:
     """What a run folder says about its run; None where it says nothing."""
+    told = list(read_events(folder / "events.jsonl")) if (folder / "events.jsonl").exists() else []
+    if told and not (folder / "summary.json").exists():
+        raise InputMissing(f"{folder}: the run is under way, or was killed: partrain resume {folder}")
     try:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputMissing(f"{folder}: no readable summary.json: {error}; is it a run folder?") from None
-    rounds = [event for event in read_events(folder / "events.jsonl") if event["event"] == "round"]
+    starts = [event for event in told if event["event"] == "start"]
+    if not starts:
+        raise InputMissing(f"{folder}: the run ended before it began to train: there is nothing to compare")
+    rounds = [event for event in told if event["event"] == "round"]
     reached = summary["status"] == "reached"
     busy = {key: sum(event[key] for event in rounds) for key in ("compute", "wait", "mix")}
     distances = [event["distance"] for event in rounds if event["distance"] is not None]
     return {
-        "rule": next(event["rule"] for event in read_events(folder / "events.jsonl") if event["event"] == "start"),
+        "rule": starts[-1]["rule"],
         "workers": len(summary["workers"]),
         "status": summary["status"],
         "rounds": summary["rounds"],

@@ -330,7 +330,8 @@ class Coordinator:
     def _close_round(self, first: dict[str, float], records: Any) -> None:
         """The history's row, and the judgement if there was one."""
         items = records[:, RECORD.index("items")]
-        loss = float((records[:, RECORD.index("loss")] * items).sum() / max(items.sum(), 1))
+        trained = records[items > 0]  # who has not trained has no loss
+        loss = float((trained[:, RECORD.index("loss")] * trained[:, RECORD.index("items")]).sum() / max(items.sum(), 1))
         self._seconds = self.start.elapsed + first["seconds"]
         row = (first["round"], self._items, loss, first["lr"], first["judged_loss"], first["accuracy"])
         self._new_rows.append(row)
