@@ -285,3 +285,12 @@ def test_a_worker_without_a_visit_is_not_the_luckiest(tmp_path: Path) -> None:
     sets = ['sync={rule="hogwild", iterations=1, visits=1}', 'stop={rounds=3, loss=1e-12, judge="any-worker"}']
     run = train(tmp_path, *sets, 'transport={kind="simulated", delay=[1.0, 0.0]}', code=1)
     assert any(event["items"] == 0 for event in events(run, "round"))
+
+
+def test_a_folder_where_nothing_was_trained_may_be_used_again(tmp_path: Path) -> None:
+    job = sabotage(tmp_path, "raise OSError", call=0)
+    assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 71
+    again = partrain("run", job, "--out", tmp_path / "run", "--quiet")
+    assert again.code == 0, again
+    assert [event["event"] for event in events(tmp_path / "run")].count("end") == 1
+    assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 73

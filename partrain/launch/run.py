@@ -66,19 +66,28 @@ def new_folder(out: Path | None, name: str) -> Path:
     try:
         while out is None and folder.exists():
             folder, number = base.with_name(f"{base.name}-{number}"), number + 1
-        if (folder / "events.jsonl").exists() or (folder / "checkpoints").exists():
+        if _holds_a_run(folder):
             raise CannotCreate(
                 f"{folder} already holds a run; give --out another folder, or continue it: partrain resume {folder}"
             )
-        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CannotCreate(f"{folder}: {error.strerror}; give --out a folder that can be created") from None
     return folder
 
 
+def _holds_a_run(folder: Path) -> bool:
+    """Whether anything was trained there; what failed or was stopped before that may be tried again."""
+    events, checkpoints = folder / "events.jsonl", folder / "checkpoints"
+    return (checkpoints.is_dir() and any(checkpoints.iterdir())) or (
+        events.exists() and b'"event":"start"' in events.read_bytes()
+    )
+
+
 def run(loaded: LoadedJob, stage: Stage) -> Outcome:
     """Train a job in a new run folder."""
     with _locked(stage.folder):
+        (stage.folder / "events.jsonl").unlink(missing_ok=True)  # of an attempt that never began to train
         return _train(loaded, stage, Start(), None)
 
 
