@@ -59,6 +59,7 @@ def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
     index = torch.from_numpy(partition[:: -(-len(partition) // RECALIBRATION_ITEMS)])
     with torch.no_grad():
         for part in index.tensor_split(-(-len(index) // RECALIBRATION_BATCH)):
+            worker.alive()
             worker.module(worker.stock.batch(part.to(worker.stock.inputs.device))[0])
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum

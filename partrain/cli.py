@@ -48,13 +48,13 @@ def run(job: Job, out: Out = None, set_: Sets = None, quiet: Quiet = False, as_j
     loaded = load(job, set_ or ())
     _warn(loaded)
     machine = _machine()
-    if machine and (machine.number or machine.attempt):
-        _join(machine, loaded, quiet, as_json)
+    folder = _join(machine, loaded, quiet, as_json) if machine else None
     from partrain.console import make_display
     from partrain.launch.run import Stage, new_folder
     from partrain.launch.run import run as train
 
-    stage = Stage(new_folder(out, loaded.job.name), make_display(sys.stdout, as_json, quiet), _say, machine=machine)
+    folder = folder or new_folder(out, loaded.job.name)
+    stage = Stage(folder, make_display(sys.stdout, as_json, quiet), _say, machine=machine)
     _finish(train(loaded, stage), loaded, as_json)
 
 
@@ -260,8 +260,11 @@ def _machine() -> Machine | None:
     return machine
 
 
-def _join(machine: Machine, own: LoadedJob | None, quiet: bool, as_json: bool) -> None:
-    """One of several machines: not the first, or started anew by torchrun."""
+def _join(machine: Machine, own: LoadedJob | None, quiet: bool, as_json: bool) -> Path | None:
+    """One of several machines: the first goes on where torchrun has started it anew, the others help it, and both end here.
+
+    Returns the folder in which the first is to begin once more, if nothing was committed there.
+    """
     from partrain.launch.machines import assist, kept_folder
 
     if machine.number:
@@ -269,9 +272,11 @@ def _join(machine: Machine, own: LoadedJob | None, quiet: bool, as_json: bool) -
         if failure:
             raise failure
         raise typer.Exit(0)
-    if folder := kept_folder(machine):
+    folder = kept_folder(machine)
+    if folder and (folder / "checkpoint.h5").exists():
         resume(folder, None, None, True, quiet, as_json, False)
         raise typer.Exit(0)
+    return folder
 
 
 def _note(text: str) -> None:

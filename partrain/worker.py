@@ -125,7 +125,9 @@ class LocalWorker:
         """The network is the user's own code, which may draw from Python's and numpy's generators too."""
 
         self.beat: Callable[[], None] = lambda: None
-        """Called at every local iteration: a sign of life."""
+        """Called at every local iteration."""
+        self.alive: Callable[[], None] = lambda: None
+        """Called now and then by work that is no iteration, as judging is: a sign of life."""
         self.clock: Callable[[], float] = time.perf_counter
         """Seconds, simulated ones where the worker is."""
 
@@ -244,7 +246,7 @@ class LocalWorker:
     def evaluate(self, items: Items, part: range) -> tuple[float, float]:
         """Sum of the loss and number of correct answers over a range of items, in evaluation mode."""
         self.module.eval()
-        sums = judge(self.module, items, part)
+        sums = judge(self.module, items, part, self.alive)
         self.module.train()
         return sums
 
@@ -341,11 +343,14 @@ def criterion(answers: Tensor, targets: Tensor) -> Tensor:
     return functional.mse_loss(answers, targets)
 
 
-def judge(module: nn.Module, items: Items, part: range, chunk: int = 1024) -> tuple[float, float]:
+def judge(
+    module: nn.Module, items: Items, part: range, alive: Callable[[], None] = lambda: None, chunk: int = 1024
+) -> tuple[float, float]:
     """Sum of the loss and number of correct answers of a network in evaluation mode over a range of items."""
     loss, correct = 0.0, 0.0
     with torch.no_grad():
         for first in range(part.start, part.stop, chunk):
+            alive()
             block = slice(first, min(first + chunk, part.stop))
             answers, targets = module(items.scaled(items.inputs[block])), items.targets[block]
             loss += float(criterion(answers, targets)) * len(targets)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import JOB, Command, Said, descendants, events, eventually, round_file, summary, train, write_job
+from runs import JOB, Command, Said, descendants, events, eventually, round_file, sabotage, summary, train, write_job
 
 from partrain import checkpoint
 from partrain.comm.machine import Machine
@@ -136,6 +136,17 @@ def test_torchrun_starts_lost_workers_anew_and_the_run_goes_on_to_the_bit(site: 
     assert [one.code for one in said] == [0, 0], said
     assert any(event["resumed_from"] for event in events(run, "start"))
     assert arrays(run / "checkpoint.h5") == arrays(expected / "checkpoint.h5")
+
+
+def test_a_restart_before_the_first_checkpoint_begins_once_more_in_the_same_folder(site: Site) -> None:
+    """Worker 3 kills itself in its first iteration, the first time."""
+    job = sabotage(site.folder / "job", "os.kill(os.getpid(), signal.SIGKILL)", worker=3, call=1)
+    run = site.folder / "run"
+    said = site.run(("run", job, "--out", run, "--quiet"), restarts=2)
+    assert [one.code for one in said] == [0, 0], said
+    assert (site.folder / "job/done").exists(), "it was killed"
+    assert [event["resumed_from"] for event in events(run, "start")] == [None]
+    assert summary(run)["status"] == "finished"
 
 
 def test_a_terminated_machine_ends_the_run_after_the_round(site: Site) -> None:

@@ -480,3 +480,11 @@ def test_for_a_while_the_module_shows_another_network() -> None:
     with worker.showing(torch.full_like(own, 3)):
         assert worker.module[0].weight.eq(3).all()
     assert torch.equal(worker.params, own)
+
+
+def test_judging_shows_signs_of_life() -> None:
+    worker, signs = Trial(network=mlp).worker(), []
+    worker.alive = lambda: signs.append(1)
+    many = Items(torch.zeros(2500, 5), torch.zeros(2500, dtype=torch.int64), 1.0)
+    worker.evaluate(many, range(2500))
+    assert len(signs) == 3, "one for each 1,024 items"

@@ -90,12 +90,11 @@ def keep_folder(machine: Machine, folder: Path) -> None:
 
 
 def kept_folder(machine: Machine) -> Path | None:
-    """The run folder of an earlier attempt that has something to resume."""
+    """The run folder of an earlier attempt, if there was one."""
     store = machine.store("partrain")
     if not machine.attempt or not store.check(["folder"]):
         return None
-    folder = Path(store.get("folder").decode())
-    return folder if (folder / "checkpoint.h5").exists() else None
+    return Path(store.get("folder").decode())
 
 
 def assist(machine: Machine, own: LoadedJob | None, say: Callable[[str], None]) -> Failure | None:

@@ -233,7 +233,9 @@ class Replica:
             plan.horizon,
             self.group.center[0] if job.sync.shares_params else None,
         )
-        self.worker.beat, self.worker.clock = self._beat, waiting.clock
+        self.worker.beat, self.worker.alive, self.worker.clock = self._beat, self._alive, waiting.clock
+        self._elsewhere = [peer for peer in range(len(plan.shares)) if peer not in order.members]
+        """Workers of other machines."""
         self.worker.foreign = isinstance(job.model, UserModel)
         if job.stop.judge == "any-worker":
             self.worker.stop_below = job.stop.loss
@@ -275,8 +277,11 @@ class Replica:
         )
         return run(self.worker, self.group, job.sync, self.state, terms, self.progress, self.held_out, self.test, self)
 
-    def _beat(self) -> None:
+    def _alive(self) -> None:
         self.arena.beats[self.rank] += 1
+
+    def _beat(self) -> None:
+        self._alive()
         self.waiting.worked(self.worker.total_iterations + self.worker.done)
 
     def began(self) -> None:
@@ -303,10 +308,10 @@ class Replica:
             "judged_loss": _number(progress.loss if judged else None),
             "accuracy": _number(progress.accuracy if judged else None),
         }
-        record = self.arena.ring[progress.round % RING, self.rank]
-        record[1:] = [line[field] for field in RECORD[1:]]
-        record[0] = progress.round
-        self.waiting.mirror(lambda: [bytes_by_rank(self.arena.ring[progress.round % RING])])
+        records = self.arena.ring[progress.round % RING]
+        records[self.rank, 1:] = [line[field] for field in RECORD[1:]]
+        self.waiting.mirror(lambda: [bytes_by_rank(records[:, 1:])])
+        records[[self.rank, *self._elsewhere], 0] = progress.round  # last: the coordinator takes it for the whole record
 
     def snapshot(self, progress: Progress, worker: LocalWorker, state: Any, wait: bool) -> None:
         slot = 0
@@ -316,15 +321,16 @@ class Replica:
             self.arena.put("granted", 0)
         slot = int(self.group.scores(slot)[0][0])
         save(worker, self.map.view(self._slots[slot]), state, self.group.commons)
-        parts = [
-            torch.frombuffer(self._slots[slot][self.map.span(f"workers/{rank}/")], dtype=torch.uint8)
-            for rank in range(worker.size)
-        ]
-        self.group.barrier(lambda: [parts])  # whole: every worker has written its part, and its record of the round
+        self.group.barrier(lambda: [self._parts(slot)])  # whole: every worker has written its part, and its record of the round
         if self.rank == 0:
             self.talk.say("snapshot", slot=slot, progress=asdict(progress))
             if wait:
                 self.waiting.until(lambda: self.arena.get("committed") >= progress.round, "the checkpoint")
+
+    def _parts(self, slot: int) -> list[torch.Tensor]:
+        """What each worker has written into a snapshot."""
+        spans = [self.map.span(f"workers/{rank}/") for rank in range(self.worker.size)]
+        return [torch.frombuffer(self._slots[slot][span], dtype=torch.uint8) for span in spans]
 
     def _build(self, dataset: Dataset) -> torch.nn.Module:
         """The network: the same on every worker, whatever its device."""

@@ -87,7 +87,7 @@ def _holds_a_run(folder: Path) -> bool:
 def run(loaded: LoadedJob, stage: Stage) -> Outcome:
     """Train a job in a new run folder."""
     with _locked(stage.folder):
-        (stage.folder / "events.jsonl").unlink(missing_ok=True)  # of an attempt that never began to train
+        (stage.folder / "events.jsonl").unlink(missing_ok=True)  # of an attempt that committed nothing
         return _train(loaded, stage, Start(), None)
 
 
