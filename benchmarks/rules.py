@@ -16,21 +16,16 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-import tempfile
-import time
 import tomllib
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from runs import machine
 
-from partrain.bench import spread
-from partrain.bench.compare import facts
-from partrain.console import Display
-from partrain.job import load
-from partrain.launch.run import Stage, new_folder, run
-from partrain.rules import AnyRule
-from partrain.view import View
+from partrain.bench import Case, outcomes, spread
+from partrain.bench.compare import Facts, facts
+from partrain.job import LoadedJob, load
 
 JOBS = Path(__file__).parents[1] / "jobs" / "rules"
 RULES = ("average", "bsp", "slowmo", "diloco", "fednova", "easgd", "easgd-async", "gossip", "push-sum", "async", "hogwild",
@@ -40,7 +35,6 @@ BUDGET, CADENCE = 320_000, 12_800
 FACTORS = (0.5, 1.0, 2.0)
 HEAD = ("rule", "workers", "lr", "reached", "seconds to target", "item-iterations to target", "judged", "test",
         "bytes / round / worker", "waiting", "staleness", "distance")  # fmt: skip
-assert AnyRule
 
 
 def settings(name: str, workers: int, factor: float, simulated: bool, speed: str = "[1.0]") -> tuple[list[str], float]:
@@ -64,34 +58,42 @@ def settings(name: str, workers: int, factor: float, simulated: bool, speed: str
     return changes, rate
 
 
-def train(name: str, changes: list[str], seed: int, scratch: str) -> dict[str, Any]:
-    """What came of one run."""
-    folder = new_folder(Path(scratch) / f"{name}-{seed}-{time.monotonic_ns()}", name)
-    outcome = run(load(JOBS / f"{name}.toml", [*changes, f"seed={seed}"]), Stage(folder, Display(View()), started=time.time()))
-    if outcome.failure and outcome.failure.code != 76:
-        raise outcome.failure
-    if outcome.summary["status"] == "stopped":
-        raise KeyboardInterrupt
-    return facts(folder)
+def case(name: str, changes: list[str], label: str = "") -> Case:
+    """A rule's job with these changes."""
+    return Case(label or name, partial(changed, name, changes))
 
 
-def tuned(name: str, workers: int, scratch: str) -> float:
+def changed(name: str, changes: list[str], seed: int) -> LoadedJob:
+    return load(JOBS / f"{name}.toml", [*changes, f"seed={seed}"])
+
+
+def train(cases: Sequence[Case], seeds: Iterable[int]) -> dict[str, list[Facts]]:
+    """What came of every case's runs, by label."""
+    found: dict[str, list[Facts]] = {one.label: [] for one in cases}
+    for one, outcome in outcomes(cases, seeds, lambda text: print(text, file=sys.stderr)):
+        found[one.label].append(facts(outcome.folder))
+    return found
+
+
+def tuned(name: str, workers: int) -> float:
     """The factor whose run on a seed of its own reaches the target first, or else comes nearest."""
     if name == "rprop":
         return 1.0
+    labels = {factor: f"{name} at {factor:g} times its learning rate" for factor in FACTORS}
+    found = train([case(name, settings(name, workers, factor, simulated=True)[0], labels[factor]) for factor in FACTORS], [1000])
 
     def merit(factor: float) -> tuple[float, float]:
-        found = train(name, settings(name, workers, factor, simulated=True)[0], 1000, scratch)
-        return found["seconds_to_target"] or math.inf, -(found["accuracy"] or 0.0)
+        (run,) = found[labels[factor]]
+        return float(run["seconds_to_target"] or math.inf), -float(run["accuracy"] or 0.0)
 
     return min(FACTORS, key=merit)
 
 
-def row(name: str, workers: int, rate: float, found: list[dict[str, Any]]) -> str:
+def row(name: str, workers: int, rate: float, found: list[Facts]) -> str:
     """A line of the table."""
 
     def values(key: str) -> list[float]:
-        return [float(one[key]) for one in found if one[key] is not None]
+        return [float(value) for one in found if (value := one[key]) is not None]
 
     def middle(key: str, digits: str) -> str:
         return f"{statistics.median(values(key)):{digits}}" if values(key) else "-"
@@ -110,53 +112,49 @@ def head(title: str, seeds: int) -> None:
     print(f"\n{title}; {seeds} seeds; {machine()}\n\n| " + " | ".join(HEAD) + " |\n|" + "---|" * len(HEAD), flush=True)
 
 
-def real(seeds: int, scratch: str) -> None:
+def real(seeds: int) -> None:
     """Two processes: rules in turn, seeds outermost, so that what the machine does meanwhile falls on all alike."""
     head("Two real workers, wall-clock seconds", seeds)
-    plans = {name: settings(name, 2, tuned(name, 2, scratch), simulated=False) for name in RULES}
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in RULES}
-    for seed in range(seeds):
-        for name, (changes, _) in plans.items():
-            found[name].append(train(name, changes, seed, scratch))
+    plans = {name: settings(name, 2, tuned(name, 2), simulated=False) for name in RULES}
+    found = train([case(name, changes) for name, (changes, _) in plans.items()], range(seeds))
     for name, (_, rate) in plans.items():
         print(row(name, 2, rate, found[name]), flush=True)
 
 
-def simulated(counts: list[int], seeds: int, scratch: str) -> None:
+def simulated(counts: list[int], seeds: int) -> None:
     for workers in counts:
         head(f"{workers} simulated workers, simulated seconds", seeds)
         for name in RULES[:-1]:
-            changes, rate = settings(name, workers, tuned(name, workers, scratch), simulated=True)
-            print(row(name, workers, rate, [train(name, changes, seed, scratch) for seed in range(seeds)]), flush=True)
+            changes, rate = settings(name, workers, tuned(name, workers), simulated=True)
+            print(row(name, workers, rate, train([case(name, changes)], range(seeds))[name]), flush=True)
 
 
-def straggler(seeds: int, scratch: str) -> None:
+def straggler(seeds: int) -> None:
     """What a worker four times slower costs: seconds to target with it over those without, seed by seed."""
     head("Four simulated workers, all alike and with one of them four times slower", seeds)
     for name in ("average", "bsp", "easgd", "easgd-async", "gossip", "push-sum", "async", "hogwild"):
-        factor = tuned(name, 4, scratch)
-        times = []
-        for label, speed in (("", "[1.0]"), (", one slow", "[1.0, 1.0, 1.0, 0.25]")):
-            changes, rate = settings(name, 4, factor, simulated=True, speed=speed)
-            found = [train(name, changes, seed, scratch) for seed in range(seeds)]
-            times.append([one["seconds_to_target"] for one in found])
-            print(row(name + label, 4, rate, found), flush=True)
-        ratios = [slow / even for even, slow in zip(*times, strict=True) if slow and even]
+        factor = tuned(name, 4)
+        alike, rate = settings(name, 4, factor, simulated=True)
+        slow, _ = settings(name, 4, factor, simulated=True, speed="[1.0, 1.0, 1.0, 0.25]")
+        found = train([case(name, alike), case(name, slow, f"{name}, one slow")], range(seeds))
+        for label, runs in found.items():
+            print(row(label, 4, rate, runs), flush=True)
+        times = [[one["seconds_to_target"] for one in runs] for runs in found.values()]
+        ratios = [float(slowed) / float(even) for even, slowed in zip(*times, strict=True) if slowed and even]
         print(f"<!-- {name}: slowed down {spread(ratios)} times -->", flush=True)
 
 
 def main(words: list[str]) -> None:
     numbers = [int(word) for word in words if word.isdigit()]
-    with tempfile.TemporaryDirectory() as scratch:
-        match words[0] if words else "":
-            case "real":
-                real(numbers[0] if numbers else 5, scratch)
-            case "simulated":
-                simulated(numbers or [4, 8, 16, 64], 3, scratch)
-            case "straggler":
-                straggler(numbers[0] if numbers else 3, scratch)
-            case _:
-                sys.exit(__doc__)
+    match words[0] if words else "":
+        case "real":
+            real(numbers[0] if numbers else 5)
+        case "simulated":
+            simulated(numbers or [4, 8, 16, 64], 3)
+        case "straggler":
+            straggler(numbers[0] if numbers else 3)
+        case _:
+            sys.exit(__doc__)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ class Group(Protocol):
     """The workers together. Every verb is called by all workers, in the same order, but for those of the center."""
 
     def all_reduce_mean(self, x: Tensor, weight: float = 1.0) -> None:
-        """x <- sum_i w_i x_i / sum_i w_i, in place, summed in rank order in float64, rounded once."""
+        """x <- sum_i w_i x_i / sum_i w_i, in place, summed in rank order in float64, rounded once (see `[engine] exact`)."""
 
     def all_gather(self, x: Tensor) -> list[Tensor]:
         """The x of every worker, by rank."""
@@ -242,3 +242,22 @@ class Rule(Section):
     def result(self, worker: Worker, group: Group, state: State) -> Tensor:
         """The network this rule hands back (d,): the same on every worker. All workers call it together."""
         return worker.params
+
+
+class Apart(Rule):
+    """A rule under which replicas stay apart: each worker keeps its own, and the rule says which network counts."""
+
+    optimizer_state: Literal["average", "local", "reset"] = "local"
+    """What happens to momentum and moments at the end of a round: here they stay with the worker, as its parameters do."""
+    buffers: Literal["average", "recalibrate", "local"] = "recalibrate"
+    """BatchNorm statistics: pooled, recomputed for the network that counts, which no worker has trained, or each worker's own."""
+
+    @property
+    def mixes(self) -> bool:
+        return False
+
+    def result(self, worker: Worker, group: Group, state: State) -> Tensor:
+        """The network that counts (d,): the mean of all replicas, where the rule does not say otherwise."""
+        mean = worker.params.clone()
+        group.all_reduce_mean(mean)
+        return mean

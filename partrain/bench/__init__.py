@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from partrain.console import Display
+from partrain.errors import INTERRUPTED, TERMINATED, BadJob, Diverged
 from partrain.job import LoadedJob
-from partrain.launch.run import Stage, new_folder, run
+from partrain.launch.run import Outcome, Stage, new_folder, run
 from partrain.view import View
 
 
@@ -21,16 +24,82 @@ class Case:
     """One row of a table: a job for each seed."""
 
     label: str
-    workers: int
+    """Another one for each case."""
     job: Callable[[int], LoadedJob]
     """The job for a seed."""
+
+
+class Interrupted(SystemExit):
+    """A signal has ended a run before its time, or come between two runs."""
+
+    code: int
+    """Exit code: which signal."""
+
+
+def outcomes(
+    cases: Sequence[Case], seeds: Iterable[int], note: Callable[[str], None]
+) -> Generator[tuple[Case, Outcome], None, None]:
+    """Run every case with every seed; each run folder is there until the next run begins.
+
+    Seeds outermost: what the machine does meanwhile falls on all cases alike. To have diverged is an outcome; any other failure is
+    raised, and `Interrupted` where a signal came.
+    """
+    with _interruptible():
+        for seed in seeds:
+            for case in cases:
+                with tempfile.TemporaryDirectory(prefix="partrain-bench-") as scratch:
+                    outcome = _run(case, seed, Path(scratch), note)
+                    yield case, outcome
+                done = outcome.summary  # said when it is taken down: a signal comes before both, or after
+                seconds, items = done["seconds"]["train"], done["item_iterations"]
+                note(f"{case.label}, seed {seed}: {done['status']} after {seconds:.2f} s, {items:,} items")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Between runs, the first signal raises; a run heeds signals by itself."""
+    seen: list[int] = []
+
+    def leave(number: int, frame: object) -> None:
+        seen.append(number)
+        if len(seen) == 1:
+            raise Interrupted(INTERRUPTED if number == signal.SIGINT else TERMINATED)
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
+    before = {number: signal.signal(number, leave) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run(case: Case, seed: int, scratch: Path, note: Callable[[str], None]) -> Outcome:
+    def warn(text: str) -> None:
+        note(f"{case.label}, seed {seed}: warning: {text}")
+
+    outcome = run(case.job(seed), Stage(new_folder(scratch, "bench"), Display(View()), warn, started=time.time()))
+    if outcome.failure and not isinstance(outcome.failure, Diverged):
+        raise outcome.failure
+    if outcome.summary["status"] == "stopped":
+        raise Interrupted(outcome.code)
+    return outcome
+
+
+def refuse_seed(overrides: Sequence[str]) -> None:
+    """Raises BadJob where `--set` gives a seed: it would be lost, for each run gets one of its own."""
+    for override in overrides:
+        if override.partition("=")[0].strip(" \t\"'") == "seed":
+            raise BadJob(
+                f"--set {override}: every job is run with the seeds 0, 1, ...; leave it out, and say how many: --seeds N"
+            )
 
 
 @dataclass
 class Row:
     """What the runs of a case gave, one summary per seed."""
 
-    case: Case
     summaries: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -65,23 +134,14 @@ class Row:
 
 
 def measure(cases: Sequence[Case], seeds: int, note: Callable[[str], None]) -> list[Row]:
-    """Run every case with every seed. Seeds outermost: what the machine does meanwhile falls on all cases alike."""
-    rows = [Row(case) for case in cases]
-    with tempfile.TemporaryDirectory(prefix="partrain-bench-") as scratch:
-        for seed in range(seeds):
-            for number, row in enumerate(rows):
-                folder = new_folder(Path(scratch) / f"{seed}-{number}", "bench")
-                outcome = run(row.case.job(seed), Stage(folder, Display(View()), started=time.time()))
-                if outcome.failure:
-                    raise outcome.failure
-                row.summaries.append(outcome.summary)
-                if outcome.summary["status"] == "stopped":
-                    raise KeyboardInterrupt
-                done = outcome.summary
-                note(
-                    f"{row.case.label}, seed {seed}: {done['status']} after {done['seconds']['train']:.2f} s, {done['item_iterations']:,} items"
-                )
-    return rows
+    """Every case's row."""
+    rows = {case.label: Row() for case in cases}
+    with closing(outcomes(cases, range(seeds), note)) as runs:
+        for case, outcome in runs:
+            if outcome.failure:
+                raise outcome.failure
+            rows[case.label].summaries.append(outcome.summary)
+    return list(rows.values())
 
 
 def spread(values: Sequence[float], digits: str = ",.2f") -> str:

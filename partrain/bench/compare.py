@@ -4,63 +4,90 @@ from __future__ import annotations
 
 import json
 import statistics
-import tempfile
-import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from partrain.bench import spread, table
-from partrain.console import Display
-from partrain.errors import InputMissing
-from partrain.job import load
-from partrain.launch.run import Stage, new_folder, run
+from partrain.bench import Case, Interrupted, outcomes, refuse_seed, spread, table
+from partrain.errors import OK, BadJob, InputMissing
+from partrain.job import LoadedJob, load, parse
 from partrain.record import read_events
-from partrain.view import View
 
 UNSAID = object()
 """What a job has for a key it does not mention."""
 
+Facts = dict[str, float | str | None]
+"""What a run came to; None where nobody knows."""
+
 
 @dataclass
 class Contender:
-    """One line of the table: a job run with several seeds, or one run that is there already."""
+    """One line of the table: a job to be run with several seeds, or one run that is there already."""
 
     label: str
-    job: dict[str, Any]
-    runs: list[dict[str, float | str | None]] = field(default_factory=list)
+    settings: dict[str, Any]
+    """Its job, parsed; without the seed where each run gets one of its own."""
+    loaded: LoadedJob | None = None
+    """The job to be run."""
+    runs: list[Facts] = field(default_factory=list)
+
+    @property
+    def cases(self) -> list[Case]:
+        """What is to be run: nothing, where the run is there."""
+        return [Case(self.label, self.seeded)] if self.loaded else []
+
+    def seeded(self, seed: int) -> LoadedJob:
+        """The job as it was when the comparison began, with this seed."""
+        assert self.loaded
+        return parse(self.loaded.text, self.loaded.folder, self.label, here=True, overrides=[f"seed={seed}"])
 
     def values(self, key: str) -> list[float]:
         return [float(one[key]) for one in self.runs if one[key] is not None]  # type: ignore[arg-type]
 
 
-def compare(paths: Sequence[Path], overrides: Sequence[str], seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
-    """Train the jobs, each with every seed and in turn, read the run folders, and say what came of it."""
-    contenders = [Contender(label, _job(path, overrides)) for label, path in zip(_labels(paths), paths, strict=True)]
-    for contender, path in zip(contenders, paths, strict=True):
+def enter(paths: Sequence[Path], overrides: Sequence[str]) -> list[Contender]:
+    """The jobs, checked, and what came of the runs in the run folders; overrides are for the jobs."""
+    refuse_seed(overrides)
+    if overrides and all(path.is_dir() for path in paths):
+        raise BadJob(f"--set {overrides[0]}: there is no job to change, for all of these are runs that are over; leave it out")
+    found = []
+    for label, path in zip(labels(paths), paths, strict=True):
         if path.is_dir():
-            contender.runs.append(facts(path))
-    with tempfile.TemporaryDirectory(prefix="partrain-compare-") as scratch:
-        for seed in range(seeds if any(not path.is_dir() for path in paths) else 0):
-            for number, (contender, path) in enumerate(zip(contenders, paths, strict=True)):
-                if path.is_dir():
-                    continue
-                folder = new_folder(Path(scratch) / f"{seed}-{number}", "compare")
-                outcome = run(load(path, [*overrides, f"seed={seed}"]), Stage(folder, Display(View()), started=time.time()))
-                if outcome.failure and outcome.failure.code != 76:  # diverged: that is a result
-                    raise outcome.failure
-                if outcome.summary["status"] == "stopped":
-                    raise KeyboardInterrupt
-                contender.runs.append(facts(folder))
-                note(f"{contender.label}, seed {seed}: {outcome.summary['status']}")
-    jobs = {contender.label: contender.job for contender in contenders}
-    return {"rows": [_row(contender) for contender in contenders], "differ": differences(jobs)}
+            found.append(Contender(label, _kept_job(path), runs=[facts(path)]))
+        else:
+            loaded = load(path, overrides)
+            found.append(Contender(label, {key: v for key, v in tomllib.loads(loaded.text).items() if key != "seed"}, loaded))
+    return found
 
 
-def facts(folder: Path) -> dict[str, float | str | None]:
-    """What a run folder says about its run; None where it says nothing."""
+def compare(contenders: Sequence[Contender], seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
+    """Train the jobs, each with every seed and in turn, and say what came of all; after a signal, of those runs that are over."""
+    by_label, code = {one.label: one for one in contenders}, OK
+    cases = [case for one in contenders for case in one.cases]
+    planned = len(contenders) + len(cases) * (seeds - 1)
+    try:
+        with closing(outcomes(cases, range(seeds), note)) as runs:
+            for case, outcome in runs:
+                by_label[case.label].runs.append(facts(outcome.folder))
+    except Interrupted as interrupted:
+        code = interrupted.code
+    present = [one for one in contenders if one.runs]
+    return {
+        "code": code,
+        "planned": planned,
+        "finished": sum(len(one.runs) for one in present),
+        "rows": [_row(one) for one in present],
+        "without": [one.label for one in contenders if not one.runs],
+        "differ": differences({one.label: one.settings for one in present}),
+    }
+
+
+def facts(folder: Path) -> Facts:
+    """What a run folder says about its run."""
     told = list(read_events(folder / "events.jsonl")) if (folder / "events.jsonl").exists() else []
     if told and not (folder / "summary.json").exists():
         raise InputMissing(f"{folder}: the run is under way, or was killed: partrain resume {folder}")
@@ -111,6 +138,9 @@ def render(result: dict[str, Any]) -> list[str]:
     head = ("job", "rule", "workers", "reached", "seconds to target", "items to target", "judged acc.", "test acc.",
             "bytes/round", "waiting", "staleness", "distance")  # fmt: skip
     lines = table(head, [_cells(row) for row in result["rows"]])
+    if result["finished"] < result["planned"]:
+        without = f", none of {', '.join(result['without'])}" if result["without"] else ""
+        lines += ["", f"interrupted: the table holds {result['finished']} of {result['planned']} runs{without}"]
     if result["differ"]:
         lines += ["", "settings that differ:"]
     for key, values in result["differ"].items():
@@ -118,22 +148,30 @@ def render(result: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _labels(paths: Sequence[Path]) -> list[str]:
-    """The names of the files or folders; those that come twice are numbered."""
-    labels: list[str] = []
-    for path in paths:
-        name = path.stem if path.suffix == ".toml" else path.resolve().name
-        labels.append(name if name not in labels else f"{name}-{sum(one.startswith(name) for one in labels) + 1}")
-    return labels
+def labels(paths: Sequence[Path]) -> list[str]:
+    """For each path as much of its end as tells it from the others, without `.toml`; what is given twice is numbered."""
+    whole = [path.resolve() if path.is_dir() else path.parent.resolve() / path.name for path in paths]
+    bare = [one.with_suffix("") if one.suffix == ".toml" and one.with_suffix("") not in whole else one for one in whole]
+    ends = [_end(one, [other for other in bare if other != one]) for one in bare]
+    found: list[str] = []
+    for end in ends:
+        spare = (f"{end} ({number})" for number in count(2))
+        found.append(end if end not in found else next(label for label in spare if label not in ends + found))
+    return found
 
 
-def _job(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """A job's text, parsed; of a run folder its own copy."""
+def _end(path: Path, others: Sequence[Path]) -> str:
+    """As much of a path's end as none of the others has."""
+    ends = (path.parts[start:] for start in range(len(path.parts) - 1, -1, -1))
+    return str(Path(*next(end for end in ends if all(other.parts[-len(end) :] != end for other in others))))
+
+
+def _kept_job(folder: Path) -> dict[str, Any]:
+    """A run folder's own copy of its job, parsed."""
     try:
-        text = (path / "job.toml").read_text(encoding="utf-8") if path.is_dir() else load(path, overrides).text
+        return tomllib.loads((folder / "job.toml").read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputMissing(f"{path / 'job.toml'}: {error.strerror}; is it a run folder?") from None
-    return tomllib.loads(text)
+        raise InputMissing(f"{folder / 'job.toml'}: {error.strerror}; is it a run folder?") from None
 
 
 def _row(contender: Contender) -> dict[str, Any]:

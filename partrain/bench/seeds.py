@@ -107,11 +107,7 @@ rows (124 times too many). Judged honestly, the mean of N networks moves like on
 def bench(cap: int, seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
     """Measure both readings; `cap` bounds the item-iterations of each worker."""
     readings = ("as run", "honest")
-    cases = [
-        Case(f"{reading}: {one.label}", one.threads, partial(_job, one, reading, cap))
-        for reading in readings
-        for one in SCENARIOS
-    ]
+    cases = [Case(f"{reading}: {one.label}", partial(_job, one, reading, cap)) for reading in readings for one in SCENARIOS]
     rows = measure(cases, seeds, note)
     half = len(SCENARIOS)
     numbers = [[_numbers(one, row) for one, row in zip(SCENARIOS, part, strict=True)] for part in (rows[:half], rows[half:])]

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from partrain.bench import Case, Row, measure, spread, table
+from partrain.bench import Case, Row, measure, refuse_seed, spread, table
 from partrain.job import LoadedJob, load, parse
 
 MNIST = """\
@@ -52,9 +52,10 @@ def bench(
     job: Path | None, counts: Sequence[int], overrides: Sequence[str], seeds: int, note: Callable[[str], None]
 ) -> dict[str, Any]:
     """Measure and return what the tables show. The second variant scales the learning rate with the square root of N."""
+    refuse_seed(overrides)
     variants = {"equal": "none", "scaled": "sqrt"}
     cases = {
-        (name, count): Case(f"{count} workers, {name} learning rate", count, partial(_job, job, count, scale, tuple(overrides)))
+        (name, count): Case(f"{count} workers, {name} learning rate", partial(_job, job, count, scale, tuple(overrides)))
         for name, scale in variants.items()
         for count in counts
         if name == "equal" or count > 1
@@ -67,7 +68,7 @@ def bench(
         mine = {count: rows.get((name, count), rows.get(("equal", count))) for count in counts}
         base = mine[min(counts)]
         assert base is not None
-        result["variants"][name] = [_numbers(row, base, min(counts), cores) for row in mine.values() if row]
+        result["variants"][name] = [_numbers(count, row, base, min(counts), cores) for count, row in mine.items() if row]
     return result
 
 
@@ -118,9 +119,8 @@ def _job(job: Path | None, count: int, scale: str, overrides: tuple[str, ...], s
     return made(f"stop.judge_every={max(1, round(cadence / (count * sync.iterations * batch)))}")
 
 
-def _numbers(row: Row, base: Row, base_count: int, cores: int) -> dict[str, Any]:
-    """One row as numbers. Speed-up is the median over seeds of the ratio of times, each seed against itself."""
-    count = row.case.workers
+def _numbers(count: int, row: Row, base: Row, base_count: int, cores: int) -> dict[str, Any]:
+    """The row of so many workers as numbers. Speed-up is the median over seeds of the ratio of times, each seed against itself."""
     ratios = [one / other for one, other in zip(base.seconds, row.seconds, strict=True)]
     complete = row.reached == len(row.summaries) and base.reached == len(base.summaries)
     gains = [other / one for one, other in zip(base.rates, row.rates, strict=True)]

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
 
 from partrain.protocols import Center, Group, Remark, Rule, Update, Worker
-
-
-@dataclass
-class Speed:
-    """The state of paced workers."""
-
-    speed: float
-    """v_i: local iterations a second in the round before; 0 before the first."""
+from partrain.rules.arrivals import AtOnce, DelayedNesterov, Discount, SoftSync, phi
+from partrain.rules.pace import Speed
 
 
 class Async(Rule):
@@ -41,7 +34,7 @@ class Async(Rule):
     rule: Literal["async"]
     visits: int = Field(8, ge=1)
     """Visits of each worker in a round, on average; `iterations` are those of one visit."""
-    staleness_weight: Literal["none", "inverse", "polynomial", "hinge"] = "none"
+    staleness_weight: Discount = "none"
     """phi: how much less a stale update counts."""
     soft_sync: int = Field(1, ge=1)
     """Updates that are gathered and applied together, as their mean. (The authors' n-softsync gathers N / n.)"""
@@ -61,12 +54,19 @@ class Async(Rule):
     """What happens to momentum and moments at the end of a round: here they stay with the worker, as between its visits."""
 
     @property
+    def arrival(self) -> AtOnce | SoftSync | DelayedNesterov:
+        """How the center takes in what comes."""
+        if self.momentum:
+            return DelayedNesterov(self.momentum)
+        return SoftSync(self.soft_sync) if self.soft_sync > 1 else AtOnce()
+
+    @property
     def visits_per_worker(self) -> int:
         return self.visits
 
     @property
     def shared_vectors(self) -> int:
-        return 1 + (self.soft_sync > 1) + 2 * (self.momentum > 0)
+        return 1 + self.arrival.vectors
 
     @property
     def slices(self) -> int:
@@ -77,9 +77,7 @@ class Async(Rule):
             message = "delayed Nesterov momentum gathers updates in its own way"
             yield Remark("soft_sync", message, "leave out `soft_sync` or `momentum`")
         if self.soft_sync > workers:
-            message = (
-                f"{self.soft_sync} updates of {workers} {'worker' if workers == 1 else 'workers'}: some are of one and the same c"
-            )
+            message = f"{self.soft_sync} updates are more than there are workers ({workers}): some are of one and the same c"
             yield Remark("soft_sync", message, f"gather {workers} at most", "warning")
         if self.outer_lr > 1:
             message = f"at {self.outer_lr:g} the center goes further than any worker has been, and further with each stale update"
@@ -92,7 +90,7 @@ class Async(Rule):
         return Speed(0.0) if self.paced else None
 
     def round(self, worker: Worker, group: Group, state: Speed | None) -> None:
-        iterations = worker.iterations if state is None else self.pace(worker, group, state)
+        iterations = state.iterations(worker, group) if state else worker.iterations
         visits = self.visits * worker.size if worker.active else 0  # also tells the others not to wait for this worker
         while group.claim(visits):
             base = group.pull(self.bound)
@@ -102,48 +100,11 @@ class Async(Rule):
             group.push(base - worker.params, base if self.compensation else None, worker.lr * iterations)
         group.barrier()
         worker.params.copy_(group.pull())
-        if state is not None and worker.done:
-            state.speed = float(f"{worker.done / worker.seconds:.6g}")  # further digits are noise of the clock
-
-    def pace(self, worker: Worker, group: Group, state: Speed) -> int:
-        """H_i, by what all workers did in the round before."""
-        speeds = [speed for (speed,) in group.scores(state.speed)]
-        relative = state.speed / max(speeds) if state.speed else 1.0
-        return max(1, int(worker.iterations * relative + 1e-4))  # equal speeds differ in the last digits
+        if state:
+            state.note(worker)
 
     def merge(self, center: Center, update: Update) -> None:
-        c, *kept = center.vectors
-        delta = update.delta
-        if update.base is not None and update.lr:
-            delta = delta + delta.square() * (c - update.base) * (self.compensation / update.lr)
-        delta = delta * self.discount(update.staleness)
-        if not kept:
-            c.sub_(delta * self.outer_lr)
-            center.version += 1
-            return
-        if self.momentum:
-            c.sub_(delta * (self.outer_lr / center.size))
-            center.version += 1
-        count = center.size if self.momentum else self.soft_sync
-        gathered = kept[0].add_(delta)
-        center.numbers[0] += 1
-        if center.numbers[0] < count:
-            return
-        step = gathered / count
-        if self.momentum:
-            step = kept[1].mul_(self.momentum).add_(step) * self.momentum
-        else:
-            center.version += 1
-        c.sub_(step * self.outer_lr)
-        gathered.zero_()
-        center.numbers[0] = 0
-
-    def discount(self, staleness: int) -> float:
-        """phi(s)"""
-        if self.staleness_weight == "inverse":
-            return 1 / max(1, staleness)
-        if self.staleness_weight == "polynomial":
-            return float((1 + staleness) ** -0.5)
-        if self.staleness_weight == "hinge" and staleness > 4:
-            return 1 / (10 * (staleness - 4) + 1)
-        return 1.0
+        delta, base = update.delta, update.base
+        if base is not None and update.lr:
+            delta = delta + delta.square() * (center.vectors[0] - base) * (self.compensation / update.lr)
+        self.arrival.take(center, delta * phi(self.staleness_weight, update.staleness), self.outer_lr)

@@ -8,15 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from partrain.protocols import Group, Remark, Rule, State, Worker
-from partrain.rules.schedules import Losses, Overhead, Rate
-
-SETTINGS = {
-    "post-local": ["switch_round"],
-    "qsr": ["alpha", "most"],
-    "adacomm": ["every", "most"],
-    "overhead": ["target", "most"],
-}
-"""What belongs to a schedule."""
+from partrain.rules.schedules import SETTINGS, Losses, Overhead, Rate
 
 
 class Average(Rule):

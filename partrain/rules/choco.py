@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from partrain.compress import AnyCompressor, TopK
-from partrain.protocols import Group, Remark, Rule, Worker
+from partrain.protocols import Apart, Group, Remark, Worker
 from partrain.topology import Topology, peers
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Public:
     """s_i = sum_j W_ij xhat_j (d,)"""
 
 
-class Choco(Rule):
+class Choco(Apart):
     """Each worker trains alone, shows its neighbours a compressed form of what they do not know yet, and moves towards them.
 
         x_i    <- K local steps from x_i                   (in parallel)
@@ -55,14 +55,6 @@ class Choco(Rule):
     """C: `kind` is "topk" (with `density`, `values`, `chunk`), "fp32", "fp16", "bf16", "2bit" or "identity"."""
     gamma: float | None = Field(None, gt=0, le=1)
     """Consensus step size: the fewer entries are sent, the smaller it has to be. Default: twice the density, at most 1."""
-    optimizer_state: Literal["average", "local", "reset"] = "local"
-    """What happens to momentum and moments: each worker's own, as its parameters are."""
-    buffers: Literal["average", "recalibrate", "local"] = "recalibrate"
-    """BatchNorm statistics: recomputed for the mean network, which no worker has trained."""
-
-    @property
-    def mixes(self) -> bool:
-        return False
 
     def remarks(self, workers: int) -> Iterator[Remark]:
         most = TOO_FAR * self.density
@@ -94,8 +86,3 @@ class Choco(Rule):
         said = [self.compressor.read(messages[peer], len(sent)) for peer in near]
         state.mixed += total(said, list(weights), len(sent)).to(sent)
         worker.params += self.step * (state.mixed - state.estimate)
-
-    def result(self, worker: Worker, group: Group, state: Public) -> Tensor:
-        mean = worker.params.clone()
-        group.all_reduce_mean(mean)
-        return mean

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from partrain.protocols import Center, Group, Remark, Rule, Update, Worker, same
+from partrain.protocols import Apart, Center, Group, Remark, Update, Worker, same
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +22,7 @@ class Rope:
     """c (d,)"""
 
 
-class Easgd(Rule):
+class Easgd(Apart):
     """Worker and center pull at each other once every `iterations` of the worker; between, each explores by itself.
 
         x_i <- x_i - alpha (x_i - c) - eta g_i(x_i)          then tau - 1 more local steps
@@ -44,14 +44,6 @@ class Easgd(Rule):
     """Whether each worker visits the center in its own time."""
     visits: int = Field(8, ge=1)
     """Visits of each worker in a round, on average; only for the asynchronous form."""
-    optimizer_state: Literal["average", "local", "reset"] = "local"
-    """What happens to momentum and moments at the end of a round: here they stay with the worker."""
-    buffers: Literal["average", "recalibrate", "local"] = "recalibrate"
-    """BatchNorm statistics: pooled, recomputed for the center, or each worker's own."""
-
-    @property
-    def mixes(self) -> bool:
-        return False
 
     @property
     def visits_per_worker(self) -> int | None:

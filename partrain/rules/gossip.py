@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from partrain.protocols import Group, Remark, Rule, Worker
+from partrain.protocols import Apart, Group, Remark, Worker
+from partrain.rules.push_sum import Share
 from partrain.topology import Topology, pairable, pairs, peers
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-@dataclass
-class Share:
-    """The state of push-sum."""
-
-    share: float
-    """a_i: how much of all replicas' sum is this worker's; those of all workers add up to 1."""
-
-
-class Gossip(Rule):
+class Gossip(Apart):
     """Each worker mixes with a few others only.
 
         x_i <- K_i local steps from x_i,  then  x_i <- sum_j W_ij x_j                         (`order = "after"`)
@@ -55,14 +47,6 @@ class Gossip(Rule):
     """Push-sum: visits of each worker in a round, on average."""
     probability: float = Field(0.02, ge=0, le=1)
     """Push-sum: p, probability of a message after a local iteration."""
-    optimizer_state: Literal["average", "local", "reset"] = "local"
-    """What happens to momentum and moments at the end of a round: here they stay with the worker."""
-    buffers: Literal["average", "recalibrate", "local"] = "recalibrate"
-    """BatchNorm statistics: pooled, recomputed for the network that counts, or each worker's own."""
-
-    @property
-    def mixes(self) -> bool:
-        return False
 
     @property
     def visits_per_worker(self) -> int | None:
@@ -96,7 +80,7 @@ class Gossip(Rule):
 
     def round(self, worker: Worker, group: Group, state: Share | None) -> None:
         if state is not None:
-            self.push_sum(worker, group, state)
+            state.round(worker, group, self.visits, self.probability)
         elif self.order == "after":
             worker.train()
             worker.params.add_(self.pull(worker, group))
@@ -119,27 +103,6 @@ class Gossip(Rule):
         if self.style == "neighbours":
             return peers(self.topology, worker.rank, worker.size, worker.round)
         return [(pairs(self.topology, worker.size, worker.round, worker.draw("pairs", common=True))[worker.rank], 0.5)]
-
-    def push_sum(self, worker: Worker, group: Group, state: Share) -> None:
-        """A round of visits, after which no message is under way."""
-        draw, chance = worker.draw("push-sum"), 1 - (1 - self.probability) ** worker.iterations
-        group.barrier()  # until now messages might have come to where others still read means
-        while worker.active and group.claim(self.visits * worker.size):
-            self.take_in(worker, group, state)
-            worker.train()
-            if worker.size > 1 and draw.random() < chance:
-                state.share /= 2
-                group.send(worker.params, state.share, int(worker.rank + draw.integers(1, worker.size)) % worker.size)
-        group.barrier()
-        self.take_in(worker, group, state)
-
-    def take_in(self, worker: Worker, group: Group, state: Share) -> None:
-        """Mix what has come into the params."""
-        total, share = group.receive()
-        if share:
-            state.share += share
-            # Own share: what is left of 1. So equal replicas stay equal, up to rounding.
-            worker.params.mul_(1 - share / state.share).add_(total[: len(worker.params)], alpha=1 / state.share)
 
     def result(self, worker: Worker, group: Group, state: Share | None) -> Tensor:
         network = worker.params.clone()

@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from partrain.protocols import Group, Remark, Rule, Worker, same
+from partrain.protocols import Group, Remark, Rule, Worker
+from partrain.rules.steps import Backtracking, Steps
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-@dataclass
-class Steps:
-    """The state."""
-
-    steps: Tensor = same()
-    """Delta (d,)"""
-    signs: Tensor = same()
-    """Of the gradient before (d,); 0 where a step was taken back or left out."""
-
-
-@dataclass
-class Backtracking(Steps):
-    """The state where steps may be taken back."""
-
-    move: Tensor = same()
-    """What the newest iteration has added to the params (d,)."""
-    loss: float = same()
-    """E: mean loss of all items before it."""
 
 
 class Rprop(Rule):
@@ -94,11 +74,13 @@ class Rprop(Rule):
             items, losses = worker.items, self.losses(worker)
             gradient = worker.gradient(full=True)
             items, losses = worker.items - items, self.losses(worker) - losses
-            group.all_reduce_mean(gradient, weight=self.weight(items))
-            worker.params.add_(self.move(gradient.sign(), group, state, losses, items))
+            weight = self.weight(items)
+            group.all_reduce_mean(gradient, weight)
+            back = self.variant == "rprop+" or (isinstance(state, Backtracking) and state.risen(group, weight, losses, items))
+            worker.params.add_(self.move(gradient.sign(), state, back))
 
-    def move(self, signs: Tensor, group: Group, state: Steps, losses: float, items: int) -> Tensor:
-        """What to add to the params (d,), given the signs of the gradient (d,)."""
+    def move(self, signs: Tensor, state: Steps, back: bool) -> Tensor:
+        """What to add to the params (d,), given the signs of the gradient (d,), and whether steps are to be taken back."""
         same_sign, other_sign = signs * state.signs > 0, signs * state.signs < 0
         larger = (state.steps * self.increase).clamp(max=self.step_max)
         smaller = (state.steps * self.decrease).clamp(min=self.step_min)
@@ -108,17 +90,10 @@ class Rprop(Rule):
         state.signs.copy_(signs)
         move = -signs * state.steps
         if isinstance(state, Backtracking):
-            if self.variant == "rprop+" or self.risen(group, state, losses, items):
+            if back:
                 move = (-state.move).where(other_sign, move)
             state.move.copy_(move)
         return move
-
-    def risen(self, group: Group, state: Backtracking, losses: float, items: int) -> bool:
-        """Whether the mean loss has risen since the iteration before."""
-        weight = self.weight(items)
-        seen = group.scores(weight, weight * losses / max(items, 1))
-        before, state.loss = state.loss, sum(loss for _, loss in seen) / sum(weight for weight, _ in seen)
-        return state.loss > before
 
     def losses(self, worker: Worker) -> float:
         """Sum of the losses of the round so far, where they matter."""

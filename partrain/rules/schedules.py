@@ -11,6 +11,14 @@ from dataclasses import dataclass
 
 from partrain.protocols import same
 
+SETTINGS = {
+    "post-local": ["switch_round"],
+    "qsr": ["alpha", "most"],
+    "adacomm": ["every", "most"],
+    "overhead": ["target", "most"],
+}
+"""What belongs to a schedule."""
+
 
 @dataclass
 class Rate:

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from partrain.compress import Precision, TopK
 from partrain.protocols import Group, Remark, Rule, Worker
+from partrain.rules.compressed import Memory, sum_of_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from torch import Tensor
-
-
-@dataclass
-class Memory:
-    """What a worker has left out so far."""
-
-    error: Tensor
-    """e_i (d,)"""
 
 
 class Sparseloco(Rule):
@@ -64,15 +54,11 @@ class Sparseloco(Rule):
         return Memory(worker.params.new_zeros(len(worker.params)))
 
     def round(self, worker: Worker, group: Group, state: Memory) -> None:
-        from partrain.compress.messages import total
-
         anchor = worker.params.clone()
         worker.train()
         state.error.mul_(self.beta).add_(anchor - worker.params)
         compressor = TopK(kind="topk", density=self.density, values=self.values, chunk=self.chunk)
         message, sent = compressor.compress(state.error)
         state.error -= sent
-        said = [compressor.read(one, len(anchor)) for one in group.gather(message)]
-        weights = [weight for (weight,) in group.scores(self.weight(worker.items))]
-        step = total(said, weights, len(anchor)) * (self.outer_lr / sum(weights))
-        worker.params.copy_(anchor - step.to(anchor))
+        total, weights = sum_of_messages(group, message, compressor.read, len(anchor), self.weight(worker.items))
+        worker.params.copy_(anchor - (total * (self.outer_lr / weights)).to(anchor))

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from partrain.protocols import Group, Remark, Rule, State, Worker
+from partrain.protocols import Apart, Group, Remark, State, Worker
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Swap(Rule):
+class Swap(Apart):
     """After its local iterations each worker changes its network for that of a partner, in random disjoint pairs.
 
         x_i <- K_i local steps from x_i                (in parallel)
@@ -33,14 +33,6 @@ class Swap(Rule):
     rule: Literal["swap"]
     every: int = Field(1, ge=1)
     """Swap at the end of every so many rounds."""
-    optimizer_state: Literal["average", "local", "reset"] = "local"
-    """What happens to momentum and moments at the end of a round: here they stay with the worker."""
-    buffers: Literal["average", "recalibrate", "local"] = "recalibrate"
-    """BatchNorm statistics: pooled, recomputed for the network that counts, or each worker's own, whatever network it has."""
-
-    @property
-    def mixes(self) -> bool:
-        return False
 
     def remarks(self, workers: int) -> Iterator[Remark]:
         if workers == 1:

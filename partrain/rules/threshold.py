@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from partrain.protocols import Group, Remark, Rule, Worker
+from partrain.rules.compressed import sum_of_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +80,7 @@ class Threshold(Rule):
         return Waiting(worker.params.new_zeros(len(worker.params)), self.threshold)
 
     def round(self, worker: Worker, group: Group, state: Waiting) -> None:
-        from partrain.compress.messages import sign_message
+        from partrain.compress.messages import read_signs, sign_message
 
         for iteration in range(worker.iterations):
             start, before = worker.params.clone(), worker.items
@@ -87,22 +88,14 @@ class Threshold(Rule):
             state.residual += start - worker.params
             message, sent = sign_message(state.residual, state.tau)
             state.residual -= sent
-            step = self.gather(group, message, len(start), self.weight(worker.items - before))
+            weight = self.weight(worker.items - before) if self.combine == "mean" else None
+            total, weights = sum_of_messages(group, message, read_signs, len(start), weight)
+            step = total if weight is None else total / weights
             worker.params.copy_(start - step.to(start))
             done = (worker.round - 1) * worker.iterations + iteration + 1
             if self.clip_every and done % self.clip_every == 0:
                 state.residual.clamp_(-self.clip * state.tau, self.clip * state.tau)
             state.tau = self.adapted(state, float(sent.count_nonzero()) / len(sent))
-
-    def gather(self, group: Group, message: Tensor, d: int, weight: float) -> Tensor:
-        """What all workers' messages make together (d,)."""
-        from partrain.compress.messages import read_signs, total
-
-        said = [read_signs(one, d) for one in group.gather(message)]
-        if self.combine == "sum":
-            return total(said, [1.0] * len(said), d)
-        weights = [each for (each,) in group.scores(weight)]
-        return total(said, weights, d) / sum(weights)
 
     def adapted(self, state: Waiting, share: float) -> float:
         """tau_i for the next iteration. A worker that has nothing to send says nothing about its threshold."""

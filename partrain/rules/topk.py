@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from partrain.compress import AnyCompressor, TopK
 from partrain.protocols import Group, Remark, Rule, Worker
+from partrain.rules.compressed import Memory, sum_of_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from torch import Tensor
-
-
-@dataclass
-class Memory:
-    """What a worker has left out so far."""
-
-    error: Tensor
-    """e_i (d,)"""
 
 
 class Topk(Rule):
@@ -57,8 +47,6 @@ class Topk(Rule):
         return Memory(worker.params.new_zeros(len(worker.params))) if self.error_feedback else None
 
     def round(self, worker: Worker, group: Group, state: Memory | None) -> None:
-        from partrain.compress.messages import total
-
         anchor = worker.params.clone()
         worker.train()
         wanted = anchor - worker.params
@@ -67,7 +55,5 @@ class Topk(Rule):
         message, sent = self.compressor.compress(wanted)
         if state:
             state.error.copy_(wanted - sent)
-        said = [self.compressor.read(one, len(anchor)) for one in group.gather(message)]
-        weights = [weight for (weight,) in group.scores(self.weight(worker.items))]
-        step = total(said, weights, len(anchor)) / sum(weights)
-        worker.params.copy_(anchor - step.to(anchor))
+        total, weights = sum_of_messages(group, message, self.compressor.read, len(anchor), self.weight(worker.items))
+        worker.params.copy_(anchor - (total / weights).to(anchor))

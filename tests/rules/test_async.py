@@ -50,8 +50,12 @@ def test_a_stale_update_counts_less(weight: str, end: float) -> None:
     ],
 )
 def test_staleness_weights(weight: str, discounts: list[float]) -> None:
-    rule = ONCE.model_copy(update={"staleness_weight": weight})
-    assert [rule.discount(staleness) for staleness in range(7)] == pytest.approx(discounts)
+    """How far the center follows an update of length 1 that is so many versions old."""
+    rule, center = ONCE.model_copy(update={"staleness_weight": weight}), torch.zeros(1, 7, dtype=torch.float64)
+    for staleness in range(7):
+        part = Center(center[:, staleness : staleness + 1], torch.zeros(8, dtype=torch.float64), staleness, 2)
+        rule.merge(part, Update(torch.tensor([-1.0]), None, 0.0, staleness))
+    assert center[0].tolist() == pytest.approx(discounts)
 
 
 def test_golden_soft_sync() -> None:
