@@ -6,7 +6,7 @@ Shapes: d numbers in the flat vector, padding included; N rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -90,17 +90,29 @@ def mean_into(rows: Sequence[Tensor], weights: Sequence[float]) -> None:
         rows[1].copy_(rows[0])
         return
     total = float(sum(weights))
+    for place, mean in _weighted_sums(rows, weights):
+        mean.div_(total)
+        for row in rows:
+            row[place].copy_(mean)
+
+
+def share_into(target: Tensor, rows: Sequence[Tensor], weights: Sequence[float], total: float) -> None:
+    """What some of the vectors, which weigh `total` together with the others, add to the mean of all; as `mean_into` sums."""
+    for place, share in _weighted_sums(rows, weights):
+        target[place].copy_(share.div_(total))
+
+
+def _weighted_sums(rows: Sequence[Tensor], weights: Sequence[float]) -> Iterator[tuple[slice, Tensor]]:
+    """sum_i w_i x_i in float64, chunk by chunk: where, and how much."""
     length = rows[0].numel()
     accumulator = torch.empty(min(CHUNK, length), dtype=torch.float64)
     for start in range(0, length, CHUNK):
-        chunks = [row[start : start + CHUNK] for row in rows]
-        mean = accumulator[: chunks[0].numel()]
-        torch.mul(chunks[0].double(), weights[0], out=mean)
-        for chunk, weight in zip(chunks[1:], weights[1:], strict=True):
-            mean.add_(chunk.double(), alpha=weight)
-        mean.div_(total)
-        for chunk in chunks:
-            chunk.copy_(mean)
+        place = slice(start, min(start + CHUNK, length))
+        sums = accumulator[: place.stop - start]
+        torch.mul(rows[0][place].double(), weights[0], out=sums)
+        for row, weight in zip(rows[1:], weights[1:], strict=True):
+            sums.add_(row[place].double(), alpha=weight)
+        yield place, sums
 
 
 def first_non_finite(x: Tensor) -> int | None:

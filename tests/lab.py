@@ -21,6 +21,7 @@ from partrain.comm.center import Commons
 from partrain.comm.group import ArenaGroup, Waiting
 from partrain.comm.shared import Shared
 from partrain.comm.simulated import Abandoned, Baton, Pace, Simulated
+from partrain.engine import Precision
 from partrain.launch import prefork
 from partrain.loop import Ending, Terms, run
 from partrain.optim import AnyOptimizer, Sgd
@@ -29,6 +30,7 @@ from partrain.rules.average import Average
 from partrain.seeds import derive, generator
 from partrain.state import restore, save, slot_map
 from partrain.stop import Progress, Stop
+from partrain.tasks.kinds import Task
 from partrain.worker import LocalWorker, Spans, spans_of
 
 Result = TypeVar("Result")
@@ -58,6 +60,7 @@ def simulate(
     dtype: torch.dtype = torch.float32,
     common: Common = NOTHING,
     paces: Sequence[Pace] = (),
+    exact: bool = True,
 ) -> list[Result]:
     """Each worker's result: N threads over one arena, one running at a time; the first failure is raised here."""
     baton, results, failures = Baton(size), [None] * size, []
@@ -67,7 +70,7 @@ def simulate(
         try:
             baton.wait(rank, lambda: True, "the start")
             waiting = Simulated(baton, rank, paces[rank] if paces else None)
-            results[rank] = program(*_join(arena, rank, waiting, numbers, wire, dtype, common))
+            results[rank] = program(*join(arena, rank, waiting, numbers, wire, dtype, common, exact=exact))
         except Abandoned as abandoned:
             failures.append(abandoned.__cause__)
         except BaseException as error:
@@ -110,7 +113,7 @@ def in_processes(
         theirs.close()
         pipes.append(ours)
     try:
-        return _collect(pipes)
+        return collect(pipes)
     finally:
         for member, pipe in zip(members, pipes, strict=True):
             member.kill()
@@ -123,7 +126,7 @@ def in_processes(
 TRANSPORTS = {"simulated": simulate, "shared": in_processes}
 
 
-def _collect(pipes: list[Connection]) -> list[Any]:
+def collect(pipes: list[Connection]) -> list[Any]:
     """What each process sends; the first failure is raised at once."""
     results: dict[Connection, Any] = {}
     while len(results) < len(pipes):
@@ -147,20 +150,29 @@ def _member(
 ) -> None:
     arena = Arena(os.open(file, os.O_RDWR | os.O_CLOEXEC), size)
     try:
-        pipe.send(program(*_join(arena, rank, Shared(arena, rank), numbers, wire, dtype, common)))
+        pipe.send(program(*join(arena, rank, Shared(arena, rank), numbers, wire, dtype, common)))
     except BaseException as error:
         pipe.send(error)
 
 
-def _join(
-    arena: Arena, rank: int, waiting: Waiting, numbers: int, wire: int, dtype: torch.dtype, common: Common
+def join(
+    arena: Arena,
+    rank: int,
+    waiting: Waiting,
+    numbers: int,
+    wire: int,
+    dtype: torch.dtype,
+    common: Common,
+    members: range | None = None,
+    exact: bool = True,
 ) -> tuple[ArenaGroup, Tensor]:
+    """A worker's group and row over an arena."""
     rule = common.rule
     lines, shared, _ = arena.map_rows(numbers * dtype.itemsize, rule.shared_vectors * common.d * dtype.itemsize)
     rows = [torch.frombuffer(line, dtype=dtype) for line in lines]
     vectors = torch.frombuffer(shared, dtype=dtype).view(-1, common.d) if len(shared) else torch.zeros(0, 0, dtype=dtype)
-    commons = Commons(arena, rank, vectors, waiting, rule.merge, rule.slices)
-    return ArenaGroup(arena, rank, rows[rank], rows, wire, waiting, commons), rows[rank]
+    commons = Commons(arena, rank, vectors, waiting, rule.merge, rule.slices, [one[wire:] for one in rows])
+    return ArenaGroup(arena, rank, rows[rank], rows, wire, waiting, commons, members, exact), rows[rank]
 
 
 # The smallest worker
@@ -324,11 +336,14 @@ class Trial:
     seed: int = 0
     horizon: int | None = None
     stop: Stop = FOREVER
+    precision: Precision = "float32"
     twins: bool = False
     """Every worker draws as worker 0 does."""
     paces: Sequence[Pace] = ()
     words: Sequence[int] = ()
     """What worker 0 is told at the end of each round."""
+    task: Task | None = None
+    """What is learnt; default: what the targets imply."""
 
     def run(self, rounds: int = 3, since: Snapshot | None = None) -> tuple[list[Trained], Snapshot]:
         """Train for so many rounds in all, from the beginning or from a snapshot; every worker, and the last snapshot."""
@@ -383,7 +398,7 @@ class Trial:
         planned = sum(caps) * self.optimizer.batch_size * (self.rule.visits_per_worker or 1)
         return LocalWorker(
             rank, len(self.partitions), network, self.items, row, spans, self.optimizer, self.rule, self.seed,
-            self.batches(rank, caps[rank]), planned, self.horizon, shared,
+            self.batches(rank, caps[rank]), planned, self.horizon, shared, self.task, self.precision,
         )  # fmt: skip
 
     def cap(self, items: int) -> int:

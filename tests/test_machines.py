@@ -213,3 +213,114 @@ def test_which_machine_this_is() -> None:
 def test_one_process_per_machine() -> None:
     with pytest.raises(BadJob, match="--nproc-per-node 1"):
         Machine.find(TORCHRUN | {"LOCAL_WORLD_SIZE": "2"})
+
+
+# Asynchronous rules: the center is a process of the first machine
+
+ASYNCHRONOUS = {
+    "async": ('sync={rule="async", iterations=2, visits=3}', 12),
+    "async in parts": ('sync={rule="async", iterations=2, visits=3, soft_sync=2, parts=3, compensation=0.04}', 6),
+    "async with momentum": ('sync={rule="async", iterations=2, visits=3, momentum=0.5, bound=1}', 12),
+    "easgd": ('sync={rule="easgd", asynchronous=true, iterations=2, visits=3}', 12),
+    "push-sum": ('sync={rule="gossip", style="push-sum", iterations=2, visits=3, probability=0.5}', None),
+}
+"""Rules, and how often a round of four workers changes the center."""
+
+
+def complete(run: Path, rounds: int, changes: int | None) -> None:
+    """The newest checkpoint counts every iteration and every update once."""
+    held = checkpoint.read(run / "checkpoint.h5").arrays
+    assert sum(int(held[f"workers/{rank}/counts"][2]) for rank in range(4)) == rounds * 4 * 3 * 2 * 8
+    if changes is None:
+        assert sum(float(held[f"workers/{rank}/rule/share"]) for rank in range(4)) == pytest.approx(1)
+    else:
+        assert held["rule/versions"].max() == rounds * changes
+        assert np.abs(held["rule/center"][0]).sum() > 1
+
+
+@pytest.mark.parametrize(("rule", "changes"), ASYNCHRONOUS.values(), ids=ASYNCHRONOUS.keys())
+def test_asynchronous_rules_train_on_two_machines(site: Site, rule: str, changes: int | None) -> None:
+    """Four workers, three visits each, two iterations a visit, of eight items."""
+    job, run = write_job(site.folder / "job", rule, "stop.rounds=6", text=MANY), site.folder / "run"
+    said = site.run(("run", job, "--out", run, "--quiet"))
+    assert [one.code for one in said] == [0, 0], said
+    rounds = events(run, "round")
+    assert [sum(event["items"] for event in rounds if event["round"] == number) for number in range(1, 7)] == [192] * 6
+    losses = [event["loss"] for event in events(run, "judgement")]
+    assert min(losses[3:]) < losses[0]
+    complete(run, 6, changes)
+    if changes:
+        trained = [event for event in rounds if event["items"]]  # a late worker may find all visits taken
+        assert all(event["bytes"] > 0 and event["staleness"] is not None for event in trained)
+
+
+def test_an_asynchronous_run_goes_on_where_its_checkpoint_stands(site: Site) -> None:
+    rule, changes = ASYNCHRONOUS["async with momentum"]
+    job, run, again = write_job(site.folder / "job", rule, text=MANY), site.folder / "run", site.folder / "again"
+    site.run(("run", job, "--out", run, "--quiet"))
+    kept = site.folder / "kept.h5"
+    kept.write_bytes(round_file(run, 2).read_bytes())
+    said = site.run(("resume", kept, "--quiet", "--out", again), ("resume", site.folder / "nowhere.h5", "--quiet"))
+    assert [one.code for one in said] == [0, 0], said
+    complete(again, 4, changes)
+    assert events(again, "judgement")[0]["loss"] < events(run, "judgement")[0]["loss"]
+
+
+def center(run: Path) -> int:
+    """The process that the first machine's forkserver has started besides the workers."""
+    (start,) = eventually(lambda: events(run, "start"), "the start", 60)
+    workers = {worker["pid"] for worker in start["workers"] if worker["pid"]}
+    forkserver = int(Path(f"/proc/{min(workers)}/stat").read_text().rpartition(")")[2].split()[1])
+    (found,) = descendants(forkserver) - workers
+    return found
+
+
+def test_a_lost_center_ends_the_attempt_and_torchrun_starts_anew(site: Site) -> None:
+    rule, changes = ASYNCHRONOUS["async with momentum"]
+    job, run = write_job(site.folder / "job", rule, "stop.rounds=60", text=MANY), site.folder / "run"
+    port, words = free_port(), ("run", job, "--out", run, "--quiet")
+    with site.start(0, port, *words, restarts=2) as first, site.start(1, port, *words, restarts=2) as other:
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        os.kill(center(run), signal.SIGKILL)
+        said = [first.wait(180), other.wait(180)]
+    assert [one.code for one in said] == [0, 0], said
+    assert said[0].errors == ["workers-lost"]
+    assert all("error[workers-lost]: the center" in one.err for one in said), said
+    assert any(event["resumed_from"] for event in events(run, "start"))
+    complete(run, 60, changes)
+
+
+def test_a_lost_worker_ends_an_asynchronous_run_on_both_machines(site: Site) -> None:
+    job = write_job(site.folder / "job", ASYNCHRONOUS["async with momentum"][0], "stop.rounds=1000000", text=MANY)
+    port, run = free_port(), site.folder / "run"
+    with site.start(0, port, "run", job, "--out", run, "--quiet") as first, site.start(1, port, "run", job) as other:
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        os.kill(max(descendants(other.process.pid)), signal.SIGKILL)
+        said = [first.wait(), other.wait()]
+    assert [one.errors for one in said] == [["workers-lost"], ["workers-lost"]]
+    assert "does not answer" in said[0].err
+    assert checkpoint.read(run / "checkpoint.h5").round > 0
+
+
+def test_what_needs_one_memory_is_refused_on_several_machines(site: Site) -> None:
+    job = write_job(site.folder / "job", 'sync={rule="hogwild", iterations=2, visits=3, local=true}', text=MANY)
+    said = site.run(("run", job, "--out", site.folder / "run", "--quiet"))
+    assert all('error[bad-job]: under "hogwild" workers change numbers in one memory' in one.err for one in said), said
+
+
+def test_machines_may_add_up_their_sums(site: Site, one_machine: Path, job: Path) -> None:
+    """The last digits are other ones, the run is as good, and it resumes to the bit."""
+    run = site.folder / "run"
+    said = site.run(("run", job, "--out", run, "--quiet", "--set", "engine.exact=false"))
+    assert [(one.code, one.err.count("warning")) for one in said] == [(0, 0)] * 2, said
+    whole, exact = arrays(run / "checkpoint.h5"), arrays(one_machine / "checkpoint.h5")
+    assert whole.keys() == exact.keys()
+    assert whole != exact
+    for name in whole:
+        if name.startswith("model/"):
+            assert np.allclose(np.frombuffer(whole[name], "f4"), np.frombuffer(exact[name], "f4"), rtol=1e-5, atol=1e-6)
+    kept = site.folder / "kept.h5"
+    kept.write_bytes(round_file(run, 2).read_bytes())
+    said = site.run(("resume", kept, "--quiet", "--out", site.folder / "again"))
+    assert [one.code for one in said] == [0, 0], said
+    assert arrays(site.folder / "again/checkpoint.h5") == whole

@@ -1,22 +1,20 @@
 """What belongs to all workers under an asynchronous rule: the center variable, the round's visits, messages under way.
 
 A visit to the center is exclusive, slice by slice, and whoever pushes also does the server's work there: the rule's `merge`.
-So the center needs no process of its own on one machine, and nobody waits for one.
+So the center needs no process of its own on one machine, and nobody waits for one. `comm.remote` is for several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from partrain.comm.arena import Arena
 from partrain.protocols import Center, Update
-
-if TYPE_CHECKING:
-    from partrain.comm.group import Waiting
 
 CLAIMS, INBOX, SLICE = 0, 1, 1 << 12
 """Places to be alone at: the round's visits, the inbox of a worker, a slice of the center."""
@@ -26,16 +24,37 @@ LEFT = 1 << 32
 Merge = Callable[[Center, Update], None]
 
 
+class Turns(Protocol):
+    """How workers take turns at what belongs to all."""
+
+    def alone(self, place: int) -> AbstractContextManager[None]:
+        """While this lasts, no other worker is alone at this place."""
+
+    def until_peers(self, ready: Callable[[], bool], what: str) -> None:
+        """Return when `ready()` holds, which other workers bring about."""
+
+    def message(self) -> None:
+        """A message goes to the center or to another worker, or comes from there: it takes its time."""
+
+
 class Commons:
-    """One worker's access to `vectors` (m, d) and the counters beside them."""
+    """One worker's access to `vectors` (m, d) and the counters beside them, and to where messages to each worker add up."""
 
     def __init__(
-        self, arena: Arena, rank: int, vectors: Tensor, waiting: Waiting, merge: Merge | None = None, slices: int = 1
+        self,
+        arena: Arena,
+        rank: int,
+        vectors: Tensor,
+        waiting: Turns,
+        merge: Merge | None = None,
+        slices: int = 1,
+        inboxes: Sequence[Tensor] = (),
     ) -> None:
+        """`inboxes`: by rank, as long as a message at least."""
         self.vectors = vectors
         self.staleness: list[int] = []
         """Of this round's updates."""
-        self._arena, self._rank, self._waiting, self._merge = arena, rank, waiting, merge
+        self._arena, self._rank, self._waiting, self._merge, self._inboxes = arena, rank, waiting, merge, inboxes
         d = vectors.shape[1]
         self._slices = [slice(d * number // slices, d * (number + 1) // slices) for number in range(slices)]
         self._seen = [0] * slices
@@ -48,6 +67,15 @@ class Commons:
             return {}
         versions = torch.from_numpy(self._arena.versions)
         return {"center": self.vectors, "versions": versions, "numbers": self._numbers}
+
+    def publish(self) -> None:
+        """What worker 0 has put into `tensors` counts, from the next meeting of all on."""
+
+    def fetch(self) -> None:
+        """Let worker 0 find in `tensors` what counts; at a meeting of all."""
+
+    def leave(self) -> None:
+        """This worker needs it no longer."""
 
     def begin(self) -> None:
         """A round begins. Counters run on from round to round, so that none is ever set back while another looks."""
@@ -101,19 +129,20 @@ class Commons:
         self.staleness.append(stale)
         return stale
 
-    def send(self, x: Tensor, share: float, inbox: Tensor, peer: int) -> None:
+    def send(self, x: Tensor, share: float, peer: int) -> None:
         """Add share * x to what waits for a worker: messages add up, so an inbox never overflows."""
         self._waiting.message()
         with self._waiting.alone(INBOX + peer):
-            waiting = inbox[: len(x)]
+            waiting = self._inboxes[peer][: len(x)]
             if self._arena.shares[peer] == 0:
                 torch.mul(x, share, out=waiting)
             else:
                 waiting.add_(x, alpha=share)
             self._arena.shares[peer] += share
 
-    def receive(self, inbox: Tensor) -> tuple[Tensor, float]:
+    def receive(self) -> tuple[Tensor, float]:
         """Sum of share * x of what has come, and of the shares."""
+        inbox = self._inboxes[self._rank]
         with self._waiting.alone(INBOX + self._rank):
             share = float(self._arena.shares[self._rank])
             total = inbox.clone() if share else inbox[:0].clone()

@@ -2,20 +2,22 @@
 
 The first worker of a machine leads it: when its workers have met, it exchanges what they have put into shared memory with the
 leaders of the other machines, through torch.distributed (gloo). Then each machine has everyone's numbers and sums for itself, in
-rank order as one machine would: the same bits, whatever the number of machines.
+rank order as one machine would: the same bits, whatever the number of machines. With `[engine] exact = false` means are made
+otherwise: each machine sums what its workers have, and only these sums are sent, through the all-reduce of gloo or nccl.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 
+from partrain.comm.arena import Arena
 from partrain.comm.machine import Machine
 from partrain.comm.shared import Shared
 from partrain.errors import WorkersLost
@@ -27,47 +29,29 @@ CHUNK_BYTES = 1 << 28
 """Sent at a time where a whole snapshot is spread."""
 
 
-class Distributed:
-    """One worker among those of several machines."""
+class Distributed(Shared):
+    """One worker process among those of several machines."""
 
-    def __init__(self, local: Shared, rank: int, members: range, machine: Machine) -> None:
-        self._local, self._members, self._machine = local, members, machine
+    def __init__(self, arena: Arena, rank: int, members: range, machine: Machine, device: str = "cpu") -> None:
+        """`device`: where sums of machines are added up: by nccl if that is a CUDA device and torch has it, else by gloo."""
+        super().__init__(arena, rank, members)
+        self._members, self._machine = members, machine
+        self._device = device if dist.is_nccl_available() else "cpu"
         self._leads = rank == members.start
         if self._leads:
+            backends = "gloo" if self._device == "cpu" else "cpu:gloo,cuda:nccl"
             patience = timedelta(seconds=machine.patience_s)
             store = PrefixStore("gloo", machine.store())
-            with _machines_lost():
-                dist.init_process_group("gloo", store=store, rank=machine.number, world_size=machine.count, timeout=patience)
-
-    def clock(self) -> float:
-        """Seconds."""
-        return self._local.clock()
-
-    def worked(self, number: int) -> None:
-        """Nothing to do."""
-
-    def message(self) -> None:
-        """Nothing to do."""
-
-    def free(self) -> AbstractContextManager[None]:
-        """Everything takes the time it takes."""
-        return self._local.free()
-
-    def alone(self, place: int) -> AbstractContextManager[None]:
-        """While this lasts, no other worker of this machine is alone at this place."""
-        return self._local.alone(place)
-
-    def local(self) -> None:
-        """Return when every worker of this machine has come here."""
-        self._local.local()
+            with machines_lost():
+                dist.init_process_group(backends, store=store, rank=machine.number, world_size=machine.count, timeout=patience)
 
     def barrier(self, parts: Parts | None = None) -> None:
         """Return when every worker of all machines has come here, and all arenas hold what each has put into `parts`."""
-        self._local.local()
+        self.local()
         if self._leads:
             nothing = [torch.zeros(1, dtype=torch.uint8)] * (len(self._members) * self._machine.count)
             self._exchange(parts() if parts else [nothing])
-        self._local.local()
+        self.local()
 
     def mirror(self, parts: Parts) -> None:
         """As `barrier`."""
@@ -75,27 +59,29 @@ class Distributed:
 
     def spread(self, whole: memoryview) -> None:
         """Make these bytes what they are on the first machine."""
-        self._local.local()
+        self.local()
         if self._leads:
-            with _machines_lost():
+            with machines_lost():
                 for part in torch.split(torch.frombuffer(whole, dtype=torch.uint8), CHUNK_BYTES):
                     dist.broadcast(part, 0)
-        self._local.local()
+        self.local()
 
-    def until(self, ready: Callable[[], bool], what: str) -> None:
-        """Return when `ready()` holds."""
-        self._local.until(ready, what)
+    def add_up(self, x: Tensor) -> None:
+        """Make x, which lies in this machine's memory, the sum over all machines: the same bits on each."""
+        self.local()
+        if self._leads:
+            with machines_lost():
+                sums = x.to(self._device)
+                dist.all_reduce(sums)
+                x.copy_(sums)
+        self.local()
 
-    def until_peers(self, ready: Callable[[], bool], what: str) -> None:
-        """Return when `ready()` holds."""
-        self._local.until(ready, what)
-
-    def _exchange(self, parts: Sequence[Sequence[torch.Tensor]]) -> None:
+    def _exchange(self, parts: Sequence[Sequence[Tensor]]) -> None:
         """Send what this machine's workers have, and put what the others have where it belongs."""
         count = len(self._members)
         ours = torch.cat([part[rank] for part in parts for rank in self._members])
         theirs = [torch.empty_like(ours) for _ in range(self._machine.count)]
-        with _machines_lost():
+        with machines_lost():
             dist.all_gather(theirs, ours)
         for number, message in enumerate(theirs):
             if number == self._machine.number:
@@ -105,8 +91,11 @@ class Distributed:
                 place.copy_(piece)
 
 
-class _machines_lost:
-    """Turns what gloo says of a lost machine into a failure of the run."""
+class machines_lost:
+    """Turns what torch.distributed says of a lost machine into a failure of the run."""
+
+    def __init__(self, who: str = "another machine") -> None:
+        self._who = who
 
     def __enter__(self) -> None:
         pass
@@ -114,4 +103,4 @@ class _machines_lost:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, RuntimeError):
             reason = str(error).strip().splitlines()[0].rpartition("] ")[2].partition(". This")[0]
-            raise WorkersLost(f"another machine does not answer ({reason}); the last checkpoint is intact") from None
+            raise WorkersLost(f"{self._who} does not answer ({reason}); the last checkpoint is intact") from None

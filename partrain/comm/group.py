@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from partrain.comm.arena import Arena
-from partrain.comm.center import Commons
-from partrain.flat import first_non_finite, mean_into
+from partrain.comm.center import Commons, Turns
+from partrain.flat import first_non_finite, mean_into, share_into
 
 
 class NonFinite(Exception):
@@ -33,7 +33,7 @@ Parts = Callable[[], Sequence[Sequence[Tensor]]]
 """Gives pieces of shared memory, bytes by rank, equally long for all ranks."""
 
 
-class Waiting(Protocol):
+class Waiting(Turns, Protocol):
     """How a worker waits for the others: spinning and sleeping between processes, passing the baton in one process."""
 
     def clock(self) -> float:
@@ -54,20 +54,14 @@ class Waiting(Protocol):
     def spread(self, whole: memoryview) -> None:
         """Where there are other machines: make these bytes what they are on the first."""
 
+    def add_up(self, x: Tensor) -> None:
+        """A barrier of this machine, after which x, the same memory for all its workers, is the sum over all machines."""
+
     def until(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds, which the coordinator brings about; `what` names the thing waited for."""
 
-    def until_peers(self, ready: Callable[[], bool], what: str) -> None:
-        """Return when `ready()` holds, which other workers bring about."""
-
     def free(self) -> AbstractContextManager[None]:
         """What is done meanwhile takes no simulated time."""
-
-    def alone(self, place: int) -> AbstractContextManager[None]:
-        """While this lasts, no other worker is alone at this place."""
-
-    def message(self) -> None:
-        """A message goes to the center or to another worker, or comes from there: it takes its time."""
 
 
 class ArenaGroup:
@@ -87,9 +81,11 @@ class ArenaGroup:
         waiting: Waiting,
         commons: Commons | None = None,
         members: range | None = None,
+        exact: bool = True,
     ) -> None:
-        """`members`: the workers of this machine; default: all."""
+        """`members`: the workers of this machine; default: all. `exact`: each machine sums what all workers have, not only its own."""
         self.members = members or range(len(rows))
+        self._exact = exact
         self._weights = bytes_by_rank(arena.weights)
         self.arena = arena
         self.rank = rank
@@ -138,18 +134,38 @@ class ArenaGroup:
             raise TypeError(f"a vector of {x.dtype} in a group of {self._row.dtype}")
         self.bytes += x.nbytes
         brought = x.clone() if self.measure and self._offset(x) == 0 else None  # parameters, not gradients
-        place, start, count = self._stage(x), self._offset(x), x.numel()
+        place = self._stage(x)
         self.arena.weights[self.rank] = weight
-        self.barrier(lambda: [self._at(place), self._weights])
-        turn, turns = self.rank - self.members.start, len(self.members)  # each machine sums for itself
-        first, last = (count * turn // turns, count * (turn + 1) // turns)
-        if last > first:
-            weights = self.arena.weights.tolist()
-            mean_into([row[start + first : start + last] for row in self._rows], weights)
-        self._done()
-        self._unstage(x, place, self.rank)
+        mix = self._mean_of_all if self._exact else self._mean_of_machines
+        mix(x, place)
         if brought is not None:
             self.distance, self.measure = float(brought.sub_(x).square_().mean().sqrt()), False
+
+    def _mean_of_all(self, x: Tensor, place: slice) -> None:
+        """Each machine has everyone's numbers and sums for itself: the same bits, whatever the number of machines."""
+        self.barrier(lambda: [self._at(place), self._weights])
+        turn = self._turn(x)
+        mean_into([row[turn] for row in self._rows], self.arena.weights.tolist())
+        self._done()
+        self._unstage(x, place, self.rank)
+
+    def _mean_of_machines(self, x: Tensor, place: slice) -> None:
+        """Each machine sums what its own workers have, and only these sums are sent: in the first of its rows, in the type of x."""
+        self.barrier(lambda: [self._weights])
+        first, turn, start = self.members.start, self._turn(x), self._offset(x)
+        weights = self.arena.weights.tolist()
+        own = slice(first, self.members.stop)
+        share_into(self._rows[first][turn], [row[turn] for row in self._rows[own]], weights[own], sum(weights))
+        began = self.waiting.clock()
+        self.waiting.add_up(self._rows[first][start : start + x.numel()])
+        self.waited += self.waiting.clock() - began
+        self._unstage(x, place, first)
+        self._done()
+
+    def _turn(self, x: Tensor) -> slice:
+        """The part of everyone's x that this worker sums for its machine."""
+        start, turn, turns = self._offset(x), self.rank - self.members.start, len(self.members)
+        return slice(start + x.numel() * turn // turns, start + x.numel() * (turn + 1) // turns)
 
     def compare(self, x: Tensor) -> None:
         """Measure how far x is from the mean of all; x stays as it is, and nothing counts as sent."""
@@ -218,15 +234,11 @@ class ArenaGroup:
     def send(self, x: Tensor, share: float, peer: int) -> None:
         self._check(x)
         self.bytes += x.nbytes
-        self.commons.send(x.cpu(), share, self._inbox(peer), peer)
+        self.commons.send(x.cpu(), share, peer)
 
     def receive(self) -> tuple[Tensor, float]:
-        total, share = self.commons.receive(self._inbox(self.rank))
+        total, share = self.commons.receive()
         return total.to(self._row.device), share
-
-    def _inbox(self, rank: int) -> Tensor:
-        """Where messages to a worker add up: its wire, which no other verb uses under an asynchronous rule's round."""
-        return self._rows[rank][self._wire :]
 
     def _check(self, x: Tensor) -> None:
         bad = first_non_finite(x)

@@ -13,6 +13,8 @@ from partrain.comm import futex
 from partrain.comm.arena import Arena
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from partrain.comm.group import Parts
 
 SPIN_S = 1e-3
@@ -49,6 +51,10 @@ class Shared:
 
     def spread(self, whole: memoryview) -> None:
         """Nothing to do."""
+
+    def add_up(self, x: Tensor) -> None:
+        """There is nothing to add on one machine."""
+        self.local()
 
     def local(self) -> None:
         """Return when every worker of this machine has come here."""

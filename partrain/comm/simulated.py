@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from partrain.seeds import generator
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from partrain.comm.group import Parts
 
 ITERATION_NS = 1_000_000
@@ -152,6 +154,10 @@ class Simulated:
 
     def spread(self, whole: memoryview) -> None:
         """Nothing to do."""
+
+    def add_up(self, x: Tensor) -> None:
+        """There is nothing to add in one process."""
+        self.local()
 
     def until(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds: the coordinator is waited for without the baton moving."""

@@ -27,7 +27,7 @@ from partrain.errors import BadCheckpoint, Failure, Internal, Stalled, UserCodeF
 from partrain.job import Job
 from partrain.launch import prefork
 from partrain.launch.lifeline import death
-from partrain.launch.order import Order, obey
+from partrain.launch.order import CENTER, Order, obey
 from partrain.launch.signals import Signals
 from partrain.launch.slots import Offer, Slots
 from partrain.launch.writer import Frame, Writer, prepare
@@ -42,6 +42,8 @@ TICK_S = 0.05
 """Longest the coordinator sleeps."""
 GRACE_S = 5.0
 """A worker that is done has this long to end."""
+NEXT_DOOR_S = 0.3
+"""Connections of a killed process end before it does: at most so much earlier."""
 
 Hear = Callable[[dict[str, Any]], None]
 Describe = Callable[[dict[int, int], int], None]
@@ -108,7 +110,7 @@ class Coordinator:
         self.writer: Writer | None = None
         self.slots = Slots(self.arena, coalesce=job.checkpoint.commit == "coalesce")
         self.processes: dict[int, tuple[BaseProcess, Connection]] = {}
-        """By the first worker that lives in it."""
+        """By the first worker that lives in it, or CENTER."""
         self._map: SlotMap | None = None
         self._ready: dict[int, int] = {}
         self._done: dict[int, dict[str, Any]] = {}
@@ -164,7 +166,10 @@ class Coordinator:
         prepare()
         ranks = self.members
         together = self.job.transport.kind == "simulated"
-        for living in [tuple(ranks)] if together else [(rank,) for rank in ranks]:
+        homes: list[tuple[int, ...]] = [tuple(ranks)] if together else [(rank,) for rank in ranks]
+        if self.machine and not self.machine.number and not self.job.sync.synchronous:
+            homes.insert(0, ())
+        for living in homes:
             ours, theirs = Pipe()
             order = Order(
                 self.job,
@@ -181,11 +186,12 @@ class Coordinator:
                 self.start.elapsed,
                 self.start.resuming,
             )
-            process = context.Process(target=obey, args=(order,), name=f"partrain worker {living[0]}")
+            name = f"partrain worker {living[0]}" if living else "partrain center"
+            process = context.Process(target=obey, args=(order,), name=name)
             with prefork.without_main():
                 process.start()
             theirs.close()
-            self.processes[living[0]] = (process, ours)
+            self.processes[living[0] if living else CENTER] = (process, ours)
 
     def _await_ready(self) -> None:
         while len(self._ready) < len(self.members) and not self.signals.count:
@@ -273,14 +279,29 @@ class Coordinator:
     def _on_failed(self, rank: int, code: int, name: str, message: str, detail: str) -> None:
         if code == 70:
             raise Internal(f"{message}\n{detail}")
+        if code == WorkersLost.code:
+            self._look_next_door(rank)
         kinds = {kind.code: kind for kind in Failure.__subclasses__()}
         raise kinds[code](message, detail)
 
+    def _look_next_door(self, rank: int) -> None:
+        """A worker misses others, or the center: if a process of this machine is dead, say how it died."""
+        patience = time.monotonic() + NEXT_DOOR_S
+        for other, (process, _) in list(self.processes.items()):
+            if other != rank:
+                process.join(max(0.0, patience - time.monotonic()))
+                if process.exitcode:
+                    self._bury(other)
+
     def _bury(self, rank: int) -> None:
-        """A process ended. That is well only after its workers were done."""
+        """A process ended. That is well only after its workers were done, or after all had left the center."""
         process, pipe = self.processes.pop(rank)
         process.join()
         pipe.close()
+        if rank == CENTER:
+            if process.exitcode:
+                raise WorkersLost(f"the center's process {death(process.exitcode)}; {self._way_back()}")
+            return
         living = self.members if self.job.transport.kind == "simulated" else [rank]
         if all(one in self._done for one in living):
             return

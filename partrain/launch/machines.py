@@ -22,6 +22,7 @@ from partrain.launch.coordinator import Coordinator, Start
 from partrain.launch.signals import Signals
 from partrain.launch.stock import stocked
 from partrain.plan import Plan, make_plan
+from partrain.protocols import Rule
 from partrain.stop import Progress
 
 
@@ -79,8 +80,9 @@ def _refusal(loaded: LoadedJob) -> str:
     """Why a job cannot run on several machines, if it cannot."""
     if loaded.job.transport.kind == "simulated":
         return "simulated workers live in one process: run the job without torchrun"
-    if not loaded.job.sync.synchronous:
-        return f'the asynchronous rule "{loaded.job.sync.rule}" runs on one machine only, so far: use a synchronous rule'
+    rule = loaded.job.sync
+    if rule.shared_vectors and type(rule).merge is Rule.merge:
+        return f'under "{rule.rule}" workers change numbers in one memory: run the job on one machine, or use rule = "async"'
     return ""
 
 
@@ -111,7 +113,7 @@ def assist(machine: Machine, own: LoadedJob | None, say: Callable[[str], None]) 
         dataset, stock = stocked(loaded)
         if dataset.fingerprint != told["data"]:
             raise BadJob("its data set is not that of the first machine")
-        plan = replace(make_plan(loaded.job, len(dataset.inputs), machine.count), horizon=told["horizon"])
+        plan = replace(make_plan(loaded.job, dataset.items, machine.count), horizon=told["horizon"])
     except Failure as failure:
         meeting.answer(failure.message)
         raise

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
 from partrain.checkpoint.content import manifest_text
-from partrain.data import DataTask
 from partrain.errors import BadCheckpoint
 from partrain.section import Section
 from partrain.stop import Progress
@@ -23,7 +22,8 @@ class Network(Section):
     input: list[int]
     """Shape of one item."""
     outputs: int
-    task: DataTask
+    task: str
+    vocabulary: int | None
 
 
 class Member(Section):
@@ -46,6 +46,8 @@ class Manifest(Section):
     versions: dict[str, str]
     data: str
     """Fingerprint of the data set."""
+    codec: dict[str, Any]
+    """How items were made of what the data set's files say."""
     folder: str
     """Where the job's relative paths start from."""
     horizon: int | None

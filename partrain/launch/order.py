@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from partrain.comm.machine import Machine
 
 
+CENTER = -1
+"""Takes the place of a worker's rank: the process that has the center of an asynchronous rule on several machines."""
+
+
 @dataclass(frozen=True)
 class Order:
     """The work of one process."""
@@ -25,7 +29,7 @@ class Order:
     """Where the job's relative paths start."""
     plan: Plan
     ranks: tuple[int, ...]
-    """The workers that live in this process: one, or all where they are simulated."""
+    """The workers that live in this process: one, or all where they are simulated; none where the center lives."""
     members: range
     """The workers of this machine."""
     machine: Machine | None

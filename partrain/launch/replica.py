@@ -12,13 +12,12 @@ import time
 import traceback
 from dataclasses import asdict
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from partrain import __file__ as package
+from partrain import usercode
 from partrain.batches import Batches, Items
 from partrain.comm.arena import RECORD, RING, Arena
 from partrain.comm.center import Commons
@@ -29,9 +28,9 @@ from partrain.data import Dataset
 from partrain.data.partition import assign
 from partrain.errors import Diverged, Failure, UserCodeFailed
 from partrain.launch.lifeline import arm, let_go_of_forkserver
-from partrain.launch.order import Order
+from partrain.launch.order import CENTER, Order
 from partrain.loop import LATE, STOP, WELCOME, Ending, Terms, run
-from partrain.models import UserModel, build
+from partrain.models import Interface, build
 from partrain.seeds import derive
 from partrain.state import restore, save, slot_map
 from partrain.stop import Progress
@@ -50,10 +49,13 @@ def main(order: Order) -> None:
     talk = Talk(order.pipe)
     watch = threading.Thread(target=_end_with, args=(order.pipe,), daemon=True)
     watch.start()
+    if not order.ranks:
+        _keep_center(order, talk)
+        return
     arena = Arena(order.arena.detach(), len(order.plan.shares))
     if len(order.ranks) == 1:
         (rank,) = order.ranks
-        _answer_for(rank, order, arena, Shared(arena, rank, order.members), talk)
+        _answer_for(rank, order, arena, None, talk)
         return
     baton = Baton(len(order.ranks))
     threads = [threading.Thread(target=_simulated, args=(rank, order, arena, baton, talk)) for rank in order.ranks]
@@ -62,6 +64,17 @@ def main(order: Order) -> None:
     baton.start()
     for thread in threads:
         thread.join()
+
+
+def _keep_center(order: Order, talk: Talk) -> None:
+    """The process that has the center of an asynchronous rule on several machines."""
+    from partrain.comm.remote import serve
+
+    assert order.machine is not None
+    try:
+        serve(order.machine, order.members, len(order.plan.shares), order.job.sync)
+    except BaseException as error:
+        _report(CENTER, "the center", error, error if isinstance(error, Failure) else None, talk)
 
 
 def _end_with(pipe: Connection) -> None:
@@ -76,7 +89,7 @@ def _simulated(rank: int, order: Order, arena: Arena, baton: Baton, talk: Talk) 
     failure: BaseException | None = None
     try:
         baton.wait(rank, lambda: True, "the start")
-        failure = _answer_for(rank, order, arena, Simulated(baton, rank, order.job.transport.pace(rank), order.job.seed), talk)
+        failure = _answer_for(rank, order, arena, baton, talk)
     except Abandoned as abandoned:
         if isinstance(abandoned.__cause__, Deadlock):
             talk.say("failed", rank=rank, code=70, name="internal", message=str(abandoned.__cause__), detail="")
@@ -96,32 +109,45 @@ class Talk:
             self._pipe.send_bytes(json.dumps({"kind": kind, **content}).encode())
 
 
-def _answer_for(rank: int, order: Order, arena: Arena, waiting: Waiting, talk: Talk) -> BaseException | None:
+def _answer_for(rank: int, order: Order, arena: Arena, baton: Baton | None, talk: Talk) -> BaseException | None:
     """Run one worker; whatever goes wrong is reported as a failure with a code and one line."""
     replica: Replica | None = None
     try:
-        if order.machine and isinstance(waiting, Shared):
-            from partrain.comm.distributed import Distributed
-
-            waiting = Distributed(waiting, rank, order.members, order.machine)
-        replica = Replica(rank, order, arena, waiting, talk)
+        replica = Replica(rank, order, arena, _join(rank, order, arena, baton), talk)
         ending = replica.train()
         talk.say("done", rank=rank, **asdict(ending))
         return None
     except Abandoned:
         raise
     except BaseException as error:
-        failure = _explain(error, rank, order, replica)
-        internal = None if failure else "".join(traceback.format_exception(error))
-        talk.say(
-            "failed",
-            rank=rank,
-            code=failure.code if failure else 70,
-            name=failure.name if failure else "internal",
-            message=failure.message if failure else f"worker {rank}: {_text(error)}",
-            detail=failure.detail if failure else internal,
-        )
+        _report(rank, f"worker {rank}", error, _explain(error, rank, order, replica), talk)
         return error
+
+
+def _report(rank: int, who: str, error: BaseException, failure: Failure | None, talk: Talk) -> None:
+    """Say what went wrong; `failure` is how the user may understand it, None if the defect is ours."""
+    internal = None if failure else "".join(traceback.format_exception(error))
+    talk.say(
+        "failed",
+        rank=rank,
+        code=failure.code if failure else 70,
+        name=failure.name if failure else "internal",
+        message=failure.message if failure else f"{who}: {_text(error)}",
+        detail=failure.detail if failure else internal,
+    )
+
+
+def _join(rank: int, order: Order, arena: Arena, baton: Baton | None) -> Waiting:
+    """How a worker waits for the others: by the baton, in memory, or also for other machines."""
+    if baton:
+        return Simulated(baton, rank, order.job.transport.pace(rank), order.job.seed)
+    if not order.machine:
+        return Shared(arena, rank, order.members)
+    from partrain.comm.distributed import Distributed
+
+    devices = [share.spec.device for share in order.plan.shares]
+    added_on_cuda = not order.job.engine.exact and all(device.startswith("cuda") for device in devices)
+    return Distributed(arena, rank, order.members, order.machine, devices[rank] if added_on_cuda else "cpu")
 
 
 def _explain(error: BaseException, rank: int, order: Order, replica: Replica | None) -> Failure | None:
@@ -134,15 +160,14 @@ def _explain(error: BaseException, rank: int, order: Order, replica: Replica | N
         what = _name_of(replica.worker.spans, error)
         return Diverged(f"{where}: non-finite numbers in {what}; lower the learning rate, or look at the data")
     iteration = f", iteration {replica.worker.done + 1}" if replica and number else ""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     text = _text(error)
-    if frames:
-        return UserCodeFailed(f"{where}{iteration}: {text.splitlines()[0]}", "".join(traceback.format_list(frames)) + text)
+    if frames := usercode.frames(error):
+        return UserCodeFailed(f"{where}{iteration}: {text.splitlines()[0]}", frames + text)
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return UserCodeFailed(f"{where}: out of memory: {text.splitlines()[0]}")
     theirs = isinstance(error, TypeError | RuntimeError | ValueError | IndexError) or replica is None
-    if isinstance(order.job.model, UserModel) and theirs:
-        return UserCodeFailed(f"{where}{iteration}: model `{order.job.model.name}`: {text.splitlines()[0]}", text)
+    if order.job.user_code and theirs:
+        return UserCodeFailed(f"{where}{iteration}: `{'`, `'.join(order.job.user_code)}`: {text.splitlines()[0]}", text)
     return None
 
 
@@ -153,13 +178,6 @@ def _text(error: BaseException) -> str:
     except Exception:
         words = ""
     return type(error).__name__ + words
-
-
-def _is_users(filename: str) -> bool:
-    """Whether a frame is neither ours nor a library's."""
-    path = Path(filename)
-    ours = path.is_relative_to(Path(package).parent)
-    return not ours and "site-packages" not in path.parts and not path.is_relative_to(Path(os.__file__).parent) and path.is_file()
 
 
 def _name_of(spans: Spans, error: NonFinite) -> str:
@@ -197,19 +215,20 @@ class Replica:
         rows = [torch.frombuffer(line, dtype=dtype) for line in lines]
         row = rows[rank] if device.type == "cpu" else torch.zeros(spans.numbers, dtype=dtype, device=device)
         vectors = torch.frombuffer(common, dtype=dtype) if len(common) else torch.empty(0, dtype=dtype)
-        slices = min(job.sync.slices, d)
-        commons = Commons(arena, rank, vectors.view(-1, d), waiting, job.sync.merge, slices)
-        self.group = ArenaGroup(arena, rank, row, rows, spans.wire, waiting, commons, order.members)
+        commons = self._commons(vectors.view(-1, d), [row[spans.wire :] for row in rows])
+        self.group = ArenaGroup(arena, rank, row, rows, spans.wire, waiting, commons, order.members, job.engine.exact)
 
         sizes = [one.spec.partition_size for one in plan.shares]
 
         def partition(number: int | None) -> Any:
-            return assign(job.partition, plan.training_items + plan.held_out, plan.held_out, sizes, job.seed, number)
+            n = plan.training_items + plan.held_out
+            stratify = job.dataset.stratify
+            return assign(job.partition, n, plan.held_out, sizes, job.seed, number, order.card.gap, dataset.targets, stratify)
 
         first = partition(None)
         batches = Batches(
             first.partitions[rank],
-            job.optimizer.batch_size,
+            job.optimizer.batch(len(first.partitions[rank])),
             share.iterations,
             share.spec.passes is not None,
             job.seed,
@@ -232,11 +251,13 @@ class Replica:
             plan.items,
             plan.horizon,
             self.group.center[0] if job.sync.shares_params else None,
+            job.make_task(dataset.task, order.folder),
+            job.engine.precision,
         )
         self.worker.beat, self.worker.alive, self.worker.clock = self._beat, self._alive, waiting.clock
         self._elsewhere = [peer for peer in range(len(plan.shares)) if peer not in order.members]
         """Workers of other machines."""
-        self.worker.foreign = isinstance(job.model, UserModel)
+        self.worker.foreign = bool(job.user_code)
         if job.stop.judge == "any-worker":
             self.worker.stop_below = job.stop.loss
         held = torch.from_numpy(first.held_out).to(device)
@@ -268,6 +289,7 @@ class Replica:
     def train(self) -> Ending:
         """Run the loop to its end."""
         job, plan = self.order.job, self.order.plan
+        self.group.commons.publish()
         terms = Terms(
             job.stop,
             plan.judge_every,
@@ -275,7 +297,9 @@ class Replica:
             job.checkpoint.every,
             job.checkpoint.commit == "every",
         )
-        return run(self.worker, self.group, job.sync, self.state, terms, self.progress, self.held_out, self.test, self)
+        ending = run(self.worker, self.group, job.sync, self.state, terms, self.progress, self.held_out, self.test, self)
+        self.group.commons.leave()
+        return ending
 
     def _alive(self) -> None:
         self.arena.beats[self.rank] += 1
@@ -320,6 +344,7 @@ class Replica:
             slot = self.arena.get("granted") - 1
             self.arena.put("granted", 0)
         slot = int(self.group.scores(slot)[0][0])
+        self.group.commons.fetch()
         save(worker, self.map.view(self._slots[slot]), state, self.group.commons)
         self.group.barrier(lambda: [self._parts(slot)])  # whole: every worker has written its part, and its record of the round
         if self.rank == 0:
@@ -332,18 +357,30 @@ class Replica:
         spans = [self.map.span(f"workers/{rank}/") for rank in range(self.worker.size)]
         return [torch.frombuffer(self._slots[slot][span], dtype=torch.uint8) for span in spans]
 
+    def _commons(self, vectors: torch.Tensor, wires: list[torch.Tensor]) -> Commons:
+        """What belongs to all workers: in memory, or with a process of its own where there are several machines."""
+        rule, machine = self.order.job.sync, self.order.machine
+        if machine and not rule.synchronous:
+            from partrain.comm.remote import Remote
+
+            return Remote(self.arena, self.rank, vectors, self.waiting, machine)
+        # Messages add up on the wires, which no other verb uses within a round of an asynchronous rule.
+        return Commons(self.arena, self.rank, vectors, self.waiting, rule.merge, min(rule.slices, vectors.shape[1]), wires)
+
     def _build(self, dataset: Dataset) -> torch.nn.Module:
         """The network: the same on every worker, whatever its device."""
         seed = derive(self.order.job.seed, "init")
         torch.default_generator.manual_seed(seed)
         network = self.order.job.model
+        job = self.order.job
         shape = tuple(dataset.inputs.shape[1:])
-        if isinstance(network, UserModel):
+        interface = Interface(shape, dataset.outputs, job.kind_of_task(dataset.task), dataset.vocabulary)
+        if job.user_code:
             import random
 
             random.seed(seed)
             np.random.seed(seed % 2**32)
-        return build(network, self.order.folder, shape, dataset.outputs).train()
+        return build(network, self.order.folder, interface).train()
 
 
 def _repeat_exactly() -> None:
@@ -356,8 +393,12 @@ def _repeat_exactly() -> None:
 
 
 def _spans(module: torch.nn.Module, order: Order) -> Spans:
+    precision = order.job.engine.precision
     try:
-        return spans_of(module, order.job.optimizer)
+        spans = spans_of(module, order.job.optimizer)
+        if precision != "float32" and spans.layout.dtype != torch.float32:
+            raise TypeError(f'`precision = "{precision}"` in [engine] is for parameters of float32, not {spans.layout.dtype}')
+        return spans
     except TypeError as error:
         raise UserCodeFailed(f"model `{order.job.model.name}`: {error}") from None
 

@@ -16,7 +16,8 @@ from partrain import __version__
 from partrain.comm.machine import Machine
 from partrain.console import Display
 from partrain.data import Dataset
-from partrain.data.partition import uneven, windows
+from partrain.data.partition import assign, windows
+from partrain.data.unevenness import uneven, unevenness
 from partrain.environment import process_start, versions
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadCheckpoint, CannotCreate, Failure
 from partrain.job import LoadedJob
@@ -150,12 +151,12 @@ def _train(loaded: LoadedJob, stage: Stage, start: Start, content: Content | Non
         stage_file(folder / "job.toml", loaded.text)
         dataset, stock = stocked(loaded)
         machine = stage.machine and replace(stage.machine, patience_s=job.transport.stall_seconds)
-        plan = make_plan(job, len(dataset.inputs), machine.count if machine else 1)
+        plan = make_plan(job, dataset.items, machine.count if machine else 1)
         manifest = _manifest(loaded, plan, dataset)
         if content is not None:
             _warn_if_newer(manifest, content, stage)
             plan, manifest = _continued(plan, manifest, content)
-        if job.partition.order == "given":
+        if job.partition.order == "given" and dataset.task != "language":
             _warn_if_uneven(job, plan, dataset, stage)
         if machine:
             keep_folder(machine, folder)
@@ -173,7 +174,7 @@ def _train(loaded: LoadedJob, stage: Stage, start: Start, content: Content | Non
 
         with Signals() as signals:
             coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals, machine)
-            describe = _describer(loaded, plan, manifest, start, stage, hear)
+            describe = _describer(loaded, plan, manifest, start, stage, hear, _unevenness(job, plan, dataset))
             try:
                 ended = coordinator.run(dataset.card, stock, folder, manifest.model_dump(), loaded.text, describe)
             finally:
@@ -192,7 +193,13 @@ def _manifest(loaded: LoadedJob, plan: Plan, dataset: Dataset) -> Manifest:
         data=dataset.fingerprint,
         folder=str(loaded.folder.resolve()),
         horizon=plan.horizon,
-        network=Network(input=list(dataset.inputs.shape[1:]), outputs=dataset.outputs, task=dataset.task),
+        codec=dict(dataset.codec),
+        network=Network(
+            input=list(dataset.inputs.shape[1:]),
+            outputs=dataset.outputs,
+            task=loaded.job.kind_of_task(dataset.task),
+            vocabulary=dataset.vocabulary,
+        ),
         workers=[
             Member(rank=share.spec.rank, device=share.spec.device, threads=share.spec.threads, partition=share.partition)
             for share in plan.shares
@@ -230,8 +237,24 @@ def _warn_if_uneven(job: Any, plan: Plan, dataset: Dataset, stage: Stage) -> Non
         stage.warn(text)
 
 
+def _unevenness(job: Any, plan: Plan, dataset: Dataset) -> list[dict[str, float]]:
+    """For each worker, how unlike all together its targets are; nothing where a shuffle leaves it to chance."""
+    if job.partition.order == "shuffled" or dataset.task == "language":
+        return [{}] * len(plan.shares)
+    n, sizes = plan.training_items + plan.held_out, [share.spec.partition_size for share in plan.shares]
+    section = job.partition
+    cut = assign(section, n, plan.held_out, sizes, job.seed, None, dataset.gap, dataset.targets, job.dataset.stratify)
+    return [{"unevenness": distance} for distance in unevenness(dataset.targets, cut.partitions)]
+
+
 def _describer(
-    loaded: LoadedJob, plan: Plan, manifest: Manifest, start: Start, stage: Stage, hear: Callable[[dict[str, Any]], None]
+    loaded: LoadedJob,
+    plan: Plan,
+    manifest: Manifest,
+    start: Start,
+    stage: Stage,
+    hear: Callable[[dict[str, Any]], None],
+    unlike: list[dict[str, float]],
 ) -> Callable[[dict[int, int], int], None]:
     """Gives the start event once the workers' processes and the network are known."""
     job = loaded.job
@@ -245,9 +268,10 @@ def _describer(
                 "threads": share.spec.threads,
                 "pid": pids.get(share.spec.rank),
                 "partition": share.partition,
+                **unlike[share.spec.rank],
                 "iterations": share.iterations,
                 "passes": share.spec.passes,
-                "batch_size": job.optimizer.batch_size,
+                "batch_size": job.optimizer.batch(share.partition),
                 **before[share.spec.rank],
             }
             for share in plan.shares

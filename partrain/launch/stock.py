@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
+from partrain.console import transfers
 from partrain.data import Dataset, load
-from partrain.job import LoadedJob
+from partrain.data.partition import training_of
+from partrain.job import LoadedJob, fit
 from partrain.launch.coordinator import shared_memory
 
 
@@ -16,5 +20,9 @@ def stocked(loaded: LoadedJob) -> tuple[Dataset, int]:
         descriptors.append(descriptor)
         return view
 
-    dataset = load(loaded.job.dataset, loaded.folder, allocate)
+    job = loaded.job
+    with transfers(sys.stderr) as report:
+        training = training_of(job.dataset, job.partition, job.seed)
+        dataset = load(job.dataset, loaded.folder, allocate, training, report)
+    fit(loaded, dataset.facts)
     return dataset, descriptors[0]

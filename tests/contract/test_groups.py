@@ -1,15 +1,20 @@
 """Every verb of a group, on every transport, among one to four workers: the same numbers, whoever comes late."""
 
 import math
+import os
 import random
+import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from lab import TRANSPORTS, Quadratic, simulate
+from crew import Crew
+from lab import Quadratic, in_processes, simulate
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup, NonFinite
@@ -21,7 +26,6 @@ WIRE = 48
 NUMBERS = WIRE + 96
 """A row: 48 numbers of the worker, a wire of 96."""
 
-on_both = pytest.mark.parametrize("transport", TRANSPORTS.values(), ids=TRANSPORTS.keys())
 among = pytest.mark.parametrize("size", [1, 2, 3, 4])
 
 
@@ -64,21 +68,18 @@ def expected_mean(size: int, weight: Callable[[int], float] = lambda rank: 1.0) 
     return rows[0].tolist()
 
 
-@on_both
 @among
 def test_mean_of_vectors_in_the_rows(transport: Any, size: int) -> None:
     padded = [0.0] * 5 + expected_mean(size) + [0.0] * (WIRE - D - 5)
     assert transport(size, mean_in_row, NUMBERS, WIRE) == [padded] * size
 
 
-@on_both
 @among
 @pytest.mark.parametrize("program", [mean_elsewhere, mean_of_columns])
 def test_mean_of_vectors_elsewhere(transport: Any, size: int, program: Any) -> None:
     assert transport(size, program, NUMBERS, WIRE) == [expected_mean(size)] * size
 
 
-@on_both
 @among
 def test_weighted_mean(transport: Any, size: int) -> None:
     assert transport(size, weighted, NUMBERS, WIRE) == [expected_mean(size, lambda rank: 0.1 + rank)] * size
@@ -94,7 +95,6 @@ def gather(group: ArenaGroup, row: Tensor, dtype: torch.dtype, inside: bool) -> 
     return [one.flatten().tolist() for one in gathered]
 
 
-@on_both
 @among
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool], ids=str)
 def test_gather(transport: Any, size: int, dtype: torch.dtype) -> None:
@@ -102,7 +102,6 @@ def test_gather(transport: Any, size: int, dtype: torch.dtype) -> None:
     assert transport(size, partial(gather, dtype=dtype, inside=False), NUMBERS, WIRE) == [expected] * size
 
 
-@on_both
 @among
 def test_gather_from_the_rows(transport: Any, size: int) -> None:
     expected = [own(rank).tolist() for rank in range(size)]
@@ -113,7 +112,6 @@ def gather_one_number(group: ArenaGroup, row: Tensor) -> list[float]:
     return [float(one) for one in group.all_gather(torch.tensor(group.rank + 0.5))]
 
 
-@on_both
 def test_gather_single_numbers(transport: Any) -> None:
     assert transport(3, gather_one_number, NUMBERS, WIRE) == [[0.5, 1.5, 2.5]] * 3
 
@@ -130,7 +128,6 @@ def broadcast(group: ArenaGroup, row: Tensor, dtype: torch.dtype, inside: bool) 
     return heard
 
 
-@on_both
 @among
 @pytest.mark.parametrize(
     ("dtype", "inside"), [(torch.float32, True), (torch.float32, False), (torch.int64, False), (torch.uint8, False)]
@@ -145,7 +142,6 @@ def show(group: ArenaGroup, row: Tensor) -> list[list[list[float]]]:
     return [group.scores(group.rank + 0.25, turn, 2.0**53) for turn in range(3)]
 
 
-@on_both
 @among
 def test_scores(transport: Any, size: int) -> None:
     expected = [[[rank + 0.25, turn, 2.0**53] for rank in range(size)] for turn in range(3)]
@@ -169,16 +165,11 @@ def everything(group: ArenaGroup, row: Tensor, late: int | None) -> list[Any]:
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_transports_agree_to_the_bit_whoever_comes_late(size: int) -> None:
-    runs = [
-        transport(size, partial(everything, late=late), NUMBERS, WIRE)
-        for transport, late in [
-            *((one, None) for one in TRANSPORTS.values()),
-            (TRANSPORTS["shared"], 1),
-            (TRANSPORTS["shared"], 2),
-        ]
-    ]
-    assert all(run == runs[0] for run in runs)
+def test_transports_agree_to_the_bit_whoever_comes_late(crew: Crew, size: int) -> None:
+    expected = simulate(size, partial(everything, late=None), NUMBERS, WIRE)
+    for transport in in_processes, crew:
+        for late in None, 1, 2:
+            assert transport(size, partial(everything, late=late), NUMBERS, WIRE) == expected
 
 
 def descend(group: ArenaGroup, row: Tensor) -> list[float]:
@@ -191,9 +182,8 @@ def descend(group: ArenaGroup, row: Tensor) -> list[float]:
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_a_rule_gives_the_same_bits_on_both_transports(size: int) -> None:
-    one, other = (transport(size, descend, NUMBERS, WIRE) for transport in TRANSPORTS.values())
-    assert one == other
+def test_a_rule_gives_the_same_bits_on_all_transports(transport: Any, size: int) -> None:
+    assert transport(size, descend, NUMBERS, WIRE) == simulate(size, descend, NUMBERS, WIRE)
 
 
 def gather_much(group: ArenaGroup, row: Tensor) -> list[list[float]]:
@@ -201,7 +191,6 @@ def gather_much(group: ArenaGroup, row: Tensor) -> list[list[float]]:
     return [one.tolist() for one in group.all_gather(own(group.rank, 1000, torch.int64).view(10, 100))]
 
 
-@on_both
 def test_gather_more_than_a_wire_holds(transport: Any) -> None:
     expected = [own(rank, 1000, torch.int64).view(10, 100).tolist() for rank in range(2)]
     assert transport(2, gather_much, NUMBERS, WIRE) == [expected] * 2
@@ -220,7 +209,10 @@ def test_a_mean_of_another_type_is_refused() -> None:
 
 @pytest.mark.parametrize(("bad", "inside", "offset"), [(math.nan, True, 4), (math.inf, True, 4), (math.nan, False, WIRE)])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_a_number_that_is_not_finite_is_caught_before_anything_is_mixed(bad: float, inside: bool, offset: int, size: int) -> None:
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_number_that_is_not_finite_is_caught_before_anything_is_mixed(
+    bad: float, inside: bool, offset: int, size: int, exact: bool
+) -> None:
     rows: dict[int, Tensor] = {}
 
     def program(group: ArenaGroup, row: Tensor) -> None:
@@ -231,22 +223,88 @@ def test_a_number_that_is_not_finite_is_caught_before_anything_is_mixed(bad: flo
         group.all_reduce_mean(x)
 
     with pytest.raises(NonFinite, match="non-finite number at 7") as caught:
-        simulate(size, program, NUMBERS, WIRE)
+        simulate(size, program, NUMBERS, WIRE, exact=exact)
     assert (caught.value.offset, caught.value.index) == (offset, 7)
     assert all(rows[rank].eq(rank).all() for rank in range(size - 1))
 
 
-def test_distance_is_measured_where_asked_for() -> None:
-    """Workers bring 0 and 6 in every coordinate: both are 3 from the mean."""
+def measured(group: ArenaGroup, row: Tensor) -> list[float]:
+    distances = []
+    for measure in (False, True, False):
+        group.measure = measure
+        group.all_reduce_mean(row[:4].fill_(6.0 * group.rank))
+        distances.append(group.distance)
+    group.compare(row[:4].fill_(4.0 * group.rank))
+    return [*distances, group.distance, *row[:4].tolist()]
 
-    def program(group: ArenaGroup, row: Tensor) -> list[float]:
-        distances = []
-        for measure in (False, True, False):
-            group.measure = measure
-            group.all_reduce_mean(row[:4].fill_(6.0 * group.rank))
-            distances.append(group.distance)
-        return distances
 
-    for distances in simulate(2, program, NUMBERS, WIRE):
-        assert math.isnan(distances[0])
-        assert distances[1] == 3.0
+def test_distance_is_measured_where_asked_for(transport: Any) -> None:
+    """Workers bring 0 and 6 in every coordinate: both are 3 from the mean; then 0 and 4, to be compared only."""
+    for rank, seen in enumerate(transport(2, measured, NUMBERS, WIRE)):
+        assert math.isnan(seen[0])
+        assert seen[1:] == [3.0, 3.0, 2.0] + [4.0 * rank] * 4
+
+
+# With `[engine] exact = false`: each machine sums what its own workers have, and only these sums are sent
+
+
+def weighted_in_part(group: ArenaGroup, row: Tensor) -> list[float]:
+    """Only the last worker trained."""
+    x = row[:D].copy_(own(group.rank))
+    group.all_reduce_mean(x, weight=float(group.rank == group.size - 1))
+    return x.tolist()
+
+
+means = pytest.mark.parametrize("program", [mean_in_row, mean_elsewhere, mean_of_columns, weighted, weighted_in_part])
+
+
+@means
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_sums_of_machines_give_the_mean_up_to_rounding_and_all_workers_the_same_bits(crew: Crew, program: Any, size: int) -> None:
+    got = crew(size, program, NUMBERS, WIRE, exact=False)
+    assert got == [got[0]] * size
+    assert got[0] == pytest.approx(simulate(size, program, NUMBERS, WIRE)[0], rel=0, abs=2e-6)  # of numbers up to ten
+
+
+@means
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_on_one_machine_there_is_nothing_to_add_and_no_bit_changes(program: Any, size: int) -> None:
+    expected = simulate(size, program, NUMBERS, WIRE)
+    assert simulate(size, program, NUMBERS, WIRE, exact=False) == expected
+
+
+def test_what_is_no_mean_is_exact_all_the_same(crew: Crew) -> None:
+    expected = [own(rank).tolist() for rank in range(4)]
+    assert crew(4, partial(gather, dtype=torch.float32, inside=True), NUMBERS, WIRE, exact=False) == [expected] * 4
+    assert crew(4, partial(broadcast, dtype=torch.float32, inside=True), NUMBERS, WIRE, exact=False) == [expected] * 4
+
+
+def test_distance_is_measured_between_machines_too(crew: Crew) -> None:
+    assert [seen[1:] for seen in crew(2, measured, NUMBERS, WIRE, exact=False)] == [
+        [3.0, 3.0, 2.0, *[4.0 * rank] * 4] for rank in range(2)
+    ]
+
+
+def received() -> dict[int, int]:
+    """Bytes that have come through each of this process's TCP connections, by the kernel's account."""
+    counts = {}
+    sockets = [int(entry.name) for entry in Path("/proc/self/fd").iterdir() if entry.is_socket()]
+    for fd in sockets:
+        with socket.socket(fileno=os.dup(fd)) as one, suppress(OSError):  # not all are TCP
+            counts[fd] = int.from_bytes(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136)[128:], "little")
+    return counts
+
+
+def traffic(group: ArenaGroup, row: Tensor) -> float:
+    """What a mean brings this process from elsewhere, in vectors."""
+    x = row[:100_000].fill_(1.0)
+    group.all_reduce_mean(x)  # now all connections are there
+    before = received()
+    group.barrier()  # nothing of the next has come yet
+    group.all_reduce_mean(x)
+    return sum(count - before.get(fd, count) for fd, count in received().items()) / x.nbytes
+
+
+@pytest.mark.parametrize(("exact", "vectors"), [(True, 2.0), (False, 1.0)])
+def test_sums_of_machines_are_one_vector_however_many_workers_they_have(crew: Crew, exact: bool, vectors: float) -> None:
+    assert crew(4, traffic, 100_000, 100_000, exact=exact) == pytest.approx([vectors, 0.0, vectors, 0.0], abs=0.05)

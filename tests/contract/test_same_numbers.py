@@ -1,15 +1,16 @@
-"""Synchronous rules give the same bits whether workers are threads that take turns or processes."""
+"""Synchronous rules give the same bits whether workers are threads that take turns, processes, or processes of two machines."""
 
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
-from lab import TRANSPORTS, Trial, blobs, restless
+from crew import Crew
+from lab import Trial, blobs, in_processes, mlp, restless, simulate
 from torch import Tensor
 from variants import SYNCHRONOUS, VARIANTS
 
 from partrain.comm.group import ArenaGroup
-from partrain.optim import Adam
+from partrain.optim import Adam, Sgd
 from partrain.protocols import Rule
 from partrain.rules.average import Average
 
@@ -17,28 +18,65 @@ RULES: dict[str, Rule] = {name: VARIANTS[name] for name in sorted(SYNCHRONOUS)} 
     "all-alone": Average(iterations=3, optimizer_state="local", buffers="local", weights="equal"),
     "anew": Average(iterations=3, optimizer_state="reset", buffers="recalibrate"),
 }
+PARTITIONS = {2: (range(22), range(22, 48)), 4: (range(14), range(9, 24), range(24, 36), range(36, 48))}
+
+every_rule = pytest.mark.parametrize("name", RULES)
+
+Course = tuple[list[list[float]], list[float], float | None]
+"""A worker's parameters after each round, its moments and buffers at the end, the last judgement."""
 
 
-def trial(name: str) -> Trial:
+def trial(name: str, size: int) -> Trial:
     """Dropout, BatchNorm, moments, unequal partitions, judging."""
     optimizer = Adam(name="adam", lr=0.02, batch_size=4, schedule="linear")
-    return Trial(RULES[name], optimizer, restless, held_out=blobs(21), horizon=200)
+    return Trial(RULES[name], optimizer, restless, partitions=PARTITIONS[size], held_out=blobs(21), horizon=200)
 
 
-def train(group: ArenaGroup, row: Tensor, name: str) -> tuple[list[list[float]], list[float], float | None]:
-    """A worker's parameters after each round, its moments and buffers at the end, the last judgement."""
+def train(group: ArenaGroup, row: Tensor, name: str) -> Course:
     torch.set_num_threads(1)
-    one = trial(name)
+    one = trial(name, group.size)
     trained = one.train(group, row, 4, one.nothing())
     worker = trained.worker
     return trained.courses, torch.cat([worker.optimizer.moments.flatten(), worker.buffers]).tolist(), trained.progress.loss
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_threads_and_processes_give_the_same_bits(name: str) -> None:
-    spans = trial(name).spans
-    threads = torch.get_num_threads()
+@cache
+def simulated(name: str, size: int) -> list[Course]:
+    spans, threads = trial(name, size).spans, torch.get_num_threads()
     with torch.random.fork_rng():
-        one, other = (transport(2, partial(train, name=name), spans.numbers, spans.wire) for transport in TRANSPORTS.values())
+        courses = simulate(size, partial(train, name=name), spans.numbers, spans.wire)
     torch.set_num_threads(threads)
-    assert one == other
+    return courses
+
+
+@every_rule
+def test_threads_and_processes_give_the_same_bits(name: str) -> None:
+    spans = trial(name, 2).spans
+    assert in_processes(2, partial(train, name=name), spans.numbers, spans.wire) == simulated(name, 2)
+
+
+@every_rule
+@pytest.mark.parametrize("size", PARTITIONS)
+def test_two_machines_give_the_bits_of_one(crew: Crew, name: str, size: int) -> None:
+    spans = trial(name, size).spans
+    assert crew(size, partial(train, name=name), spans.numbers, spans.wire) == simulated(name, size)
+
+
+def train_smoothly(group: ArenaGroup, row: Tensor, name: str) -> list[list[float]]:
+    """Parameters after each round, where a rounding stays a rounding: Adam would blow up those of gradients that are zero."""
+    torch.set_num_threads(1)
+    one = smooth(name)
+    return one.train(group, row, 2, one.nothing()).courses
+
+
+def smooth(name: str) -> Trial:
+    return Trial(RULES[name], Sgd(lr=0.1, momentum=0.9, batch_size=4), mlp, partitions=PARTITIONS[4], held_out=blobs(21))
+
+
+@every_rule
+def test_sums_of_machines_change_the_last_digits_only_and_for_all_workers_alike(crew: Crew, name: str) -> None:
+    spans = smooth(name).spans
+    exact, got = (crew(4, partial(train_smoothly, name=name), spans.numbers, spans.wire, exact=exact) for exact in (True, False))
+    torch.testing.assert_close(torch.tensor(got), torch.tensor(exact), rtol=1e-5, atol=2e-6)
+    if RULES[name].mixes:
+        assert got == [got[0]] * 4
