@@ -65,7 +65,7 @@ def make_plan(job: Job, items: int, machines: int = 1) -> Plan:
 
 
 def _share(spec: WorkerSpec, partition: int, job: Job) -> Share:
-    batch, visits = job.optimizer.batch_size, job.sync.visits_per_worker or 1
+    batch, visits = job.optimizer.batch(partition), job.sync.visits_per_worker or 1
     if spec.passes is not None:
         return Share(spec, partition, spec.passes * math.ceil(partition / batch), spec.passes * partition * visits)
     iterations = spec.iterations or 1

@@ -21,20 +21,24 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from partrain.backward import backward_of, computing
 from partrain.batches import Batches, Items
 from partrain.chain import Chain
+from partrain.engine import Precision
 from partrain.flat import Layout, adopt, trainable
 from partrain.optim import AnyOptimizer
 from partrain.optim.local import LocalOptimizer, moments_of
 from partrain.protocols import Rule
 from partrain.seeds import derive, generator
+from partrain.tasks.kinds import KINDS, Classification, Regression, Task
 
 BLOCK_BYTES = 1 << 20
 """Items gathered at a time: iterations then train on slices of one contiguous block."""
 FULL_BLOCK = 1024
 """Items at a time where the gradient of a whole partition is asked for."""
+JUDGED_NUMBERS = 1 << 20
+"""Numbers of the items judged at a time."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +101,10 @@ class LocalWorker:
         planned_items: int,
         horizon: int | None,
         shared: Tensor | None = None,
+        task: Task | None = None,
+        precision: Precision = "float32",
     ) -> None:
-        """`shared` (d,): parameters that are not this worker's alone."""
+        """`shared` (d,): parameters that are not this worker's alone. `task`: by default what the targets imply."""
         self.rank, self.size = rank, size
         self.round = 0
         self.active = True
@@ -111,7 +117,7 @@ class LocalWorker:
         self.planned_items = planned_items
         """Item-iterations of all workers in a full round."""
         self.planned_iterations = batches.iterations * (rule.visits_per_worker or 1)
-        self.classification = items.classification
+        self.task = task or (Classification() if items.targets.dtype == torch.int64 else Regression())
         self.seconds = 0.0
         """Seconds spent computing since the round began."""
         self.lr = 0.0
@@ -141,7 +147,11 @@ class LocalWorker:
         self.optimizer = LocalOptimizer(optimizer, self.params, moments.view(-1, spans.layout.size), spans.layout)
         self._parameters = [parameter for _, parameter in trainable(module)]
         self._gradients = spans.layout.views(self.grads)
-        self._chain = Chain.of(module, self._gradients)
+        self.precision = precision
+        """In which the network computes; parameters, gradients and all that is mixed keep their type."""
+        self._backward = backward_of(self.task, optimizer.accumulate, precision, self.params.device)
+        known = type(self.task) in KINDS.values() and self.task.plain  # a task of the user's own may do anything
+        self._chain = Chain.of(module, self._gradients) if known and self._backward == self.task.differentiate else None
         self._idle: set[int] = set()
         """Tensors that the newest gradient did not reach."""
         self._rule, self._seed, self._horizon = rule, seed, horizon
@@ -246,7 +256,7 @@ class LocalWorker:
     def evaluate(self, items: Items, part: range) -> tuple[float, float]:
         """Sum of the loss and number of correct answers over a range of items, in evaluation mode."""
         self.module.eval()
-        sums = judge(self.module, items, part, self.alive)
+        sums = judge(self.module, self.task, items, part, self.alive, self.precision)
         self.module.train()
         return sums
 
@@ -274,10 +284,10 @@ class LocalWorker:
         it is one part of the `whole` partition's."""
         gradients: Sequence[Tensor | None] = self._gradients
         if self._chain is None or whole:
-            loss = criterion(self.module(inputs), targets)
-            gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+            iteration = self.total_iterations + self.done
+            loss, gradients = self._backward(self.module, self._parameters, inputs, targets, iteration)
         else:
-            loss = self._chain.differentiate(inputs, targets)
+            loss = self._chain.differentiate(inputs, self.task.targets(inputs, targets))
         self._losses.append(loss.detach())
         self._sizes.append(len(targets))
         self.items += len(targets)
@@ -334,27 +344,23 @@ class LocalWorker:
             torch.cuda.default_generators[self.params.device.index or 0].manual_seed(seed)
 
 
-def criterion(answers: Tensor, targets: Tensor) -> Tensor:
-    """Mean loss (): cross-entropy against labels (b,), squared error against numbers (b, outputs)."""
-    if targets.dtype == torch.int64:
-        return functional.cross_entropy(answers, targets)
-    if answers.shape != targets.shape:
-        raise ValueError(f"the network gives answers {tuple(answers.shape)} to targets {tuple(targets.shape)}")
-    return functional.mse_loss(answers, targets)
-
-
 def judge(
-    module: nn.Module, items: Items, part: range, alive: Callable[[], None] = lambda: None, chunk: int = 1024
+    module: nn.Module,
+    task: Task,
+    items: Items,
+    part: range,
+    alive: Callable[[], None] = lambda: None,
+    precision: Precision = "float32",
 ) -> tuple[float, float]:
     """Sum of the loss and number of correct answers of a network in evaluation mode over a range of items."""
     loss, correct = 0.0, 0.0
-    with torch.no_grad():
+    chunk = max(16, min(1024, JUDGED_NUMBERS // max(1, math.prod(items.inputs.shape[1:]))))
+    with torch.no_grad(), computing(precision, items.inputs.device):
         for first in range(part.start, part.stop, chunk):
             alive()
             block = slice(first, min(first + chunk, part.stop))
-            answers, targets = module(items.scaled(items.inputs[block])), items.targets[block]
-            loss += float(criterion(answers, targets)) * len(targets)
-            correct += float((answers.argmax(1) == targets).sum()) if items.classification else 0.0
+            scored = task.score(module, items.scaled(items.inputs[block]), items.targets[block])
+            loss, correct = loss + scored[0], correct + scored[1]
     return loss, correct
 
 

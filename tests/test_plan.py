@@ -62,6 +62,12 @@ def test_how_often_to_judge_may_be_given() -> None:
     assert make_plan(job(stop={"judge_every": 7}), 1100).judge_every == 7
 
 
+def test_a_full_batch_is_a_whole_partition() -> None:
+    plan = make_plan(job(optimizer={"full_batch": True}, sync={"iterations": 3}, workers=[{"partition_size": 300}, {}]), 1100)
+    assert [share.items for share in plan.shares] == [3 * share.partition for share in plan.shares]
+    assert plan.shares[0].partition == 300
+
+
 @pytest.mark.parametrize(
     ("optimizer", "stop", "horizon"),
     [

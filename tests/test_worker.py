@@ -14,10 +14,13 @@ from lab import OneWeight, Trial, blobs, line, mlp, restless
 from torch import Tensor, nn
 from torch.nn import functional
 
+from partrain.backward import backward_of
 from partrain.batches import Batches, Items
 from partrain.optim import Adam, Sgd
 from partrain.rules.average import Average
+from partrain.rules.bsp import Bsp
 from partrain.state import restore, save, slot_map
+from partrain.tasks.kinds import Classification
 from partrain.worker import LocalWorker, spans_of
 
 Network = Callable[[], nn.Module]
@@ -187,7 +190,7 @@ def test_bytes_are_scaled_to_the_type_of_the_network(dtype: torch.dtype) -> None
     "items", [blobs(dtype=torch.float64), replace(line([1.0, 2.0] * 9, [3.0, 1.0] * 9), dtype=torch.float64)]
 )
 def test_networks_of_double_precision_train(items: Items) -> None:
-    outputs = 3 if items.classification else 1
+    outputs = 3 if items.targets.dtype == torch.int64 else 1
     trial = Trial(network=lambda: nn.Linear(items.inputs.shape[1], outputs).double(), items=items, partitions=[range(16)])
     worker = trained(trial)
     assert worker.params.dtype == torch.float64
@@ -363,6 +366,129 @@ def test_a_full_gradient_is_one_iteration() -> None:
     worker.begin(1, 0)
     worker.gradient(full=True)
     assert worker.done == 1
+
+
+# In parts, within limits, in another precision
+
+
+def in_one_and_in_parts(parts: int, network: Network = mlp) -> tuple[LocalWorker, LocalWorker]:
+    whole = Trial(network=network, optimizer=Sgd(lr=0.1, momentum=0.9, batch_size=7))
+    return trained(whole), trained(replace(whole, optimizer=whole.optimizer.model_copy(update={"accumulate": parts})))
+
+
+@pytest.mark.parametrize("parts", [2, 3, 7])
+def test_a_batch_in_parts_has_the_gradient_of_the_whole(parts: int) -> None:
+    """Parts of 7 items are unequal: each weighs as many as it has."""
+    whole, parted = in_one_and_in_parts(parts)
+    torch.testing.assert_close(parted.params, whole.params)
+    assert parted.loss() == pytest.approx(whole.loss(), rel=1e-6)
+    assert parted.loss(1) == pytest.approx(whole.loss(1), rel=1e-6)
+    assert not torch.equal(parted.params, Trial().worker().params)
+
+
+def test_a_batch_in_parts_counts_once() -> None:
+    beats: list[None] = []
+    worker = Trial(optimizer=Sgd(lr=0.1, batch_size=6, accumulate=3)).worker()
+    worker.beat = lambda: beats.append(None)
+    worker.begin(1, 0)
+    worker.train()
+    assert (worker.items, worker.done, worker.batches.position, len(beats)) == (18, 3, 18, 3)
+
+
+def test_a_short_batch_is_worked_off_in_as_many_parts_as_it_has_items() -> None:
+    trial = Trial(rule=Average(passes=1), partitions=[range(7)], optimizer=Sgd(lr=0.1, batch_size=6, accumulate=4))
+    assert trained(trial).items == 7
+
+
+def test_statistics_see_the_parts() -> None:
+    _, parted = in_one_and_in_parts(3, restless)
+    assert int(parted.module[1].num_batches_tracked) == 9
+
+
+def test_a_parameter_without_a_gradient_stays_as_it_is_in_parts_too() -> None:
+    optimizer = Sgd(lr=0.1, momentum=0.9, weight_decay=0.1, batch_size=4, accumulate=2)
+    assert trained(Trial(network=Idle, optimizer=optimizer)).module.unused.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("network", [mlp, restless], ids=["by hand", "by autograd"])
+def test_a_step_is_no_longer_than_the_limit_allows(network: Network) -> None:
+    trial = Trial(Average(iterations=1), Sgd(lr=2.0, batch_size=4, clip_norm=0.01), network)
+    assert float((trained(trial).params - trial.worker().params).norm()) == pytest.approx(0.02, rel=1e-3)
+
+
+def test_gradients_are_mixed_before_they_are_limited() -> None:
+    """One weight, two workers whose gradients are -2 and 2 + 2: the mean 1 is within the limit, though neither of them is."""
+    items = line([1.0] * 8, [17.0] * 4 + [14.0] * 4)
+    trial = Trial(
+        Bsp(rule="bsp", iterations=1), Sgd(lr=0.5, batch_size=4, clip_value=1.5), OneWeight, items, (range(4), range(4, 8))
+    )
+    members, _ = trial.run(1)
+    assert [one.params[0].item() for one in members] == [15.5, 15.5]
+
+
+class Seen(nn.Linear):
+    """Notes in which type it computes."""
+
+    kinds: set[torch.dtype]
+
+    def __init__(self) -> None:
+        super().__init__(5, 3)
+        self.kinds = set()
+
+    def forward(self, x: Tensor) -> Tensor:
+        answers = super().forward(x)
+        self.kinds.add(answers.dtype)
+        return answers
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_networks_compute_in_the_precision_asked_for_and_keep_their_numbers_whole(parts: int) -> None:
+    trial = Trial(network=Seen, optimizer=Sgd(lr=0.1, momentum=0.9, batch_size=4, accumulate=parts), precision="bfloat16")
+    worker, exact = trained(trial), trained(replace(trial, precision="float32"))
+    assert (worker.module.kinds, exact.module.kinds) == ({torch.bfloat16}, {torch.float32})
+    assert {worker.params.dtype, worker.grads.dtype, worker.optimizer.moments.dtype} == {torch.float32}
+    assert not torch.equal(worker.params, exact.params)
+    torch.testing.assert_close(worker.params, exact.params, rtol=0.05, atol=0.01)
+
+
+def test_networks_are_judged_in_the_precision_asked_for() -> None:
+    trial = Trial(network=Seen, precision="bfloat16")
+    worker, exact = trial.worker(), replace(trial, precision="float32").worker()
+    loss, correct = worker.evaluate(blobs(), range(48))
+    assert worker.module.kinds == {torch.bfloat16}
+    assert loss != exact.evaluate(blobs(), range(48))[0]
+    assert (loss / 48, correct) == pytest.approx((exact.evaluate(blobs(), range(48))[0] / 48, correct), rel=0.02)
+
+
+def test_a_plain_stack_computes_in_the_precision_asked_for() -> None:
+    trial = Trial(precision="bfloat16")
+    assert not torch.equal(trained(trial).params, trained(replace(trial, precision="float32")).params)
+
+
+def test_a_task_that_owns_its_backward_pass_does_it_in_the_precision_asked_for() -> None:
+    class Own(Classification):
+        def differentiate(self, module, parameters, inputs, targets, iteration):  # type: ignore[no-untyped-def]
+            kinds.add(module(inputs).dtype)
+            return super().differentiate(module, parameters, inputs, targets, iteration)
+
+    kinds: set[torch.dtype] = set()
+    differentiate = backward_of(Own(), 1, "bfloat16", torch.device("cpu"))
+    module = mlp()
+    _, gradients = differentiate(module, list(module.parameters()), *blobs().batch(torch.arange(4)), 0)
+    assert kinds == {torch.bfloat16}
+    assert {gradient.dtype for gradient in gradients if gradient is not None} == {torch.float32}
+
+
+def test_a_task_made_of_ours_is_not_taken_for_ours() -> None:
+    class Indifferent(Classification):
+        def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
+            return 0 * super().loss(answers, targets)
+
+    worker = Trial(task=Indifferent()).worker()
+    before = worker.params.clone()
+    worker.begin(1, 0)
+    worker.train()
+    assert torch.equal(worker.params, before)
 
 
 # The learning rate

@@ -1,4 +1,4 @@
-"""The local optimizer of one worker: torch's fused steps, its moments being rows beside the parameters.
+"""The local optimizer of one worker: torch's own steps, its moments being rows beside the parameters.
 
 The numbers are those of torch.optim (tests compare bits); what is left out is the bookkeeping that costs a small network
 a tenth of its step.
@@ -12,79 +12,75 @@ import torch
 from torch import Tensor
 
 from partrain.flat import Layout
-from partrain.optim import Adam, AdamW, AnyOptimizer, Sgd
-
-_MOMENTS = {Sgd: ("momentum",), Adam: ("exp_avg", "exp_avg_sq"), AdamW: ("exp_avg", "exp_avg_sq")}
+from partrain.optim import Adam, AnyOptimizer, Lbfgs, Muon
+from partrain.optim.lbfgs import Curvature
+from partrain.optim.steps import Step, Tensors, step_of
 
 
 def moments_of(section: AnyOptimizer) -> tuple[str, ...]:
     """Names of the vectors (d,) this optimizer keeps."""
-    return () if isinstance(section, Sgd) and section.momentum == 0 else _MOMENTS[type(section)]
+    return tuple(section.moments)
 
 
 class LocalOptimizer:
-    """Steps of one replica. `moments` (m, d) is zero at first; rows are named by `moments_of`."""
+    """Steps of one replica. Rows of `moments` (m, d) are named by `moments_of`; the numbers between tensors are zero."""
 
     def __init__(self, section: AnyOptimizer, params: Tensor, moments: Tensor, layout: Layout) -> None:
         self.section = section
         self.moments = moments
-        self.steps = 0
-        """Steps taken since the moments were zero."""
-        self.counts = not isinstance(section, Sgd)
+        self.counts = section.counts
         """Whether the number of steps decides what a step does, as Adam's bias correction."""
         self._params = layout.views(params)
         self._moments = [layout.views(row) for row in moments]
-        self._count = torch.zeros((), dtype=torch.float32, device=params.device)
+        self._limited = section.clip_norm is not None or section.clip_value is not None
+        self._curvature = Curvature(section, params, moments, layout) if isinstance(section, Lbfgs) else None
+        self._groups = [] if self._curvature else self._group(params.device)
+        """Tensors that are treated alike: which, how, what is kept of them."""
+        self.reset()
 
     def step(self, gradients: Sequence[Tensor | None], lr: float) -> None:
         """x <- x - lr * (what the optimizer makes of g). A tensor without a gradient stays as it is, as in torch."""
         self.steps += 1
-        params, moments = self._params, self._moments
-        # The fused kernels read memory in order, whatever strides say; autograd may give a transposed or expanded gradient.
-        dense = [gradient.contiguous() for gradient in gradients if gradient is not None]
-        if len(dense) < len(gradients):
-            used = [index for index, gradient in enumerate(gradients) if gradient is not None]
-            params, moments = [params[index] for index in used], [[row[index] for index in used] for row in moments]
         with torch.no_grad():
-            if isinstance(self.section, Sgd):
-                self._sgd(self.section, params, dense, moments, lr)
-            else:
-                self._adam(self.section, params, dense, moments, lr)
+            if self._limited:
+                gradients = self._limit(gradients)
+            if self._curvature:
+                self._curvature.step(gradients, lr)
+            for indices, step, tensors in self._groups:
+                own = gradients if len(self._groups) == 1 else [gradients[index] for index in indices]
+                # The fused kernels read memory in order, whatever strides say; autograd may give a transposed or expanded gradient.
+                dense = [gradient.contiguous() for gradient in own if gradient is not None]
+                if len(dense) < len(own):
+                    tensors = tensors.part([index for index, gradient in enumerate(own) if gradient is not None])
+                if dense:
+                    step(self.section, tensors, dense, self.steps, lr)
 
     def reset(self) -> None:
-        """Forget all moments."""
-        self.moments.zero_()
+        """Forget all moments: they are what they were at first."""
         self.steps = 0
+        """Steps taken since."""
+        self.moments.zero_()
+        for views, first in zip(self._moments, self.section.moments.values(), strict=True):
+            for view in views if first else ():
+                view.fill_(first)
 
-    def _sgd(self, section: Sgd, params: list[Tensor], gradients: list[Tensor], moments: list[list[Tensor]], lr: float) -> None:
-        torch._fused_sgd_(
-            params,
-            gradients,
-            moments[0] if moments else [],
-            weight_decay=section.weight_decay,
-            momentum=section.momentum,
-            lr=lr,
-            dampening=0.0,
-            nesterov=section.nesterov,
-            maximize=False,
-            is_first_step=False,
-        )
+    def _group(self, device: torch.device) -> list[tuple[list[int], Step, Tensors]]:
+        ways = [step_of(self.section, tuple(param.shape)) for param in self._params]
+        fused = isinstance(self.section, Adam | Muon)  # torch's other functions want to read the number of steps at once
+        whole = Tensors.of(self._params, self._moments, device if fused else torch.device("cpu"))
+        groups = []
+        for step, decay in dict.fromkeys(ways):
+            indices = [index for index, way in enumerate(ways) if way == (step, decay)]
+            groups.append((indices, step, whole.part(indices, decay)))
+        return groups
 
-    def _adam(self, section: Adam, params: list[Tensor], gradients: list[Tensor], moments: list[list[Tensor]], lr: float) -> None:
-        self._count.fill_(float(self.steps))
-        fused = torch._fused_adamw_ if isinstance(section, AdamW) else torch._fused_adam_
-        fused(
-            params,
-            gradients,
-            moments[0],
-            moments[1],
-            [],
-            [self._count] * len(params),
-            lr=lr,
-            beta1=section.betas[0],
-            beta2=section.betas[1],
-            weight_decay=section.weight_decay,
-            eps=section.eps,
-            amsgrad=False,
-            maximize=False,
-        )
+    def _limit(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Copies within the limits of value and norm, as torch.nn.utils.clip_grad_value_ and clip_grad_norm_ make them."""
+        section, there = self.section, [gradient for gradient in gradients if gradient is not None]
+        if section.clip_value is not None:
+            there = [gradient.clamp(-section.clip_value, section.clip_value) for gradient in there]
+        if section.clip_norm is not None and there:
+            norm = torch.nn.utils.get_total_norm(there)
+            there = list(torch._foreach_mul(there, (section.clip_norm / (norm + 1e-6)).clamp(max=1.0)))
+        limited = iter(there)
+        return [None if gradient is None else next(limited) for gradient in gradients]
