@@ -16,7 +16,7 @@ from partrain.seeds import generator
 
 @dataclass(frozen=True)
 class Items:
-    """Items on a device: `inputs` (n, *shape), scaled on use; `targets` (n,) labels or (n, outputs) numbers."""
+    """Items on a device: `inputs` (n, *shape), scaled on use; `targets` (n,) labels, (n, outputs) numbers or (n, length) tokens."""
 
     inputs: Tensor
     targets: Tensor
@@ -24,17 +24,14 @@ class Items:
     dtype: torch.dtype = torch.float32
     """What the network computes in."""
 
-    @property
-    def classification(self) -> bool:
-        """Whether targets are class labels."""
-        return self.targets.dtype == torch.int64
-
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs as floating point and targets of the items at `index` (b,)."""
         return self.scaled(self.inputs.index_select(0, index)), self.targets.index_select(0, index)
 
     def scaled(self, inputs: Tensor) -> Tensor:
-        """Raw inputs as the network sees them."""
+        """Raw inputs as the network sees them; tokens stay what they are."""
+        if inputs.dtype == torch.int64:
+            return inputs
         return (inputs if self.scale == 1 else torch.mul(inputs, self.scale)).to(self.dtype)
 
 

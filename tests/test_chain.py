@@ -17,7 +17,8 @@ from partrain.chain import Chain
 from partrain.optim import Adam, Sgd
 from partrain.rules.average import Average
 from partrain.rules.bsp import Bsp
-from partrain.worker import LocalWorker, criterion
+from partrain.tasks.kinds import Classification, Regression
+from partrain.worker import LocalWorker
 
 ACTIVATIONS: list[Callable[[], nn.Module]] = [nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity]
 
@@ -46,7 +47,7 @@ def test_loss_and_gradient_have_the_bits_of_autograd(data: st.DataObject, dtype:
     for count in data.draw(st.lists(st.integers(1, 70), min_size=1, max_size=3)):
         inputs = torch.randn(count, *([1, widths[0]] if image else [widths[0]]), dtype=dtype)
         targets = torch.randint(0, widths[-1], (count,)) if labels else torch.randn(count, widths[-1], dtype=dtype)
-        loss = criterion(module(inputs), targets)
+        loss = (Classification if labels else Regression)().loss(module(inputs), targets)
         expected = torch.autograd.grad(loss, list(module.parameters()))
         assert torch.equal(chain.differentiate(inputs, targets), loss)
         assert all(torch.equal(one, other) for one, other in zip(gradients, expected, strict=True))

@@ -2,67 +2,97 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from fnmatch import fnmatchcase
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import ConfigDict, Discriminator, Field, Tag
+from pydantic import Discriminator, Tag
 
-from partrain.section import Section
+from partrain.errors import BadJob
+from partrain.models.image_sections import Cnn, LeNet, ResNet, TorchVision
+from partrain.models.interface import Interface
+from partrain.models.sections import Autoencoder, Linear, Mlp, Network, UserModel
+from partrain.models.sequence_sections import Gru, Lstm, Rnn, Transformer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import nn
 
+__all__ = ["AnyModel", "Interface", "build"]
 
-class Mlp(Section):
-    """Fully connected network: input -> hidden ... -> output; inputs are flattened."""
+NAMED = 24
+"""So many parameters are named where one is not found."""
 
-    name: Literal["mlp"]
-    hidden: list[Annotated[int, Field(ge=1)]] = [128]
-    """Units of each hidden layer; empty = linear model."""
-    activation: Literal["relu", "tanh", "sigmoid", "gelu"] = "relu"
-    output_activation: Literal["none", "tanh", "sigmoid"] = "none"
-    batch_norm: bool = False
-    """BatchNorm after each hidden linear layer."""
-    dropout: float = Field(0.0, ge=0, lt=1)
-    """Share of hidden units dropped in training."""
-    init_range: float | None = Field(None, gt=0)
-    """Weights and biases uniform in +- this; default: torch's own initialisation."""
-
-
-class UserModel(Section):
-    """The user's own module: all other keys are its keyword arguments."""
-
-    model_config = ConfigDict(extra="allow")
-
-    name: str = Field(pattern=r"^[A-Za-z0-9_./-]+(\.py)?:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")
-    """`package.module:Class`, or `file.py:Class` beside the job."""
+BUILDERS: dict[type[Network], str] = {
+    Linear: "mlp",
+    Mlp: "mlp",
+    Autoencoder: "autoencoder",
+    LeNet: "cnn",
+    Cnn: "cnn",
+    ResNet: "resnet",
+    Rnn: "recurrent",
+    Lstm: "recurrent",
+    Gru: "recurrent",
+    Transformer: "transformer",
+    TorchVision: "vision",
+}
+"""The module of each: its `build(section, interface)` makes the network."""
 
 
 def _which(table: Any) -> str | None:
-    """The tag of a `[model]` table: a name with a colon is the user's own."""
+    """The tag of a `[model]` table: a name with a colon is torchvision's, or the user's own."""
     name = table.get("name") if isinstance(table, dict) else getattr(table, "name", None)
-    return "user" if isinstance(name, str) and ":" in name else name
+    if isinstance(name, str) and ":" in name:
+        return TorchVision.known_as if name.startswith("torchvision:") else "user"
+    return name
 
 
 AnyModel = Annotated[
-    Annotated[Mlp, Tag("mlp")] | Annotated[UserModel, Tag("user")],
+    Annotated[Linear, Tag("linear")]
+    | Annotated[Mlp, Tag("mlp")]
+    | Annotated[Autoencoder, Tag("autoencoder")]
+    | Annotated[LeNet, Tag("lenet")]
+    | Annotated[Cnn, Tag("cnn")]
+    | Annotated[ResNet, Tag("resnet")]
+    | Annotated[Rnn, Tag("rnn")]
+    | Annotated[Lstm, Tag("lstm")]
+    | Annotated[Gru, Tag("gru")]
+    | Annotated[Transformer, Tag("transformer")]
+    | Annotated[TorchVision, Tag(TorchVision.known_as)]
+    | Annotated[UserModel, Tag("user")],
     Discriminator(_which),
 ]
 
 
-class Task(Section):
-    """The `[task]` table: what the network is trained to do; optional where the data set implies it."""
+def build(section: AnyModel, folder: Path, interface: Interface) -> nn.Module:
+    """The network a `[model]` table describes, initialised from torch's default generator; `folder` holds the job.
 
-    kind: Literal["classification", "regression"]
-
-
-def build(section: AnyModel, folder: Path, item_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """The network a `[model]` table describes, initialised from torch's default generator; `folder` holds the job."""
+    Raises BadJob where it does not fit its items, or has no such parameters to freeze.
+    """
+    if obstacle := section.fits(interface):
+        raise BadJob(f"[model] {obstacle}")
     if isinstance(section, UserModel):
-        from partrain.models import user
+        from torch import nn
 
-        return user.build(section, folder)
-    from partrain.models import mlp
+        from partrain import usercode
 
-    return mlp.build(section, item_shape, outputs)
+        module = usercode.make("model", section, folder, nn.Module, "torch.nn.Module")
+    else:
+        module = import_module(f"partrain.models.{BUILDERS[type(section)]}").build(section, interface)
+    _freeze(module, section.freeze)
+    return module
+
+
+def _freeze(module: nn.Module, patterns: list[str]) -> None:
+    """Leave parameters whose names match out of training; one tied to another goes by either name."""
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    for pattern in patterns:
+        matching = [name for name in parameters if fnmatchcase(name, pattern)]
+        if not matching:
+            names = [*list(parameters)[:NAMED], *(f"{more} more" for more in [len(parameters) - NAMED] if more > 0)]
+            raise BadJob(f'[model] freeze: no parameter is called "{pattern}"; there are {", ".join(names)}')
+        for name in matching:
+            parameters[name].requires_grad_(False)
+    if patterns and not any(parameter.requires_grad for parameter in parameters.values()):
+        raise BadJob("[model] freeze: no parameter is left to train")

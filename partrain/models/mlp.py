@@ -1,4 +1,4 @@
-"""The fully connected network behind `[model] name = "mlp"`."""
+"""The fully connected networks behind `[model] name = "linear"` and `"mlp"`."""
 
 from __future__ import annotations
 
@@ -8,30 +8,35 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from partrain.models.activations import ACTIVATIONS
+from partrain.models.sections import Mlp
+
 if TYPE_CHECKING:
-    from partrain.models import Mlp
+    from partrain.models import Interface
+    from partrain.models.sections import Linear
 
-_ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "gelu": nn.GELU}
 
-
-def build(section: Mlp, item_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """Items of any shape, flattened -> (batch, outputs)."""
-    layers: list[nn.Module] = [nn.Flatten()] if len(item_shape) > 1 else []
-    width = math.prod(item_shape)
-    for units in section.hidden:
+def build(section: Linear | Mlp, interface: Interface) -> nn.Module:
+    """Items of any shape, flattened -> (batch, outputs), or as an autoencoder the items' shape."""
+    settings = section if isinstance(section, Mlp) else Mlp(name="mlp", hidden=[])
+    layers: list[nn.Module] = [nn.Flatten()] if len(interface.item) > 1 else []
+    width = math.prod(interface.item)
+    for units in settings.hidden:
         layers.append(nn.Linear(width, units))
-        if section.batch_norm:
+        if settings.batch_norm:
             layers.append(nn.BatchNorm1d(units))
-        layers.append(_ACTIVATIONS[section.activation]())
-        if section.dropout:
-            layers.append(nn.Dropout(section.dropout))
+        layers.append(ACTIVATIONS[settings.activation]())
+        if settings.dropout:
+            layers.append(nn.Dropout(settings.dropout))
         width = units
-    layers.append(nn.Linear(width, outputs))
-    if section.output_activation != "none":
-        layers.append(_ACTIVATIONS[section.output_activation]())
+    layers.append(nn.Linear(width, math.prod(interface.answer)))
+    if settings.output_activation != "none":
+        layers.append(ACTIVATIONS[settings.output_activation]())
+    if len(interface.answer) > 1:
+        layers.append(nn.Unflatten(1, interface.answer))
     module = nn.Sequential(*layers)
-    if section.init_range is not None:
+    if settings.init_range is not None:
         with torch.no_grad():
             for parameter in module.parameters():
-                parameter.uniform_(-section.init_range, section.init_range)
+                parameter.uniform_(-settings.init_range, settings.init_range)
     return module

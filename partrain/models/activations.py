@@ -1,0 +1,14 @@
+"""The activations that networks by name may have."""
+
+from torch import nn
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "none": nn.Identity,
+    "relu": nn.ReLU,
+    "leaky_relu": nn.LeakyReLU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+}

@@ -1,0 +1,61 @@
+"""The recurrent networks behind `[model] name = "rnn"`, `"lstm"` and `"gru"`, for tokens and for number series."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from partrain.models.sequence_sections import Gru, Lstm, Rnn
+
+if TYPE_CHECKING:
+    from partrain.models import Interface
+
+
+def build(section: Rnn | Lstm | Gru, interface: Interface) -> Recurrent:
+    """Tokens (batch, length) or series (batch, steps, features) -> (batch, length, vocabulary) or (batch, outputs)."""
+    return Recurrent(section, interface)
+
+
+class Recurrent(nn.Module):
+    """Embedding of tokens, recurrent layers, a linear layer over each state or over the last."""
+
+    def __init__(self, section: Rnn | Lstm | Gru, interface: Interface) -> None:
+        super().__init__()
+        self.each = interface.task == "language"
+        """Each state is answered, not the last only."""
+        self.embedding: nn.Module = nn.Identity()
+        width = interface.item[-1]
+        if interface.vocabulary is not None:
+            width = section.embedding
+            self.embedding = nn.Embedding(interface.vocabulary, width)
+        self.layers = _layers(section, width)
+        self.dropout = nn.Dropout(section.dropout)
+        self.answer = nn.Linear(section.hidden * (2 if section.bidirectional else 1), interface.outputs)
+
+    def forward(self, items: Tensor) -> Tensor:
+        states, last = self.layers(self.embedding(items))
+        if not self.each:
+            hidden = last[0] if isinstance(last, tuple) else last  # (layers x directions, b, hidden); an LSTM's cells come second
+            directions = 2 if self.layers.bidirectional else 1
+            states = torch.cat(tuple(hidden[-directions:]), dim=1)
+        answers: Tensor = self.answer(self.dropout(states))
+        return answers
+
+
+def _layers(section: Rnn | Lstm | Gru, width: int) -> nn.RNNBase:
+    between = section.dropout if section.layers > 1 else 0.0
+    places = width, section.hidden, section.layers
+    match section:
+        case Rnn():
+            return nn.RNN(
+                *places,
+                nonlinearity=section.nonlinearity,
+                batch_first=True,
+                dropout=between,
+                bidirectional=section.bidirectional,
+            )
+        case Lstm():
+            return nn.LSTM(*places, batch_first=True, dropout=between, bidirectional=section.bidirectional)
+    return nn.GRU(*places, batch_first=True, dropout=between, bidirectional=section.bidirectional)

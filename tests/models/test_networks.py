@@ -1,0 +1,188 @@
+"""What the networks by name compute: shapes, sizes as published, nothing seen of what is still to come."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from catalogue import BACK, CASES, IMAGES, PICTURES, SERIES, TEXT, WORDS, Case, answers, size
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from partrain.errors import BadJob
+from partrain.models import Interface
+
+DIGITS = Interface((1, 28, 28), 10, "classification")
+TINY = Interface((3, 32, 32), 10, "classification")
+LARGE = Interface((3, 224, 224), 1000, "classification")
+
+ANY = ("linear", "mlp")
+FITTING = {
+    "classification of numbers": (Interface((5,), 3, "classification"), ANY),
+    "of a cube": (Interface((2, 3, 2, 2), 3, "classification"), ANY),
+    "of images": (IMAGES, (*ANY, "lenet", "cnn", "resnet")),
+    "of series": (Interface((6, 2), 3, "classification"), (*ANY, "rnn", "lstm", "gru", "transformer")),
+    "of words": (WORDS, ("rnn", "lstm", "gru", "transformer")),
+    "regression of images": (Interface((2, 9, 8), 3, "regression"), (*ANY, "lenet", "cnn", "resnet")),
+    "forecast": (SERIES, (*ANY, "rnn", "lstm", "gru", "transformer")),
+    "language": (TEXT, ("rnn", "lstm", "gru", "transformer")),
+    "autoencoder of numbers": (BACK, (*ANY, "autoencoder")),
+    "autoencoder of series": (Interface((6, 2), 3, "autoencoder"), (*ANY, "autoencoder")),
+    "autoencoder of images": (PICTURES, (*ANY, "autoencoder")),
+    "the user's own task": (Interface((2, 9, 8), 3, "user"), (*ANY, "lenet", "cnn", "resnet")),
+}
+NAMES = {case.settings["name"] for case in CASES.values()}
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+@pytest.mark.parametrize("use", FITTING)
+def test_it_answers_what_it_is_for_and_refuses_the_rest(use: str, name: str) -> None:
+    interface, fitting = FITTING[use]
+    case = Case(interface, {"name": name})
+    if name in fitting or (name == "autoencoder" and interface.task == "user"):
+        inputs = case.items(4).inputs
+        expected = interface.item if name == "autoencoder" else interface.answer
+        assert case.build()(inputs).shape == (4, *expected)
+    else:
+        with pytest.raises(BadJob, match=rf"^\[model\] `{name}` "):
+            case.build()
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_answers_have_their_shape(case: Case) -> None:
+    module = case.build()
+    for training in (True, False):
+        assert module.train(training)(case.items(4).inputs).shape == answers(case)
+
+
+@pytest.mark.parametrize(("depth", "parameters"), [(20, 269_722), (32, 464_154), (44, 658_586), (56, 853_018)])
+def test_residual_networks_for_cifar_have_the_published_size(depth: int, parameters: int) -> None:
+    """0.27, 0.46, 0.66 and 0.85 million."""
+    assert size(Case(TINY, {"name": "resnet", "depth": depth}).build()) == parameters
+
+
+@pytest.mark.parametrize(("depth", "parameters"), [(18, 11_689_512), (34, 21_797_672), (50, 25_557_032)])
+def test_residual_networks_for_imagenet_have_the_size_of_torchvisions(depth: int, parameters: int) -> None:
+    with torch.device("meta"):
+        assert size(Case(LARGE, {"name": "resnet", "depth": depth}).build()) == parameters
+
+
+def test_lenet_has_the_published_size() -> None:
+    assert size(Case(DIGITS, {"name": "lenet"}).build()) == 61_706
+    assert Case(TINY, {"name": "lenet"}).build()(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
+def test_the_kind_of_norm() -> None:
+    """GroupNorm leaves nothing for workers to disagree on."""
+    assert not list(Case(TINY, {"name": "resnet", "norm": "group"}).build().buffers())
+    assert len(list(Case(TINY, {"name": "resnet"}).build().buffers())) == 3 * 19
+
+
+def test_a_small_stem_keeps_small_images_larger() -> None:
+    with torch.device("meta"):
+        shapes = [
+            Case(TINY, {"name": "resnet", "depth": 18, "stem": stem}).build()[:-3](torch.empty(2, 3, 32, 32)).shape
+            for stem in ("small", "large")
+        ]
+    assert shapes == [(2, 512, 4, 4), (2, 512, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"name": name} for name in ("rnn", "lstm", "gru")] + [{"name": "transformer", "width": 8}], ids=str
+)
+def test_a_language_model_sees_nothing_of_what_is_to_come(settings: dict[str, object]) -> None:
+    module = Case(TEXT, settings).build().eval()
+    text = torch.arange(7)[None]
+    with torch.no_grad():
+        before = module(text)
+        for place in range(7):
+            changed = text.clone()
+            changed[0, place] = 10
+            after = module(changed)
+            assert torch.equal(after[:, :place], before[:, :place])
+            assert not torch.equal(after[:, place], before[:, place])
+
+
+@pytest.mark.parametrize("name", ["lstm", "transformer"])
+def test_the_beginning_of_a_text_is_a_text(name: str) -> None:
+    module = Case(TEXT, {"name": name}).build().eval()
+    text = torch.arange(7)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(module(text[:, :3]), module(text)[:, :3])
+
+
+def test_both_directions_count() -> None:
+    """The last state of the one that reads backwards has seen the first step last."""
+    module = Case(SERIES, {"name": "lstm", "bidirectional": True}).build().eval()
+    series = torch.randn(1, 6, 2)
+    with torch.no_grad():
+        states, _ = module.layers(series)
+        joined = torch.cat((states[:, -1, :128], states[:, 0, 128:]), dim=1)
+        torch.testing.assert_close(module(series), module.answer(joined))
+
+
+def test_noise_is_for_training_only() -> None:
+    module = Case(BACK, {"name": "autoencoder", "noise": 0.5}).build()
+    item = torch.randn(3, 5)
+    assert not torch.equal(module(item), module(item))
+    module.eval()
+    assert torch.equal(module(item), module.decode(module.encode(item)))
+    assert module.encode(item).shape == (3, 32)
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(0, 3))
+@settings(max_examples=25, deadline=None)
+def test_convolutions_back_give_images_of_any_size(height: int, width: int, stages: int) -> None:
+    case = Case(Interface((2, height, width), 1, "autoencoder"), {"name": "autoencoder", "channels": [3] * stages, "hidden": []})
+    assert case.build()(torch.zeros(2, 2, height, width)).shape == (2, 2, height, width)
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 3), st.integers(1, 3))
+@settings(max_examples=50, deadline=None)
+def test_images_are_pooled_away_only_where_that_is_said(height: int, width: int, stages: int, pool: int) -> None:
+    case = Case(
+        Interface((1, height, width), 2, "classification"), {"name": "cnn", "channels": [2] * stages, "pool": pool, "dense": []}
+    )
+    if pool**stages > min(height, width):
+        with pytest.raises(BadJob, match="leaves nothing"):
+            case.build()
+    else:
+        assert case.build()(torch.zeros(2, 1, height, width)).shape == (2, 2)
+
+
+def test_tied_weights_are_counted_once() -> None:
+    tied, apart = (Case(TEXT, {"name": "transformer", "width": 8, "tied": tied}).build() for tied in (True, False))
+    assert size(apart) - size(tied) == 11 * 8
+
+
+def test_what_is_frozen() -> None:
+    module = CASES["cnn, frozen"].build()
+    assert {name for name, one in module.named_parameters() if one.requires_grad} == {"5.weight", "7.weight"}
+    tied = CASES["transformer, tied"].build(freeze=["answer.*"])
+    assert not tied.embedding.weight.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("patterns", "said"),
+    [
+        (
+            ["conv1.*"],
+            r'no parameter is called "conv1\.\*"; there are 0\.weight, 0\.bias, 4\.weight, 4\.bias, 6\.weight, 6\.bias',
+        ),
+        (["*"], "no parameter is left to train"),
+    ],
+)
+def test_what_cannot_be_frozen(patterns: list[str], said: str) -> None:
+    with pytest.raises(BadJob, match=said):
+        Case(IMAGES, {"name": "cnn", "channels": [4], "freeze": patterns}).build()
+
+
+def test_initial_weights_follow_the_seed() -> None:
+    for case in CASES.values():
+        drawn: list[nn.Module] = []
+        for seed in 1, 1, 2:
+            torch.manual_seed(seed)
+            drawn.append(case.build())
+        first, again, other = (torch.cat([one.detach().flatten() for one in module.parameters()]) for module in drawn)
+        assert torch.equal(first, again)
+        assert not torch.equal(first, other)
