@@ -11,11 +11,14 @@ import math
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 
-from partrain.data import Allocate, Card, Dataset, Facts, Idx, Mnist, lay_out, views
+from pydantic import model_validator
+
+from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Training, lay_out, views
+from partrain.data.fetch import File, place
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -29,6 +32,42 @@ _BLOCK = 1 << 15
 """Bytes read at a time: what they inflate to is still in the processor's cache when it is copied to its place."""
 _DENSEST = 1032
 """Deflate's best ratio: a header that claims more is refused before memory is asked for."""
+
+
+class Mnist(DataSection):
+    """The embedded MNIST digits: 60,000 training and 10,000 test images, float32 (1, 28, 28) in [0, 1], labels 0-9."""
+
+    name: Literal["mnist"]
+
+    def facts(self, folder: Path) -> Facts:
+        return replace(facts(files_of(self, folder)), outputs=10)
+
+    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+        return load(files_of(self, folder), _known_sums(self.name), allocate)
+
+
+class Idx(DataSection):
+    """IDX files, plain or gzipped: inputs and targets, and optionally a test set."""
+
+    kind: Literal["idx"]
+    inputs: File
+    """File of the inputs, relative to the job; bytes are scaled to [0, 1]. Items of two axes are grey images (1, height, width)."""
+    targets: File
+    """File of the targets; integers are class labels, other numbers are what a regression is to give."""
+    test_inputs: File | None = None
+    test_targets: File | None = None
+
+    @model_validator(mode="after")
+    def _test_pair(self) -> Idx:
+        if (self.test_inputs is None) != (self.test_targets is None):
+            raise ValueError("test_inputs and test_targets go together")
+        return self
+
+    def facts(self, folder: Path) -> Facts:
+        return facts(files_of(self, folder))
+
+    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+        return load(files_of(self, folder), {}, allocate)
 
 
 @dataclass(frozen=True)
@@ -155,7 +194,7 @@ def files_of(section: Mnist | Idx, folder: Path) -> dict[str, Path]:
     """The files of a data set, by role; the embedded set lies in the repository, or in the package where that was installed."""
     if isinstance(section, Idx):
         given = {role: getattr(section, role) for role in ("inputs", "targets", "test_inputs", "test_targets")}
-        return {role: folder / path for role, path in given.items() if path is not None}
+        return {role: place(path, folder) for role, path in given.items() if path is not None}
     embedded = _embedded(section.name)
     names = {"": "train", "test_": "t10k"}
     return {
@@ -165,11 +204,9 @@ def files_of(section: Mnist | Idx, folder: Path) -> dict[str, Path]:
     }
 
 
-def known_sums(section: Mnist | Idx) -> dict[str, str]:
+def _known_sums(name: str) -> dict[str, str]:
     """SHA-256 (hex) by file name, for an embedded data set."""
-    if isinstance(section, Idx):
-        return {}
-    path = _embedded(section.name) / "SHA256SUMS"
+    path = _embedded(name) / "SHA256SUMS"
     with _named(path):
         return {name: digest for digest, name in (line.split() for line in path.read_text().splitlines())}
 

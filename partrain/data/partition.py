@@ -37,6 +37,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
+from partrain.data import orders
+from partrain.data.base import DataSection, Training
+from partrain.data.unevenness import groups
+from partrain.errors import InputMissing
 from partrain.section import Section
 from partrain.seeds import generator
 
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
 
     Indices = NDArray[int64]
 
-Order = Literal["shuffled", "given"]
+Order = Literal["shuffled", "given", "stratified", "by-label", "dirichlet"]
 
 
 class Partition(Section):
@@ -55,7 +59,9 @@ class Partition(Section):
     overlap: float = Field(0.0, ge=0, lt=1)
     """Share of a partition that its neighbour also has; 0 = disjoint. Where all workers have a `partition_size`, the sizes decide."""
     order: Order = "shuffled"
-    """Seeded shuffle before the windows are cut, or the order given."""
+    """What windows are cut from: seeded shuffle; the order given; classes mixed evenly, or one behind the other; or unlike by `alpha`."""
+    alpha: float | None = Field(None, gt=0, le=1e6)
+    """Concentration of `dirichlet`: the smaller, the fewer classes each worker sees; 1 is very uneven, 100 mildly."""
     redraw: Literal["never", "round"] = "never"
     """`round`: a new seeded split each round."""
     uncovered: Literal["error", "allow"] = "error"
@@ -66,6 +72,17 @@ class Partition(Section):
         if self.redraw == "round" and self.order == "given":
             raise ValueError('redraw = "round" shuffles the items anew each round, which contradicts order = "given"')
         return self
+
+    @model_validator(mode="after")
+    def _alpha_of_dirichlet(self) -> Partition:
+        if (self.alpha is None) == (self.order == "dirichlet"):
+            raise ValueError('order = "dirichlet" and `alpha` go together: add alpha = 1.0, say, or remove it')
+        return self
+
+    @property
+    def by_class(self) -> bool:
+        """Whether the order asks for the items' targets."""
+        return self.order not in ("shuffled", "given")
 
 
 def windows(n: int, sizes: Sequence[int | None], overlap: float = 0.0) -> list[range]:
@@ -167,10 +184,14 @@ class Assignment:
     """(validation,) int64: nobody's to train on."""
 
 
-def hold_out(n: int, validation: int, order: Order, seed: int) -> tuple[Indices, Indices]:
+def hold_out(
+    n: int, validation: int, order: Order, seed: int, gap: int | None = None, labels: NDArray[Any] | None = None
+) -> tuple[Indices, Indices]:
     """Split `n` items into those to train on, in the order that windows are cut from, and those held out.
 
-    Shuffled: a permutation by the job's seed, of which the first `validation` items are held out. As given: the last ones are.
+    Shuffled: a permutation by the job's seed, of which the first `validation` items are held out; where `labels` (n,) are given,
+    the first ones of each class, in proportion. As given: the last ones are; so also where items follow one another in time, those
+    that begin within the `gap` before them being nobody's.
 
     Returns:
         (n - validation,) and (validation,) int64 indices.
@@ -182,15 +203,42 @@ def hold_out(n: int, validation: int, order: Order, seed: int) -> tuple[Indices,
 
     if not 0 <= validation < n:
         raise ValueError(f"validation = {validation} leaves none of the {n} items to train on")
-    if order == "given":
+    if order == "given" or gap is not None:
         items = np.arange(n)
-        return items[: n - validation], items[n - validation :]
+        training, held_out = items[: n - validation], items[n - validation :] + (gap or 0)
+        return training if order == "given" else generator(seed, "order").permutation(training), held_out
     items = generator(seed, "order").permutation(n)
-    return items[validation:], items[:validation]
+    if labels is None:
+        return items[validation:], items[:validation]
+    _, numbers, counts = np.unique(labels[items], return_inverse=True, return_counts=True)
+    together, quotas = np.argsort(numbers, kind="stable"), orders.in_proportion(validation, counts)
+    held = np.zeros(n, bool)
+    for first, quota in zip(np.cumsum(counts) - counts, quotas, strict=True):
+        held[together[first : first + quota]] = True
+    return items[~held], items[held]
+
+
+def training_of(dataset: DataSection, section: Partition, seed: int) -> Training:
+    """Which items a job trains on, for `data.load`."""
+
+    def training(items: int, labels: NDArray[Any] | None = None, gap: int | None = None) -> Indices:
+        if dataset.validation >= items:
+            raise InputMissing(f"`validation` holds out {dataset.validation:,} of {items:,} items: none are left to train on")
+        return hold_out(items, dataset.validation, section.order, seed, gap, labels if dataset.stratify else None)[0]
+
+    return training
 
 
 def assign(
-    section: Partition, n: int, validation: int, sizes: Sequence[int | None], seed: int, round: int | None = None
+    section: Partition,
+    n: int,
+    validation: int,
+    sizes: Sequence[int | None],
+    seed: int,
+    round: int | None = None,
+    gap: int | None = None,
+    targets: NDArray[Any] | None = None,
+    stratify: bool = False,
 ) -> Assignment:
     """Share `n` items among workers.
 
@@ -201,11 +249,14 @@ def assign(
         sizes: Each worker's `partition_size`, or None, by rank.
         seed: The job's seed.
         round: With `redraw = "round"`, which round's split is wanted. The held-out items are the same in all.
+        gap: Where items follow one another in time: how many lie between those to train on and those held out.
+        targets: (n,) labels or (n, outputs) numbers, of which the first counts; needed where the order goes by class, or to `stratify`.
+        stratify: Hold out each class in proportion.
 
     Raises:
         ValueError: as `hold_out` and `windows`; or items that no worker has, unless the section allows it.
     """
-    training, held_out = hold_out(n, validation, section.order, seed)
+    training, held_out = hold_out(n, validation, section.order, seed, gap, targets if stratify else None)
     cut = windows(len(training), sizes, section.overlap)
     if section.uncovered == "error" and (holes := uncovered(len(training), cut)):
         missed = sum(map(len, holes))
@@ -213,61 +264,23 @@ def assign(
             f"no worker has {missed} of the {len(training)} training items: the partition_size of all add up to too little;"
             ' raise them, leave one out, or set [partition] uncovered = "allow"'
         )
-    if section.redraw == "round" and round is not None:
-        training = training[generator(seed, "redraw", round).permutation(len(training))]
+    which = ("round", round) if section.redraw == "round" and round is not None else ()
+    if which:
+        training = training[generator(seed, "redraw", *which[1:]).permutation(len(training))]
+    if section.by_class:
+        assert targets is not None
+        numbers = groups(targets if targets.ndim == 1 else targets[:, :1])[0][training]
+        training = training[_arranged(section, numbers, cut, seed, which)]
     return Assignment(tuple(training[window.start : window.stop] for window in cut), held_out)
 
 
-def uneven(targets: NDArray[Any], windows: Sequence[range]) -> str | None:
-    """A warning if two workers' targets are too unlike to average what they learn from them; for items in the order given.
-
-    Two partitions are compared by the total variation distance of their class shares: the share of one's items that would need
-    another class to look like the other's. Numbers are sorted into the data set's own tenths first, so that one criterion serves
-    both, and sees a partition that is merely flatter (what misled the older trainers' stop rule) as well as one that lies higher.
-    The limit is 1/5 (normal distributions half a standard deviation apart, a medium effect) beyond twice what chance alone
-    gives: for G classes, at most sqrt((G-1) (1/p_a + 1/p_b) / 2 pi) on average.
-
-    Args:
-        targets: (n,) class labels or (n, outputs) numbers of the training items, in their order.
-        windows: Each worker's items in that order.
-
-    Returns:
-        One sentence that names the worker that is least like the whole, and the one least like it; None if all are alike.
-    """
-    import numpy as np
-
-    worst = (0.0, "")
-    for groups in _groups(targets):
-        count = int(groups.max()) + 1
-        shares = np.stack([np.bincount(groups[w.start : w.stop], minlength=count) / len(w) for w in windows])
-        a = int(_distances(shares, np.bincount(groups) / len(groups)).argmax())
-        b = int(_distances(shares, shares[a]).argmax())
-        distance = float(_distances(shares[b], shares[a]))
-        chance = float(np.sqrt((count - 1) * (1 / len(windows[a]) + 1 / len(windows[b])) / (2 * np.pi)))
-        text = (
-            f'order = "given" makes partitions unlike: {distance:.0%} of worker {b}\'s items would need other targets to look like'
-            f' worker {a}\'s (by chance about {chance:.0%}); order = "shuffled" evens them out'
-        )
-        worst = max(worst, (distance - 2 * chance, text))
-    return worst[1] if worst[0] > 0.2 else None
-
-
-def _distances(shares: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
-    """Total variation distances between class shares (..., G) and (G,)."""
-    distances: NDArray[Any] = abs(shares - other).sum(axis=-1) / 2
-    return distances
-
-
-def _groups(targets: NDArray[Any]) -> list[NDArray[Any]]:
-    """For each output, (n,) group numbers: the class, or the tenth of the data set that a number is in (from a sample, if large)."""
-    import numpy as np
-
-    if targets.ndim == 1:
-        return [np.unique(targets, return_inverse=True)[1]]
-    groups = []
-    for column in targets.T:
-        sample = column[:: len(column) // 100_000 + 1]
-        finite = sample[np.isfinite(sample)]
-        edges = np.unique(np.quantile(finite, np.arange(1, 10) / 10)) if len(finite) else finite
-        groups.append(np.searchsorted(edges, column, side="right"))
-    return groups
+def _arranged(
+    section: Partition, numbers: NDArray[Any], cut: Sequence[range], seed: int, which: tuple[str | int, ...]
+) -> Indices:
+    """Positions of the training items in the section's order; `numbers` (n,) are their groups."""
+    if section.order == "stratified":
+        return orders.stratified(numbers)
+    if section.order == "by-label":
+        return orders.by_label(numbers)
+    assert section.alpha is not None
+    return orders.dirichlet(numbers, cut, section.alpha, generator(seed, "dirichlet", *which))

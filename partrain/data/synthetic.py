@@ -1,87 +1,66 @@
-"""Generated items, for demonstrations and tests: two curves to fit, two kinds of classes to tell apart.
-
-Every draw is seeded by what it is for (function, features, classes; training or test), never by the job's seed: the seeds of a
-benchmark are to see the same data. Nor does the number of items enter: a larger random set begins with the smaller one.
-"""
+"""The `[dataset]` table of generated items; what it says is carried out in `generate`."""
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Literal
 
-import numpy as np
+from pydantic import Field, model_validator
 
-from partrain.data import Allocate, Card, Dataset, Synthetic, facts, lay_out, views
-from partrain.seeds import generator
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Pair = tuple[NDArray[Any], NDArray[Any]]
-    """inputs (n, features) and targets, (n,) int64 or (n, 1), in double precision."""
+from partrain.data.base import Allocate, DataSection, Dataset, Facts, Training
 
 
-def load(section: Synthetic, allocate: Allocate) -> Dataset:
-    """Generate the training items, and fresh draws as test items, in one buffer."""
-    known = facts(section, Path())
-    assert known.outputs is not None
-    stored = ("int64", ()) if known.task == "classification" else ("float32", (1,))
-    slots = lay_out(
-        {
-            f"{prefix}{role}": (dtype, (items, *shape))
-            for prefix, items in (("", known.items), ("test_", known.test_items))
-            for role, (dtype, shape) in (("inputs", ("float32", known.shape)), ("targets", stored))
-            if items
+class Synthetic(DataSection):
+    """Generated items, for demonstrations and tests."""
+
+    kind: Literal["synthetic"]
+    function: Literal["sine", "seeds", "blobs", "xor", "spirals", "moons", "checkerboard", "waves", "mnist-1d"]
+    """`sine`: y = sin(x) on [-pi, pi]; `seeds`: the function the older trainers were measured on; `blobs`: Gaussian classes; `xor`: noisy
+    XOR of two bits; `spirals`, `moons`, `checkerboard`: classes in the plane; `waves`: windows of sine waves to be continued; `mnist-1d`:
+    ten signals, moved, sheared and noisy."""
+    items: int = Field(5000, ge=2, le=10**8)
+    test_items: int = Field(0, ge=0, le=10**8)
+    features: int = Field(2, ge=1, le=10**5)
+    """Inputs of each item (`blobs` only)."""
+    classes: int = Field(3, ge=2, le=10**4)
+    """Classes (`blobs`); arms (`spirals`)."""
+    noise: float = Field(0.1, ge=0)
+    """Standard deviation of the noise (all but `seeds`, `checkerboard` and `mnist-1d`)."""
+    window: int = Field(20, ge=1, le=10**5)
+    """Numbers an item of `waves` sees."""
+    steps: int = Field(1, ge=1, le=10**4)
+    """Numbers behind them that it is to give."""
+
+    @model_validator(mode="after")
+    def _only_what_counts(self) -> Synthetic:
+        used = {
+            "blobs": {"features", "classes", "noise"},
+            "spirals": {"classes", "noise"},
+            "waves": {"window", "steps", "noise"},
         }
-    )
-    buffer = allocate(slots[-1].end)
-    arrays = views(slots, buffer)
-    for prefix in ("", "test_") if known.test_items else ("",):
-        arrays[f"{prefix}inputs"][:], arrays[f"{prefix}targets"][:] = _draw(
-            section, f"{prefix}items", len(arrays[f"{prefix}inputs"])
-        )
-    digest = hashlib.sha256()
-    for slot in slots:
-        digest.update(repr(slot).encode())
-        digest.update(buffer[slot.offset : slot.end])
-    return Card(slots, known.task, known.outputs, 1.0, digest.hexdigest()).attach(buffer)
+        silent = ("seeds", "checkerboard", "mnist-1d")
+        taken = used.get(self.function, set() if self.function in silent else {"noise"})
+        idle = [key for key in ("features", "classes", "noise", "window", "steps") if key not in taken]
+        if given := [key for key in idle if key in self.model_fields_set]:
+            raise ValueError(f'{" and ".join(given)} would have no effect: function = "{self.function}" has no such setting')
+        return self
 
+    def facts(self, folder: Path) -> Facts:
+        items, tests = self.items, self.test_items
+        match self.function:
+            case "blobs":
+                return Facts(items, tests, (self.features,), "classification", self.classes)
+            case "xor" | "moons" | "checkerboard":
+                return Facts(items, tests, (2,), "classification", 2)
+            case "spirals":
+                return Facts(items, tests, (2,), "classification", self.classes)
+            case "mnist-1d":
+                return Facts(items, tests, (40,), "classification", 10)
+            case "waves":
+                return Facts(items, tests, (self.window, 1), "forecast", self.steps)
+        return Facts(items, tests, (1,), "regression", 1)
 
-def _draw(section: Synthetic, use: str, n: int) -> Pair:
-    function = {"sine": _sine, "seeds": _seeds, "blobs": _blobs, "xor": _xor}[section.function]
-    return function(section, use, n)
+    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+        from partrain.data import generate
 
-
-def _generator(section: Synthetic, use: str, what: str) -> np.random.Generator:
-    """One stream per quantity, so that more items continue the same draws."""
-    return generator(0, "synthetic", section.function, section.features, section.classes, use, what)
-
-
-def _sine(section: Synthetic, use: str, n: int) -> Pair:
-    """y = sin(x) + noise, x uniform in [-pi, pi]."""
-    x = _generator(section, use, "x").uniform(-np.pi, np.pi, (n, 1))
-    return x, np.sin(x) + section.noise * _generator(section, use, "noise").standard_normal((n, 1))
-
-
-def _seeds(section: Synthetic, use: str, n: int) -> Pair:
-    """The curve on which the parallel trainer for brain.js was measured, in its order: increasing x, so `order = "given"` tells.
-
-    x_i = (240/n) i, which for its 5,000 points is 0.048 i; input (x + 120) / 240; target sin(x/3) + cos(x/2) / 2, in degrees.
-    """
-    x = (240 / n) * np.arange(n)[:, None] if use == "items" else _generator(section, use, "x").uniform(0, 240, (n, 1))
-    return (x + 120) / 240, np.sin(np.deg2rad(x / 3)) + 0.5 * np.cos(np.deg2rad(x / 2))
-
-
-def _blobs(section: Synthetic, use: str, n: int) -> Pair:
-    """Gaussian classes around centers that are standard normal themselves; all classes equally likely."""
-    centers = _generator(section, "classes", "centers").standard_normal((section.classes, section.features))
-    labels = _generator(section, use, "labels").integers(0, section.classes, n)
-    noise = _generator(section, use, "noise").standard_normal((n, section.features))
-    return centers[labels] + section.noise * noise, labels
-
-
-def _xor(section: Synthetic, use: str, n: int) -> Pair:
-    """Two bits with noise; the class is whether they differ."""
-    bits = _generator(section, use, "bits").integers(0, 2, (n, 2))
-    return bits + section.noise * _generator(section, use, "noise").standard_normal((n, 2)), bits[:, 0] ^ bits[:, 1]
+        return generate.load(self, allocate)

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from partrain.data import AnyDataset, Card, Dataset, Facts, Idx, Mnist, Synthetic, facts, idx, load, training_items
+from partrain.data import AnyDataset, Card, Dataset, Facts, facts, idx, load
+from partrain.data.idx import Idx, Mnist
+from partrain.data.synthetic import Synthetic
 from partrain.errors import InputMissing
 
 HERE = Path()
@@ -59,7 +61,7 @@ def test_the_embedded_digits_have_the_published_digests(digits: Dataset) -> None
 
 def test_facts_of_the_embedded_digits() -> None:
     assert facts(MNIST, HERE) == Facts(60_000, 10_000, (1, 28, 28), "classification", 10)
-    assert training_items(MNIST, HERE) == 60_000
+    assert facts(MNIST, HERE).items == 60_000
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def copied_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_an_installed_package_carries_the_digits(copied_digits: Path) -> None:
     assert all(path.parent == copied_digits for path in idx.files_of(MNIST, HERE).values())
-    assert training_items(MNIST, HERE) == 60_000
+    assert facts(MNIST, HERE).items == 60_000
 
 
 def test_a_wrong_digest_is_named(copied_digits: Path) -> None:
@@ -88,7 +90,7 @@ def test_a_wrong_digest_is_named(copied_digits: Path) -> None:
 def test_a_missing_file_of_the_embedded_set_is_named(copied_digits: Path) -> None:
     (copied_digits / "train-images-idx3-ubyte.gz").unlink()
     with pytest.raises(InputMissing, match=r"train-images-idx3-ubyte\.gz: No such file or directory"):
-        training_items(MNIST, HERE)
+        facts(MNIST, HERE)
 
 
 @pytest.mark.parametrize("section", [MNIST, Synthetic(kind="synthetic", function="blobs", test_items=9)], ids=["mnist", "blobs"])
@@ -209,10 +211,10 @@ def test_headers_and_windows_need_neither_numpy_nor_torch() -> None:
     program = """if True:
         import sys
         from pathlib import Path
-        from partrain.data import Mnist, Synthetic, training_items
+        from partrain.data import Mnist, Synthetic, facts
         from partrain.data.partition import windows
-        windows(training_items(Mnist(name="mnist"), Path()), [None, None], 0.1)
-        training_items(Synthetic(kind="synthetic", function="sine"), Path())
+        windows(facts(Mnist(name="mnist"), Path()).items, [None, None], 0.1)
+        facts(Synthetic(kind="synthetic", function="sine"), Path())
         print({"numpy", "torch"} & set(sys.modules))
     """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from partrain.data import Dataset, Idx, facts, load, training_items
-from partrain.data.idx import TYPES, read_header, read_into
+from partrain.data import Dataset, facts, load
+from partrain.data.idx import TYPES, Idx, read_header, read_into
 from partrain.errors import InputMissing
 
 CODES = {np.dtype(name): code for code, name in TYPES.items()}
@@ -77,7 +77,7 @@ def test_test_items_count_for_classes(tmp_path: Path) -> None:
     assert data.outputs == 4
     assert data.test_targets is not None
     assert data.test_targets.tolist() == [3]
-    assert training_items(Idx(kind="idx", inputs="x", targets="y"), tmp_path) == 2
+    assert facts(Idx(kind="idx", inputs="x", targets="y"), tmp_path).items == 2
 
 
 def test_several_gzip_members_are_one_file(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_test_items_must_be_like_the_others(tmp_path: Path) -> None:
 def test_missing_files_and_folders(tmp_path: Path) -> None:
     section = Idx(kind="idx", inputs="x", targets="y")
     with pytest.raises(InputMissing, match="x: No such file or directory"):
-        training_items(section, tmp_path)
+        facts(section, tmp_path)
     (tmp_path / "x").mkdir()
     with pytest.raises(InputMissing, match="x: Is a directory"):
-        training_items(section, tmp_path)
+        facts(section, tmp_path)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from partrain.data import partition
-from partrain.data.partition import Partition, assign, hold_out, uncovered, uneven, windows
+from partrain.data.partition import Partition, assign, hold_out, uncovered, windows
+from partrain.data.unevenness import uneven
 
 
 def test_the_documented_examples_hold() -> None:

@@ -1,0 +1,228 @@
+"""What every data set comes to: facts that headers tell, a small card, and arrays that are views of one buffer.
+
+Nothing here imports torch; numpy only once numbers are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import mmap
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import Field
+
+from partrain.errors import InputMissing
+from partrain.section import Section
+from partrain.tasks import Kind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+WIDTHS = {"uint8": 1, "int32": 4, "int64": 8, "float32": 4, "float64": 8}
+"""Bytes of a number of each type."""
+Allocate = Callable[[int], memoryview]
+"""Gives a writable, contiguous buffer of so many bytes."""
+
+
+class Training(Protocol):
+    """Which items are trained on: what is learnt from data is learnt from these alone."""
+
+    def __call__(self, items: int, labels: NDArray[Any] | None = None, gap: int | None = None) -> NDArray[Any]:
+        """Their indices, of so many `items`; which are held out may depend on the `labels` (n,) of all, or on a `gap` (see `Card`)."""
+
+
+class DataSection(Section):
+    """A `[dataset]` table: what every data set has."""
+
+    validation: int = Field(0, ge=0)
+    """Items kept out of training to judge the mixed network."""
+    stratify: bool = False
+    """Hold out each class in proportion, to within one item."""
+
+    @abstractmethod
+    def facts(self, folder: Path) -> Facts | None:
+        """What headers and settings tell; fast, without numpy. None where only loading tells.
+
+        Args:
+            folder: Where relative paths start from: the job's folder.
+
+        Raises:
+            InputMissing: a file is missing, or its header is damaged or does not fit the others.
+        """
+
+    @abstractmethod
+    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+        """Read or generate everything, all arrays in one buffer.
+
+        Args:
+            folder: Where relative paths start from: the job's folder.
+            allocate: Called once, for a writable buffer that will hold everything.
+            training: Which items are trained on.
+
+        Raises:
+            InputMissing: a file is missing, damaged, or does not fit the others.
+        """
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a data set before it is loaded."""
+
+    items: int
+    """Training items, those still to be held out included."""
+    test_items: int
+    shape: tuple[int, ...]
+    """Shape of one input."""
+    task: Kind
+    outputs: int | None
+    """Classes, numbers per target, or tokens of the vocabulary; None where only reading everything tells."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one array lies in the buffer."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    """Bytes from the buffer's beginning; a multiple of the type's width, and of 64 where we lay it out."""
+    strides: tuple[int, ...] | None = None
+    """Bytes from one number to the next along each axis; None: one behind the other. Windows over a series overlap."""
+    file: int = 0
+    """Where it lies: 0 is the buffer, i the i-th file of the card; `offset` counts from the beginning there."""
+
+    @property
+    def end(self) -> int:
+        """Bytes from the buffer's beginning to the array's end."""
+        width = WIDTHS[self.dtype]
+        if self.strides is None or not all(self.shape):
+            return self.offset + math.prod(self.shape) * width
+        return self.offset + width + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+
+
+@dataclass(frozen=True)
+class MappedFile:
+    """A file that is mapped as it lies on the disk, by each process for itself: only what is read takes memory."""
+
+    path: str
+    size: int
+    changed: int
+    """Nanoseconds since 1970: a file that was written to is another one."""
+
+    @classmethod
+    def of(cls, path: Path) -> MappedFile:
+        """The file as it is now; InputMissing if there is none."""
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise InputMissing(f"{path}: {error.strerror}") from None
+        return cls(str(path.absolute()), found.st_size, found.st_mtime_ns)
+
+    def mapped(self) -> memoryview:
+        """Its bytes; what is written to them stays with this process. InputMissing if it is not what it was."""
+        if MappedFile.of(Path(self.path)) != self:
+            raise InputMissing(f"{self.path}: was changed while it was in use")
+        if not self.size:
+            return memoryview(b"")
+        # Without a reservation: a private map of a file larger than the memory would be refused.
+        flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000)
+        try:
+            with open(self.path, "rb") as file:
+                return memoryview(mmap.mmap(file.fileno(), self.size, flags, mmap.PROT_READ | mmap.PROT_WRITE))
+        except OSError as error:
+            raise InputMissing(f"{self.path}: cannot be mapped: {error.strerror}") from None
+
+
+@dataclass(frozen=True)
+class Card:
+    """A data set without its numbers: small, can be pickled; with the buffer it is the data set again."""
+
+    slots: tuple[Slot, ...]
+    task: Kind
+    outputs: int
+    """Classes, numbers per target, or tokens of the vocabulary."""
+    scale: float
+    """What inputs are to be multiplied by, as float32: 1/255 for bytes (a quarter of the memory and of the traffic), else 1."""
+    fingerprint: str
+    """SHA-256 (hex) over the content."""
+    vocabulary: int | None = None
+    """Items are tokens, whole numbers below this; None: they are numbers of any kind."""
+    gap: int | None = None
+    """Items follow one another in time: the last ones are held out, and so many before them overlap with both sides; None: they do not."""
+    codec: Mapping[str, Any] = field(default_factory=dict)
+    """How items were made of what the files say (columns, names of classes, means and deviations): JSON, kept in checkpoints."""
+    files: tuple[MappedFile, ...] = ()
+    """What is mapped where it lies, beside the buffer."""
+
+    def attach(self, buffer: memoryview) -> Dataset:
+        """The data set whose numbers lie in `buffer`; nothing is copied."""
+        arrays = views(self.slots, buffer, *(file.mapped() for file in self.files))
+        return Dataset(
+            **vars(self),
+            inputs=arrays["inputs"],
+            targets=arrays["targets"],
+            test_inputs=arrays.get("test_inputs"),
+            test_targets=arrays.get("test_targets"),
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Dataset(Card):
+    """A data set in memory: its card, and arrays that are views of one buffer."""
+
+    inputs: NDArray[Any]
+    """(n, *shape) uint8 or floating point, times `scale` what the network sees; or int64 tokens."""
+    targets: NDArray[Any]
+    """(n,) int64 class labels, (n, outputs) float32, or (n, length) int64 tokens."""
+    test_inputs: NDArray[Any] | None
+    test_targets: NDArray[Any] | None
+
+    @property
+    def items(self) -> int:
+        """Items to train on or to hold out."""
+        return len(self.inputs) - (self.gap or 0)
+
+    @property
+    def facts(self) -> Facts:
+        """What is known of it now."""
+        tests = 0 if self.test_inputs is None else len(self.test_inputs)
+        return Facts(self.items, tests, self.inputs.shape[1:], self.task, self.outputs)
+
+    @property
+    def card(self) -> Card:
+        """What another process needs besides the buffer."""
+        return Card(**{one.name: getattr(self, one.name) for one in fields(Card)})
+
+
+def lay_out(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> tuple[Slot, ...]:
+    """Places for arrays, given as (dtype, shape) by name, one after the other in one buffer, each at a cache line's beginning."""
+    slots: list[Slot] = []
+    for name, (dtype, shape) in arrays.items():
+        slots.append(Slot(name, dtype, shape, -(-slots[-1].end // 64) * 64 if slots else 0))
+    return tuple(slots)
+
+
+def views(slots: tuple[Slot, ...], *buffers: memoryview) -> dict[str, NDArray[Any]]:
+    """The arrays that lie in the buffer and the files behind it, by name."""
+    import numpy as np
+
+    return {
+        slot.name: np.ndarray(slot.shape, slot.dtype, buffers[slot.file][slot.offset : slot.end], strides=slot.strides)
+        for slot in slots
+    }
+
+
+def digest(slots: tuple[Slot, ...], buffer: memoryview, codec: Mapping[str, Any] | None = None) -> str:
+    """SHA-256 (hex) over what lies in a buffer, where, and how it was made."""
+    total = hashlib.sha256(json.dumps(codec or {}, sort_keys=True).encode())
+    for slot in slots:
+        total.update(repr(slot).encode())
+        total.update(buffer[slot.offset : slot.end])
+    return total.hexdigest()

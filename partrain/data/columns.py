@@ -1,0 +1,201 @@
+"""Items made of the rows of a table: numbers, one-hot words, labels; standardised by the items trained on alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partrain.data.base import Allocate, Card, Dataset, Training, digest, lay_out, views
+from partrain.data.fetch import place
+from partrain.data.partition import hold_out
+from partrain.data.sheets import Sheet, is_missing
+from partrain.data.survey import Scheme, class_of, kept, surveyed
+from partrain.errors import InputMissing
+from partrain.seeds import derive
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from partrain.data.tabular import Tabular
+
+    Pair = tuple[NDArray[Any], NDArray[Any]]
+    """inputs (n, features), NaN where a value is missing, and targets, (n,) int64 or (n, k); numbers in double precision."""
+
+
+def load(section: Tabular, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+    """Read a table, and split test items off or read theirs."""
+    known = surveyed(section, folder)
+    scheme = known.scheme
+    sheet = section.sheet(place(section.path, folder))
+    inputs, targets = read(sheet, scheme)
+    parts = {"": (inputs, targets)}
+    if known.split:
+        first, last = _split(section, len(inputs), known.split, targets if scheme.classes else None)
+        _check_classes(sheet, scheme, targets[first], targets[last])
+        parts = {"": (inputs[first], targets[first]), "test_": (inputs[last], targets[last])}
+    elif section.test_path:
+        parts["test_"] = read(section.sheet(place(section.test_path, folder)), scheme)
+    trained = training(len(parts[""][0]), parts[""][1] if scheme.classes else None)
+    codec = _codec(section, scheme, parts[""][0][trained], parts[""][1][trained])
+    slots = lay_out(
+        {
+            f"{prefix}{role}": ("int64" if array.dtype == np.int64 else "float32", array.shape)
+            for prefix, pair in parts.items()
+            for role, array in zip(("inputs", "targets"), pair, strict=True)
+        }
+    )
+    buffer = allocate(slots[-1].end)
+    arrays = views(slots, buffer)
+    for prefix, (numbers, answers) in parts.items():
+        standardised = _scaled(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"])
+        _store(arrays[f"{prefix}inputs"], standardised, sheet, scheme.features)
+        if scheme.classes is None and "target_mean" in codec:
+            answers = _scaled(answers, codec["target_mean"], codec["target_std"])
+        _store(arrays[f"{prefix}targets"], answers, sheet, scheme.targets)
+    outputs = len(scheme.targets) if scheme.classes is None else len(scheme.classes)
+    task: Any = "regression" if scheme.classes is None else "classification"
+    return Card(slots, task, outputs, 1.0, digest(slots, buffer, codec), codec=codec).attach(buffer)
+
+
+def read(sheet: Sheet, scheme: Scheme) -> Pair:
+    """The rows of a sheet that count, as numbers."""
+    inputs, targets = [], []
+    for block in (kept(block, scheme) for block in sheet.blocks(scheme.used)):
+        inputs.append(_inputs(sheet, block.places, block.columns, scheme))
+        if scheme.classes is None:
+            numbers = [_numbers(sheet, block.places, block.columns[name], name, False) for name in scheme.targets]
+            targets.append(np.stack(numbers, axis=1))
+        else:
+            labels, whole = {one: label for label, one in enumerate(scheme.classes)}, isinstance(scheme.classes[0], int)
+            cells = block.columns[scheme.targets[0]]
+            targets.append(np.fromiter((labels[class_of(cell, whole)] for cell in cells), np.int64, len(cells)))
+    return np.concatenate(inputs), np.concatenate(targets)
+
+
+def encode(codec: Mapping[str, Any], sheet: Sheet) -> NDArray[Any]:
+    """Inputs (n, features) float32 for a network whose checkpoint has this codec; no targets are needed.
+
+    Raises:
+        InputMissing: a column is missing, a cell is no number, or a word was not among those trained on.
+    """
+    words = {name: tuple(known) for name, known in codec["one_hot"].items()}
+    scheme = Scheme(tuple(codec["inputs"]), words, (), None, "mean" if codec["missing"] == "mean" else "error")
+    for name in scheme.inputs:
+        sheet.require(name, "inputs")
+    blocks = [_inputs(sheet, block.places, block.columns, scheme) for block in sheet.blocks(scheme.inputs)]
+    numbers = np.concatenate(blocks) if blocks else np.empty((0, scheme.width))
+    result = np.empty(numbers.shape, np.float32)
+    _store(
+        result, _scaled(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"]), sheet, scheme.features
+    )
+    return result
+
+
+def _inputs(sheet: Sheet, places: Sequence[int], columns: Mapping[str, Sequence[Any]], scheme: Scheme) -> NDArray[Any]:
+    """(n, features): a number for each numeric column, one for each word of the others."""
+    result, at = np.zeros((len(places), scheme.width)), 0
+    for name in scheme.inputs:
+        cells = columns[name]
+        if name not in scheme.words:
+            result[:, at] = _numbers(sheet, places, cells, name, scheme.missing == "mean")
+            at += 1
+            continue
+        where = {word: at + index for index, word in enumerate(scheme.words[name])}
+        try:
+            result[np.arange(len(cells)), [where[str(cell).strip()] for cell in cells]] = 1
+        except KeyError as unknown:
+            place = sheet.place(next(p for p, cell in zip(places, cells, strict=True) if str(cell).strip() == unknown.args[0]))
+            raise InputMissing(f"{place}: column `{name}`: the word `{unknown.args[0]}` is not one that was trained on") from None
+        at += len(where)
+    return result
+
+
+def _numbers(sheet: Sheet, places: Sequence[int], cells: Sequence[Any], name: str, holes: bool) -> NDArray[Any]:
+    """(n,) the numbers of a column; NaN for missing values, if there may be `holes`."""
+    try:
+        numbers = np.fromiter(map(float, cells), np.float64, len(cells))
+        if np.isfinite(numbers).all() and not (isinstance(cells[0], str) and "_" in "".join(cells)):
+            return numbers
+    except (TypeError, ValueError):
+        pass
+    return np.array([_number(cell, sheet, place, name, holes) for place, cell in zip(places, cells, strict=True)])
+
+
+def _number(cell: Any, sheet: Sheet, place: int, name: str, holes: bool) -> float:
+    """One cell; InputMissing with its place if it is no number."""
+    where = f"{sheet.place(place)}: column `{name}`"
+    if is_missing(cell):
+        if holes:
+            return np.nan
+        raise InputMissing(f'{where}: no value; fill it in, or set missing = "drop", or "mean" for numeric inputs')
+    try:
+        if "_" in (text := str(cell)):
+            raise ValueError
+        number = float(cell)
+    except (TypeError, ValueError):
+        advice = "list the column in `one_hot` if it holds words, or in `drop`"
+        raise InputMissing(f"{where}: `{text[:60]}` is no number; {advice}") from None
+    if not np.isfinite(number):
+        raise InputMissing(f"{where}: `{text}` is no finite number")
+    return number
+
+
+def _split(section: Tabular, n: int, tests: int, labels: NDArray[Any] | None) -> Pair:
+    """Indices of the rows that stay, and of the test items, both in the file's order; the same for every seed of the job."""
+    order: Any = "given" if section.test_from == "end" else "shuffled"
+    stay, tested = hold_out(n, tests, order, derive(0, "test items"), None, labels if section.stratify else None)
+    return np.sort(stay), np.sort(tested)
+
+
+def _check_classes(sheet: Sheet, scheme: Scheme, trained: NDArray[Any], tested: NDArray[Any]) -> None:
+    if scheme.classes and (only := sorted(set(tested.tolist()) - set(trained.tolist()))):
+        advice = "set stratify = true, or hold fewer items out"
+        raise InputMissing(f"{sheet.path}: the class `{scheme.classes[only[0]]}` occurs among the test items only: {advice}")
+
+
+def _codec(section: Tabular, scheme: Scheme, inputs: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
+    """How rows become items, as JSON; means and deviations are those of the given items, which are trained on."""
+    numeric = np.array([name in scheme.inputs and name not in scheme.words for name in scheme.features])
+    mean, std = _moments(inputs, scheme.features, section.path)
+    codec: dict[str, Any] = {
+        "form": "table",
+        "inputs": list(scheme.inputs),
+        "one_hot": {name: list(words) for name, words in scheme.words.items()},
+        "features": scheme.features,
+        "targets": list(scheme.targets),
+        "classes": None if scheme.classes is None else list(scheme.classes),
+        "missing": scheme.missing,
+        "fill": mean.tolist(),
+        "mean": np.where(numeric & section.standardise, mean, 0.0).tolist(),
+        "std": np.where(numeric & section.standardise, std, 1.0).tolist(),
+    }
+    if section.standardise_target and scheme.classes is None:
+        mean, std = _moments(targets, scheme.targets, section.path)
+        codec |= {"target_mean": mean.tolist(), "target_std": std.tolist()}
+    return codec
+
+
+def _moments(numbers: NDArray[Any], names: Iterable[str], path: str) -> Pair:
+    """Mean and standard deviation of each column over what is not missing; 1 where a column never varies."""
+    present = ~np.isnan(numbers)
+    if empty := [name for name, some in zip(names, present.any(axis=0), strict=True) if not some]:
+        raise InputMissing(f"{path}: column `{empty[0]}`: no item trained on has a value there: drop the column")
+    mean = np.nanmean(numbers, axis=0)
+    std = np.sqrt(np.nanmean((numbers - mean) ** 2, axis=0))
+    return mean, np.where(std > 1e-12 * np.maximum(abs(mean), 1e-300), std, 1.0)
+
+
+def _scaled(numbers: NDArray[Any], mean: Sequence[float], std: Sequence[float]) -> NDArray[Any]:
+    scaled: NDArray[Any] = (numbers - np.asarray(mean)) / np.asarray(std)
+    return scaled
+
+
+def _store(target: NDArray[Any], numbers: NDArray[Any], sheet: Sheet, names: Sequence[str]) -> None:
+    with np.errstate(over="ignore"):
+        target[:] = numbers
+    if target.dtype == np.float32 and not np.isfinite(target).all():
+        column = names[int((~np.isfinite(target)).any(axis=0).argmax())]
+        raise InputMissing(f"{sheet.path}: column `{column}`: holds a number that float32 cannot")

@@ -1,0 +1,190 @@
+"""Files from the network: `https://host/file.csv#sha256=...` wherever a `[dataset]` table names a file.
+
+Such a file is fetched once, into a cache (`PARTRAIN_CACHE`, else `partrain` in the user's cache folder) under its digest, and
+checked against it whenever it is used: one put there by hand is as good. What was broken off is continued where the server lets it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BufferedRandom
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+from pydantic import AfterValidator, BeforeValidator
+
+from partrain.errors import CannotCreate, InputMissing
+
+if TYPE_CHECKING:
+    from partrain.data.base import DataSection
+
+Report = Callable[[str, int, int | None], None]
+"""Told the URL, the bytes fetched so far, and how many there are if the server says."""
+
+_SCHEME = re.compile(r"https?://", re.IGNORECASE)
+_DIGEST = re.compile(r"sha256=[0-9a-fA-F]{64}")
+_BLOCK = 1 << 18
+_PATIENCE_S = 30.0
+"""How long a server may say nothing."""
+
+
+def _whole(text: str) -> str:
+    """A URL comes with the digest of what it stands for."""
+    if _SCHEME.match(text) and not _DIGEST.fullmatch(urlsplit(text).fragment):
+        raise ValueError("a file from the network needs its SHA-256, as in https://host/file.csv#sha256=<64 hex digits>")
+    return text
+
+
+def _here(text: str) -> str:
+    if _SCHEME.match(text):
+        raise ValueError("expected a folder: only single files can be fetched from the network")
+    return text
+
+
+def _several(value: Any) -> tuple[str, ...]:
+    names = value if isinstance(value, list | tuple) else [value]
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise ValueError("expected a file or folder, or a list of files")
+    return tuple(map(_whole, names))
+
+
+File = Annotated[str, AfterValidator(_whole)]
+"""A path relative to the job, or a URL with a digest."""
+Folder = Annotated[str, AfterValidator(_here)]
+"""A path relative to the job."""
+Files = Annotated[tuple[str, ...], BeforeValidator(_several)]
+"""One or several of them."""
+
+
+def place(name: str, folder: Path) -> Path:
+    """Where a file that a job names lies, or will lie once it is fetched. `folder` is the job's."""
+    if not _SCHEME.match(name):
+        return folder / name
+    parts = urlsplit(name)
+    stem = PurePosixPath(unquote(parts.path)).name or "file"
+    return _cache() / parts.fragment.removeprefix("sha256=").lower() / stem
+
+
+def absent(section: DataSection) -> dict[str, str]:
+    """What a data set needs from the network and has not been fetched yet: URLs by key."""
+    return {key: url for key, url in _urls(section) if not place(url, Path()).is_file()}
+
+
+def fetch(section: DataSection, report: Report | None = None) -> list[Path]:
+    """Fetch what a data set needs from the network, and check what is there already; returns what was fetched.
+
+    Raises:
+        InputMissing: no such file, no network, or another content than the digest says.
+        CannotCreate: the cache cannot be written.
+    """
+    report = report or Lines()
+    return [path for path in (_fetched(url, report) for _, url in _urls(section)) if path]
+
+
+class Lines:
+    """A line on stderr for each file, as its transfer begins."""
+
+    def __init__(self) -> None:
+        self._told = ""
+
+    def __call__(self, url: str, done: int, total: int | None) -> None:
+        if url != self._told:
+            self._told = url
+            size = "" if total is None else f" ({total:,} bytes)"
+            print(f"partrain: fetching {url.partition('#')[0]}{size}", file=sys.stderr, flush=True)
+
+
+def _urls(section: DataSection) -> Iterator[tuple[str, str]]:
+    for key in type(section).model_fields:
+        value = getattr(section, key)
+        for name in value if isinstance(value, tuple) else (value,):
+            if isinstance(name, str) and _SCHEME.match(name):
+                yield key, name
+
+
+def _cache() -> Path:
+    own, users = os.environ.get("PARTRAIN_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    return Path(own) if own else (Path(users) if users else Path.home() / ".cache") / "partrain"
+
+
+def _fetched(url: str, report: Report) -> Path | None:
+    """The file's place if it was fetched just now, None if it is there."""
+    target = place(url, Path())
+    wanted = target.parent.name
+    if target.is_file():
+        with target.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != wanted:
+            raise InputMissing(f"{target}: its SHA-256 is {found}, not the one the job gives: delete it, and it is fetched anew")
+        return None
+    with _part(target) as part:
+        if target.is_file():  # another run has fetched it meanwhile
+            return None
+        digest = _transfer(url, part, target, report)
+        if digest != wanted:
+            part.truncate(0)
+            raise InputMissing(f"{url.partition('#')[0]}: its SHA-256 is {digest}, not the one the job gives ({wanted})")
+        os.fsync(part.fileno())
+        Path(part.name).replace(target)
+    return target
+
+
+@contextmanager
+def _part(target: Path) -> Iterator[BufferedRandom]:
+    """What has come of a file so far, open for more; one process at a time has it."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.with_name(f"{target.name}.part").open("ab+") as part:
+            fcntl.flock(part, fcntl.LOCK_EX)
+            yield part
+    except OSError as error:
+        raise CannotCreate(
+            f"{target}: {error.strerror or error}; PARTRAIN_CACHE names another folder for fetched files"
+        ) from None
+
+
+def _transfer(url: str, part: BufferedRandom, target: Path, report: Report) -> str:
+    """Append what is lacking; returns the digest of the whole."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    address, start = url.partition("#")[0], part.seek(0, os.SEEK_END)
+    byhand = f"or put the file there by hand: {target}"
+    try:
+        wanted = Request(address, headers={"User-Agent": "partrain", **({"Range": f"bytes={start}-"} if start else {})})
+        with urlopen(wanted, timeout=_PATIENCE_S) as answer:
+            if start and answer.status != 206:
+                start = part.truncate(0)
+            length = answer.headers.get("Content-Length")
+            total = start + int(length) if length else None
+            done = start
+            report(url, done, total)
+            while block := answer.read(_BLOCK):
+                done += part.write(block)
+                report(url, done, total)
+        if total is not None and done < total:
+            raise InputMissing(f"{address}: the transfer ended after {done:,} of {total:,} bytes; try again, {byhand}")
+    except HTTPError as error:
+        if error.code == 416 and start:  # nothing is lacking, or what is there is not of this file
+            part.seek(0)
+            digest = hashlib.file_digest(part, "sha256").hexdigest()
+            if digest == target.parent.name:
+                return digest
+            part.truncate(0)
+            return _transfer(url, part, target, report)
+        raise InputMissing(f"{address}: the server says {error.code} {error.reason}; look at the URL, {byhand}") from None
+    except (HTTPException, OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        raise InputMissing(f"{address}: cannot be fetched: {said}; try again, {byhand}") from None
+    part.flush()
+    part.seek(0)
+    return hashlib.file_digest(part, "sha256").hexdigest()

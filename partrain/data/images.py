@@ -1,0 +1,135 @@
+"""Folders of images, one folder for each class; decoded by Pillow, the optional extra `images`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Training, digest, lay_out, views
+from partrain.data.fetch import Folder
+from partrain.errors import InputMissing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
+"""What counts as an image; other files are left alone."""
+
+
+class Images(DataSection):
+    """Images in a folder for each class, or in such folders within `train` and `test`; bytes, scaled to [0, 1]."""
+
+    kind: Literal["images"]
+    path: Folder
+    """The folder."""
+    test_path: Folder | None = None
+    """A folder like it, to test on; default: `test` beside `train`, if that is there."""
+    size: list[Annotated[int, Field(ge=1, le=10_000)]] = Field(min_length=2, max_length=2)
+    """Height and width that all are resized to."""
+    channels: Literal[1, 3] = 3
+    """1: grey; 3: red, green, blue."""
+
+    def facts(self, folder: Path) -> Facts:
+        found = _Found(self, folder)
+        shape = (self.channels, *self.size)
+        return Facts(len(found.training), len(found.tests), shape, "classification", len(found.classes))
+
+    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+        found = _Found(self, folder)
+        parts = {"": found.training} | ({"test_": found.tests} if found.tests else {})
+        slots = lay_out(
+            {
+                f"{prefix}{role}": (dtype, (len(files), *shape))
+                for prefix, files in parts.items()
+                for role, (dtype, shape) in {
+                    "inputs": ("uint8", (self.channels, *self.size)),
+                    "targets": ("int64", ()),
+                }.items()
+            }
+        )
+        buffer = allocate(slots[-1].end)
+        arrays = views(slots, buffer)
+        faults: list[str] = []
+        for prefix, files in parts.items():
+            faults += decode([file for file, _ in files], arrays[f"{prefix}inputs"])
+            arrays[f"{prefix}targets"][:] = [label for _, label in files]
+        if faults:
+            more = f", and {len(faults) - 1:,} more cannot either" if len(faults) > 1 else ""
+            raise InputMissing(f"{faults[0]}{more}")
+        codec = {"form": "images", "classes": found.classes, "size": self.size, "channels": self.channels}
+        mark = digest(slots, buffer, codec)
+        return Card(slots, "classification", len(found.classes), 1 / 255, mark, codec=codec).attach(buffer)
+
+
+class _Found:
+    """Which images there are; their order is that of their names."""
+
+    def __init__(self, section: Images, folder: Path) -> None:
+        base = folder / section.path
+        train = base / "train" if (base / "train").is_dir() else base
+        test = base / "test" if train != base and (base / "test").is_dir() else None
+        if section.test_path is not None:
+            test = folder / section.test_path
+        self.classes = sorted(entry.name for entry in _folders(train))
+        if len(self.classes) < 2:
+            raise InputMissing(f"{train}: expected a folder for each of at least two classes, found {len(self.classes)}")
+        self.training = list(self._labelled(train))
+        self.tests = list(self._labelled(test)) if test else []
+
+    def _labelled(self, base: Path) -> Iterator[tuple[Path, int]]:
+        for entry in sorted(_folders(base)):
+            if entry.name not in self.classes:
+                raise InputMissing(f"{entry}: nothing to train on is of the class `{entry.name}`")
+            files = sorted(file for file in entry.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+            if not files:
+                raise InputMissing(f"{entry}: no images in it")
+            yield from ((file, self.classes.index(entry.name)) for file in files)
+
+
+def _folders(base: Path) -> list[Path]:
+    try:
+        return [entry for entry in base.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    except OSError as error:
+        raise InputMissing(f"{base}: {error.strerror or error}") from None
+
+
+def decode(files: list[Path], pixels: NDArray[Any], resize: bool = True) -> list[str]:
+    """Decode images into `pixels` (n, channels, height, width), on all cores; says which cannot be decoded.
+
+    Those of another size are resized, or else among the faults.
+    """
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise InputMissing("images need Pillow, which is not installed: pip install 'partrain[images]'") from None
+    import warnings
+
+    import numpy as np
+
+    channels, height, width = pixels.shape[1:]
+
+    def one(number: int) -> str | None:
+        try:
+            with Image.open(files[number]) as opened:
+                if opened.mode[0] in "IF":
+                    raise ValueError(f"its pixels are of mode {opened.mode}, not of 8 bits")
+                image = ImageOps.exif_transpose(opened).convert("L" if channels == 1 else "RGB")
+            if image.size != (width, height):
+                if not resize:
+                    return (
+                        f"{files[number]}: is {image.width} x {image.height} pixels, expected {width} x {height}; resize it first"
+                    )
+                image = image.resize((width, height), Image.Resampling.BILINEAR)
+            pixels[number] = np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
+        except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+            return f"{files[number]}: cannot be decoded: {str(error).replace(repr(str(files[number])), 'the file')}"
+        return None
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        warnings.simplefilter("ignore")
+        return [fault for fault in pool.map(one, range(len(files))) if fault]

@@ -1,0 +1,259 @@
+"""What is in a data set, or in a file: shapes, classes, ranges, faults, and items that training and judging share."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partrain.data import idx
+from partrain.data.base import Dataset
+from partrain.data.npy import Found, hdf5, npy, npz
+from partrain.data.sheets import CsvSheet, ParquetSheet, Sheet, is_missing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_BLOCK = 1 << 14
+"""Items looked at together."""
+_COLUMNS = 1000
+"""Items of more numbers are not shown number by number."""
+
+
+def outline(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[Any]) -> dict[str, Any]:
+    """A data set in figures; `trained` and `held_out` are indices of its items."""
+    parts = {"training": (dataset.inputs, dataset.targets, trained), "validation": (dataset.inputs, dataset.targets, held_out)}
+    if dataset.test_inputs is not None and dataset.test_targets is not None:
+        parts["test"] = (dataset.test_inputs, dataset.test_targets, np.arange(len(dataset.test_inputs)))
+    parts = {name: part for name, part in parts.items() if len(part[2])}
+    columns, faults = _columns(dataset)
+    seen = {name: _prints(inputs, index) for name, (inputs, _, index) in parts.items()}
+    known = set(seen["training"])
+    shared = {name: sum(one in known for one in prints) for name, prints in seen.items() if name != "training"}
+    faults += [f"{count:,} of the {name} items are also trained on" for name, count in shared.items() if count]
+    if torn := _contradictions(seen["training"], dataset.targets, trained):
+        faults.append(f"{torn:,} different items to train on come with more than one target")
+    return {
+        "task": dataset.task,
+        "items": {name: len(index) for name, (_, _, index) in parts.items()},
+        "inputs": {"shape": list(dataset.inputs.shape[1:]), "dtype": str(dataset.inputs.dtype), "scale": dataset.scale},
+        "outputs": dataset.outputs,
+        "vocabulary": dataset.vocabulary,
+        "classes": _classes(dataset, parts),
+        "columns": columns,
+        "repeated": len(seen["training"]) - len(known),
+        "overlap": shared,
+        "faults": faults,
+        "fingerprint": dataset.fingerprint,
+    }
+
+
+def outline_file(path: Path, separator: str | None = None, encoding: str = "utf-8") -> dict[str, Any]:
+    """A table or a file of arrays in figures, whatever a job may make of it."""
+    kinds = path.suffixes[-2:]
+    if path.suffix == ".idx" or "ubyte" in path.name:
+        return {"arrays": [_array("", _idx(path))]}
+    if path.suffix == ".npz":
+        return {"arrays": [_array(name, one) for name, one in npz(path).items()]}
+    if path.suffix == ".npy":
+        return {"arrays": [_array("", npy(path))]}
+    if path.suffix in (".h5", ".hdf5"):
+        return {"arrays": [_array(name, one) for name, one in hdf5(path).items()]}
+    usual = separator or ("\t" if ".tsv" in kinds else ",")
+    sheet: Sheet = ParquetSheet(path) if path.suffix == ".parquet" else CsvSheet(path, usual, encoding)
+    return _table(sheet)
+
+
+def _classes(dataset: Dataset, parts: dict[str, tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]) -> list[dict[str, Any]]:
+    """Each class with its items in each part."""
+    if dataset.task != "classification":
+        return []
+    names = dataset.codec.get("classes") or range(dataset.outputs)
+    counts = {name: np.bincount(targets[index], minlength=dataset.outputs) for name, (_, targets, index) in parts.items()}
+    return [{"name": one} | {part: int(found[label]) for part, found in counts.items()} for label, one in enumerate(names)]
+
+
+def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
+    """Range of each number of an item, or of all together; and what is wrong there. Standardised ones are shown as they were."""
+    if dataset.vocabulary is not None:
+        return [], []
+    names, shift, spread = _names(dataset)
+    found, count, broken = _Moments(len(names)), len(dataset.inputs), 0
+    for first in range(0, count, _BLOCK):
+        block = dataset.inputs[first : first + _BLOCK].reshape(-1, len(names)).astype(np.float64)
+        fine = np.isfinite(block).all(axis=1)
+        broken += int((~np.isfinite(block)).sum())
+        found.add(block[fine])
+    low, high, mean, std = found.result()
+    spread = spread * dataset.scale
+    low, high, mean, std = low * spread + shift, high * spread + shift, mean * spread + shift, std * spread
+    tiny = 1e-6 * np.maximum(abs(low), abs(high))  # what standardising and its undoing in float32 make of zero
+    low, high, mean = (np.where(abs(one) < tiny, 0.0, one) for one in (low, high, mean))
+    rows = zip(names, *(np.broadcast_to(one, len(names)).tolist() for one in (low, high, mean, std)), strict=True)
+    columns = [dict(zip(("name", "min", "max", "mean", "std"), row, strict=True)) for row in rows]
+    faults = [f"{broken:,} numbers of inputs are not finite"] if broken else []
+    faults += [f"`{one['name']}` is the same for all items" for one in columns if one["min"] == one["max"]]
+    return columns, faults
+
+
+def _names(dataset: Dataset) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
+    """What the numbers along the last axis of inputs are called, and what they were less and divided by; one name for all together."""
+    codec, width = dataset.codec, int(np.prod(dataset.inputs.shape[1:]))
+    match codec.get("form"):
+        case "table":
+            return list(codec["features"]), np.asarray(codec["mean"]), np.asarray(codec["std"])
+        case "series":
+            names = list(codec["columns"])
+            mean, deviation = (np.array([codec[key][name] for name in names]) for key in ("mean", "deviation"))
+            return names, mean, deviation
+    if dataset.inputs.ndim == 2 and width <= _COLUMNS:
+        return [f"input {index}" for index in range(width)], np.zeros(1), np.ones(1)
+    return ["inputs"], np.zeros(1), np.ones(1)
+
+
+class _Moments:
+    """Minimum, maximum, mean and deviation of columns, block by block."""
+
+    def __init__(self, width: int) -> None:
+        self._low, self._high = np.full(width, np.inf), np.full(width, -np.inf)
+        self._count, self._sum, self._squares = 0, np.zeros(width), np.zeros(width)
+
+    def add(self, block: NDArray[Any]) -> None:
+        if len(block):
+            self._low, self._high = np.minimum(self._low, block.min(axis=0)), np.maximum(self._high, block.max(axis=0))
+            self._count += len(block)
+            self._sum += block.sum(axis=0)
+            self._squares += (block**2).sum(axis=0)
+
+    def result(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+        mean = self._sum / max(self._count, 1)
+        return self._low, self._high, mean, np.sqrt(np.maximum(self._squares / max(self._count, 1) - mean**2, 0))
+
+
+def _prints(inputs: NDArray[Any], index: NDArray[Any]) -> list[bytes]:
+    """A short digest of each item's inputs."""
+    return [hashlib.blake2b(np.ascontiguousarray(inputs[item]).tobytes(), digest_size=16).digest() for item in index]
+
+
+def _contradictions(prints: Sequence[bytes], targets: NDArray[Any], index: NDArray[Any]) -> int:
+    """How many different items have more than one target."""
+    if len(set(prints)) == len(prints):
+        return 0
+    first: dict[bytes, bytes] = {}
+    torn = set()
+    for one, item in zip(prints, index, strict=True):
+        target = targets[item].tobytes()
+        if first.setdefault(one, target) != target:
+            torn.add(one)
+    return len(torn)
+
+
+def _array(name: str, found: Found) -> dict[str, Any]:
+    """One array of a file: shape, type and range."""
+    if found.offset is None or not found.shape:
+        numbers = np.empty(found.shape, found.dtype)
+        found.read(numbers)
+    else:
+        numbers = np.memmap(found.path, found.dtype, "r", found.offset, found.shape)
+    finite = numbers[np.isfinite(numbers)] if found.kind == "f" else numbers
+    span = {"min": finite.min().item(), "max": finite.max().item()} if finite.size else {}
+    broken = {"not finite": numbers.size - finite.size} if numbers.size > finite.size else {}
+    return (
+        {"name": name, "dtype": str(numbers.dtype), "shape": list(found.shape), "mapped": found.offset is not None}
+        | span
+        | broken
+    )
+
+
+def _idx(path: Path) -> Found:
+    """The array of an IDX file."""
+    header = idx.read_header(path)
+
+    def read(target: NDArray[Any]) -> None:
+        idx.read_into(path, header, target)
+
+    dtype = header.dtype if header.dtype[0] == ">" else f"|{header.dtype}"
+    return Found(str(path), path, dtype, header.shape, None, read)
+
+
+def _table(sheet: Sheet) -> dict[str, Any]:
+    """Each column of a table: its numbers' range, or its most frequent words, and how many values are missing."""
+    words: dict[str, Counter[str]] = {name: Counter() for name in sheet.names}
+    numeric, missing, rows = dict.fromkeys(sheet.names, True), Counter[str](), 0
+    spans = dict.fromkeys(sheet.names, (np.inf, -np.inf, 0.0))
+    for block in sheet.blocks(sheet.names):
+        rows += len(block.places)
+        for name, cells in block.columns.items():
+            there = [cell for cell in cells if not is_missing(cell)]
+            missing[name] += len(cells) - len(there)
+            words[name].update(str(cell).strip() for cell in there)
+            if numeric[name] and (numbers := _numbers(there)) is not None:
+                low, high, total = spans[name]
+                spans[name] = min([low, *numbers]), max([high, *numbers]), total + sum(numbers)
+            else:
+                numeric[name] = False
+    columns = []
+    for name in sheet.names:
+        one: dict[str, Any] = {"name": name, "missing": missing[name], "different": len(words[name])}
+        present = rows - missing[name]
+        if numeric[name] and present:
+            low, high, total = spans[name]
+            one |= {"min": low, "max": high, "mean": total / present}
+        else:
+            one["words"] = dict(words[name].most_common(10))
+        columns.append(one)
+    return {"rows": rows, "columns": columns}
+
+
+def _numbers(cells: Sequence[Any]) -> list[float] | None:
+    try:
+        return list(map(float, cells))
+    except (TypeError, ValueError):
+        return None
+
+
+def render(found: dict[str, Any]) -> Iterator[str]:
+    """An outline as lines of text."""
+    if "task" in found:
+        yield f"task: {found['task']}, {found['outputs']} outputs" + (
+            f", {found['vocabulary']} tokens" * bool(found["vocabulary"])
+        )
+        yield "items: " + ", ".join(f"{count:,} {name}" for name, count in found["items"].items())
+        inputs = found["inputs"]
+        yield f"inputs: {inputs['dtype']} {tuple(inputs['shape'])}" + f", times {inputs['scale']:.6g}" * (inputs["scale"] != 1)
+    for key in ("rows", "repeated"):
+        if found.get(key):
+            yield f"{key}: {found[key]:,}" + " of the items to train on are copies of others" * (key == "repeated")
+    for key in ("classes", "columns", "arrays"):
+        if found.get(key):
+            yield f"{key}:"
+            yield from (f"  {line}" for line in _aligned(found[key]))
+    for fault in found.get("faults", ()):
+        yield f"fault: {fault}"
+    if "fingerprint" in found:
+        yield f"fingerprint: {found['fingerprint']}"
+
+
+def _aligned(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Rows of the same keys, one below the other."""
+    heads = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [heads, *([_shown(row.get(key)) for key in heads] for row in rows)]
+    widths = [max(len(line[index]) for line in cells) for index in range(len(heads))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.6g}"
+        case dict():
+            return ", ".join(f"{key} ({count:,})" for key, count in value.items())
+    return str(value)

@@ -1,0 +1,150 @@
+"""The memory-mapped form of a data set: what `partrain data convert` writes and `kind = "mapped"` opens without copying.
+
+A file holds the bytes that workers would have in memory, behind a header that says where and what they are:
+
+    8 bytes "PTITEMS1" | length of the JSON, 8 bytes, little-endian | SHA-256 of the JSON, 32 bytes | JSON | zeros to 4,096 | items
+
+The JSON has the data set's card and the SHA-256 of the items. Its own digest is checked whenever the file is opened, and stands
+for the data in checkpoints; that of the items takes as long as reading them all, so only `verify = true` and `data inspect` do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, MappedFile, Slot, Training
+from partrain.data.fetch import File, place
+from partrain.errors import CannotCreate, InputMissing
+
+_MAGIC = b"PTITEMS1"
+_PAGE = 4096
+_BLOCK = 1 << 22
+
+
+class Mapped(DataSection):
+    """A file written by `partrain data convert`, mapped as it lies: it may be larger than the memory."""
+
+    kind: Literal["mapped"]
+    path: File
+    """The file, relative to the job."""
+    verify: bool = False
+    """Check the digest of all items before training starts, which reads them all."""
+
+    def facts(self, folder: Path) -> Facts:
+        card = read(place(self.path, folder))
+        slots = {slot.name: slot for slot in card.slots}
+        items, *shape = slots["inputs"].shape
+        tests = slots["test_inputs"].shape[0] if "test_inputs" in slots else 0
+        return Facts(items - (card.gap or 0), tests, tuple(shape), card.task, card.outputs)
+
+    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+        path = place(self.path, folder)
+        if self.verify:
+            verify(path)
+        return read(path).attach(allocate(0))
+
+
+def write(path: Path, card: Card, buffer: memoryview) -> None:
+    """Write the data set that lies in `buffer`, and in files that its card names, as a whole or not at all.
+
+    Raises:
+        CannotCreate: the file cannot be written.
+    """
+    sources = [buffer[: max((slot.end for slot in card.slots if not slot.file), default=0)]]
+    slots, end = [], len(sources[0])
+    for slot in card.slots:
+        if slot.file:
+            content = card.files[slot.file - 1].mapped()[slot.offset : slot.end]
+            sources += [memoryview(bytes(-end % 64)), content]
+            slots.append(replace(slot, offset=end + -end % 64, file=1))
+            end = slots[-1].end
+        else:
+            slots.append(replace(slot, file=1))
+    total = hashlib.sha256()
+    for block in _blocks(sources):
+        total.update(block)
+    header = _header(replace(card, slots=tuple(slots), files=()), end, total.hexdigest())
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            file.write(header)
+            for block in _blocks(sources):
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise CannotCreate(f"{path}: {error.strerror}") from None
+
+
+def read(path: Path) -> Card:
+    """The card of a file, its header checked.
+
+    Raises:
+        InputMissing: no such file, another kind of file, or damaged.
+    """
+    text, start, file = _parsed(path)
+    header = json.loads(text)
+    if file.size != start + header["bytes"]:
+        raise InputMissing(
+            f"{path}: expected {start + header['bytes']} bytes, found {file.size}: it is cut short, or was added to"
+        )
+    known: dict[str, Any] = header["card"]
+    slots = tuple(_slot(slot, start) for slot in known["slots"])
+    return Card(**known | {"slots": slots, "files": (file,), "fingerprint": hashlib.sha256(text).hexdigest()})
+
+
+def verify(path: Path) -> None:
+    """Check the digest of the items; InputMissing if it is another one."""
+    text, start, file = _parsed(path)
+    found = hashlib.sha256()
+    for block in _blocks([file.mapped()[start:]]):
+        found.update(block)
+    if found.hexdigest() != json.loads(text)["sha256"]:
+        raise InputMissing(f"{path}: damaged: the SHA-256 of its items is {found.hexdigest()}, not what its header says")
+
+
+def is_mapped(path: Path) -> bool:
+    """Whether a file is of this form."""
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+def _header(card: Card, size: int, digest: str) -> bytes:
+    text = json.dumps({"card": asdict(card), "bytes": size, "sha256": digest}, sort_keys=True).encode()
+    header = _MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text
+    return header + bytes(-len(header) % _PAGE)
+
+
+def _parsed(path: Path) -> tuple[bytes, int, MappedFile]:
+    """The header's JSON, where the items begin, and the file."""
+    file = MappedFile.of(path)
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(48)
+            if start[:8] != _MAGIC:
+                raise InputMissing(f"{path}: not written by `partrain data convert`")
+            length = int.from_bytes(start[8:16], "little")
+            text = stream.read(min(length, file.size))
+    except OSError as error:
+        raise InputMissing(f"{path}: {error.strerror}") from None
+    if hashlib.sha256(text).digest() != start[16:48]:
+        raise InputMissing(f"{path}: its header is damaged")
+    return text, -(-(48 + length) // _PAGE) * _PAGE, file
+
+
+def _slot(slot: dict[str, Any], start: int) -> Slot:
+    strides = slot["strides"] and tuple(slot["strides"])
+    return Slot(**slot | {"shape": tuple(slot["shape"]), "strides": strides, "offset": start + slot["offset"]})
+
+
+def _blocks(sources: list[memoryview]) -> Iterator[memoryview]:
+    for source in sources:
+        yield from (source[first : first + _BLOCK] for first in range(0, len(source), _BLOCK))

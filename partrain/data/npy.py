@@ -1,0 +1,161 @@
+"""Arrays in files: .npy, .npz and HDF5. Where they lie and of what form they are, by their headers; their numbers on request.
+
+Objects are never read: an array of them is a pickle, which could run anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import prod
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from partrain.errors import InputMissing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_BLOCK_BYTES = 1 << 24
+"""Numbers read at a time where they are converted."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """An array in a file."""
+
+    where: str
+    """File and name, in words."""
+    path: Path
+    dtype: str
+    """As numpy writes it: `<f4`, `|u1`."""
+    shape: tuple[int, ...]
+    offset: int | None
+    """Bytes from the file's beginning to the numbers, which lie one behind the other; None: they are packed or in other order."""
+    read: Callable[[NDArray[Any]], None]
+    """Fill an array of the same shape with the numbers, converted."""
+
+    @property
+    def kind(self) -> str:
+        """`u` and `i` whole numbers, `f` others, `b` true or false."""
+        return self.dtype[1]
+
+
+def npy(path: Path) -> Found:
+    """The array of a .npy file."""
+    with _named(path), path.open("rb") as file:
+        dtype, shape, by_columns = _header(file, str(path))
+        offset, size = file.tell(), file.seek(0, 2)
+    if size != offset + prod(shape) * int(dtype[2:]):
+        raise InputMissing(f"{path}: expected {offset + prod(shape) * int(dtype[2:])} bytes for shape {shape}, found {size}")
+
+    def read(target: NDArray[Any]) -> None:
+        import numpy as np
+
+        with _named(path):
+            _copy(np.load(path, mmap_mode="r", allow_pickle=False), target)
+
+    return Found(str(path), path, dtype, shape, None if by_columns else offset, read)
+
+
+def npz(path: Path) -> dict[str, Found]:
+    """The arrays of a .npz file, by name."""
+    found = {}
+    with _named(path), zipfile.ZipFile(path) as archive:
+        for member in archive.namelist():
+            if member.endswith(".npy"):
+                name = member.removesuffix(".npy")
+                with archive.open(member) as file:
+                    dtype, shape, _ = _header(file, f"{path}: array `{name}`")
+                found[name] = Found(f"{path}: array `{name}`", path, dtype, shape, None, _reader(path, name))
+    return found
+
+
+def _reader(path: Path, name: str) -> Callable[[NDArray[Any]], None]:
+    def read(target: NDArray[Any]) -> None:
+        import numpy as np
+
+        with _named(path), np.load(path, allow_pickle=False) as arrays:
+            _copy(arrays[name], target)
+
+    return read
+
+
+def hdf5(path: Path) -> dict[str, Found]:
+    """The datasets of an HDF5 file that hold numbers, by path. What h5py reads natively is neither shown nor run: no objects."""
+    import h5py
+
+    found: dict[str, Found] = {}
+
+    def note(name: str, one: Any) -> None:
+        if isinstance(one, h5py.Dataset) and one.shape and one.dtype.kind in "biuf":
+            where = f"{path}: dataset `{name}`"
+            native = one.dtype.isnative and one.chunks is None and not one.external
+            found[name] = Found(
+                where, path, one.dtype.str, one.shape, one.id.get_offset() if native else None, _extractor(path, name)
+            )
+
+    with _named(path), h5py.File(path, "r") as file:
+        file.visititems(note)
+    return found
+
+
+def _extractor(path: Path, name: str) -> Callable[[NDArray[Any]], None]:
+    def read(target: NDArray[Any]) -> None:
+        import h5py
+
+        with _named(path), h5py.File(path, "r") as file:
+            _copy(file[name], target)
+
+    return read
+
+
+def chosen(found: dict[str, Found], name: str, path: Path, key: str) -> Found:
+    """One of the arrays of a file; InputMissing if `key` asks for one that is not there."""
+    if name not in found:
+        near = get_close_matches(name, found, n=1)
+        advice = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(found)}" if found else "there are none"
+        raise InputMissing(f"{path}: no array `{name}`, which `{key}` asks for: {advice}")
+    return found[name]
+
+
+def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
+    """Type, shape, and whether the first axis varies fastest; the file is left where the numbers begin."""
+    start = file.read(8)
+    if start[:6] != b"\x93NUMPY" or len(start) < 8:
+        raise InputMissing(f"{where}: not a numpy file: it begins with {start[:6].hex(' ') or 'nothing'}")
+    width = 2 if start[6] == 1 else 4
+    text = file.read(int.from_bytes(file.read(width), "little"))
+    try:
+        header = ast.literal_eval(text.decode("utf-8" if start[6] == 3 else "latin-1").strip())
+        dtype, shape, by_columns = header["descr"], tuple(map(int, header["shape"])), bool(header["fortran_order"])
+    except (ValueError, SyntaxError, KeyError, TypeError, UnicodeDecodeError):
+        raise InputMissing(f"{where}: its header is damaged") from None
+    if not isinstance(dtype, str) or len(dtype) < 3 or dtype[1] not in "biuf" or not dtype[2:].isdigit():
+        what = "objects, which are code to run" if isinstance(dtype, str) and dtype[1:2] == "O" else f"{dtype}"
+        raise InputMissing(f"{where}: holds {what}; arrays of numbers can be used")
+    return dtype, shape, by_columns
+
+
+def _copy(source: Any, target: NDArray[Any]) -> None:
+    """Convert block by block: no second copy of the whole is made where the source is not one already."""
+    items = len(source)
+    step = max(1, _BLOCK_BYTES * items // max(source.nbytes, 1))
+    for first in range(0, items, step):
+        target[first : first + step] = source[first : first + step].reshape(target[first : first + step].shape)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise InputMissing(f"{path}: No such file or directory") from None
+    except (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise InputMissing(f"{path}: damaged, or of another kind: {reason.splitlines()[0]}") from None

@@ -1,0 +1,92 @@
+"""The orders that partitions are cut from, beyond shuffled and given: by class, evenly or unevenly, for studies of what that does.
+
+Symbols: n training items in G groups (classes; of numbers, the tenths of the data set that they are in), n_g of them in group g.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy import int64
+    from numpy.typing import NDArray
+
+    Indices = NDArray[int64]
+
+
+def stratified(groups: NDArray[Any]) -> Indices:
+    """Positions (n,) so ordered that every run of them has each group in proportion.
+
+    The i-th item of group g stands at (i + 1/2) / n_g of the way. Any beginning of the line then has n_g's share of its items to
+    within 1/2 + G n_g / 2n, which for equal groups is one item.
+    """
+    import numpy as np
+
+    _, numbers, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    together = np.argsort(numbers, kind="stable")
+    within = np.empty(len(numbers))
+    within[together] = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.argsort((within + 0.5) / counts[numbers], kind="stable")
+
+
+def by_label(groups: NDArray[Any]) -> Indices:
+    """Positions (n,) sorted by group: each worker sees few of them."""
+    import numpy as np
+
+    return np.argsort(groups, kind="stable")
+
+
+def dirichlet(groups: NDArray[Any], windows: Sequence[range], alpha: float, random: np.random.Generator) -> Indices:
+    """Positions (n,) so ordered that each window's group shares are a draw from Dirichlet(alpha n_g / n).
+
+    The larger `alpha`, the more alike the workers; towards 0 each has as few groups as can be. Sizes stay what the windows say, and
+    every item is somebody's once: where a group is used up, what lacks is drawn anew over the others, so that the last windows take
+    what is left. What windows share is drawn by the first that has it; items that none has come last.
+    (T.-M. H. Hsu, H. Qi, M. Brown. Measuring the effects of non-identical data distribution for federated visual
+    classification. 2019. arXiv:1909.06335)
+    """
+    import numpy as np
+
+    _, numbers, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    pools = np.split(np.argsort(numbers, kind="stable"), np.cumsum(counts)[:-1])
+    line, used, reached = np.full(len(numbers), -1), np.zeros_like(counts), 0
+    for rank in sorted(range(len(windows)), key=lambda rank: windows[rank].start):
+        begin, end = max(reached, windows[rank].start), windows[rank].stop
+        if begin < end:
+            taken = _allot(end - begin, alpha * counts / len(numbers), counts - used, random)
+            drawn = [pool[first : first + count] for pool, first, count in zip(pools, used, taken, strict=True)]
+            line[begin:end] = random.permutation(np.concatenate(drawn))
+            used, reached = used + taken, end
+    rest = np.concatenate([pool[first:] for pool, first in zip(pools, used, strict=True)])
+    line[line < 0] = random.permutation(rest)
+    return line
+
+
+def in_proportion(total: int, counts: NDArray[Any]) -> NDArray[Any]:
+    """How many of `total` fall to each group (G,): to within one, by largest remainder; never more than there are.
+
+    >>> import numpy as np
+    >>> in_proportion(10, np.array([50, 30, 19, 1])).tolist()
+    [5, 3, 2, 0]
+    """
+    import numpy as np
+
+    quotas, remainders = np.divmod(total * counts.astype(np.int64), counts.sum())
+    quotas[np.argsort(-remainders, kind="stable")[: total - quotas.sum()]] += 1
+    return quotas
+
+
+def _allot(total: int, concentrations: NDArray[Any], left: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
+    """How many of each group (G,) make up `total`: shares drawn from a Dirichlet distribution, as far as what is `left` allows."""
+    import numpy as np
+
+    given = np.zeros_like(left)
+    while rest := total - int(given.sum()):
+        free = np.flatnonzero(left > given)
+        exact = rest * random.dirichlet(concentrations[free])
+        wanted = np.floor(exact).astype(left.dtype)
+        wanted[np.argsort(wanted - exact, kind="stable")[: rest - int(wanted.sum())]] += 1
+        given[free] += np.minimum(wanted, (left - given)[free])
+    return given

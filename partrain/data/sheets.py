@@ -1,0 +1,201 @@
+"""Tables in files, block by block: CSV by the standard library, Parquet by polars. A cell is what the file says: nothing is guessed."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from operator import itemgetter
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from partrain.errors import InputMissing
+
+ROWS = 1 << 14
+"""Rows of a block."""
+MISSING = frozenset(("", "na", "n/a", "nan", "null", "?"))
+"""What stands for no value, in small letters."""
+
+
+class Block(NamedTuple):
+    """Some rows of a table."""
+
+    places: Sequence[int]
+    """Where each begins: see `Sheet.place`."""
+    columns: dict[str, Sequence[Any]]
+    """Their cells by column: text, or what a typed file holds."""
+
+
+class Sheet(ABC):
+    """A table in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.names = self._header()
+        """The columns, in the file's order."""
+        if len(set(self.names)) < len(self.names):
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise InputMissing(f"{self.head}: two columns are called `{twice}`")
+
+    @property
+    def head(self) -> str:
+        """Where the names of columns stand, in words."""
+        return str(self.path)
+
+    @abstractmethod
+    def place(self, number: int) -> str:
+        """Where a row stands, in words."""
+
+    @abstractmethod
+    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
+        """These columns of all rows; InputMissing where the file is damaged."""
+
+    @abstractmethod
+    def _header(self) -> list[str]: ...
+
+    def require(self, name: str, key: str) -> None:
+        """InputMissing unless there is such a column; `key` of the table asks for it."""
+        if name not in self.names:
+            near = get_close_matches(name, self.names, n=1)
+            known = ", ".join(self.names[:12]) + (f" and {len(self.names) - 12} more" if len(self.names) > 12 else "")
+            advice = f"did you mean `{near[0]}`?" if near else f"there are {known}"
+            raise InputMissing(f"{self.head}: no column `{name}`, which `{key}` asks for: {advice}")
+
+
+class CsvSheet(Sheet):
+    """Separated text, plain or gzipped; line 1 has the names of columns, empty lines are passed over."""
+
+    def __init__(self, path: Path, separator: str, encoding: str) -> None:
+        self._separator, self._encoding = separator, encoding
+        super().__init__(path)
+
+    @property
+    def head(self) -> str:
+        return f"{self.path}:1"
+
+    def place(self, number: int) -> str:
+        return f"{self.path}:{number}"
+
+    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
+        getters = {name: itemgetter(self.names.index(name)) for name in names}
+        rows: list[list[str]] = []
+        lines: list[int] = []
+        for line, row in self._rows():
+            if len(row) != len(self.names):
+                raise InputMissing(self._ragged(line, len(row)))
+            rows.append(row)
+            lines.append(line)
+            if len(rows) == ROWS:
+                yield Block(lines, {name: list(map(getter, rows)) for name, getter in getters.items()})
+                rows, lines = [], []
+        if rows:
+            yield Block(lines, {name: list(map(getter, rows)) for name, getter in getters.items()})
+
+    def _header(self) -> list[str]:
+        with self._named(), self._open() as file:
+            first = next(csv.reader(file, delimiter=self._separator, strict=True), None)
+        if not first:
+            raise InputMissing(f"{self.head}: {'is empty' if first is None else 'line 1 is'}: expected the names of columns")
+        names = [name.strip() for name in first]
+        if "" in names:
+            raise InputMissing(f"{self.head}: column {names.index('') + 1} has no name")
+        if all(_is_number(name) for name in names):
+            raise InputMissing(f"{self.head}: holds numbers where the names of columns are expected: add a line of names")
+        return names
+
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """The rows behind the header, each with the line that it begins in."""
+        with self._named(), self._open() as file:
+            reader = csv.reader(file, delimiter=self._separator, strict=True)
+            before = 0
+            try:
+                for row in reader:
+                    if before and row:
+                        yield before + 1, row
+                    before = reader.line_num
+            except csv.Error as error:
+                raise InputMissing(f"{self.path}:{before + 1}: {error}") from None
+
+    def _ragged(self, line: int, cells: int) -> str:
+        width = len(self.names)
+        text = f"{self.path}:{line}: {cells} cell{'s'[: cells != 1]} where line 1 names {width} columns"
+        if cells < width:
+            return f"{text}: `{self.names[cells]}` and what follows are missing"
+        return f"{text}: put cells that hold the separator {self._separator!r} in quotes, or set `separator`"
+
+    def _open(self) -> IO[str]:
+        encoding = "utf-8-sig" if self._encoding.lower().replace("_", "-") == "utf-8" else self._encoding
+        if self.path.suffix == ".gz":
+            return gzip.open(self.path, "rt", encoding=encoding, newline="")
+        return open(self.path, encoding=encoding, newline="")
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except UnicodeDecodeError as error:
+            advice = f'save it so, or set encoding = "{"latin-1" if self._encoding.lower() == "utf-8" else "utf-8"}"'
+            raise InputMissing(f"{self.path}:{self._undecoded()}: not {self._encoding} text ({error.reason}): {advice}") from None
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputMissing(f"{self.path}: {getattr(error, 'strerror', None) or error}") from None
+
+    def _undecoded(self) -> int:
+        """The first line that cannot be read as text."""
+        with gzip.open(self.path) if self.path.suffix == ".gz" else open(self.path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    line.decode(self._encoding)
+                except UnicodeDecodeError:
+                    return number
+        return 1
+
+
+class ParquetSheet(Sheet):
+    """A Parquet file."""
+
+    def place(self, number: int) -> str:
+        return f"{self.path}: row {number}"
+
+    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
+        with self._named() as polars:
+            frame = polars.read_parquet(self.path, columns=list(names), use_statistics=False)
+        first = 1
+        for part in frame.iter_slices(ROWS):
+            yield Block(range(first, first + part.height), {name: part.get_column(name).to_list() for name in names})
+            first += part.height
+
+    def _header(self) -> list[str]:
+        with self._named() as polars:
+            return list(polars.read_parquet_schema(self.path))
+
+    @contextmanager
+    def _named(self) -> Iterator[Any]:
+        try:
+            import polars
+        except ImportError:
+            raise InputMissing(
+                f"{self.path}: Parquet files are read by polars, which is not installed: pip install 'partrain[tabular]'"
+            ) from None
+        try:
+            yield polars
+        except OSError as error:
+            raise InputMissing(f"{self.path}: {error.strerror or error}") from None
+        except polars.exceptions.PolarsError as error:
+            raise InputMissing(f"{self.path}: damaged, or no Parquet file: {str(error).splitlines()[0]}") from None
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a cell holds no value."""
+    return cell is None or str(cell).strip().lower() in MISSING
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,109 @@
+"""The `[dataset]` tables of CSV and Parquet files; `survey` tells what is in those, `columns` makes items of it."""
+
+from __future__ import annotations
+
+import codecs
+from abc import abstractmethod
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from partrain.data.base import Allocate, DataSection, Dataset, Facts, Training
+from partrain.data.fetch import File
+from partrain.data.sheets import CsvSheet, ParquetSheet, Sheet
+from partrain.data.survey import surveyed
+
+Names = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+
+
+class Tabular(DataSection):
+    """What tables have, whatever file they lie in."""
+
+    path: File
+    """The file, relative to the job."""
+    target: Names = Field(min_length=1)
+    """The column to learn; several, as a list, for a regression."""
+    inputs: list[str] | None = Field(None, min_length=1)
+    """The columns to learn from; default: all but the target and those in `drop`."""
+    drop: list[str] = []
+    """Columns to leave out."""
+    one_hot: list[str] = []
+    """Input columns of words: each becomes one number per word, 1 for the word that stands there."""
+    target_kind: Literal["auto", "class", "number"] = "auto"
+    """Whether the target is a class or a number; `auto`: words and whole numbers are classes, others numbers."""
+    standardise: bool = True
+    """Numeric inputs less their mean, divided by their standard deviation, both of the items trained on."""
+    standardise_target: bool = False
+    """Likewise the targets of a regression; losses are in these units then."""
+    missing: Literal["error", "drop", "mean"] = "error"
+    """Cells without a value (empty, NA, nan, null, ?): an error; leave the row out; or the mean of the column, if it is a numeric input."""
+    test_path: File | None = None
+    """A file of test items with the same columns."""
+    test_items: int = Field(0, ge=0)
+    """Or: so many rows of the file are test items."""
+    test_share: float = Field(0.0, ge=0, lt=1)
+    """Or: this share of them."""
+    test_from: Literal["shuffled", "end"] = "shuffled"
+    """Which rows are test items: drawn, the same for every seed of the job; or the last ones, where rows follow one another in time."""
+
+    @model_validator(mode="after")
+    def _without_contradiction(self) -> Tabular:
+        if sum(map(bool, (self.test_path, self.test_items, self.test_share))) > 1:
+            raise ValueError("`test_path`, `test_items` and `test_share` exclude one another: keep one")
+        if "test_from" in self.model_fields_set and not (self.test_items or self.test_share):
+            raise ValueError("`test_from` has no effect without `test_items` or `test_share`")
+        if self.inputs and self.drop:
+            raise ValueError("`inputs` and `drop` exclude each other: keep one")
+        if self.inputs and (outside := [name for name in self.one_hot if name not in self.inputs]):
+            raise ValueError(f"`one_hot` names `{outside[0]}`, which is not among `inputs`")
+        if clash := {*self.target} & {*(self.inputs or []), *self.drop, *self.one_hot}:
+            raise ValueError(f"`{min(clash)}` is the target: it cannot be an input, nor be dropped")
+        if len(self.target) > 1 and self.target_kind == "class":
+            raise ValueError('several target columns are numbers: target_kind = "class" has one')
+        return self
+
+    @abstractmethod
+    def sheet(self, path: Path) -> Sheet:
+        """A file, opened as these settings say."""
+
+    def facts(self, folder: Path) -> Facts:
+        known = surveyed(self, folder)
+        outputs = len(known.scheme.targets) if known.scheme.classes is None else len(known.scheme.classes)
+        task: Literal["classification", "regression"] = "regression" if known.scheme.classes is None else "classification"
+        return Facts(known.items, known.test_items, (known.scheme.width,), task, outputs)
+
+    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+        from partrain.data import columns
+
+        return columns.load(self, folder, allocate, training)
+
+
+class Csv(Tabular):
+    """Separated text (CSV, TSV), plain or gzipped; line 1 has the names of columns."""
+
+    kind: Literal["csv"]
+    separator: str | None = Field(None, min_length=1, max_length=1)
+    """Between cells; default: a tab in .tsv files, else a comma."""
+    encoding: str = "utf-8"
+
+    @model_validator(mode="after")
+    def _known_encoding(self) -> Csv:
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            raise ValueError(f"`encoding`: there is no `{self.encoding}`; utf-8 and latin-1 are the usual ones") from None
+        return self
+
+    def sheet(self, path: Path) -> Sheet:
+        usual = "\t" if ".tsv" in path.suffixes[-2:] else ","
+        return CsvSheet(path, self.separator or usual, self.encoding)
+
+
+class Parquet(Tabular):
+    """Parquet files, read by polars: `pip install partrain[tabular]`."""
+
+    kind: Literal["parquet"]
+
+    def sheet(self, path: Path) -> Sheet:
+        return ParquetSheet(path)

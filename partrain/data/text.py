@@ -1,0 +1,165 @@
+"""Text as tokens: characters, bytes or words, in windows over one array."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, model_validator
+
+from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Slot, Training, digest, lay_out, views
+from partrain.data.fetch import Files, place
+from partrain.data.sequence import Cut, cut
+from partrain.errors import InputMissing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+UNKNOWN = "<unknown>"
+"""The word in place of those that are not in the vocabulary."""
+WORD = re.compile(r"\w+|[^\w\s]")
+"""A run of letters and digits, or a mark by itself; space only parts them."""
+
+
+class Text(DataSection):
+    """Text files (UTF-8), to be continued token by token; the end of the text is held out, and what is tested lies behind that."""
+
+    kind: Literal["text"]
+    path: Files
+    """A file, several, or a folder with .txt files, which follow one another in the order of their names."""
+    length: int = Field(ge=1)
+    """L: tokens of an item; each is to give the one after it."""
+    stride: int | None = Field(None, ge=1)
+    """Tokens from the beginning of one item to that of the next; default: L, so that no two items give the same token."""
+    tokens: Literal["characters", "bytes", "words"] = "characters"
+    """`characters`: all that occur in any of the files; `words`: the most frequent ones of the text to train on, and marks."""
+    vocabulary: int = Field(10_000, ge=2, le=10**7)
+    """How many different words (`words` only), `<unknown>` among them."""
+    test_items: int = Field(0, ge=0)
+    """Items at the end that are tested."""
+    test_path: Files | None = None
+    """Instead: the files to test on."""
+
+    @model_validator(mode="after")
+    def _only_what_counts(self) -> Text:
+        if self.test_items and self.test_path:
+            raise ValueError("test_items and test_path: keep one")
+        if self.tokens != "words" and "vocabulary" in self.model_fields_set:
+            raise ValueError(f'vocabulary would have no effect: tokens = "{self.tokens}" needs no choice')
+        return self
+
+    def facts(self, folder: Path) -> Facts:
+        text, tests = _Source(self, self.path, folder), _Source(self, self.test_path, folder)
+        parts = self._cut(text, len(text.tokens), self.validation, self.test_items)
+        tested = self._cut(tests, len(tests.tokens), 0, 0).items if self.test_path else self.test_items
+        return Facts(parts.items, tested, (self.length,), "language", 256 if self.tokens == "bytes" else None)
+
+    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+        text, tests = _Source(self, self.path, folder), _Source(self, self.test_path, folder)
+        parts = self._cut(text, len(text.tokens), self.validation, self.test_items)
+        apart = self._cut(tests, len(tests.tokens), 0, 0) if self.test_path else None
+        stride = self.stride or self.length
+        known = self._known(text, tests, parts.end_of_training(self.validation, self.length + 1, stride))
+        raw = lay_out({name: ("int64", (len(part.tokens),)) for name, part in (("text", text), ("tests", tests)) if part.tokens})
+        buffer = allocate(raw[-1].end)
+        arrays = views(raw, buffer)
+        for part, slot in zip((text, tests), raw, strict=False):
+            part.write(arrays[slot.name], known)
+        slots = self._slots("", raw[0].offset, parts.items + parts.gap, stride)
+        if apart:
+            slots += self._slots("test_", raw[1].offset, apart.items, stride)
+        elif parts.tests:
+            slots += self._slots("test_", raw[0].offset + 8 * stride * parts.first_test, parts.tests, stride)
+        count = 256 if self.tokens == "bytes" else len(known)
+        codec = {"form": "text", "tokens": self.tokens, "vocabulary": known}
+        mark = digest(raw, buffer, codec | {"windows": repr(slots)})
+        return Card(slots, "language", count, 1.0, mark, vocabulary=count, gap=parts.gap, codec=codec).attach(buffer)
+
+    def _cut(self, source: _Source, count: int, validation: int, tests: int) -> Cut:
+        return cut(source.name, count, self.length + 1, self.length, self.stride or self.length, validation, tests)
+
+    def _known(self, text: _Source, tests: _Source, trained: int) -> list[str]:
+        """The vocabulary, by token number; nothing for bytes."""
+        if self.tokens == "characters":
+            return sorted({*text.tokens, *tests.tokens})
+        if self.tokens == "bytes":
+            return []
+        ranked = sorted(Counter(islice(text.tokens, trained)).items(), key=lambda pair: (-pair[1], pair[0]))
+        return [UNKNOWN, *(word for word, _ in ranked[: self.vocabulary - 1])]
+
+    def _slots(self, prefix: str, offset: int, count: int, stride: int) -> tuple[Slot, ...]:
+        """Inputs and targets, which are the inputs one token on."""
+        shape, strides = (count, self.length), (8 * stride, 8)
+        return (
+            Slot(f"{prefix}inputs", "int64", shape, offset, strides),
+            Slot(f"{prefix}targets", "int64", shape, offset + 8, strides),
+        )
+
+
+class _Source:
+    """The tokens of some files."""
+
+    def __init__(self, section: Text, names: tuple[str, ...] | None, folder: Path) -> None:
+        paths = [path for name in names or () for path in _files(place(name, folder))]
+        self.name = ", ".join(str(place(name, folder)) for name in names or ())
+        self._unit = section.tokens
+        self.tokens: Any
+        """A text, its words or its bytes."""
+        if self._unit == "bytes":
+            self.tokens = b"".join(map(_read, paths))
+        else:
+            text = "".join(map(_decoded, paths))
+            self.tokens = WORD.findall(text) if self._unit == "words" else text
+
+    def write(self, numbers: NDArray[Any], known: list[str]) -> None:
+        """The tokens' numbers (n,)."""
+        import numpy as np
+
+        if self._unit == "bytes":
+            numbers[:] = np.frombuffer(self.tokens, "u1")
+        elif self._unit == "words":
+            places = {word: number for number, word in enumerate(known)}
+            numbers[:] = [places.get(word, 0) for word in self.tokens]
+        else:
+            codes = np.frombuffer(self.tokens.encode("utf-32-le"), "<u4")
+            places_of = np.zeros(int(codes.max()) + 1, "int64")
+            alphabet = np.array([ord(character) for character in known])
+            inside = alphabet < len(places_of)
+            places_of[alphabet[inside]] = np.flatnonzero(inside)
+            numbers[:] = places_of[codes]
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """The file, or the .txt files of a folder."""
+    if not path.is_dir():
+        yield path
+        return
+    found = sorted(file for file in path.rglob("*.txt") if file.is_file())
+    if not found:
+        raise InputMissing(f"{path}: a folder without .txt files")
+    yield from found
+
+
+def _read(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputMissing(f"{path}: {error.strerror or error}") from None
+    if not content:
+        raise InputMissing(f"{path}: is empty")
+    return content
+
+
+def _decoded(path: Path) -> str:
+    content = _read(path)
+    try:
+        return content.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - content.rfind(b"\n", 0, error.start)
+        wrong = f"byte {column} of the line, 0x{content[error.start]:02x}, is not UTF-8"
+        raise InputMissing(f'{path}:{line}: {wrong}; save it as UTF-8, or set tokens = "bytes"') from None

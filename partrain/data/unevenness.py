@@ -1,0 +1,90 @@
+"""How unlike the workers' partitions are: measured, said where nobody asked for it, and the groups that orders go by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy import int64
+    from numpy.typing import NDArray
+
+    Indices = NDArray[int64]
+
+
+def groups(targets: NDArray[Any]) -> list[NDArray[Any]]:
+    """For each output, (n,) group numbers: the class, or the tenth of the data set that a number is in (from a sample, if large)."""
+    import numpy as np
+
+    if targets.ndim == 1:
+        return [np.unique(targets, return_inverse=True)[1]]
+    found = []
+    for column in targets.T:
+        sample = column[:: len(column) // 100_000 + 1]
+        finite = sample[np.isfinite(sample)]
+        edges = np.unique(np.quantile(finite, np.arange(1, 10) / 10)) if len(finite) else finite
+        found.append(np.searchsorted(edges, column, side="right"))
+    return found
+
+
+def unevenness(targets: NDArray[Any], partitions: Sequence[Indices | range]) -> list[float]:
+    """Each partition's distance from all of them together: 0 if its targets are distributed as theirs, towards 1 if it has nothing of it.
+
+    It is the total variation distance of class shares: the share of a partition's items that would need another class. Numbers
+    are sorted into the data set's own tenths first; of several outputs the one with the largest distance counts.
+
+    Args:
+        targets: (n,) class labels or (n, outputs) numbers.
+        partitions: Each worker's items.
+    """
+    import numpy as np
+
+    worst = np.zeros(len(partitions))
+    for numbers in groups(targets):
+        counts = np.stack([np.bincount(numbers[_index(part)], minlength=int(numbers.max()) + 1) for part in partitions])
+        shares = counts / counts.sum(axis=1, keepdims=True)
+        worst = np.maximum(worst, _distances(shares, counts.sum(axis=0) / counts.sum()))
+    return [round(float(distance), 4) for distance in worst]
+
+
+def uneven(targets: NDArray[Any], windows: Sequence[range]) -> str | None:
+    """A warning if two workers' targets are too unlike to average what they learn from them; for items in the order given.
+
+    Two partitions are compared as in `unevenness`; tenths serve for numbers, so that one criterion sees a partition that is merely
+    flatter (what misled the older trainers' stop rule) as well as one that lies higher. The limit is 1/5 (normal distributions half
+    a standard deviation apart, a medium effect) beyond twice what chance alone gives: for G classes, at most
+    sqrt((G-1) (1/p_a + 1/p_b) / 2 pi) on average.
+
+    Args:
+        targets: (n,) class labels or (n, outputs) numbers of the training items, in their order.
+        windows: Each worker's items in that order.
+
+    Returns:
+        One sentence that names the worker that is least like the whole, and the one least like it; None if all are alike.
+    """
+    import numpy as np
+
+    worst = (0.0, "")
+    for numbers in groups(targets):
+        count = int(numbers.max()) + 1
+        shares = np.stack([np.bincount(numbers[w.start : w.stop], minlength=count) / len(w) for w in windows])
+        a = int(_distances(shares, np.bincount(numbers) / len(numbers)).argmax())
+        b = int(_distances(shares, shares[a]).argmax())
+        distance = float(_distances(shares[b], shares[a]))
+        chance = float(np.sqrt((count - 1) * (1 / len(windows[a]) + 1 / len(windows[b])) / (2 * np.pi)))
+        text = (
+            f'order = "given" makes partitions unlike: {distance:.0%} of worker {b}\'s items would need other targets to look like'
+            f' worker {a}\'s (by chance about {chance:.0%}); order = "shuffled" evens them out'
+        )
+        worst = max(worst, (distance - 2 * chance, text))
+    return worst[1] if worst[0] > 0.2 else None
+
+
+def _index(part: Indices | range) -> Indices | slice:
+    return slice(part.start, part.stop) if isinstance(part, range) else part
+
+
+def _distances(shares: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    """Total variation distances between class shares (..., G) and (G,)."""
+    distances: NDArray[Any] = abs(shares - other).sum(axis=-1) / 2
+    return distances

@@ -1,0 +1,147 @@
+"""The `partrain data` commands: what is in a data set, its memory-mapped form, and what it needs from the network."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from partrain.after.output import check
+from partrain.errors import InputMissing
+from partrain.options import Debug, Force, Json, Sets
+
+if TYPE_CHECKING:
+    from partrain.data import DataSection, Dataset
+    from partrain.job import LoadedJob
+
+app = typer.Typer(name="data", help="Look at data sets, convert them, fetch them.", no_args_is_help=True, rich_markup_mode=None)
+
+Source = Annotated[Path, typer.Argument(metavar="JOB.toml|FILE", help="A job, for its data set; or a file of data.")]
+
+
+@app.command()
+def inspect(source: Source, set_: Sets = None, as_json: Json = False, debug: Debug = False) -> None:
+    """Shapes, classes, ranges, faults, and items that training shares with validation and test."""
+    found = _inspected(source, set_ or ())
+    print(json.dumps({"source": str(source), **_finite(found)}) if as_json else "\n".join(_lines(source, found)))
+
+
+@app.command()
+def convert(
+    source: Source,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="X.items", help="The file to write.")],
+    force: Force = False,
+    set_: Sets = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write a data set in the form that kind = "mapped" opens without copying, however large it is.
+
+    Items are as the job would have them: what is learnt from data, as means are, is that of the items this job trains on.
+    """
+    from partrain.data import mapped
+
+    check(output, force)
+    buffers: list[memoryview] = []
+
+    def allocate(size: int) -> memoryview:
+        buffers.append(memoryview(bytearray(size)))
+        return buffers[0]
+
+    card = _loaded(source, set_ or (), allocate)[0].card
+    mapped.write(output, card, buffers[0])
+    size = output.stat().st_size
+    if as_json:
+        print(json.dumps({"file": str(output), "bytes": size, "fingerprint": mapped.read(output).fingerprint}))
+        return
+    print(f'{output}: {size:,} bytes; in a job: kind = "mapped", path = "{output.name}"')
+
+
+@app.command()
+def fetch(
+    jobs: Annotated[list[Path], typer.Argument(metavar="JOB.toml...", help="Job files.")],
+    set_: Sets = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Fetch what the data sets of jobs need from the network, and check what is there already."""
+    from partrain.console import transfers
+    from partrain.data.fetch import fetch as transfer
+    from partrain.job import load
+
+    with transfers(sys.stderr) as report:
+        fetched = [path for job in jobs for path in transfer(load(job, set_ or ()).job.dataset, report)]
+    print(json.dumps({"fetched": list(map(str, fetched))}) if as_json else "\n".join(map(str, fetched)) or "nothing to fetch")
+
+
+def _inspected(source: Path, overrides: Iterable[str]) -> dict[str, Any]:
+    import numpy as np
+
+    from partrain.data import inspection, mapped
+    from partrain.data.partition import hold_out
+
+    if source.suffix != ".toml" and not _is(mapped.is_mapped, source):
+        return inspection.outline_file(source)
+    if source.suffix != ".toml":
+        mapped.verify(source)
+    dataset, loaded = _loaded(source, overrides)
+    trained, held_out = np.arange(len(dataset.inputs)), np.arange(0)
+    if loaded is not None:
+        job = loaded.job
+        labels = dataset.targets if job.dataset.stratify else None
+        trained, held_out = hold_out(dataset.items, job.dataset.validation, job.partition.order, job.seed, dataset.gap, labels)
+    return inspection.outline(dataset, trained, held_out)
+
+
+def _loaded(source: Path, overrides: Iterable[str], allocate: Any = None) -> tuple[Dataset, LoadedJob | None]:
+    """The data set of a job, or of a file that says enough by itself."""
+    from partrain.data import load
+    from partrain.data.partition import training_of
+
+    if source.suffix != ".toml":
+        return load(_section(source), Path(), allocate), None
+    from partrain import job as jobs
+
+    loaded = jobs.load(source, tuple(overrides))
+    job = loaded.job
+    return load(job.dataset, loaded.folder, allocate, training_of(job.dataset, job.partition, job.seed)), loaded
+
+
+def _section(path: Path) -> DataSection:
+    """The `[dataset]` table for a file that needs no more said."""
+    from partrain.data import mapped
+    from partrain.data.arrays import Hdf5, Npz
+
+    if path.suffix == ".npz":
+        return Npz(kind="npz", path=str(path))
+    if path.suffix in (".h5", ".hdf5"):
+        return Hdf5(kind="hdf5", path=str(path))
+    if _is(mapped.is_mapped, path):
+        return mapped.Mapped(kind="mapped", path=str(path))
+    raise InputMissing(f"{path}: does not say what to learn from what: give a job whose [dataset] table does")
+
+
+def _is(question: Any, path: Path) -> bool:
+    try:
+        return bool(question(path))
+    except OSError as error:
+        raise InputMissing(f"{path}: {error.strerror}") from None
+
+
+def _lines(source: Path, found: dict[str, Any]) -> list[str]:
+    from partrain.data.inspection import render
+
+    return [str(source), *render(found)]
+
+
+def _finite(value: Any) -> Any:
+    """A figure that is none, of a column without numbers, has no place in JSON."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and value - value != 0 else value

@@ -1,0 +1,290 @@
+"""Arrays in .npy, .npz and HDF5 files: what is mapped, what is converted, and what is said about faults; the memory-mapped form."""
+
+import json
+import pickle
+import struct
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from partrain.data import AnyDataset, Dataset, facts, load, mapped
+from partrain.data.idx import Mnist
+from partrain.errors import CannotCreate, InputMissing
+
+X = np.random.default_rng(0).standard_normal((12, 3)).astype(np.float32)
+Y = np.arange(12) % 4
+KINDS = ["npz", "npy", "hdf5"]
+
+
+def written(folder: Path, kind: str, **arrays: Any) -> Any:
+    """A data set's table, its files written."""
+    table = {"kind": kind}
+    if kind == "npz":
+        np.savez(folder / "a.npz", **arrays)
+        table["path"] = "a.npz"
+    elif kind == "hdf5":
+        with h5py.File(folder / "a.h5", "w") as file:
+            for name, array in arrays.items():
+                file[name] = array
+        table["path"] = "a.h5"
+    else:
+        for name, array in arrays.items():
+            np.save(folder / f"{name}.npy", array)
+            table[name] = f"{name}.npy"
+    return TypeAdapter[Any](AnyDataset).validate_python(table)
+
+
+def said(section: Any, folder: Path) -> str:
+    with pytest.raises(InputMissing) as caught:
+        load(section, folder)
+    assert "\n" not in caught.value.message
+    return caught.value.message.replace(f"{folder}/", "")
+
+
+def is_mapped(array: Any) -> bool:
+    """Whether its numbers lie in a file."""
+    address = array.ctypes.data
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        start, end = (int(part, 16) for part in line.split()[0].split("-"))
+        if start <= address < end:
+            return line.split()[-1].endswith((".npy", ".h5", ".items"))
+    return False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_and_numbers(tmp_path: Path, kind: str) -> None:
+    section = written(tmp_path, kind, inputs=X, targets=Y, test_inputs=X[:2], test_targets=Y[:2].astype(np.uint8))
+    data, known = load(section, tmp_path), facts(section, tmp_path)
+    assert known is not None
+    assert (known.items, known.test_items, known.shape, known.task) == (12, 2, (3,), "classification")
+    assert np.array_equal(data.inputs, X)
+    assert np.array_equal(data.targets, Y)
+    assert (data.outputs, data.scale, data.targets.dtype) == (4, 1.0, np.int64)
+    assert data.test_inputs is not None
+    assert data.test_targets is not None
+    assert np.array_equal(data.test_inputs, X[:2])
+    assert data.test_targets.tolist() == [0, 1]
+    assert is_mapped(data.inputs) == is_mapped(data.targets) == (kind != "npz")
+    assert not is_mapped(data.test_targets)
+    again = pickle.loads(pickle.dumps(data.card))
+    assert again == data.card
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_are_scaled_and_grey_images_get_their_channel(tmp_path: Path, kind: str) -> None:
+    pixels = np.arange(12 * 4 * 5, dtype=np.uint8).reshape(12, 4, 5)
+    data = load(written(tmp_path, kind, inputs=pixels, targets=Y), tmp_path)
+    assert (data.inputs.shape, data.inputs.dtype, data.scale) == ((12, 1, 4, 5), np.uint8, 1 / 255)
+    assert np.array_equal(data.inputs[:, 0], pixels)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", ["f2", ">f4", "f8", "i2", "?", "u2"])
+def test_other_numbers_become_floating_point(tmp_path: Path, kind: str, dtype: str) -> None:
+    numbers = (X * 4).astype(dtype)
+    data = load(written(tmp_path, kind, inputs=numbers, targets=X[:, 0]), tmp_path)
+    assert data.inputs.dtype == (np.float64 if dtype == "f8" and kind != "npz" else np.float32)
+    assert np.array_equal(data.inputs, numbers.astype(data.inputs.dtype))
+    assert (data.task, data.outputs) == ("regression", 1)
+    assert np.array_equal(data.targets[:, 0], X[:, 0])
+
+
+def test_packed_arrays_and_other_orders_are_read(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("g/x", data=X, chunks=(5, 2), compression="gzip")
+        file["g/y"] = Y
+    table = {"kind": "hdf5", "path": "a.h5", "inputs": "g/x", "targets": "g/y"}
+    data = load(TypeAdapter[Any](AnyDataset).validate_python(table), tmp_path)
+    assert np.array_equal(data.inputs, X)
+    assert not is_mapped(data.inputs)
+    np.savez_compressed(tmp_path / "a.npz", inputs=np.asfortranarray(X), targets=Y)
+    assert np.array_equal(
+        load(TypeAdapter[Any](AnyDataset).validate_python({"kind": "npz", "path": "a.npz"}), tmp_path).inputs, X
+    )
+    section = written(tmp_path, "npy", inputs=np.asfortranarray(X), targets=Y)
+    assert np.array_equal(load(section, tmp_path).inputs, X)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens(tmp_path: Path, kind: str) -> None:
+    tokens = np.arange(24, dtype=np.int32).reshape(4, 6) % 7
+    section = written(tmp_path, kind, inputs=tokens, targets=np.roll(tokens, -1)).model_copy(update={"tokens": True})
+    data = load(section, tmp_path)
+    assert (data.task, data.vocabulary, data.outputs, data.inputs.dtype) == ("language", 7, 7, np.int64)
+    assert np.array_equal(data.inputs, tokens)
+
+
+def test_fingerprints_follow_the_content(tmp_path: Path) -> None:
+    first = load(written(tmp_path, "npy", inputs=X, targets=Y), tmp_path).fingerprint
+    assert load(written(tmp_path, "npy", inputs=X.copy(), targets=Y), tmp_path).fingerprint == first
+    assert load(written(tmp_path, "npy", inputs=X + 1, targets=Y), tmp_path).fingerprint != first
+    assert load(written(tmp_path, "npy", inputs=X, targets=Y[::-1]), tmp_path).fingerprint != first
+
+
+def test_a_mapped_file_is_private_and_must_not_change(tmp_path: Path) -> None:
+    data = load(written(tmp_path, "npy", inputs=X, targets=Y), tmp_path)
+    data.inputs[0] = 9
+    assert np.array_equal(np.load(tmp_path / "inputs.npy"), X)
+    np.save(tmp_path / "inputs.npy", X[:5])
+    with pytest.raises(InputMissing, match=r"inputs\.npy: was changed while it was in use"):
+        data.card.attach(memoryview(bytearray(64)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"inputs": X, "targets": Y[:5]}, "holds 5 targets for 12 inputs"),
+        ({"inputs": X, "targets": Y - 1}, "item 0 has the label -1; labels are 0 or more"),
+        ({"inputs": X, "targets": np.where(X[:, 0] == X[7, 0], np.nan, X[:, 0])}, "item 7 holds a number that is not finite"),
+        ({"inputs": np.where(X[3, 1] == X, np.inf, X).astype(">f4"), "targets": Y}, "item 3 holds a number that is not finite"),
+        ({"inputs": X, "targets": np.stack([Y, Y])}, "class labels have one axis"),
+        ({"inputs": X, "targets": X.reshape(12, 3, 1)}, "expected labels (n,) or numbers (n, k)"),
+        ({"inputs": X[:0], "targets": Y[:0]}, "holds no numbers"),
+        (
+            {"inputs": X, "targets": Y, "test_inputs": X[:, :2], "test_targets": Y},
+            "its items are float32 (2,), those for training",
+        ),
+    ],
+)
+def test_what_does_not_go_together(tmp_path: Path, kind: str, arrays: dict[str, Any], words: str) -> None:
+    assert words in said(written(tmp_path, kind, **arrays), tmp_path)
+
+
+def test_arrays_that_are_not_there(tmp_path: Path) -> None:
+    section = written(tmp_path, "npz", inputs=X, target=Y)
+    assert said(section, tmp_path) == "a.npz: no array `targets`, which `targets` asks for: did you mean `target`?"
+    section = written(tmp_path, "hdf5", images=X, y=Y)
+    assert said(section, tmp_path) == "a.h5: no array `inputs`, which `inputs` asks for: there are images, y"
+    section = written(tmp_path, "npz", inputs=X, targets=Y, test_inputs=X)
+    assert "no array `test_targets`" in said(section, tmp_path)
+    (tmp_path / "a.npz").unlink()
+    assert said(section, tmp_path) == "a.npz: No such file or directory"
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy"])
+def test_objects_are_refused(tmp_path: Path, kind: str) -> None:
+    section = written(tmp_path, kind, inputs=np.array([{}, 1], object), targets=np.arange(2))
+    assert "holds objects, which are code to run; arrays of numbers can be used" in said(section, tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cut", [5, 60, -30])
+def test_truncated_files(tmp_path: Path, kind: str, cut: int) -> None:
+    section = written(tmp_path, kind, inputs=X, targets=Y)
+    path = next(tmp_path.glob("inputs.npy" if kind == "npy" else "a.*"))
+    path.write_bytes(path.read_bytes()[:cut])
+    assert said(section, tmp_path).startswith(path.name)
+
+
+def test_headers_that_lie(tmp_path: Path) -> None:
+    section = written(tmp_path, "npy", inputs=X, targets=Y)
+    path = tmp_path / "inputs.npy"
+    path.write_bytes(path.read_bytes().replace(b"(12, 3)", b"(14, 3)"))
+    assert said(section, tmp_path) == "inputs.npy: expected 296 bytes for shape (14, 3), found 272"
+    path.write_bytes(path.read_bytes().replace(b"(14, 3)", b"(exit())"[:7]))
+    assert said(section, tmp_path) == "inputs.npy: its header is damaged"
+
+
+# The memory-mapped form
+
+
+def converted(dataset: Any, folder: Path, to: Path) -> Dataset:
+    buffers: list[memoryview] = []
+
+    def allocate(size: int) -> memoryview:
+        buffers.append(memoryview(bytearray(size)))
+        return buffers[0]
+
+    data = load(dataset, folder, allocate)
+    mapped.write(to, data.card, buffers[0])
+    return data
+
+
+def opened(path: Path, **more: Any) -> Dataset:
+    return load(mapped.Mapped(kind="mapped", path=str(path), **more), path.parent)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_mapped_form_is_the_same_data_set(tmp_path: Path, kind: str) -> None:
+    section = written(tmp_path, kind, inputs=X, targets=Y, test_inputs=X[:2], test_targets=Y[:2])
+    data, again = converted(section, tmp_path, tmp_path / "x.items"), opened(tmp_path / "x.items", verify=True)
+    for name in ("inputs", "targets", "test_inputs", "test_targets"):
+        assert np.array_equal(getattr(data, name), getattr(again, name))
+        assert is_mapped(getattr(again, name))
+        assert getattr(again, name).ctypes.data % 64 == 0
+    assert (again.task, again.outputs, again.scale, again.codec) == (data.task, data.outputs, data.scale, data.codec)
+    assert facts(mapped.Mapped(kind="mapped", path="x.items"), tmp_path) is not None
+
+
+def test_the_digits_in_mapped_form(tmp_path: Path) -> None:
+    data = converted(Mnist(name="mnist"), tmp_path, tmp_path / "x.items")
+    again = opened(tmp_path / "x.items")
+    assert np.array_equal(data.inputs, again.inputs)
+    assert again.scale == 1 / 255
+    assert again.fingerprint == opened(tmp_path / "x.items").fingerprint
+
+
+def test_windows_over_a_series_stay_windows(tmp_path: Path) -> None:
+    (tmp_path / "s.csv").write_text("v\n" + "".join(f"{number % 7}.5\n" for number in range(60)))
+    table = {"kind": "series", "path": "s.csv", "target": ["v"], "window": 8, "validation": 5}
+    section = TypeAdapter[Any](AnyDataset).validate_python(table)
+    data, again = converted(section, tmp_path, tmp_path / "x.items"), opened(tmp_path / "x.items")
+    assert np.array_equal(data.inputs, again.inputs)
+    assert (again.gap, again.inputs.strides) == (data.gap, data.inputs.strides)
+    assert (tmp_path / "x.items").stat().st_size < 4096 + 2 * 60 * 8
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> Path:
+    converted(written(tmp_path, "npz", inputs=X, targets=Y), tmp_path, tmp_path / "x.items")
+    return tmp_path / "x.items"
+
+
+@pytest.mark.parametrize(
+    ("at", "message"),
+    [(3, "not written by `partrain data convert`"), (20, "its header is damaged"), (70, "its header is damaged")],
+)
+def test_damaged_headers(items: Path, at: int, message: str) -> None:
+    content = bytearray(items.read_bytes())
+    content[at] ^= 1
+    items.write_bytes(content)
+    with pytest.raises(InputMissing, match=message):
+        opened(items)
+
+
+def test_damaged_items_are_found_by_who_looks(items: Path) -> None:
+    content = bytearray(items.read_bytes())
+    content[4100] ^= 1
+    items.write_bytes(content)
+    opened(items)
+    with pytest.raises(InputMissing, match=r"x\.items: damaged: the SHA-256 of its items is \w{64}, not what its header says"):
+        opened(items, verify=True)
+
+
+@pytest.mark.parametrize("change", [lambda content: content[:-1], lambda content: content + b"\0"])
+def test_a_wrong_length(items: Path, change: Any) -> None:
+    items.write_bytes(change(items.read_bytes()))
+    with pytest.raises(InputMissing, match="it is cut short, or was added to"):
+        opened(items)
+
+
+def test_its_header_is_what_is_documented(items: Path) -> None:
+    content = items.read_bytes()
+    (length,) = struct.unpack_from("<Q", content, 8)
+    header = json.loads(content[48 : 48 + length])
+    inputs = next(slot for slot in header["card"]["slots"] if slot["name"] == "inputs")
+    start = 4096 + inputs["offset"]
+    assert content[start : start + X.nbytes] == X.tobytes()
+    assert len(content) == 4096 + header["bytes"]
+
+
+def test_what_cannot_be_written(items: Path) -> None:
+    with pytest.raises(CannotCreate, match="No such file or directory"):
+        mapped.write(items.parent / "nowhere" / "x.items", opened(items).card, memoryview(b""))
+    with pytest.raises(InputMissing, match="No such file"):
+        opened(items.parent / "nothing.items")

@@ -1,0 +1,241 @@
+"""Files from the network, from a server on this machine: once, whole, and the right ones."""
+
+import hashlib
+import http.server
+import io
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+from runs import partrain
+
+from partrain.console import transfers
+from partrain.data import AnyDataset, DataSection, facts, load
+from partrain.data.fetch import absent, fetch, place
+from partrain.errors import CannotCreate, InputMissing
+from partrain.job import problems
+
+TEXT = b"To be, or not to be, that is the question.\n" * 200
+DIGEST = hashlib.sha256(TEXT).hexdigest()
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Has one file, and remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[str | None] = []
+        self.ranges, self.breaks_off = True, False
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/some/hamlet.txt#sha256={DIGEST}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        wanted = self.headers["Range"]
+        self.server.asked.append(wanted)
+        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.server.ranges else 0
+        if self.path != "/some/hamlet.txt":
+            self.send_error(404)
+            return
+        if start >= len(TEXT):
+            self.send_error(416)
+            return
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(TEXT) - start))
+        self.end_headers()
+        self.wfile.write(TEXT[start : len(TEXT) // 2 if self.server.breaks_off else None])
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PARTRAIN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def text(url: str) -> DataSection:
+    section: DataSection = TypeAdapter(AnyDataset).validate_python({"kind": "text", "path": url, "length": 10})
+    return section
+
+
+def test_it_is_fetched_once(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    section = text(server.url)
+    assert facts(section, tmp_path) is None
+    assert absent(section) == {"path": server.url}
+    assert not server.asked
+    data = load(section, tmp_path)
+    assert load(section, tmp_path).fingerprint == data.fingerprint
+    assert server.asked == [None]
+    assert capsys.readouterr().err == f"partrain: fetching {server.url.partition('#')[0]} ({len(TEXT):,} bytes)\n"
+    known = facts(section, tmp_path)
+    assert known is not None
+    assert known.items == len(data.inputs)
+    assert [file.name for file in (tmp_path / "cache").rglob("*") if file.is_file()] == ["hamlet.txt"]
+
+
+def test_progress_is_reported_to_the_end(server: Server) -> None:
+    told: list[tuple[int, int | None]] = []
+    assert fetch(text(server.url), lambda url, done, total: told.append((done, total))) == [place(server.url, Path())]
+    assert (told[0], told[-1]) == ((0, len(TEXT)), (len(TEXT), len(TEXT)))
+
+
+def test_what_broke_off_is_continued(server: Server, cache: Path) -> None:
+    server.breaks_off = True
+    with pytest.raises(
+        InputMissing, match=rf"ended after {len(TEXT) // 2:,} of {len(TEXT):,} bytes; try again, or put the file there"
+    ):
+        fetch(text(server.url))
+    server.breaks_off = False
+    (path,) = fetch(text(server.url))
+    assert path.read_bytes() == TEXT
+    assert server.asked == [None, f"bytes={len(TEXT) // 2}-"]
+
+
+def test_a_server_that_cannot_continue_begins_again(server: Server) -> None:
+    server.breaks_off = True
+    with pytest.raises(InputMissing, match="ended after"):
+        fetch(text(server.url))
+    server.ranges = server.breaks_off = False
+    assert fetch(text(server.url))[0].read_bytes() == TEXT
+
+
+def test_all_that_was_lacking_was_the_new_name(server: Server) -> None:
+    """Stopped between the last byte and the end."""
+    path = place(server.url, Path())
+    path.parent.mkdir(parents=True)
+    path.with_name("hamlet.txt.part").write_bytes(TEXT)
+    assert fetch(text(server.url)) == [path]
+    assert path.read_bytes() == TEXT
+
+
+def test_too_much_of_something_else_is_thrown_away(server: Server) -> None:
+    path = place(server.url, Path())
+    path.parent.mkdir(parents=True)
+    path.with_name("hamlet.txt.part").write_bytes(b"x" * 2 * len(TEXT))
+    assert fetch(text(server.url))[0].read_bytes() == TEXT
+
+
+def test_another_content_is_refused(server: Server) -> None:
+    wrong = server.url.replace(DIGEST, "0" * 64)
+    for _ in range(2):  # what was refused is not continued
+        with pytest.raises(InputMissing, match=rf"hamlet.txt: its SHA-256 is {DIGEST}, not the one the job gives \(0{{64}}\)$"):
+            fetch(text(wrong))
+    assert not place(wrong, Path()).exists()
+    assert server.asked == [None, None]
+
+
+def test_a_missing_file_says_where_to_put_it(server: Server) -> None:
+    url = server.url.replace("hamlet", "macbeth")
+    with pytest.raises(
+        InputMissing, match=rf"the server says 404 Not Found; look at the URL, or .* by hand: {place(url, Path())}$"
+    ):
+        fetch(text(url))
+
+
+def test_no_server(server: Server) -> None:
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as other:
+        port = other.server_address[1]
+    url = f"http://127.0.0.1:{port}/hamlet.txt#sha256={DIGEST}"
+    with pytest.raises(
+        InputMissing, match=rf"cannot be fetched: Connection refused; try again, or put .*: {place(url, Path())}$"
+    ):
+        fetch(text(url))
+
+
+def test_a_file_put_there_by_hand_is_checked(server: Server, tmp_path: Path) -> None:
+    path = place(server.url, Path())
+    path.parent.mkdir(parents=True)
+    path.write_bytes(TEXT)
+    assert fetch(text(server.url)) == []
+    path.write_bytes(TEXT[:-1])
+    with pytest.raises(InputMissing, match=rf"^{path}: its SHA-256 is .*: delete it"):
+        load(text(server.url), tmp_path)
+    assert not server.asked
+
+
+def test_a_cache_that_cannot_be_made(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PARTRAIN_CACHE", str(tmp_path / "file"))
+    with pytest.raises(CannotCreate, match="Not a directory; PARTRAIN_CACHE names another folder"):
+        fetch(text(server.url))
+
+
+def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PARTRAIN_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert place(f"https://host/a%20b.csv#sha256={DIGEST}", Path()) == Path(f"/somewhere/partrain/{DIGEST}/a b.csv")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert place(f"https://host/#sha256={DIGEST}", Path()) == Path(f"/home/me/.cache/partrain/{DIGEST}/file")
+
+
+@pytest.mark.parametrize("fragment", ["", "#sha256=12", "#md5=" + "0" * 64])
+def test_a_url_needs_its_digest(fragment: str) -> None:
+    with pytest.raises(ValidationError, match="a file from the network needs its SHA-256"):
+        text(f"https://host/hamlet.txt{fragment}")
+
+
+def test_a_folder_cannot_be_fetched() -> None:
+    with pytest.raises(ValidationError, match="only single files can be fetched"):
+        TypeAdapter(AnyDataset).validate_python({"kind": "images", "path": f"https://host/x#sha256={DIGEST}", "size": [8, 8]})
+
+
+def test_validation_fetches_nothing_but_the_command_does(server: Server, tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(
+        f"""name = "x"
+model = {{name = "mlp"}}
+dataset = {{kind = "idx", inputs = "{server.url}", targets = "y.idx"}}
+optimizer = {{name = "sgd", lr = 0.1}}
+sync = {{rule = "average", iterations = 1}}
+workers = [{{count = 1}}]
+stop = {{rounds = 1}}
+"""
+    )
+    (problem,) = problems(job)
+    assert (problem.severity, problem.line) == ("warning", 3)
+    assert problem.message == "has not been fetched yet, so nothing could be checked against it"
+    assert not server.asked
+    said = partrain("data", "fetch", job)
+    assert (said.code, said.out) == (0, f"{place(server.url, Path())}\n")
+    assert partrain("data", "fetch", job).code == 66  # it is there now, and no IDX file
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_a_bar_and_is_left_as_it_was(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Screen()
+    both = TypeAdapter(AnyDataset).validate_python(
+        {"kind": "text", "length": 10, "path": [server.url, server.url.replace("hamlet", "macbeth")]}
+    )
+    with pytest.raises(InputMissing, match="404"), transfers(screen) as report:
+        fetch(both, report)
+    assert screen.getvalue().startswith("\r\x1b[Kfetching hamlet.txt [")
+    assert screen.getvalue().endswith("\r\x1b[K")
+    with transfers(io.StringIO()) as report:
+        assert report is None

@@ -1,0 +1,127 @@
+"""Folders of images: classes, pixels, and files that are none."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pydantic import ValidationError
+
+from partrain.data import Facts, facts, load
+from partrain.data.images import Images
+from partrain.errors import InputMissing
+
+
+def images(**more: Any) -> Images:
+    return Images.model_validate({"kind": "images", "path": "pets", "size": [4, 6], **more})
+
+
+def save(path: Path, pixels: Any, **more: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.asarray(pixels, "u1")).save(path, **more)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two dogs and three cats, the n-th all of one colour (10 n, 20 n, 30 n)."""
+    for number, name in enumerate(["dog/b", "dog/a", "cat/1", "cat/2", "cat/deep/3"]):
+        save(tmp_path / "pets" / f"{name}.png", np.full((4, 6, 3), number) * [10, 20, 30])
+    (tmp_path / "pets" / "cat" / "notes.txt").write_text("no image")
+    return tmp_path
+
+
+def test_pixels_and_labels_by_name(folder: Path) -> None:
+    data = load(images(), folder)
+    assert (data.inputs.shape, data.inputs.dtype, data.scale) == ((5, 3, 4, 6), np.uint8, 1 / 255)
+    assert data.codec["classes"] == ["cat", "dog"]
+    assert data.targets.tolist() == [0, 0, 0, 1, 1]
+    assert data.inputs[:, 0, 0, 0].tolist() == [20, 30, 40, 10, 0]  # cat/1, cat/2, cat/deep/3, dog/a, dog/b
+    assert data.inputs[0, :, 3, 5].tolist() == [20, 40, 60]
+    assert facts(images(), folder) == Facts(5, 0, (3, 4, 6), "classification", 2)
+
+
+def test_grey(folder: Path) -> None:
+    data = load(images(channels=1), folder)
+    assert data.inputs.shape == (5, 1, 4, 6)
+    assert data.inputs[0, 0, 0, 0] == round(0.299 * 20 + 0.587 * 40 + 0.114 * 60)
+
+
+def test_what_is_not_of_the_size_is_resized(folder: Path) -> None:
+    save(folder / "pets" / "dog" / "c.png", np.full((40, 10), 77))
+    data = load(images(), folder)
+    assert (data.inputs[5] == 77).all()
+
+
+def test_a_photograph_taken_upright_is_upright(folder: Path) -> None:
+    upright = Image.fromarray(np.repeat(np.uint8([[0] * 4, [255] * 4]), [3, 3], 0))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter, clockwise
+    upright.save(folder / "pets" / "dog" / "c.png", exif=exif)
+    assert (load(images(channels=1), folder).inputs[5, 0] == [255] * 3 + [0] * 3).all()
+
+
+def test_train_and_test_side_by_side(folder: Path, tmp_path: Path) -> None:
+    (folder / "pets").rename(folder / "train")
+    (folder / "pets").mkdir()
+    (folder / "train").rename(folder / "pets" / "train")
+    save(folder / "pets" / "test" / "dog" / "x.png", np.full((4, 6), 9))
+    data = load(images(), folder)
+    assert data.test_targets is not None
+    assert (len(data.inputs), data.test_targets.tolist()) == (5, [1])
+    assert facts(images(), folder) == data.facts
+    save(folder / "more" / "cat" / "x.png", np.full((4, 6), 9))
+    apart = load(images(test_path="more"), folder)
+    assert apart.test_targets is not None
+    assert apart.test_targets.tolist() == [0]
+
+
+def test_what_does_not_decode_is_named_and_counted(folder: Path) -> None:
+    (folder / "pets" / "cat" / "2.png").write_bytes((folder / "pets" / "cat" / "2.png").read_bytes()[:50])
+    with pytest.raises(InputMissing, match=r"pets/cat/2\.png: cannot be decoded: [^/]*$"):
+        load(images(), folder)
+    (folder / "pets" / "dog" / "a.png").write_bytes(b"GIF89a")
+    (folder / "pets" / "dog" / "b.png").write_bytes(b"")
+    with pytest.raises(InputMissing, match=r"pets/cat/2\.png: .*, and 2 more cannot either$"):
+        load(images(), folder)
+
+
+def test_deep_pixels_are_refused(folder: Path) -> None:
+    Image.fromarray(np.full((4, 6), 40_000, "u2")).save(folder / "pets" / "cat" / "1.png")
+    with pytest.raises(InputMissing, match=r"cat/1\.png: cannot be decoded: its pixels are of mode I;16, not of 8 bits"):
+        load(images(), folder)
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ("pets/fish/", r"pets/fish: no images in it$"),
+        ("test/fish/x.png", r"test/fish: nothing to train on is of the class `fish`"),
+    ],
+)
+def test_classes_that_will_not_do(folder: Path, extra: str, message: str) -> None:
+    path = folder / extra
+    (path if extra.endswith("/") else path.parent).mkdir(parents=True)
+    for ask in (facts, load):
+        with pytest.raises(InputMissing, match=message):
+            ask(images(test_path="test") if "test" in extra else images(), folder)
+
+
+def test_one_class_is_none(folder: Path) -> None:
+    with pytest.raises(InputMissing, match="expected a folder for each of at least two classes, found 0"):
+        facts(images(path="pets/dog"), folder)
+    with pytest.raises(InputMissing, match="No such file or directory"):
+        facts(images(path="cats"), folder)
+
+
+def test_without_pillow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert facts(images(), folder) is not None
+    with pytest.raises(InputMissing, match=r"^images need Pillow, which is not installed: pip install 'partrain\[images\]'$"):
+        load(images(), folder)
+
+
+def test_sizes_are_two(folder: Path) -> None:
+    with pytest.raises(ValidationError, match="size"):
+        images(size=[28])
