@@ -2,53 +2,148 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor, nn
 
 from partrain.batches import Items
 from partrain.checkpoint import Content
-from partrain.data import load
-from partrain.data.partition import hold_out
-from partrain.errors import BadCheckpoint
-from partrain.launch.manifest import manifest_of
-from partrain.models import build
+from partrain.errors import BadCheckpoint, Failure, UserCodeFailed
+from partrain.launch.manifest import Network, manifest_of
+from partrain.models import Interface, build
+from partrain.tasks.kinds import Autoencoder, Classification, Language, Regression, Task
 from partrain.worker import judge
 
 if TYPE_CHECKING:
+    from partrain.data import Dataset
     from partrain.job import LoadedJob
 
+Watch = Callable[[Tensor, Tensor, Tensor], None]
+"""Called with inputs (b, *shape), answers, and what those are compared with."""
 
-def network(loaded: LoadedJob, content: Content) -> torch.nn.Module:
+
+@dataclass(frozen=True)
+class Restored:
+    """A trained network, and what to know when it is used."""
+
+    loaded: LoadedJob
+    module: nn.Module
+    """The mixed network, in evaluation mode."""
+    task: Task
+    facts: Network
+    """What it was built for."""
+    codec: dict[str, Any]
+    """How items were made of what the data set's files say."""
+
+    @property
+    def kind(self) -> str:
+        """What its answers are: those of a kind of task, of which the user's own may be one, else `user`."""
+        if self.facts.task != "user":
+            return self.facts.task
+        kinds = {Autoencoder: "autoencoder", Classification: "classification", Language: "language", Regression: "regression"}
+        return next((name for kind, name in kinds.items() if isinstance(self.task, kind)), "user")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What it computes in."""
+        return next(self.module.parameters()).dtype
+
+
+def network(loaded: LoadedJob, content: Content) -> nn.Module:
     """The mixed network of a checkpoint, in evaluation mode. Raises BadCheckpoint where it does not fit the job's model."""
     facts = manifest_of(content).network
-    module = build(loaded.job.model, loaded.folder, tuple(facts.input), facts.outputs)
-    stored = {path.removeprefix("model/"): array for path, array in content.arrays.items() if path.startswith("model/")}
-    wanted = module.state_dict()
-    if wanted.keys() != stored.keys() or any(tuple(wanted[name].shape) != stored[name].shape for name in wanted):
-        raise BadCheckpoint("the tensors of the checkpoint are not those of the job's model")
-    module.load_state_dict({name: torch.from_numpy(array) for name, array in stored.items()})
+    with users(loaded):
+        module = build(
+            loaded.job.model, loaded.folder, Interface(tuple(facts.input), facts.outputs, facts.task, facts.vocabulary)
+        )
+    fill(module, content)
     return module.eval()
 
 
-def evaluate(loaded: LoadedJob, content: Content) -> dict[str, Any]:
-    """Loss and metrics of the mixed network on the held-out items and on the test set, as far as there are any."""
+def fill(module: nn.Module, content: Content) -> None:
+    """Give a module the tensors of a checkpoint's mixed network."""
+    stored, wanted = tensors(content), module.state_dict()
+    if wanted.keys() != stored.keys() or any(wanted[name].shape != stored[name].shape for name in wanted):
+        raise BadCheckpoint("the tensors of the checkpoint are not those of the job's model")
+    module.load_state_dict(stored)
+
+
+def tensors(content: Content) -> dict[str, Tensor]:
+    """The mixed network under its state-dict names."""
+    stored = {path.removeprefix("model/"): array for path, array in content.arrays.items() if path.startswith("model/")}
+    return {name: torch.from_numpy(array) for name, array in stored.items()}
+
+
+def restored(loaded: LoadedJob, content: Content) -> Restored:
+    """The network of a checkpoint with all it takes to use it."""
+    manifest = manifest_of(content)
     module = network(loaded, content)
+    with users(loaded):
+        # Where the task is not the user's own, the manifest says which it is, whatever the data set is made for.
+        task = loaded.job.make_task(manifest.network.task, loaded.folder)  # type: ignore[arg-type]
+    return Restored(loaded, module, task, manifest.network, manifest.codec)
+
+
+def dataset_of(loaded: LoadedJob, content: Content) -> Dataset:
+    """The data set that a checkpoint was trained on; BadCheckpoint if what is there now is another one."""
+    from partrain.data import load
+    from partrain.data.partition import training_of
+
     job = loaded.job
-    dataset = load(job.dataset, loaded.folder)
+    with users(loaded):
+        dataset = load(job.dataset, loaded.folder, None, training_of(job.dataset, job.partition, job.seed))
     if dataset.fingerprint != manifest_of(content).data:
         raise BadCheckpoint("the data set is not the one the checkpoint was trained on")
-    _, held_out = hold_out(len(dataset.inputs), job.dataset.validation, job.partition.order, job.seed)
-    dtype = next(module.parameters()).dtype
-    splits = {"validation": (dataset.inputs[held_out], dataset.targets[held_out])}
-    if dataset.test_inputs is not None and dataset.test_targets is not None:
-        splits["test"] = (dataset.test_inputs, dataset.test_targets)
-    results: dict[str, Any] = {}
-    for name, (inputs, targets) in splits.items():
-        if len(targets):
-            items = Items(torch.from_numpy(inputs), torch.from_numpy(targets), dataset.scale, dtype)
-            loss, correct = judge(module, items, range(len(targets)))
-            results[name] = {"items": len(targets), "loss": loss / len(targets)}
-            if items.classification:
-                results[name]["accuracy"] = correct / len(targets)
-    return results
+    return dataset
+
+
+def held_out(loaded: LoadedJob, dataset: Dataset) -> tuple[Any, Any]:
+    """Indices of the items to train on, and of those to judge by."""
+    from partrain.data.partition import hold_out
+
+    job = loaded.job
+    labels = dataset.targets if job.dataset.stratify else None
+    return hold_out(dataset.items, job.dataset.validation, job.partition.order, job.seed, dataset.gap, labels)
+
+
+def judged(network: Restored, items: Items, watch: Watch | None = None) -> dict[str, Any]:
+    """Number of items, mean loss, and accuracy where there are right answers. `watch` sees the answers that it is made of."""
+    task = Watched(network.task, watch) if watch else network.task
+    count = len(items.targets)
+    with users(network.loaded):
+        loss, correct = judge(network.module, task, items, range(count), precision=network.loaded.job.engine.precision)
+    return {"items": count, "loss": loss / count} | ({"accuracy": correct / count} if task.accuracy else {})
+
+
+class Watched(Task):
+    """A task that shows what it scores: nothing is computed twice."""
+
+    def __init__(self, task: Task, watch: Watch) -> None:
+        self.task, self.watch, self.accuracy = task, watch, task.accuracy
+
+    def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
+        answers: list[Tensor] = []
+        with module.register_forward_hook(lambda *call: answers.append(call[-1])):
+            scored = self.task.score(module, inputs, targets)
+        self.watch(inputs, answers[0], self.task.targets(inputs, targets))
+        return scored
+
+
+@contextmanager
+def users(loaded: LoadedJob) -> Iterator[None]:
+    """What goes wrong within is the user's code's doing, if there is any."""
+    try:
+        yield
+    except Failure:
+        raise
+    except Exception as error:
+        if not loaded.job.user_code:
+            raise
+        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        names = "`, `".join(loaded.job.user_code)
+        raise UserCodeFailed(f"`{names}`: {what}", "".join(traceback.format_tb(error.__traceback__)[1:]) + what) from None
