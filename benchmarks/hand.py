@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from partrain.data import Mnist, load
+from partrain.data import load
+from partrain.data.idx import Mnist
 
 
 def mnist() -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -1,3 +1,28 @@
-"""partrain: one network, many workers."""
+"""partrain: one network, many workers.
 
+From Python: `partrain.train(Job(...))`, or `partrain.train("job.toml")`, gives the trained network and the course of its training.
+`partrain.Task` is what a task of the user's own begins with. All three are imported when first asked for: a command that ends at
+once is not to wait for torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from partrain.api import Trained, train
+    from partrain.schema import Job
+    from partrain.tasks.kinds import Task
+
+__all__ = ["Job", "Task", "Trained", "__version__", "train"]
 __version__ = "0.1.0"
+
+_HOMES = {"Job": "partrain.schema", "Task": "partrain.tasks.kinds", "Trained": "partrain.api", "train": "partrain.api"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module `partrain` has no attribute `{name}`")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -6,7 +6,7 @@ import signal
 import sys
 
 TRAINING = {"run", "resume", "bench"}
-LASTING = TRAINING | {"evaluate"}
+LASTING = TRAINING | {"compare", "evaluate", "predict", "export", "soup"}
 
 
 def main() -> None:

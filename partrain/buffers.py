@@ -33,14 +33,18 @@ def pool(module: nn.Module, group: ArenaGroup, weight: float) -> None:
         _unpack(gathered.amax(0), counters)
     if numbers := _numbers(module):
         weights = torch.tensor(group.scores(weight), dtype=torch.float64)
-        gathered = torch.stack(group.all_gather(_pack(numbers, torch.float64)))
-        pooled = (weights * gathered).sum(0) / weights.sum()
-        each, mean = _parts(gathered, numbers), _parts(pooled, numbers)
-        for name in numbers:
-            variance = name.removesuffix("mean") + "var"
-            if name.endswith("running_mean") and variance in numbers:
-                mean[variance] += (weights * (each[name] - mean[name]).square()).sum(0) / weights.sum()
-        _unpack(pooled, numbers)
+        _unpack(pooled(torch.stack(group.all_gather(_pack(numbers, torch.float64))), weights, numbers), numbers)
+
+
+def pooled(rows: Tensor, weights: Tensor, tensors: dict[str, Tensor]) -> Tensor:
+    """One row (B,) for N rows (N, B) with weights (N, 1): means, and where `tensors` says so variances pooled, as above."""
+    mixed = (weights * rows).sum(0) / weights.sum()
+    each, mean = _parts(rows, tensors), _parts(mixed, tensors)
+    for name in tensors:
+        variance = name.removesuffix("mean") + "var"
+        if name.endswith("running_mean") and variance in tensors:
+            mean[variance] += (weights * (each[name] - mean[name]).square()).sum(0) / weights.sum()
+    return mixed
 
 
 def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:

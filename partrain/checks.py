@@ -11,10 +11,15 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from partrain.comm.machine import Machine
 from partrain.data import Facts, facts
+from partrain.data.fetch import absent
 from partrain.data.partition import uncovered, windows
+from partrain.engine import cpu_has_bfloat16
 from partrain.errors import InputMissing
-from partrain.problems import Finding
+from partrain.models import Interface
+from partrain.problems import FileFinding, Finding
+from partrain.tasks import FITTING
 from partrain.workforce import WorkerGroup, cuda_count
 
 if TYPE_CHECKING:
@@ -33,6 +38,7 @@ def contradictions(job: Job) -> Iterator[Finding]:
     yield from _length_of_a_round(job)
     yield from _equal_rounds(job)
     yield from _rule(job)
+    yield from _optimizer(job)
     yield from _paces(job)
     yield from _settings_without_effect(job)
     yield from _end(job)
@@ -47,15 +53,27 @@ def obstacles(job: Job, folder: Path) -> Iterator[Finding]:
     """What keeps this machine from running a job whose data paths start from `folder`."""
     yield from _devices(job)
     yield from _cores(job)
+    yield from _exactness(job)
+    yield from _precision(job)
     try:
         known = facts(job.dataset, folder)
     except InputMissing as missing:
-        files = {value: key for key, value in job.dataset if isinstance(value, str) and value in missing.message}
+        named = {key: value if isinstance(value, tuple) else (value,) for key, value in job.dataset}
+        files = {name: key for key, names in named.items() for name in names if isinstance(name, str) and name in missing.message}
         blamed = [files[max(files, key=len)]] if files else []
-        yield Finding(("dataset", *blamed), missing.message)
+        yield FileFinding(("dataset", *blamed), missing.message)
     else:
-        yield from _task(job, known)
-        yield from _shares(job, known.items)
+        yield from unsuited(job, known) if known else ()
+    for key in absent(job.dataset):
+        message = "has not been fetched yet, so nothing could be checked against it"
+        yield Finding(("dataset", key), message, "partrain data fetch, or the run itself, does it", severity="warning")
+
+
+def unsuited(job: Job, known: Facts) -> Iterator[Finding]:
+    """What does not go together with the data."""
+    yield from _task(job, known)
+    yield from _classes(job, known)
+    yield from _shares(job, known.items)
 
 
 # The length of a round
@@ -121,6 +139,18 @@ def _rule(job: Job) -> Iterator[Finding]:
         yield Finding(("sync", "ramp_workers"), message, "remove it", at="key")
 
 
+def _optimizer(job: Job) -> Iterator[Finding]:
+    for key, message, advice, severity in job.optimizer.remarks():
+        yield Finding(("optimizer", key), message, advice, "key", severity)
+    if job.optimizer.name == "rprop" and job.sync.lr_scale != "none":
+        message = '`lr_scale` has no effect on the steps of "rprop", which have sizes of their own'
+        yield Finding(("sync", "lr_scale"), message, "remove it", at="key")
+    apart = sum(group.count for group in job.workers) > 1 and job.sync.rule != "bsp"
+    if job.optimizer.name == "lbfgs" and job.sync.optimizer_state == "average" and apart:
+        message = 'averaged gradients of different partitions tell "lbfgs" little of any one of them'
+        yield Finding(("optimizer", "name"), message, 'set optimizer_state = "local" in [sync]', severity="warning")
+
+
 def _paces(job: Job) -> Iterator[Finding]:
     workers = sum(group.count for group in job.workers)
     for key in ("speed", "delay", "jitter"):
@@ -156,9 +186,31 @@ def _judging(job: Job) -> Iterator[Finding]:
 
 
 def _task(job: Job, known: Facts) -> Iterator[Finding]:
-    task = job.task.kind if job.task else known.task
-    if task != "classification" and job.stop.accuracy is not None:
-        yield Finding(("stop", "accuracy"), f"a {task} has no accuracy", "use `loss`", at="key")
+    task = job.kind_of_task(known.task)
+    if task not in (*FITTING[known.task], "user"):
+        place = ("task", "kind") if job.task else ("model", "name")
+        message = f"the data set's items are made for {known.task}: they cannot serve for {task}"
+        yield Finding(place, message, f"fitting: {', '.join(FITTING[known.task])}")
+    else:
+        vocabulary = known.outputs or 1 if known.task == "language" else None
+        if obstacle := job.model.fits(Interface(known.shape, known.outputs or 1, task, vocabulary)):
+            yield Finding(("model", "name"), obstacle)
+    if task not in ("classification", "language", "user") and job.stop.accuracy is not None:
+        yield Finding(("stop", "accuracy"), f"the task `{task}` has no accuracy", "use `loss`", at="key")
+
+
+def _classes(job: Job, known: Facts) -> Iterator[Finding]:
+    """Who asks for classes has to have some."""
+    order = job.partition.order
+    if job.dataset.stratify and known.task != "classification":
+        message = f"`stratify` goes by classes, but the data set's items are made for {known.task}"
+        yield Finding(("dataset", "stratify"), message, "remove it", at="key")
+    elif job.dataset.stratify and order == "given":
+        message = '`stratify` draws the items to hold out, but under order = "given" they are the last ones'
+        yield Finding(("dataset", "stratify"), message, "keep one of the two", at="key")
+    if job.partition.by_class and known.task == "language":
+        message = f'order = "{order}" goes by classes or numbers, but the data set\'s targets are tokens'
+        yield Finding(("partition", "order"), message, 'use "shuffled" or "given"')
 
 
 def _horizon(job: Job) -> Iterator[Finding]:
@@ -178,8 +230,6 @@ def _moving_end(job: Job) -> Iterator[Finding]:
 
 
 def _settings_without_effect(job: Job) -> Iterator[Finding]:
-    if getattr(job.optimizer, "nesterov", False) and not getattr(job.optimizer, "momentum", 0.0):
-        yield Finding(("optimizer", "nesterov"), "`nesterov` needs momentum", "add `momentum = 0.9`, say", at="key")
     if job.sync.warmup_rounds and job.sync.lr_scale == "none":
         message = "`warmup_rounds` has no effect without `lr_scale`"
         yield Finding(("sync", "warmup_rounds"), message, 'add lr_scale = "linear" or "sqrt"', "key", "warning")
@@ -197,6 +247,19 @@ def _devices(job: Job) -> Iterator[Finding]:
             message = f"no device {group.device} on this machine (devices: {devices})"
             todo = "remove this [[workers]] table or run where there is one"
             yield Finding(("workers", index, "device"), f"{message}; {todo}")
+
+
+def _exactness(job: Job) -> Iterator[Finding]:
+    if not job.engine.exact and Machine.find() is None:
+        message = "`exact = false` has no meaning on one machine: it is between machines that sums are sent"
+        yield Finding(("engine", "exact"), message, "start the job on several by torchrun, or remove it", "key", "warning")
+
+
+def _precision(job: Job) -> Iterator[Finding]:
+    cpu = any(group.device == "cpu" for group in job.workers)
+    if job.engine.precision == "bfloat16" and cpu and not cpu_has_bfloat16():
+        message = "this machine's CPU has no bfloat16: CPU workers emulate it, and are slower than in float32"
+        yield Finding(("engine", "precision"), message, severity="warning")
 
 
 def _cores(job: Job) -> Iterator[Finding]:
@@ -246,7 +309,7 @@ def _shares(job: Job, items: int) -> Iterator[Finding]:
 
 
 def _smallest_share(job: Job, smallest: int) -> Iterator[Finding]:
-    batch = job.optimizer.batch_size
+    batch = job.optimizer.batch(smallest)
     if batch > smallest:
         message = f"`batch_size` {batch:,} is more than the {smallest:,} items of the smallest partition"
         yield Finding(("optimizer", "batch_size"), message, f"at most {smallest:,}, or fewer workers, or more overlap")

@@ -6,13 +6,16 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from partrain.errors import INTERNAL, USAGE, BadJob, Failure, InputMissing, Internal, NotTrusted
+from partrain.after.commands import app as after
+from partrain.data_commands import app as data
+from partrain.errors import INTERNAL, USAGE, BadCheckpoint, BadJob, Failure, InputMissing, Internal
+from partrain.opening import job_of, newest, opened
+from partrain.options import Checkpoint, Debug, Job, Json, Out, Quiet, Sets, Trust
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -29,15 +32,6 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Job = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")]
-Checkpoint = Annotated[Path, typer.Argument(metavar="CKPT.h5", help="A checkpoint, or a run folder for its newest one.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in optimizer.lr=0.2.")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run folder; default: runs/<name>/<time>.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No live table and no lines per round.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")]
-Trust = Annotated[bool, typer.Option("--trust-code", help="Run the model code that the checkpoint's job names.")]
 
 
 @app.command()
@@ -76,8 +70,10 @@ def resume(
     machine = _machine()
     if machine and machine.number:
         _join(machine, None, quiet, as_json)
-    path, content = _read(checkpoint)
-    loaded = _job_of(content, path, trust_code, until or (), here=True)
+    path, content = opened(checkpoint)
+    if not any(name.startswith("workers/") for name in content.arrays):
+        raise BadCheckpoint(f"{path} holds a network and no workers, as soups do: there is nothing to resume; use a member of it")
+    loaded = job_of(content, path, trust_code, until or (), here=True)
     from partrain.console import make_display
     from partrain.launch.run import Stage, conclude, new_folder, nothing_left
     from partrain.launch.run import resume as proceed
@@ -120,37 +116,12 @@ def validate(
 
 
 @app.command()
-def inspect(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) -> None:
-    """Show what a checkpoint holds. No code that it names is imported."""
-    from partrain.checkpoint import describe
-
-    outline = describe(_read(checkpoint)[1])
-    print(json.dumps(outline) if as_json else "\n".join(_outlined(outline)))
-
-
-@app.command()
 def verify(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) -> None:
     """Check header, digest and structure of a checkpoint; exit 65 if anything is off."""
     from partrain import checkpoint as checkpoints
 
-    summary = checkpoints.verify(_newest(checkpoint))
+    summary = checkpoints.verify(newest(checkpoint))
     print(json.dumps(summary) if as_json else f"{summary['file']}: ok, round {summary['round']}, sha256 {summary['sha256']}")
-
-
-@app.command()
-def evaluate(checkpoint: Checkpoint, trust_code: Trust = False, as_json: Json = False, debug: Debug = False) -> None:
-    """Judge a checkpoint's network on held-out and test items; needs only the checkpoint and its data."""
-    path, content = _read(checkpoint)
-    loaded = _job_of(content, path, trust_code)
-    from partrain.evaluation import evaluate as judge
-
-    results = judge(loaded, content)
-    if as_json:
-        print(json.dumps({"checkpoint": str(path), "round": content.round, **results}))
-        return
-    for split, scores in results.items():
-        shown = ", ".join(f"{name} {value:.6g}" for name, value in scores.items() if name != "items")
-        print(f"{split} ({scores['items']:,} items): {shown}")
 
 
 @app.command()
@@ -183,7 +154,9 @@ def bench(
 
 @app.command()
 def compare(
-    paths: Annotated[list[Path], typer.Argument(metavar="JOB.toml|RUN_DIR...", help="Jobs to train, or run folders.")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="JOB.toml|RUN_DIR...", help="Jobs to train, run folders, or checkpoints in them.")
+    ],
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repeats of each job, with a seed of its own each.")] = 3,
     set_: Sets = None,
     as_json: Json = False,
@@ -192,8 +165,24 @@ def compare(
     """Jobs or runs side by side: time and items to target, accuracy, bytes, waiting, and the settings that differ."""
     from partrain.bench import compare as comparison
 
-    result = comparison.compare(paths, set_ or (), seeds, _progress)
+    contenders = comparison.enter([_compared(path) for path in paths], set_ or ())
+    for one in contenders:
+        if one.loaded:
+            _warn(one.loaded)
+    result = comparison.compare(contenders, seeds, _progress)
     _print(json.dumps(result) if as_json else "\n".join(comparison.render(result)))
+    raise typer.Exit(result["code"])
+
+
+def _compared(path: Path) -> Path:
+    """A checkpoint stands for the run folder it lies in: only there is what its run took."""
+    if path.suffix != ".h5" or path.is_dir():
+        return path
+    if not path.exists():
+        raise InputMissing(f"no such file: {path}")
+    if (folder := _run_folder(path)) is None:
+        raise InputMissing(f"{path} lies in no run folder, and only there is what its run took: give that, or a job")
+    return folder
 
 
 def _counts(text: str) -> list[int]:
@@ -208,36 +197,6 @@ def _counts(text: str) -> list[int]:
 
 def _progress(text: str) -> None:
     print(f"partrain: {text}", file=sys.stderr)
-
-
-def _newest(path: Path) -> Path:
-    """A run folder stands for its newest checkpoint."""
-    if path.is_dir():
-        if not (path / "checkpoint.h5").exists():
-            raise InputMissing(f"{path} holds no checkpoint.h5: nothing was committed there")
-        return path / "checkpoint.h5"
-    return path
-
-
-def _read(path: Path) -> tuple[Path, Content]:
-    from partrain.checkpoint import read
-
-    path = _newest(path)
-    return path, read(path)
-
-
-def _job_of(content: Content, path: Path, trusted: bool, until: Sequence[str] = (), here: bool = False) -> LoadedJob:
-    """The job a checkpoint carries. It is data: model code that it names runs only if the user says so."""
-    from partrain.job import parse
-    from partrain.launch.manifest import manifest_of
-    from partrain.models import UserModel
-    from partrain.source import UNTIL
-
-    loaded = parse(content.job, Path(manifest_of(content).folder), f"{path}:/job", here, until, UNTIL)
-    if isinstance(loaded.job.model, UserModel) and not trusted:
-        code = f"`{loaded.job.model.name}` in {loaded.folder}"
-        raise NotTrusted(f"{path} names code: {code}; look at it, then run this again with --trust-code")
-    return loaded
 
 
 def _run_folder(path: Path) -> Path | None:
@@ -285,14 +244,12 @@ def _note(text: str) -> None:
 
 def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool) -> None:
     from partrain.console import epilogue
-    from partrain.models import UserModel
 
-    own_code = isinstance(loaded.job.model, UserModel)
     stop = loaded.job.stop.model_dump(exclude_none=True)
     if as_json:
         print(json.dumps({"folder": str(outcome.folder), "code": outcome.code, **outcome.summary}))
     else:
-        _print("\n".join(epilogue(outcome.summary, outcome.folder, outcome.checkpoint, stop, own_code)))
+        _print("\n".join(epilogue(outcome.summary, outcome.folder, outcome.checkpoint, stop, bool(loaded.job.user_code))))
     if outcome.failure:
         print(outcome.failure.render(), file=sys.stderr)
     raise typer.Exit(outcome.code)
@@ -323,25 +280,14 @@ def _print(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _outlined(outline: dict[str, Any], depth: int = 0) -> list[str]:
-    """A nested outline as indented lines."""
-    lines = []
-    for name, value in outline.items():
-        pad = "  " * depth
-        if isinstance(value, dict) and "shape" in value:
-            norm = "" if value.get("norm") is None else f"  norm {value['norm']:.6g}"
-            lines.append(f"{pad}{name}  {value['dtype']} {tuple(value['shape'])}{norm}")
-        elif isinstance(value, dict):
-            lines += [f"{pad}{name}", *_outlined(value, depth + 1)]
-        else:
-            lines.append(f"{pad}{name}  {value}")
-    return lines
-
-
 def _tell(name: str, code: int, message: str) -> None:
     """A failure as the one JSON document, if that is wanted."""
     if "--json" in sys.argv:
         print(json.dumps({"error": {"name": name, "code": code, "message": message}}))
+
+
+app.add_typer(after)
+app.add_typer(data)
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ import shlex
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -34,6 +34,8 @@ FLASH_S = 1.5
 """A new best stands out for so long."""
 BACKLOG_LINES = 10_000
 """Plain lines kept for a reader who is slow; older ones are left out (events.jsonl has them)."""
+BAR = 30
+"""Characters of a bar."""
 BITE = 4096
 """Characters written at a time to a pipe that has room: so much never blocks."""
 
@@ -236,6 +238,33 @@ def _discard(stream: TextIO) -> None:
         return
 
 
+@contextmanager
+def transfers(stream: TextIO | None) -> Iterator[Callable[[str, int, int | None], None] | None]:
+    """Shows files that are being fetched by a bar on a terminal; elsewhere gives nothing to show them."""
+    if stream is None or not _animates(stream):
+        yield None
+        return
+    drawn = 0.0
+
+    def report(url: str, done: int, total: int | None) -> None:
+        nonlocal drawn
+        if time.monotonic() - drawn < REDRAW_S and done:
+            return
+        drawn = time.monotonic()
+        name = url.partition("#")[0].rpartition("/")[2]
+        full = BAR * done // total if total else 0
+        bar = f"[{'=' * full:{BAR}}] {done / 1e6:.1f} of {total / 1e6:.1f}" if total else f"{done / 1e6:.1f}"
+        stream.write(f"\r\x1b[Kfetching {printable(name)[:30]} {bar} MB")
+        stream.flush()
+
+    try:
+        yield report
+    finally:
+        if drawn:
+            stream.write("\r\x1b[K")
+            stream.flush()
+
+
 def epilogue(
     content: Mapping[str, Any],
     folder: Path,
@@ -258,6 +287,9 @@ def epilogue(
         shown = ", ".join(f"{key} {number(value)}" for key, value in scores.items() if value is not None)
         if shown:
             lines.append(f"{name}: {shown}")
+    if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
+        mean, most = sum(unlike) / len(unlike), max(unlike)
+        lines.append(f"partitions: unlike all together by {mean:.0%} on average, at most {most:.0%} (distance of target shares)")
     lines.append(f"results: {shlex.quote(str(folder))}")
     if checkpoint is None:
         return lines

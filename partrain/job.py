@@ -11,11 +11,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from partrain import checks
-from partrain.problems import Finding, Problem, Rejected, by_line
+from partrain.data import Facts
+from partrain.problems import FileFinding, Finding, Problem, Rejected, Unreadable, by_line
 from partrain.schema import Job
 from partrain.source import SET, Flag, Source
 
-__all__ = ["Job", "LoadedJob", "load", "parse", "problems"]
+__all__ = ["Job", "LoadedJob", "fit", "load", "parse", "problems"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,14 @@ def parse(
     return _judge(Source.parse(text, name, overrides, flag), folder, here)
 
 
+def fit(loaded: LoadedJob, known: Facts) -> None:
+    """Raise `Rejected` where a job does not go together with its data: what only loading tells of them is known now."""
+    text = Source.parse(loaded.text, "job.toml")
+    found = [text.problem(finding) for finding in checks.unsuited(loaded.job, known) if finding.severity == "error"]
+    if found:
+        raise Rejected(found)
+
+
 def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> list[Problem]:
     """All errors and warnings of a job file, by line; raises `InputMissing` if there is no file to read."""
     try:
@@ -59,7 +68,10 @@ def _judge(text: Source, folder: Path, here: bool) -> LoadedJob:
         findings += checks.contradictions(job)
         findings += checks.obstacles(job, folder) if here else ()
     found = [text.problem(finding) for finding in findings]
-    if job is None or any(problem.severity == "error" for problem in found):
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors and all(isinstance(finding, FileFinding) for finding in errors):
+        raise Unreadable(found)
+    if job is None or errors:
         raise Rejected(found)
     return LoadedJob(job, text.text, folder, by_line(found))
 

@@ -182,7 +182,7 @@ def evaluate(
     with mixed(worker, group, rule, state), shared_buffers(worker, group, rule):
         loss, correct = worker.evaluate(items, fractions(terms.shares, count)[worker.rank])
     sums = group.scores(loss, correct)
-    accuracy = sum(correct for _, correct in sums) / count if worker.classification else None
+    accuracy = sum(correct for _, correct in sums) / count if worker.task.accuracy else None
     return sum(loss for loss, _ in sums) / count, accuracy
 
 

@@ -49,6 +49,11 @@ def _written(text: str, changes: Sequence[tuple[KeyPath, Any]], data: dict[str, 
         written = tomlkit.dumps(document)
         if tomllib.loads(written) == data:
             return written
+    return as_toml(data)
+
+
+def as_toml(data: dict[str, Any]) -> str:
+    """Data as TOML, without comments."""
     return tomlkit.dumps(data)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from partrain.errors import BadJob
+from partrain.errors import BadJob, InputMissing
 
 KeyPath = tuple[str | int, ...]
 """Where a value stands in the parsed text, such as ``("workers", 0, "count")``."""
@@ -23,6 +23,10 @@ class Finding(NamedTuple):
     suggestion: str = ""
     at: Literal["key", "value"] = "value"
     severity: Severity = "error"
+
+
+class FileFinding(Finding):
+    """What is wrong with a file that the value at a path names."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,12 @@ class Rejected(BadJob):
     def render(self) -> str:
         """As any failure; a problem that is the only one is said once."""
         return super().render().replace(f"{self.message}\n{self.message}\n", f"{self.message}\n")
+
+
+class Unreadable(Rejected):
+    """A job without a fault of its own, that names files with faults."""
+
+    code, name = InputMissing.code, InputMissing.name
 
 
 @dataclass(frozen=True)

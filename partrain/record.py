@@ -144,9 +144,11 @@ def write_summary(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _worker_summary(worker: WorkerView, train: float) -> dict[str, Any]:
+    unlike = {} if worker.unevenness is None else {"unevenness": worker.unevenness}
     return {
         "rank": worker.rank,
         "device": worker.device,
+        **unlike,
         "iterations": worker.iterations,
         "item_iterations": worker.item_iterations,
         "items_per_second": round(worker.item_iterations / train, 3) if train > 0 else None,

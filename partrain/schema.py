@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import Field
 
 from partrain.comm import Transport
 from partrain.data import AnyDataset
 from partrain.data.partition import Partition
-from partrain.models import AnyModel, Task
+from partrain.engine import Engine
+from partrain.errors import UserCodeFailed
+from partrain.models import AnyModel
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.problems import KeyPath
 from partrain.retention import Retention
 from partrain.rules import AnyRule
 from partrain.section import Section
 from partrain.stop import Stop
+from partrain.tasks import AnyTask, Kind, UserTask, make
+from partrain.usercode import UserCode
 from partrain.workforce import WorkerGroup
+
+if TYPE_CHECKING:
+    from partrain.tasks.kinds import Task
 
 
 class Job(Section):
@@ -28,14 +36,33 @@ class Job(Section):
     model: AnyModel
     dataset: AnyDataset
     partition: Partition = Field(default_factory=Partition)
-    task: Task | None = None
+    task: AnyTask | None = None
     optimizer: AnyOptimizer = Field(default_factory=lambda: Sgd(lr=1.0), discriminator="name")
     """May be left out where the rule takes its steps itself."""
     sync: AnyRule
     workers: list[WorkerGroup] = Field(min_length=1, max_length=1000)
     transport: Transport = Field(default_factory=Transport)
+    engine: Engine = Field(default_factory=Engine)
     stop: Stop
     checkpoint: Retention = Field(default_factory=Retention)
+
+    @property
+    def user_code(self) -> list[str]:
+        """The code of the user's own that it names."""
+        return [table.name for table in (self.model, self.dataset, self.task) if isinstance(table, UserCode)]
+
+    def kind_of_task(self, implied: Kind) -> str:
+        """What the network is trained to do: by the job's own word, the model's nature, or else what the items are made for."""
+        if isinstance(self.task, UserTask):
+            return "user"
+        return self.task.kind if self.task else self.model.implied_task or implied
+
+    def make_task(self, implied: Kind, folder: Path) -> Task:
+        """That as loss, metric and backward pass; `folder` holds the job."""
+        task = make(self.task, self.model.implied_task or implied, folder)
+        if self.stop.accuracy is not None and not task.accuracy:
+            raise UserCodeFailed(f"[stop] accuracy: the task `{self.kind_of_task(implied)}` counts no right answers: use `loss`")
+        return task
 
 
 SYNONYMS: dict[str, tuple[str, ...]] = {
@@ -51,6 +78,10 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "gpu": ("device", "cuda"),
     "layers": ("hidden",),
     "dropout_rate": ("dropout",),
+    "scheduler": ("schedule",),
+    "max_grad_norm": ("clip_norm",),
+    "accumulation_steps": ("accumulate",),
+    "amp": ("precision",),
     "l2": ("weight_decay",),
     "holdout": ("validation",),
     "random_seed": ("seed",),
@@ -107,9 +138,12 @@ def tables_in(annotation: Any) -> list[type[Section]]:
 
 
 def identity(table: type[Section]) -> tuple[str, tuple[str, ...]]:
-    """The key that tells a table from its alternatives, and what it says there; nothing for the user's own."""
+    """The key that tells a table from its alternatives, and what it says there (`known_as`, where that has parts); nothing for
+    the user's own."""
     key = next((key for key in NAMING if key in table.model_fields), "")
     annotation = table.model_fields[key].annotation if key else None
+    if known_as := getattr(table, "known_as", None):
+        return key, (known_as,)
     return key, get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
@@ -137,6 +171,19 @@ def homes_of(key: str) -> str:
             which = "" if len(having) == len(options) else f' with {identity(having[0])[0]} = "{identity(having[0])[1][0]}"'
             homes.append(heading((name,)) + which)
     return either(homes)
+
+
+def given_in(section: Section) -> dict[str, Any]:
+    """What was given for a table, as a job file would give it: nothing that stands there by default, but for its name."""
+    keys = section.model_fields_set | {key for key in NAMING if key in type(section).model_fields}
+    values = {key: getattr(section, key) for key in type(section).model_fields if key in keys}
+    return {key: _plain(value) for key, value in (values | (section.model_extra or {})).items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Section):
+        return given_in(value)
+    return [_plain(one) for one in value] if isinstance(value, list) else value
 
 
 def heading(path: KeyPath) -> str:

@@ -88,6 +88,8 @@ class WorkerView:
     """Training loss, smoothed."""
     distance: float | None = None
     """RMS distance to the mean, when last measured."""
+    unevenness: float | None = None
+    """How unlike all together its partition is, from 0 to 1, where that was measured."""
     lost: bool = False
     curve: Curve = field(default_factory=Curve)
     marks: deque[Mark] = field(default_factory=deque)
@@ -99,6 +101,7 @@ class WorkerView:
         if before and not self.rounds:
             self.iterations, self.item_iterations = before["iterations"], before["item_iterations"]
         self.device, self.round, self.lost = described["device"], round_, False
+        self.unevenness = described.get("unevenness")
         self.marks.clear()
 
     def count(self, event: Event) -> None:

@@ -8,10 +8,9 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from partrain.models import UserModel
 from partrain.problems import KeyPath, shown
 from partrain.schema import SYNONYMS, Job, Spot, either, heading, homes_of, meant_by, tables_in
-from partrain.section import Section
+from partrain.usercode import UserCode
 from partrain.workforce import WorkerGroup
 
 _EXAMPLES = {
@@ -24,10 +23,10 @@ _EXAMPLES = {
     "stop": "rounds = 100",
 }
 
-_PATTERNS: dict[tuple[type[Section], str], str] = {
+_PATTERNS: dict[tuple[type, str], str] = {
     (Job, "name"): "expected letters, digits, `.`, `_` and `-`, at most 100",
     (WorkerGroup, "device"): 'expected "cpu", "cuda" or one device as "cuda:0"',
-    (UserModel, "name"): 'expected "package.module:Class" or "file.py:Class"',
+    (UserCode, "name"): 'expected "package.module:Class" or "file.py:Class"',
 }
 
 _BOUNDS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
@@ -132,11 +131,12 @@ def wrong_value(spot: Spot, error: ErrorDetails) -> tuple[str, str]:
             suggestion = f"write {value} without quotes"
     elif kind == "literal_error":
         legal = re.findall(r"'([^']*)'", context["expected"])
-        expected = "expected " + either([quoted(name) for name in legal])
+        expected = "expected " + (either([quoted(name) for name in legal]) or context["expected"])
         if isinstance(value, str) and (meant := meant_by(value, legal)):
             suggestion = f'did you mean "{meant}"?'
     elif kind == "string_pattern_mismatch":
-        expected = _PATTERNS.get((spot.owner, str(spot.path[-1])), f"expected a string like {context['pattern']}")
+        known = (_PATTERNS.get((table, str(spot.path[-1]))) for table in spot.owner.__mro__)
+        expected = next(filter(None, known), f"expected a string like {context['pattern']}")
     elif kind in ("too_short", "too_long"):
         few = kind == "too_short"
         limit = f"at least {context['min_length']}" if few else f"at most {context['max_length']}"

@@ -107,11 +107,19 @@ def test_targets_can_be_judged(said) -> None:
         for line, key in ((17, "patience"), (18, "accuracy"))
     ]
     assert said('"blobs"', '"sine"', "rounds = 3", "rounds = 3\naccuracy = 0.9") == [
-        "15:1 a regression has no accuracy; use `loss`"
+        "15:1 the task `regression` has no accuracy; use `loss`"
     ]
-    assert said("rounds = 3", 'rounds = 3\naccuracy = 0.9\n[task]\nkind = "regression"') == [
-        "15:1 a regression has no accuracy; use `loss`"
+    assert said("rounds = 3", 'rounds = 3\naccuracy = 0.9\n[task]\nkind = "autoencoder"') == [
+        "15:1 the task `autoencoder` has no accuracy; use `loss`"
     ]
+
+
+def test_items_serve_for_what_they_are_made_for(said) -> None:
+    assert said("rounds = 3", 'rounds = 3\n[task]\nkind = "regression"') == [
+        "16:8 the data set's items are made for classification: they cannot serve for regression; fitting: classification, autoencoder"
+    ]
+    assert said("rounds = 3", 'rounds = 3\n[task]\nkind = "classification"') == []
+    assert said('"blobs"', '"sine"', "rounds = 3", 'rounds = 3\n[task]\nkind = "forecast"') == []
 
 
 def test_a_schedule_has_an_end(said) -> None:
@@ -121,6 +129,47 @@ def test_a_schedule_has_an_end(said) -> None:
     assert said(*seconds, "lr = 0.1", "lr = 0.1\nwarmup = 0.1") == [f"10:10 `warmup` {todo}"]
     assert said(*seconds, "lr = 0.1", "lr = 0.1\nwarmup = 0.1\nhorizon = 1000") == []
     assert said("lr = 0.1", "lr = 0.1\nwarmup = 0.1") == []
+
+
+def test_every_schedule_but_a_constant_needs_an_end(said) -> None:
+    for schedule in "step", "polynomial", "exponential", "one-cycle":
+        table = ("lr = 0.1", f'lr = 0.1\nschedule = "{schedule}"')
+        assert len(said("rounds = 3", "seconds = 3", *table)) == 1, schedule
+        assert said(*table) == [], schedule
+
+
+def test_settings_of_the_optimizer_without_effect(said) -> None:
+    assert said("lr = 0.1", 'lr = 0.1\nschedule = "linear"\ngamma = 0.5') == [
+        '11:1 `gamma` has no effect under schedule = "linear"; remove it, or use "step"'
+    ]
+    assert said("lr = 0.1", "lr = 0.1\nhorizon = 9") == ["10:1 `horizon` has no effect: the learning rate is constant; remove it"]
+    rprop = ('"sgd"\nlr = 0.1', '"rprop"\nlr = 0.1\nclip_norm = 1.0')
+    assert said(*rprop) == ['10:1 `clip_norm` has no effect on the steps of "rprop"; remove it']
+    (error,) = said('"sgd"', '"rprop"', 'rule = "average"', 'rule = "average"\nlr_scale = "linear"')
+    assert error.startswith('12:1 `lr_scale` has no effect on the steps of "rprop"')
+
+
+def test_full_batches_fit_any_partition(said) -> None:
+    assert said('"sgd"\nlr = 0.1', '"sgd"\nlr = 0.1\nfull_batch = true') == []
+    (error,) = said("lr = 0.1", "lr = 0.1\nfull_batch = true\nbatch_size = 8")
+    assert error.startswith("11:1 `batch_size` has no effect on full batches")
+
+
+def test_curvature_is_each_workers_own(said) -> None:
+    (warning,) = said('"sgd"', '"lbfgs"')
+    assert warning.startswith('8:8 warning: averaged gradients of different partitions tell "lbfgs" little of any one of them')
+    assert said('"sgd"', '"lbfgs"', "iterations = 10", 'iterations = 10\noptimizer_state = "local"') == []
+    assert said('"sgd"', '"lbfgs"', '"average"', '"bsp"') == []
+    assert said('"sgd"', '"lbfgs"', "count = 2", "count = 1") == []
+
+
+def test_a_precision_the_processor_emulates(said, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ("rounds = 3", 'rounds = 3\n[engine]\nprecision = "bfloat16"')
+    monkeypatch.setattr("partrain.checks.cpu_has_bfloat16", lambda: False)
+    (warning,) = said(*asked)
+    assert warning == "16:13 warning: this machine's CPU has no bfloat16: CPU workers emulate it, and are slower than in float32"
+    monkeypatch.setattr("partrain.checks.cpu_has_bfloat16", lambda: True)
+    assert said(*asked) == []
 
 
 def test_settings_without_effect(said) -> None:
@@ -223,6 +272,18 @@ def test_paces_are_simulated(said) -> None:
     simulated = stop + '[transport]\nkind = "simulated"\n'
     assert said(stop, simulated + "speed = [1.0, 0.5]\ndelay = [0.001]\n") == []
     assert said(stop, simulated + "jitter = [0.1, 0.1, 0.1]\n") == ["17:10 `jitter` has 3 values for 2 workers; give one or 2"]
+
+
+def test_inexact_sums_are_for_several_machines(said, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = "[stop]\nrounds = 3\n"
+    (warning,) = said(stop, stop + "[engine]\nexact = false\n")
+    assert "16:1 warning" in warning
+    assert "`exact = false` has no meaning on one machine" in warning
+    assert said(stop, stop + "[engine]\nexact = true\n") == []
+    for key, value in {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "h",
+                       "MASTER_PORT": "1"}.items():  # fmt: skip
+        monkeypatch.setenv(key, value)
+    assert said(stop, stop + "[engine]\nexact = false\n") == []
 
 
 def test_asynchronous_rules_have_no_ramp(said) -> None:

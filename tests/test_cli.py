@@ -64,6 +64,20 @@ FAILURES = [
     (["evaluate", MISSING], 66, "no-input"),
     (["evaluate", DAMAGED], 65, "bad-checkpoint"),
     (["evaluate", "own/run"], 77, "not-trusted"),
+    (["evaluate", RUN, "--input", "nowhere.npz"], 66, "no-input"),
+    (["predict", MISSING, "--input", JOB], 66, "no-input"),
+    (["predict", DAMAGED, "--input", JOB], 65, "bad-checkpoint"),
+    (["predict", RUN, "--input", "nowhere.csv"], 66, "no-input"),
+    (["predict", RUN, "--input", JOB], 66, "no-input"),
+    (["predict", "own/run", "--input", JOB], 77, "not-trusted"),
+    (["predict", RUN, "--input", JOB, "--job", "nowhere.toml"], 66, "no-input"),
+    (["predict", RUN, "--input", JOB, "--job", "bad.toml"], 78, "bad-job"),
+    (["export", DAMAGED, "--format", "onnx", "--output", "new"], 65, "bad-checkpoint"),
+    (["export", RUN, "--format", "onnx", "--output", JOB], 73, "cannot-create"),
+    (["export", "own/run", "--format", "onnx", "--output", "new"], 77, "not-trusted"),
+    (["diff", RUN, DAMAGED], 65, "bad-checkpoint"),
+    (["soup", RUN, "own/run", "--output", "new.h5"], 77, "not-trusted"),
+    (["soup", RUN, DAMAGED, "--output", "new.h5"], 65, "bad-checkpoint"),
 ]
 
 
@@ -85,8 +99,19 @@ def test_failures(place: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
     assert sorted(place.rglob("*")) == before, "and nothing was made"
 
 
+AFTER = [
+    ["evaluate", RUN, "--split", "best"],
+    ["predict", RUN],
+    ["predict", RUN, "--input", JOB, "--output", "new.doc"],
+    ["export", RUN, "--format", "pickle", "--output", "new"],
+    ["diff", RUN],
+    ["soup", RUN, "--output", "new.pt"],
+]
+
+
 @pytest.mark.parametrize(
-    "words", [[], ["fly"], ["run"], ["run", JOB, "--fast"], ["verify"], ["resume", RUN, "--until"], ["bench", "--threads", "0"]]
+    "words",
+    [[], ["fly"], ["run"], ["run", JOB, "--fast"], ["verify"], ["resume", RUN, "--until"], ["bench", "--threads", "0"], *AFTER],
 )
 def test_usage(place: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     monkeypatch.chdir(place)
@@ -131,7 +156,7 @@ def test_verify(place: Path) -> None:
 
 def test_evaluate(place: Path) -> None:
     told = json.loads(partrain("evaluate", place / RUN, "--json").out)
-    assert told["validation"].keys() == told["test"].keys() == {"items", "loss", "accuracy"}
+    assert told["validation"].keys() == told["test"].keys() >= {"items", "loss", "accuracy", "classes", "confusion"}
     assert (told["round"], told["validation"]["items"], told["test"]["items"]) == (2, 30, 40)
     said = partrain("evaluate", place / RUN)
     assert "validation (30 items): loss " in said.out
@@ -206,7 +231,15 @@ def test_json_is_all_there_is(place: Path, tmp_path: Path) -> None:
 
 def test_without_torch(place: Path) -> None:
     """What answers questions does not wait for it."""
-    for words in (["--help"], ["run", "--help"], ["validate", JOB], ["inspect", RUN], ["verify", RUN], ["resume", RUN]):
+    for words in (
+        ["--help"],
+        ["run", "--help"],
+        ["validate", JOB],
+        ["inspect", RUN],
+        ["verify", RUN],
+        ["resume", RUN],
+        ["diff", RUN, RUN],
+    ):
         code = f"import sys; sys.argv = ['partrain', *{words!r}]; from partrain.cli import main\ntry: main()\nfinally: sys.exit('torch' in sys.modules)"
         said = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=False)
         assert said.returncode == 0, (words, said.stderr)
@@ -214,6 +247,7 @@ def test_without_torch(place: Path) -> None:
 
 def test_help_lists_what_works(place: Path) -> None:
     text = partrain("--help").out
-    for command in "run", "resume", "validate", "inspect", "verify", "evaluate":
+    commands = "run", "resume", "validate", "inspect", "verify", "evaluate", "predict", "export", "diff", "soup"
+    for command in commands:
         assert f"\n  {command} " in text
         assert partrain(command, "--help").code == 0

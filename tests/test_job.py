@@ -105,7 +105,9 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
                 "job.toml:7:1: missing key `name` or `kind` in [dataset]",
                 "   |",
                 " 7 | [dataset]",
-                '   | ^^^^^^^^^ one of name = "mnist", kind = "idx", kind = "synthetic"',
+                '   | ^^^^^^^^^ one of name = "mnist", kind = "idx", kind = "synthetic", kind = "csv", kind = "parquet", kind = "npz",'
+                ' kind = "npy", kind = "hdf5", kind = "mapped", kind = "text", kind = "series", kind = "images",'
+                ' or your own as "package.module:Class" or "file.py:Class"',
             ],
         ),
         (
@@ -175,7 +177,7 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
                 "job.toml:22:2: unknown table [trian]",
                 "   |",
                 "22 | [trian]",
-                "   |  ^^^^^ legal: name, seed, model, dataset, partition, task, optimizer, sync, workers, transport, stop, checkpoint",
+                "   |  ^^^^^ legal: name, seed, model, dataset, partition, task, optimizer, sync, workers, transport, engine, stop, checkpoint",
             ],
         ),
         (
@@ -200,12 +202,13 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
         ),
         (
             'name = "mlp"',
-            'name = "resnet"',
+            'name = "quark"',
             [
-                'job.toml:5:8: unknown model "resnet"',
+                'job.toml:5:8: unknown model "quark"',
                 "   |",
-                ' 5 | name = "resnet"',
-                '   |        ^^^^^^^^ one of "mlp", or your own as "package.module:Class" or "file.py:Class"',
+                ' 5 | name = "quark"',
+                '   |        ^^^^^^^ one of "linear", "mlp", "autoencoder", "lenet", "cnn", "resnet", "rnn", "lstm", "gru", "transformer", '
+                '"torchvision:NAME", or your own as "package.module:Class" or "file.py:Class"',
             ],
         ),
         (
@@ -225,7 +228,7 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
                 "job.toml:11:1: missing key `name` in [optimizer]",
                 "   |",
                 "11 | [optimizer]",
-                '   | ^^^^^^^^^^^ one of "sgd", "adam", "adamw"',
+                '   | ^^^^^^^^^^^ one of "sgd", "adam", "adamw", "radam", "adamax", "rmsprop", "adagrad", "rprop", "lbfgs", "muon"',
             ],
         ),
         (
@@ -316,7 +319,7 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
             "lr = 0.1",
             'lr = 0.1\nschedule = "cosnie"',
             [
-                'job.toml:14:12: `schedule`: expected "constant", "linear" or "cosine", got the string "cosnie"',
+                'job.toml:14:12: `schedule`: expected "constant", "step", "linear", "cosine", "polynomial", "exponential" or "one-cycle", got the string "cosnie"',
                 "   |",
                 '14 | schedule = "cosnie"',
                 '   |            ^^^^^^^^ did you mean "cosine"?',

@@ -19,10 +19,13 @@ LAYERS = [
         "compress",
         "data",
         "models",
+        "tasks",
+        "usercode",
         "optim",
         "stop",
         "workforce",
         "retention",
+        "engine",
         "problems",
         "places",
         "overrides",
@@ -30,19 +33,21 @@ LAYERS = [
     },
     {"rules", "comm"},
     {"schema", "checks", "wording", "explain", "job", "plan"},
-    {"batches", "worker", "buffers", "state", "loop", "checkpoint", "record"},
-    {"launch", "bench", "console", "evaluation"},
-    {"cli", "__main__"},
+    {"batches", "backward", "worker", "buffers", "state", "loop", "checkpoint", "record"},
+    {"launch", "bench", "console", "evaluation", "opening", "options", "after", "data_commands"},
+    {"cli", "api", "__main__", "__init__"},
 ]
 """From the ground up. A module imports from its own layer or from those below."""
 
 HOMES = {
-    "typer": {"cli"},
+    "typer": {"cli", "options", "after", "data_commands"},
     "rich": {"console"},
-    "h5py": {"checkpoint"},
+    "h5py": {"checkpoint", "data"},
+    "polars": {"data"},
     "tomlkit": {"source", "overrides"},
     "torch.distributed": {"comm", "launch"},
     "torch.multiprocessing": {"comm", "launch"},
+    "torchvision": {"models"},
 }
 """Foreign libraries that only these may import."""
 
@@ -97,7 +102,7 @@ every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.re
 
 
 def test_every_module_has_a_layer() -> None:
-    assert {unit(file) for file in FILES} - {"__init__"} == set().union(*LAYERS)
+    assert {unit(file) for file in FILES} == set().union(*LAYERS)
 
 
 @every_file

@@ -1,0 +1,53 @@
+"""The LSTM of the older parallel trainer with one to four workers, as it was run there and corrected.
+
+    python benchmarks/lstm_series.py [ROUNDS]
+
+There RMSprop (decay 0.999, no bias correction) lost its squares at each averaging, and "three times as fast with threads" was found.
+After k iterations the first steps are 1 / sqrt(1 - 0.999^k) times as long as later ones, on any number of workers: so the
+table has a lone worker that forgets, too. Item-iterations until the judged loss is at most 2e-4, for each worker and in all.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from runs import machine, partrain
+
+RATE = 5e-6
+"""A tenth of the rate there, at which this network is there within two rounds: too few to compare."""
+JOB = Path(__file__).parents[1] / "jobs" / "lstm-series.toml"
+OVERLAP = {1: 0.0, 2: 0.333, 3: 0.389, 4: 0.381}
+"""Of partitions of 200, 120, 90 and 70 series, as there."""
+
+
+def main(rounds: int) -> None:
+    print(f"LSTM series, {rounds} rounds of 4 passes at most; {machine()}\n")
+    print(
+        "| workers | moments when mixed | status | rounds | item-iterations per worker | in all | judged loss |\n|" + "---|" * 7
+    )
+    for state in ("reset", "average"):
+        for workers, overlap in OVERLAP.items():
+            content = partrain(
+                JOB,
+                f'sync={{rule="average", passes=4, optimizer_state="{state}"}}',
+                f"partition.overlap={overlap}",
+                f'workers=[{{device="cpu", count={workers}}}]',
+                f"stop={{loss=2e-4, rounds={rounds}, judge_every=1}}",
+                f"optimizer.lr={RATE}",
+            )
+            total = content["item_iterations"]
+            cells = [
+                workers,
+                state,
+                content["status"],
+                content["rounds"],
+                f"{total // workers:,}",
+                f"{total:,}",
+                f"{content['loss']:.2e}",
+            ]
+            print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)

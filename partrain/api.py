@@ -1,0 +1,88 @@
+"""Training from Python: in a script or a notebook, with the same workers, run folder and checkpoints as on the command line."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from partrain import checkpoint, evaluation
+from partrain.console import make_display
+from partrain.errors import INTERRUPTED, TERMINATED, Failure
+from partrain.job import LoadedJob, load, parse
+from partrain.launch import prefork
+from partrain.launch.run import Stage, new_folder, run
+from partrain.overrides import as_toml
+from partrain.schema import Job, given_in
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came of a training."""
+
+    module: torch.nn.Module
+    """The network that counts, in evaluation mode, on the CPU."""
+    history: dict[str, list[float]]
+    """Columns with one number for each round: round, item_iterations, loss, lr, judged_loss, accuracy; NaN where not judged."""
+    summary: dict[str, Any]
+    """What `summary.json` says: status, rounds, loss, metrics, test, seconds, item_iterations, workers."""
+    folder: Path
+    """The run folder."""
+    checkpoint: Path
+    """The newest checkpoint."""
+
+    @property
+    def reached(self) -> bool:
+        """Whether the target of the stop table was reached."""
+        return bool(self.summary["status"] == "reached")
+
+
+def train(job: Job | str | os.PathLike[str], *, out: str | os.PathLike[str] | None = None, show: bool = False) -> Trained:
+    """Train the network of a job.
+
+    Args:
+        job: A `Job`, its relative paths starting from the current folder; or a job file.
+        out: The run folder; default: `runs/<name>/<time>`.
+        show: Show the live table, or plain lines where there is no terminal.
+
+    Raises:
+        Failure: What the command line would say in one line: a bad job, missing input, lost workers, the user's own code...
+        KeyboardInterrupt: Ctrl-C; the round under way was ended and a checkpoint committed, which its message names.
+    """
+    started, before = time.time(), dict(os.environ)
+    loaded = parse(as_toml(given_in(job)), Path.cwd(), "<Job>", here=True) if isinstance(job, Job) else load(job)
+    display = make_display(sys.stdout, quiet=not show)
+    try:
+        stage = Stage(new_folder(Path(out) if out else None, loaded.job.name), display, _warn, started)
+        for problem in loaded.warnings:
+            _warn(problem.render())
+        outcome = run(loaded, stage)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)  # the forkserver's threads are not the caller's
+        prefork.stop()
+    if outcome.failure:
+        raise outcome.failure
+    if outcome.code in (INTERRUPTED, TERMINATED) or outcome.checkpoint is None:
+        raise KeyboardInterrupt(f"stopped; to go on: partrain resume {outcome.folder}")
+    return _trained(loaded, outcome.summary, outcome.folder, outcome.checkpoint)
+
+
+def _trained(loaded: LoadedJob, summary: dict[str, Any], folder: Path, path: Path) -> Trained:
+    content = checkpoint.read(path)
+    history = {
+        name.removeprefix("history/"): array.tolist() for name, array in content.arrays.items() if name.startswith("history/")
+    }
+    return Trained(evaluation.network(loaded, content), history, summary, folder, path)
+
+
+def _warn(text: str) -> None:
+    print(f"partrain: {text}" if not text.startswith("partrain:") else text, file=sys.stderr)
+
+
+__all__ = ["Failure", "Trained", "train"]

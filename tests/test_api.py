@@ -1,0 +1,112 @@
+"""Training from Python, in a script of the user's."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from runs import JOB, descendants, events, eventually, summary
+
+from partrain.overrides import as_toml
+from partrain.rules.average import Average
+from partrain.schema import Job, given_in
+
+SCRIPT = f"""
+import json, os, sys
+import partrain
+
+JOB = {tomllib.loads(JOB)!r}
+
+def show(trained):
+    shapes = [list(parameter.shape) for parameter in trained.module.parameters()]
+    print(json.dumps({{"shapes": shapes, "training": trained.module.training, "reached": trained.reached, "history": trained.history,
+                      "folder": str(trained.folder), "checkpoint": str(trained.checkpoint), "status": trained.summary["status"]}}))
+"""
+
+
+def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", SCRIPT + text], cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def test_a_job_is_trained(tmp_path: Path) -> None:
+    done = run(
+        tmp_path, "before = dict(os.environ); show(partrain.train(partrain.Job(**JOB), out='run')); assert os.environ == before"
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["shapes"] == [[16, 2], [16], [3, 16], [3]]
+    assert not said["training"]
+    assert not said["reached"]
+    assert said["status"] == "finished"
+    assert said["history"]["round"] == [1, 2, 3, 4]
+    assert said["history"]["item_iterations"] == [48, 96, 144, 192]
+    assert summary(tmp_path / "run")["loss"] == said["history"]["judged_loss"][-1]
+    assert Path(said["checkpoint"]) == Path("run/checkpoint.h5")
+
+
+def test_a_job_file_gives_the_bits_of_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text(JOB)
+    done = run(tmp_path, "show(partrain.train('job.toml', out='run'))")
+    assert done.returncode == 0, done.stderr
+    other = subprocess.run(
+        [sys.executable, "-m", "partrain", "run", "job.toml", "--out", "other", "-q"], cwd=tmp_path, timeout=60
+    )
+    assert other.returncode == 0
+    assert (tmp_path / "run/checkpoint.h5").read_bytes() == (tmp_path / "other/checkpoint.h5").read_bytes()
+
+
+def test_what_goes_wrong_is_an_exception(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        """
+from partrain.errors import Failure
+for change in ({"stop": {"accuracy": 0.9}}, {"dataset": {"kind": "idx", "inputs": "nowhere", "targets": "nowhere"}}):
+    try:
+        partrain.train(partrain.Job(**JOB | change), out="run")
+    except Failure as failure:
+        print(failure.code, failure.message)
+""",
+    )
+    first, second = done.stdout.splitlines()
+    assert first.startswith("78 <Job>:")
+    assert "a target alone may never be reached" in first
+    assert second.startswith("66 <Job>:")
+    assert "nowhere: No such file" in second
+    assert not events(tmp_path / "run")
+
+
+def test_an_interrupt_leaves_a_checkpoint_and_is_an_interrupt(tmp_path: Path) -> None:
+    text = "JOB['stop'] = {'rounds': 10**6}\ntry:\n    partrain.train(partrain.Job(**JOB), out='run')\nexcept KeyboardInterrupt as stop:\n    print(stop)"
+    with subprocess.Popen([sys.executable, "-c", SCRIPT + text], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as script:
+        assert eventually(lambda: events(tmp_path / "run", "commit"), "a checkpoint")
+        workers = descendants(script.pid)
+        script.send_signal(signal.SIGINT)
+        said, _ = script.communicate(timeout=30)
+    assert said == "stopped; to go on: partrain resume run\n"
+    assert (tmp_path / "run/checkpoint.h5").exists()
+    assert workers
+    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "the workers to end")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"model": {"name": "net.py:Net", "width": 3, "parts": [1, 2]}},
+        {"sync": {"rule": "topk", "iterations": 2, "compressor": {"kind": "topk", "density": 0.2}}},
+        {"task": {"kind": "autoencoder"}, "seed": 4},
+    ],
+)
+def test_a_job_is_written_as_it_was_given(change: dict[str, object]) -> None:
+    given = tomllib.loads(JOB) | change
+    assert tomllib.loads(as_toml(given_in(Job.model_validate(given)))) == given
+
+
+def test_sections_of_the_callers_own_making_are_named() -> None:
+    job = Job.model_validate(tomllib.loads(JOB) | {"sync": Average(iterations=2)})
+    assert given_in(job)["sync"] == {"rule": "average", "iterations": 2}
