@@ -15,7 +15,7 @@ from pathlib import Path
 from runs import machine, partrain
 
 RATE = 5e-6
-"""A tenth of the rate there, at which this network is there within two rounds: too few to compare."""
+"""A tenth of the rate there, which takes this network to the target within two rounds: too few to compare."""
 JOB = Path(__file__).parents[1] / "jobs" / "lstm-series.toml"
 OVERLAP = {1: 0.0, 2: 0.333, 3: 0.389, 4: 0.381}
 """Of partitions of 200, 120, 90 and 70 series, as there."""

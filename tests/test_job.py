@@ -107,6 +107,7 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
                 " 7 | [dataset]",
                 '   | ^^^^^^^^^ one of name = "mnist", kind = "idx", kind = "synthetic", kind = "csv", kind = "parquet", kind = "npz",'
                 ' kind = "npy", kind = "hdf5", kind = "mapped", kind = "text", kind = "series", kind = "images",'
+                ' kind = "huggingface",'
                 ' or your own as "package.module:Class" or "file.py:Class"',
             ],
         ),

@@ -44,6 +44,7 @@ HOMES = {
     "rich": {"console"},
     "h5py": {"checkpoint", "data"},
     "polars": {"data"},
+    "pyarrow": {"data"},
     "tomlkit": {"source", "overrides"},
     "torch.distributed": {"comm", "launch"},
     "torch.multiprocessing": {"comm", "launch"},

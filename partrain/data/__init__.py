@@ -15,6 +15,7 @@ from pydantic import Discriminator, Tag
 from partrain.data import fetch
 from partrain.data.arrays import Hdf5, Npy, Npz
 from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Slot, Training, lay_out, views
+from partrain.data.huggingface import HuggingFace
 from partrain.data.idx import Idx, Mnist
 from partrain.data.images import Images
 from partrain.data.mapped import Mapped
@@ -52,6 +53,7 @@ AnyDataset = Annotated[
     | Annotated[Text, Tag("text")]
     | Annotated[Series, Tag("series")]
     | Annotated[Images, Tag("images")]
+    | Annotated[HuggingFace, Tag("huggingface")]
     | Annotated[UserData, Tag("user")],
     Discriminator(_which),
 ]

@@ -26,7 +26,7 @@ _SAMPLES, _SAMPLE = 64, 1 << 20
 """Blocks of so many bytes that a mapped file is known by."""
 
 
-class _Arrays(DataSection):
+class ArraySection(DataSection):
     """What data sets of arrays have.
 
     Inputs (n, ...): bytes are scaled to [0, 1], those of two axes being grey images (1, height, width); other numbers stay as they
@@ -51,7 +51,7 @@ class _Arrays(DataSection):
         return _load(self.found(folder), self.tokens, allocate)
 
 
-class _Named(_Arrays):
+class _Named(ArraySection):
     """Arrays of one file, by name."""
 
     path: File
@@ -92,7 +92,7 @@ class Hdf5(_Named):
         return hdf5(path)
 
 
-class Npy(_Arrays):
+class Npy(ArraySection):
     """Arrays in .npy files of their own, which are mapped, so they may be larger than the memory."""
 
     kind: Literal["npy"]

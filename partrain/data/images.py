@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -98,19 +98,16 @@ def _folders(base: Path) -> list[Path]:
         raise InputMissing(f"{base}: {error.strerror or error}") from None
 
 
-def decode(files: list[Path], pixels: NDArray[Any], resize: bool = True) -> list[str]:
+def decode(files: Sequence[Path | IO[bytes]], pixels: NDArray[Any], resize: bool = True) -> list[str]:
     """Decode images into `pixels` (n, channels, height, width), on all cores; says which cannot be decoded.
 
     Those of another size are resized, or else among the faults.
     """
-    try:
-        from PIL import Image, ImageOps
-    except ImportError:
-        raise InputMissing("images need Pillow, which is not installed: pip install 'partrain[images]'") from None
     import warnings
 
     import numpy as np
 
+    Image, ImageOps = _pillow()
     channels, height, width = pixels.shape[1:]
 
     def one(number: int) -> str | None:
@@ -133,3 +130,24 @@ def decode(files: list[Path], pixels: NDArray[Any], resize: bool = True) -> list
     with warnings.catch_warnings(), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         warnings.simplefilter("ignore")
         return [fault for fault in pool.map(one, range(len(files))) if fault]
+
+
+def form(file: Path | IO[bytes]) -> tuple[int, int, int]:
+    """Channels, height and width of an image, upright; InputMissing if it is none."""
+    import warnings
+
+    Image, ImageOps = _pillow()
+    try:
+        with warnings.catch_warnings(action="ignore"), Image.open(file) as opened:
+            width, height = ImageOps.exif_transpose(opened).size
+            return 1 if opened.mode in ("1", "L", "LA") else 3, height, width
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        raise InputMissing(f"{file}: cannot be decoded: {str(error).replace(repr(str(file)), 'the file')}") from None
+
+
+def _pillow() -> tuple[Any, Any]:
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise InputMissing("images need Pillow, which is not installed: pip install 'partrain[images]'") from None
+    return Image, ImageOps
