@@ -5,7 +5,7 @@
                                                    message or meeting 0.3 ms): the same figures on any machine
     python benchmarks/rules.py straggler           four simulated workers, then one of them four times slower
 
-One budget for all rules: 320,000 item-iterations, over which the learning rate warms up (a tenth) and falls linearly to zero. For
+One budget for all rules: 320,000 item-iterations (more than four workers: 80,000 each), over which the learning rate warms up (a tenth) and falls linearly to zero. For
 each rule and number of workers the learning rate is the best of 1/2, 1 and 2 times the one of its job in jobs/rules, by
 simulated seconds to the target on seed 1000 (rprop, whose full batches take ten times the work, is run as its job has it, and
 with two workers only: with more it does the same). Then the seeds 0, 1, ... are run.
@@ -30,8 +30,8 @@ from partrain.job import LoadedJob, load
 JOBS = Path(__file__).parents[1] / "jobs" / "rules"
 RULES = ("average", "bsp", "slowmo", "diloco", "fednova", "easgd", "easgd-async", "gossip", "push-sum", "async", "hogwild",
          "threshold", "topk", "fp16", "choco", "sparseloco", "swap", "rprop")  # fmt: skip
-BUDGET, CADENCE = 320_000, 12_800
-"""Item-iterations of a run, and between two judgements."""
+BUDGET, SHARE, CADENCE = 320_000, 80_000, 12_800
+"""Item-iterations of a run, at least so many for each worker, and between two judgements."""
 FACTORS = (0.5, 1.0, 2.0)
 HEAD = ("rule", "workers", "lr", "reached", "seconds to target", "item-iterations to target", "judged", "test",
         "bytes / round / worker", "waiting", "staleness", "distance")  # fmt: skip
@@ -46,7 +46,7 @@ def settings(name: str, workers: int, factor: float, simulated: bool, speed: str
     iterations = sync.get("iterations", 10)
     visits = sync.get("visits", 1)
     per_round = 55_000 * iterations if full else workers * iterations * visits * job["optimizer"]["batch_size"]
-    limit = "rounds=20" if full else f"item_iterations={BUDGET}"
+    limit = "rounds=20" if full else f"item_iterations={max(BUDGET, workers * SHARE)}"
     changes = [
         f"sync.step={rate}" if full else f"optimizer.lr={rate}",
         f"sync.iterations={iterations}",
