@@ -192,7 +192,7 @@ def _task(job: Job, known: Facts) -> Iterator[Finding]:
         message = f"the data set's items are made for {known.task}: they cannot serve for {task}"
         yield Finding(place, message, f"fitting: {', '.join(FITTING[known.task])}")
     else:
-        vocabulary = known.outputs or 1 if known.task == "language" else None
+        vocabulary = known.outputs or 1 if known.tokens else None
         if obstacle := job.model.fits(Interface(known.shape, known.outputs or 1, task, vocabulary)):
             yield Finding(("model", "name"), obstacle)
     if task not in ("classification", "language", "user") and job.stop.accuracy is not None:
@@ -309,7 +309,7 @@ def _shares(job: Job, items: int) -> Iterator[Finding]:
 
 
 def _smallest_share(job: Job, smallest: int) -> Iterator[Finding]:
-    batch = job.optimizer.batch(smallest)
+    batch = smallest if job.sync.full_batch else job.optimizer.batch(smallest)
     if batch > smallest:
         message = f"`batch_size` {batch:,} is more than the {smallest:,} items of the smallest partition"
         yield Finding(("optimizer", "batch_size"), message, f"at most {smallest:,}, or fewer workers, or more overlap")

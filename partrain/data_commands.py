@@ -13,6 +13,7 @@ import typer
 from partrain.after.output import check
 from partrain.errors import InputMissing
 from partrain.options import Debug, Force, Json, Sets
+from partrain.record import finite
 
 if TYPE_CHECKING:
     from partrain.data import DataSection, Dataset
@@ -27,7 +28,7 @@ Source = Annotated[Path, typer.Argument(metavar="JOB.toml|FILE", help="A job, fo
 def inspect(source: Source, set_: Sets = None, as_json: Json = False, debug: Debug = False) -> None:
     """Shapes, classes, ranges, faults, and items that training shares with validation and test."""
     found = _inspected(source, set_ or ())
-    print(json.dumps({"source": str(source), **_finite(found)}) if as_json else "\n".join(_lines(source, found)))
+    print(json.dumps({"source": str(source), **finite(found)}) if as_json else "\n".join(_lines(source, found)))
 
 
 @app.command()
@@ -44,6 +45,7 @@ def convert(
     Items are as the job would have them: what is learnt from data, as means are, is that of the items this job trains on.
     """
     from partrain.data import mapped
+    from partrain.data.partition import training_of
 
     check(output, force)
     buffers: list[memoryview] = []
@@ -52,8 +54,9 @@ def convert(
         buffers.append(memoryview(bytearray(size)))
         return buffers[0]
 
-    card = _loaded(source, set_ or (), allocate)[0].card
-    mapped.write(output, card, buffers[0])
+    dataset, loaded = _loaded(source, set_ or (), allocate)
+    trained = mapped.trained_on(dataset, training_of(loaded.job.dataset, loaded.job.partition, loaded.job.seed)) if loaded else ""
+    mapped.write(output, dataset.card, buffers[0], trained)
     size = output.stat().st_size
     if as_json:
         print(json.dumps({"file": str(output), "bytes": size, "fingerprint": mapped.read(output).fingerprint}))
@@ -136,12 +139,3 @@ def _lines(source: Path, found: dict[str, Any]) -> list[str]:
     from partrain.data.inspection import render
 
     return [str(source), *render(found)]
-
-
-def _finite(value: Any) -> Any:
-    """A figure that is none, of a column without numbers, has no place in JSON."""
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and value - value != 0 else value

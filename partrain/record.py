@@ -86,7 +86,7 @@ def encode(event: Event) -> str:
     try:
         return _ENCODE(event) + "\n"
     except ValueError:
-        return _ENCODE(_finite(event)) + "\n"
+        return _ENCODE(finite(event)) + "\n"
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
@@ -140,7 +140,7 @@ def summary(view: View, test: Mapping[str, float | None] | None = None) -> dict[
 
 def write_summary(path: Path, content: Mapping[str, Any]) -> None:
     """Write `summary.json`, as a whole or not at all."""
-    _replace(path, [(json.dumps(_finite(content), indent=2, allow_nan=False) + "\n").encode()])
+    _replace(path, [(json.dumps(finite(content), indent=2, allow_nan=False) + "\n").encode()])
 
 
 def _worker_summary(worker: WorkerView, train: float) -> dict[str, Any]:
@@ -161,14 +161,14 @@ def _seconds(value: float) -> float:
     return round(value, 6)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """The same with null for every number that is not finite."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [finite(each) for each in value]
     return value
 
 

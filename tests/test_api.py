@@ -110,3 +110,9 @@ def test_a_job_is_written_as_it_was_given(change: dict[str, object]) -> None:
 def test_sections_of_the_callers_own_making_are_named() -> None:
     job = Job.model_validate(tomllib.loads(JOB) | {"sync": Average(iterations=2)})
     assert given_in(job)["sync"] == {"rule": "average", "iterations": 2}
+
+
+def test_a_thread_may_train(tmp_path: Path) -> None:
+    text = "import threading\nthread = threading.Thread(target=lambda: show(partrain.train(partrain.Job(**JOB), out='run')))\nthread.start()\nthread.join()"
+    done = run(tmp_path, text)
+    assert json.loads(done.stdout)["status"] == "finished", done.stderr

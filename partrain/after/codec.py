@@ -70,7 +70,7 @@ class Codec:
         if self.scale is None:
             return inputs
         mean, std = self.scale
-        if "fill" in self.stored and inputs.dtype.kind == "f":
+        if self.stored.get("missing") == "mean" and inputs.dtype.kind == "f":
             inputs = np.where(np.isnan(inputs), np.asarray(self.stored["fill"], np.float64), inputs)
         scaled: NDArray[Any] = (inputs.astype(np.float64) - mean) / std
         return scaled

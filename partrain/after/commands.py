@@ -13,6 +13,7 @@ import typer
 from partrain.errors import NotTrusted
 from partrain.opening import job_of, opened
 from partrain.options import Checkpoint, Debug, Force, Json, Made, Output, Own, Trust
+from partrain.record import finite
 
 if TYPE_CHECKING:
     from partrain.after.generate import Text
@@ -126,7 +127,7 @@ def predict(
         create(output, answers.encoded(output.suffix.lower()), force)
         _show({"output": str(output)}, [f"{output}: {answers.summary}"], as_json)
     elif as_json:
-        print(json.dumps({"checkpoint": str(path), "round": content.round, **answers.document()}))
+        print(json.dumps(finite({"checkpoint": str(path), "round": content.round, **answers.document()})))
     else:
         print(answers.text())
 
@@ -239,4 +240,4 @@ def _layout(path: Path, content: Content, trusted: bool, own: Path | None) -> La
 
 def _show(document: Mapping[str, Any], lines: Sequence[str], as_json: bool) -> None:
     """The one JSON document, or lines for people."""
-    print(json.dumps(document) if as_json else "\n".join(lines))
+    print(json.dumps(finite(document)) if as_json else "\n".join(lines))

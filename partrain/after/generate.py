@@ -55,4 +55,4 @@ def generate(network: Restored, prompt: str, tokens: int, temperature: float, se
 def _drawn(logits: Tensor, temperature: float, draw: torch.Generator) -> int:
     if temperature == 0:
         return int(logits.argmax())
-    return int(torch.multinomial((logits / temperature).softmax(0), 1, generator=draw))
+    return int(torch.multinomial(((logits - logits.max()) / temperature).softmax(0), 1, generator=draw))

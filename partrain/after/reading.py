@@ -146,10 +146,17 @@ def _fitted(network: Restored, inputs: NDArray[Any], path: Path) -> NDArray[Any]
         if inputs.dtype.kind not in "iu" or inputs.min() < 0 or inputs.max() >= vocabulary:
             raise InputMissing(f"{path}: tokens are whole numbers from 0 to {vocabulary - 1}")
         return inputs.astype(np.int64)
-    finite = np.isfinite(inputs).reshape(len(inputs), -1).all(axis=1)
+    with np.errstate(over="ignore"):
+        inputs = inputs.astype({torch.float64: np.float64}.get(network.dtype, np.float32))
+    _check_finite(inputs, path)
+    return inputs
+
+
+def _check_finite(numbers: NDArray[Any], path: Path) -> None:
+    """InputMissing for the first item with a number that is none, or that the network's type cannot hold."""
+    finite = np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1)
     if not finite.all():
         raise InputMissing(f"{path}: item {int(finite.argmin())} holds a number that is not finite")
-    return inputs.astype({torch.float64: np.float64}.get(network.dtype, np.float32))
 
 
 def _targets(network: Restored, answers: NDArray[Any] | None, inputs: Tensor, path: Path) -> Tensor:
@@ -159,14 +166,20 @@ def _targets(network: Restored, answers: NDArray[Any] | None, inputs: Tensor, pa
         return torch.zeros(len(inputs), 1)
     if answers is None:
         raise InputMissing(f"{path}: tells no targets; put an array `targets` into an NPZ file, or give --targets FILE")
-    if len(answers) != len(inputs):
-        raise InputMissing(f"{path}: {len(answers)} targets for {len(inputs)} items")
+    if answers.ndim == 0 or len(answers) != len(inputs):
+        raise InputMissing(f"{path}: {len(answers) if answers.ndim else 1} targets for {len(inputs)} items")
     if kind in ("classification", "language"):
+        if answers.size != (len(inputs) if kind == "classification" else inputs.numel()):
+            wanted = "one label" if kind == "classification" else f"{inputs[0].numel()} tokens"
+            raise InputMissing(f"{path}: targets are {answers.shape}, expected {wanted} for each of {len(inputs)} items")
         limit = facts.outputs
         if answers.dtype.kind not in "iu" or answers.min() < 0 or answers.max() >= limit:
             raise InputMissing(f"{path}: targets are whole numbers from 0 to {limit - 1}")
         return torch.from_numpy(answers.astype(np.int64).reshape(len(answers), *((-1,) if kind == "language" else ())))
+    if answers.dtype.kind not in "fiub":
+        raise InputMissing(f"{path}: targets are {answers.dtype}; expected numbers")
     numbers = np.asarray(answers, np.float64).reshape(len(answers), -1)
+    _check_finite(numbers, path)
     if numbers.shape[1] != facts.outputs and kind != "user":
         raise InputMissing(f"{path}: {numbers.shape[1]} targets for each item, the network gives {facts.outputs}")
     return torch.from_numpy(Codec(network.codec).standardised_targets(numbers)).to(network.dtype)

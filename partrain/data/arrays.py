@@ -12,7 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import model_validator
 
-from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, MappedFile, Slot, Training, digest, lay_out, views
+from partrain.data.base import (
+    Allocate,
+    Card,
+    DataSection,
+    Dataset,
+    Facts,
+    MappedFile,
+    Slot,
+    Training,
+    classes,
+    digest,
+    lay_out,
+    views,
+)
 from partrain.data.fetch import File, place
 from partrain.data.npy import Found, chosen, hdf5, npy, npz
 from partrain.errors import InputMissing
@@ -45,7 +58,7 @@ class ArraySection(DataSection):
         slots, task = _forms(found, self.tokens)
         width = slots["targets"].shape[1] if task == "regression" else None
         tests = slots["test_inputs"].shape[0] if "test_inputs" in slots else 0
-        return Facts(slots["inputs"].shape[0], tests, slots["inputs"].shape[1:], task, width)
+        return Facts(slots["inputs"].shape[0], tests, slots["inputs"].shape[1:], task, width, self.tokens)
 
     def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
         return _load(self.found(folder), self.tokens, allocate)
@@ -116,7 +129,7 @@ def _forms(found: Mapping[str, Found], tokens: bool) -> tuple[dict[str, Slot], K
     """What each array becomes, its place left open, and what the items are made for."""
     slots = {}
     for role, array in found.items():
-        if not prod(array.shape):
+        if not array.shape or not prod(array.shape):
             raise InputMissing(f"{array.where}: holds no numbers: its shape is {array.shape}")
         if role.endswith("inputs"):
             slots[role] = _inputs(array, tokens)
@@ -157,7 +170,7 @@ def _targets(array: Found, tokens: bool) -> Slot:
     if array.kind in "iu":
         if axes not in ([], [1]) and not (tokens and len(axes) == 1):
             raise InputMissing(f"{array.where}: whole numbers of shape {array.shape}; class labels have one axis")
-        return Slot("", "int64", array.shape if tokens and axes else (items,), 0)
+        return Slot("", "int64", array.shape if tokens and axes not in ([], [1]) else (items,), 0)
     if len(axes) > 1 or array.kind == "b":
         raise InputMissing(f"{array.where}: targets are {array.dtype} {array.shape}; expected labels (n,) or numbers (n, k)")
     return Slot("", "float32", (items, *(axes or [1])), 0)
@@ -180,7 +193,8 @@ def _load(found: Mapping[str, Found], tokens: bool, allocate: Allocate) -> Datas
         found[slot.name].read(arrays[slot.name])
     _check(found, arrays, mapped)
     vocabulary = max(int(array.max()) for array in arrays.values() if array.ndim > 1) + 1 if tokens else None
-    outputs = {"classification": _classes(arrays), "language": vocabulary or 0, "regression": arrays["targets"].shape[-1]}[task]
+    numbers = arrays["targets"].shape[-1] if task == "regression" else vocabulary or 0
+    outputs = _classes(arrays, found) if task == "classification" else numbers
     scale = 1 / 255 if forms["inputs"].dtype == "uint8" else 1.0
     prints = [digest(own, buffer, {"slots": repr(lying)}), *map(_sampled, known)]
     fingerprint = hashlib.sha256("\n".join(prints).encode()).hexdigest()
@@ -209,9 +223,9 @@ def _check(found: Mapping[str, Found], arrays: Mapping[str, NDArray[Any]], mappe
                     raise InputMissing(f"{found[role].where}: item {item} holds a number that is not finite")
 
 
-def _classes(arrays: Mapping[str, NDArray[Any]]) -> int:
+def _classes(arrays: Mapping[str, NDArray[Any]], found: Mapping[str, Found]) -> int:
     """Classes: the largest label of training and test items, plus one."""
-    return 1 + max(int(array.max()) for role, array in arrays.items() if role.endswith("targets"))
+    return classes([array for role, array in arrays.items() if role.endswith("targets")], found["targets"].where)
 
 
 def _sampled(file: MappedFile) -> str:

@@ -10,7 +10,7 @@ import json
 import math
 import mmap
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -82,6 +82,8 @@ class Facts:
     task: Kind
     outputs: int | None
     """Classes, numbers per target, or tokens of the vocabulary; None where only reading everything tells."""
+    tokens: bool = False
+    """Items are tokens, not numbers."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ class Dataset(Card):
     def facts(self) -> Facts:
         """What is known of it now."""
         tests = 0 if self.test_inputs is None else len(self.test_inputs)
-        return Facts(self.items, tests, self.inputs.shape[1:], self.task, self.outputs)
+        return Facts(self.items, tests, self.inputs.shape[1:], self.task, self.outputs, self.vocabulary is not None)
 
     @property
     def card(self) -> Card:
@@ -217,6 +219,18 @@ def views(slots: tuple[Slot, ...], *buffers: memoryview) -> dict[str, NDArray[An
         slot.name: np.ndarray(slot.shape, slot.dtype, buffers[slot.file][slot.offset : slot.end], strides=slot.strides)
         for slot in slots
     }
+
+
+def classes(targets: Sequence[NDArray[Any]], where: str) -> int:
+    """Classes of label arrays (n,): the largest label plus one. InputMissing where that cannot be meant."""
+    count, items = 1 + max(int(array.max()) for array in targets), sum(map(len, targets))
+    if count < 2:
+        raise InputMissing(f"{where}: all {items:,} items have the label 0: there is nothing to tell apart")
+    if count > max(1000, items):
+        raise InputMissing(
+            f"{where}: the largest label is {count - 1:,}, of {items:,} items; labels are to run from 0 on: number them so"
+        )
+    return count
 
 
 def digest(slots: tuple[Slot, ...], buffer: memoryview, codec: Mapping[str, Any] | None = None) -> str:

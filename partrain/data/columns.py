@@ -72,6 +72,8 @@ def read(sheet: Sheet, scheme: Scheme) -> Pair:
             labels, whole = {one: label for label, one in enumerate(scheme.classes)}, isinstance(scheme.classes[0], int)
             cells = block.columns[scheme.targets[0]]
             targets.append(np.fromiter((labels[class_of(cell, whole)] for cell in cells), np.int64, len(cells)))
+    if not inputs:
+        raise InputMissing(f"{sheet.path}: holds no items")
     return np.concatenate(inputs), np.concatenate(targets)
 
 

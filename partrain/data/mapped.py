@@ -41,17 +41,34 @@ class Mapped(DataSection):
         slots = {slot.name: slot for slot in card.slots}
         items, *shape = slots["inputs"].shape
         tests = slots["test_inputs"].shape[0] if "test_inputs" in slots else 0
-        return Facts(items - (card.gap or 0), tests, tuple(shape), card.task, card.outputs)
+        return Facts(items - (card.gap or 0), tests, tuple(shape), card.task, card.outputs, card.vocabulary is not None)
 
     def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
         path = place(self.path, folder)
         if self.verify:
             verify(path)
-        return read(path).attach(allocate(0))
+        dataset, kept = read(path).attach(allocate(0)), json.loads(_parsed(path)[0])["trained"]
+        if kept and kept != trained_on(dataset, training):
+            raise InputMissing(
+                f"{path}: was converted for a job that trains on other items (`validation`, `stratify`, `seed` or `order` differ), "
+                "and what was learnt from them is in it; convert it again with this job's"
+            )
+        return dataset
 
 
-def write(path: Path, card: Card, buffer: memoryview) -> None:
+def trained_on(dataset: Dataset, training: Training) -> str:
+    """SHA-256 (hex) over which items are trained on, where something learnt from them is in the items; otherwise nothing."""
+    if dataset.gap is None and "mean" not in dataset.codec:
+        return ""
+    labels = dataset.targets if dataset.task == "classification" else None
+    return hashlib.sha256(training(dataset.items, labels, dataset.gap).tobytes()).hexdigest()
+
+
+def write(path: Path, card: Card, buffer: memoryview, trained: str = "") -> None:
     """Write the data set that lies in `buffer`, and in files that its card names, as a whole or not at all.
+
+    Args:
+        trained: What `trained_on` says of it.
 
     Raises:
         CannotCreate: the file cannot be written.
@@ -69,7 +86,7 @@ def write(path: Path, card: Card, buffer: memoryview) -> None:
     total = hashlib.sha256()
     for block in _blocks(sources):
         total.update(block)
-    header = _header(replace(card, slots=tuple(slots), files=()), end, total.hexdigest())
+    header = _header(replace(card, slots=tuple(slots), files=()), end, total.hexdigest(), trained)
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:
@@ -117,8 +134,8 @@ def is_mapped(path: Path) -> bool:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
-def _header(card: Card, size: int, digest: str) -> bytes:
-    text = json.dumps({"card": asdict(card), "bytes": size, "sha256": digest}, sort_keys=True).encode()
+def _header(card: Card, size: int, digest: str, trained: str) -> bytes:
+    text = json.dumps({"card": asdict(card), "bytes": size, "sha256": digest, "trained": trained}, sort_keys=True).encode()
     header = _MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text
     return header + bytes(-len(header) % _PAGE)
 

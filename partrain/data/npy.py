@@ -144,6 +144,9 @@ def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
 
 def _copy(source: Any, target: NDArray[Any]) -> None:
     """Convert block by block: no second copy of the whole is made where the source is not one already."""
+    if not source.shape:
+        target[...] = source
+        return
     items = len(source)
     step = max(1, _BLOCK_BYTES * items // max(source.nbytes, 1))
     for first in range(0, items, step):

@@ -56,7 +56,7 @@ class Text(DataSection):
         text, tests = _Source(self, self.path, folder), _Source(self, self.test_path, folder)
         parts = self._cut(text, len(text.tokens), self.validation, self.test_items)
         tested = self._cut(tests, len(tests.tokens), 0, 0).items if self.test_path else self.test_items
-        return Facts(parts.items, tested, (self.length,), "language", 256 if self.tokens == "bytes" else None)
+        return Facts(parts.items, tested, (self.length,), "language", 256 if self.tokens == "bytes" else None, tokens=True)
 
     def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
         text, tests = _Source(self, self.path, folder), _Source(self, self.test_path, folder)

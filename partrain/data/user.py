@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Training, digest, lay_out, views
-from partrain.errors import UserCodeFailed
+from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Training, classes, digest, lay_out, views
+from partrain.errors import InputMissing, UserCodeFailed
 from partrain.usercode import UserCode
 
 _CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from partrain.data.materialise import main; main()"
@@ -56,6 +56,11 @@ def _outputs(task: str, arrays: dict[str, Any]) -> tuple[int, int | None]:
     if task == "regression":
         return targets[0].shape[1], tokens
     most = max(int(array.max()) + 1 for array in targets)
+    if task == "classification":
+        try:
+            most = classes(targets, "[dataset] name: its targets")
+        except InputMissing as missing:
+            raise UserCodeFailed(missing.message) from None
     if task == "language" and tokens is not None:
         most = tokens = max(most, tokens)
     return most, tokens

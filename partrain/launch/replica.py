@@ -26,7 +26,7 @@ from partrain.comm.shared import Shared
 from partrain.comm.simulated import Abandoned, Baton, Deadlock, Simulated
 from partrain.data import Dataset
 from partrain.data.partition import assign
-from partrain.errors import Diverged, Failure, UserCodeFailed
+from partrain.errors import BadJob, Diverged, Failure, UserCodeFailed
 from partrain.launch.lifeline import arm, let_go_of_forkserver
 from partrain.launch.order import CENTER, Order
 from partrain.loop import LATE, STOP, WELCOME, Ending, Terms, run
@@ -165,6 +165,9 @@ def _explain(error: BaseException, rank: int, order: Order, replica: Replica | N
         return UserCodeFailed(f"{where}{iteration}: {text.splitlines()[0]}", frames + text)
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return UserCodeFailed(f"{where}: out of memory: {text.splitlines()[0]}")
+    if "more than 1 value per channel" in text:  # a short last batch, or a part of one
+        message = "BatchNorm needs at least two items at a time: change `batch_size` or `accumulate`, or use `iterations`"
+        return BadJob(f"{where}{iteration}: {message}")
     theirs = isinstance(error, TypeError | RuntimeError | ValueError | IndexError) or replica is None
     if order.job.user_code and theirs:
         return UserCodeFailed(f"{where}{iteration}: `{'`, `'.join(order.job.user_code)}`: {text.splitlines()[0]}", text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from types import FrameType, TracebackType
 from typing import Any
@@ -25,7 +26,8 @@ class Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
-        heard = [number for number in _NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
+        ours = threading.current_thread() is threading.main_thread()  # no other thread may have handlers, nor has it signals
+        heard = [number for number in _NUMBERS if ours and signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
         self._before = {number: signal.signal(number, self._note) for number in heard}
         return self
 

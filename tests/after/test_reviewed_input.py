@@ -1,0 +1,85 @@
+"""Items and targets that no network can be judged with: refused in one line, never answered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from runs import partrain
+
+TABLE = "\n".join(["x,y,kind", *(f"{i / 7:.3f},{(i * i) % 11},{'abc'[i % 3]}" for i in range(90))]) + "\n"
+JOB = """name = "t"
+[model]
+name = "mlp"
+hidden = [4]
+[dataset]
+kind = "csv"
+path = "t.csv"
+target = "kind"
+[optimizer]
+name = "sgd"
+lr = 0.1
+batch_size = 8
+[sync]
+rule = "average"
+iterations = 2
+[[workers]]
+count = 2
+[stop]
+rounds = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reviewed")
+    (folder / "t.csv").write_text(TABLE)
+    (folder / "t.toml").write_text(JOB)
+    (folder / "empty.csv").write_text("x,y,kind\n")
+    assert partrain("run", folder / "t.toml", "--out", folder / "run", "-q").code == 0
+    return folder
+
+
+def inputs(**change: Any) -> dict[str, Any]:
+    numbers = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    return {"inputs": numbers, "targets": np.array([0, 1, 2, 0, 1])} | change
+
+
+GAP = np.where(np.arange(10).reshape(5, 2) == 3, np.nan, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (inputs(inputs=GAP), "item 1 holds a number that is not finite"),
+        (inputs(inputs=np.full((5, 2), 1e300)), "item 0 holds a number that is not finite"),
+        (inputs(targets=np.eye(3, dtype=int)[[0, 1, 2, 0, 1]]), "expected one label for each of 5 items"),
+        (inputs(targets=np.array(1)), "1 targets for 5 items"),
+    ],
+)
+def test_arrays_to_be_judged_by(place: Path, tmp_path: Path, content: dict[str, Any], what: str) -> None:
+    np.savez(tmp_path / "a.npz", **content)
+    said = partrain("evaluate", place / "run", "--input", tmp_path / "a.npz")
+    assert (said.code, said.errors) == (66, ["no-input"]), said
+    assert what in said.err
+
+
+def test_a_gap_is_no_mean_unless_the_job_says_so(place: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", GAP)
+    assert partrain("predict", place / "run", "--input", tmp_path / "a.npy").code == 66
+
+
+def test_a_table_without_rows(place: Path) -> None:
+    said = partrain("evaluate", place / "run", "--input", place / "empty.csv")
+    assert (said.code, said.errors) == (66, ["no-input"]), said
+    assert "holds no items" in said.err
+
+
+def test_one_number_is_inspected(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.float64(3))
+    said = partrain("data", "inspect", tmp_path / "a.npy", "--json")
+    assert said.code == 0, said
+    json.loads(said.out)
