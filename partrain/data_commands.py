@@ -55,7 +55,10 @@ def convert(
         return buffers[0]
 
     dataset, loaded = _loaded(source, set_ or (), allocate)
-    trained = mapped.trained_on(dataset, training_of(loaded.job.dataset, loaded.job.partition, loaded.job.seed)) if loaded else ""
+    if loaded:
+        trained = mapped.trained_on(dataset, training_of(loaded.job.dataset, loaded.job.partition, loaded.job.seed))
+    else:
+        trained = mapped.learnt_from(source) if _is(mapped.is_mapped, source) else ""
     mapped.write(output, dataset.card, buffers[0], trained)
     size = output.stat().st_size
     if as_json:
@@ -102,11 +105,14 @@ def _inspected(source: Path, overrides: Iterable[str]) -> dict[str, Any]:
 
 def _loaded(source: Path, overrides: Iterable[str], allocate: Any = None) -> tuple[Dataset, LoadedJob | None]:
     """The data set of a job, or of a file that says enough by itself."""
-    from partrain.data import load
+    from partrain.data import load, mapped
     from partrain.data.partition import training_of
 
     if source.suffix != ".toml":
-        return load(_section(source), Path(), allocate), None
+        section = _section(source)
+        if isinstance(section, mapped.Mapped):  # as it is: nobody trains on it here
+            return mapped.read(source).attach(allocate(0) if allocate else memoryview(b"")), None
+        return load(section, Path(), allocate), None
     from partrain import job as jobs
 
     loaded = jobs.load(source, tuple(overrides))

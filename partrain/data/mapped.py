@@ -47,13 +47,18 @@ class Mapped(DataSection):
         path = place(self.path, folder)
         if self.verify:
             verify(path)
-        dataset, kept = read(path).attach(allocate(0)), json.loads(_parsed(path)[0])["trained"]
+        dataset, kept = read(path).attach(allocate(0)), learnt_from(path)
         if kept and kept != trained_on(dataset, training):
             raise InputMissing(
                 f"{path}: was converted for a job that trains on other items (`validation`, `stratify`, `seed` or `order` differ), "
                 "and what was learnt from them is in it; convert it again with this job's"
             )
         return dataset
+
+
+def learnt_from(path: Path) -> str:
+    """What `trained_on` said of the data set when it was written."""
+    return str(json.loads(_parsed(path)[0])["trained"])
 
 
 def trained_on(dataset: Dataset, training: Training) -> str:

@@ -82,3 +82,13 @@ def test_what_was_learnt_from_other_items_is_not_used(tmp_path: Path, change: st
     said = run(job(tmp_path / "to", f'kind = "mapped"\npath = "../t.items"\n{change}'))
     assert said.code == code, said
     assert ("was converted for a job that trains on other items" in said.err) == bool(code)
+
+
+def test_a_converted_set_is_converted_again_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(TABLE)
+    table = job(tmp_path / "from", 'kind = "csv"\npath = "../t.csv"\ntarget = "kind"\nvalidation = 20')
+    assert partrain("data", "convert", table, "-o", tmp_path / "t.items").code == 0
+    assert partrain("data", "convert", tmp_path / "t.items", "-o", tmp_path / "u.items").code == 0
+    for validation, code in ((20, 0), (30, 66)):
+        said = run(job(tmp_path / f"to{validation}", f'kind = "mapped"\npath = "../u.items"\nvalidation = {validation}'))
+        assert said.code == code, said

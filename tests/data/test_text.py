@@ -95,7 +95,7 @@ def test_facts_are_what_loading_gives(folder: Path) -> None:
         known, data = facts(section, folder), load(section, folder)
         tests = 0 if data.test_inputs is None else len(data.test_inputs)
         outputs = 256 if section.tokens == "bytes" else None
-        assert known == Facts(data.items, tests, data.inputs.shape[1:], "language", outputs)
+        assert known == Facts(data.items, tests, data.inputs.shape[1:], "language", outputs, tokens=True)
 
 
 def test_bytes_are_their_own_numbers(folder: Path) -> None:
