@@ -45,7 +45,6 @@ def convert(
     Items are as the job would have them: what is learnt from data, as means are, is that of the items this job trains on.
     """
     from partrain.data import mapped
-    from partrain.data.partition import training_of
 
     check(output, force)
     buffers: list[memoryview] = []
@@ -56,7 +55,7 @@ def convert(
 
     dataset, loaded = _loaded(source, set_ or (), allocate)
     if loaded:
-        trained = mapped.trained_on(dataset, training_of(loaded.job.dataset, loaded.job.partition, loaded.job.seed))
+        trained = mapped.trained_on(dataset, loaded.job.training)
     else:
         trained = mapped.learnt_from(source) if _is(mapped.is_mapped, source) else ""
     mapped.write(output, dataset.card, buffers[0], trained)
@@ -106,7 +105,6 @@ def _inspected(source: Path, overrides: Iterable[str]) -> dict[str, Any]:
 def _loaded(source: Path, overrides: Iterable[str], allocate: Any = None) -> tuple[Dataset, LoadedJob | None]:
     """The data set of a job, or of a file that says enough by itself."""
     from partrain.data import load, mapped
-    from partrain.data.partition import training_of
 
     if source.suffix != ".toml":
         section = _section(source)
@@ -116,8 +114,7 @@ def _loaded(source: Path, overrides: Iterable[str], allocate: Any = None) -> tup
     from partrain import job as jobs
 
     loaded = jobs.load(source, tuple(overrides))
-    job = loaded.job
-    return load(job.dataset, loaded.folder, allocate, training_of(job.dataset, job.partition, job.seed)), loaded
+    return load(loaded.job.dataset, loaded.folder, allocate, loaded.job.training), loaded
 
 
 def _section(path: Path) -> DataSection:

@@ -92,11 +92,10 @@ def restored(loaded: LoadedJob, content: Content) -> Restored:
 def dataset_of(loaded: LoadedJob, content: Content) -> Dataset:
     """The data set that a checkpoint was trained on; BadCheckpoint if what is there now is another one."""
     from partrain.data import load
-    from partrain.data.partition import training_of
 
     job = loaded.job
     with users(loaded):
-        dataset = load(job.dataset, loaded.folder, None, training_of(job.dataset, job.partition, job.seed))
+        dataset = load(job.dataset, loaded.folder, None, job.training)
     if dataset.fingerprint != manifest_of(content).data:
         raise BadCheckpoint("the data set is not the one the checkpoint was trained on")
     return dataset

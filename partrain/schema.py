@@ -10,7 +10,7 @@ from pydantic import Field
 
 from partrain.comm import Transport
 from partrain.data import AnyDataset
-from partrain.data.partition import Partition
+from partrain.data.partition import Partition, training_of
 from partrain.engine import Engine
 from partrain.errors import UserCodeFailed
 from partrain.models import AnyModel
@@ -25,6 +25,7 @@ from partrain.usercode import UserCode
 from partrain.workforce import WorkerGroup
 
 if TYPE_CHECKING:
+    from partrain.data.base import Training
     from partrain.tasks.kinds import Task
 
 
@@ -45,6 +46,11 @@ class Job(Section):
     engine: Engine = Field(default_factory=Engine)
     stop: Stop
     checkpoint: Retention = Field(default_factory=Retention)
+
+    @property
+    def training(self) -> Training:
+        """Which items are trained on, for `data.load`."""
+        return training_of(self.dataset, self.partition, self.seed)
 
     @property
     def user_code(self) -> list[str]:

@@ -6,7 +6,6 @@ import sys
 
 from partrain.console import transfers
 from partrain.data import Dataset, load
-from partrain.data.partition import training_of
 from partrain.job import LoadedJob, fit
 from partrain.launch.coordinator import shared_memory
 
@@ -22,7 +21,6 @@ def stocked(loaded: LoadedJob) -> tuple[Dataset, int]:
 
     job = loaded.job
     with transfers(sys.stderr) as report:
-        training = training_of(job.dataset, job.partition, job.seed)
-        dataset = load(job.dataset, loaded.folder, allocate, training, report)
+        dataset = load(job.dataset, loaded.folder, allocate, job.training, report)
     fit(loaded, dataset.facts)
     return dataset, descriptors[0]

@@ -99,39 +99,11 @@ class Sgd(Decaying):
             yield Remark("dampening", "Nesterov's momentum has no dampening", "remove `dampening` or `nesterov`")
 
 
-class Adam(Decaying):
-    """Adam as torch.optim.Adam. Kingma, Ba. Adam: A Method for Stochastic Optimization. 2015. arXiv:1412.6980"""
+class _TwoMoments(Decaying):
+    """Adam and its kin: running means of the gradient and of its square, corrected by the number of steps."""
 
-    name: Literal["adam"]
     betas: Betas = [0.9, 0.999]
     eps: float = Field(1e-8, gt=0)
-    amsgrad: bool = False
-    """Divide by the largest second moment so far. Reddi, Kale, Kumar. 2018. arXiv:1904.09237"""
-
-    @property
-    def moments(self) -> dict[str, float]:
-        return {"exp_avg": 0.0, "exp_avg_sq": 0.0} | ({"max_exp_avg_sq": 0.0} if self.amsgrad else {})
-
-    @property
-    def counts(self) -> bool:
-        return True
-
-
-class AdamW(Adam):
-    """Adam with decoupled weight decay, as torch.optim.AdamW. Loshchilov, Hutter. 2019. arXiv:1711.05101"""
-
-    name: Literal["adamw"]  # type: ignore[assignment]
-    weight_decay: float = Field(0.01, ge=0)
-
-
-class RAdam(Decaying):
-    """Adam that trusts its second moment only once it is known, as torch.optim.RAdam. Liu et al. 2020. arXiv:1908.03265"""
-
-    name: Literal["radam"]
-    betas: Betas = [0.9, 0.999]
-    eps: float = Field(1e-8, gt=0)
-    decoupled_weight_decay: bool = False
-    """Weight decay as AdamW has it."""
 
     @property
     def moments(self) -> dict[str, float]:
@@ -141,6 +113,33 @@ class RAdam(Decaying):
     def counts(self) -> bool:
         return True
 
+
+class Adam(_TwoMoments):
+    """Adam as torch.optim.Adam. Kingma, Ba. Adam: A Method for Stochastic Optimization. 2015. arXiv:1412.6980"""
+
+    name: Literal["adam"]
+    amsgrad: bool = False
+    """Divide by the largest second moment so far. Reddi, Kale, Kumar. 2018. arXiv:1904.09237"""
+
+    @property
+    def moments(self) -> dict[str, float]:
+        return super().moments | ({"max_exp_avg_sq": 0.0} if self.amsgrad else {})
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay, as torch.optim.AdamW. Loshchilov, Hutter. 2019. arXiv:1711.05101"""
+
+    name: Literal["adamw"]  # type: ignore[assignment]
+    weight_decay: float = Field(0.01, ge=0)
+
+
+class RAdam(_TwoMoments):
+    """Adam that trusts its second moment only once it is known, as torch.optim.RAdam. Liu et al. 2020. arXiv:1908.03265"""
+
+    name: Literal["radam"]
+    decoupled_weight_decay: bool = False
+    """Weight decay as AdamW has it."""
+
     def remarks(self) -> Iterator[Remark]:
         yield from super().remarks()
         if self.decoupled_weight_decay and not self.weight_decay:
@@ -148,20 +147,14 @@ class RAdam(Decaying):
             yield Remark("decoupled_weight_decay", message, "add `weight_decay = 0.01`, say")
 
 
-class Adamax(Decaying):
+class Adamax(_TwoMoments):
     """Adam by the largest gradient instead of the second moment, as torch.optim.Adamax. arXiv:1412.6980, section 7.1"""
 
     name: Literal["adamax"]
-    betas: Betas = [0.9, 0.999]
-    eps: float = Field(1e-8, gt=0)
 
     @property
     def moments(self) -> dict[str, float]:
         return {"exp_avg": 0.0, "exp_inf": 0.0}
-
-    @property
-    def counts(self) -> bool:
-        return True
 
 
 class RmsProp(Decaying):
