@@ -48,10 +48,9 @@ def parse(
 
 def fit(loaded: LoadedJob, known: Facts) -> None:
     """Raise `Rejected` where a job does not go together with its data: what only loading tells of them is known now."""
-    text = Source.parse(loaded.text, "job.toml")
-    found = [text.problem(finding) for finding in checks.unsuited(loaded.job, known) if finding.severity == "error"]
-    if found:
-        raise Rejected(found)
+    if errors := [finding for finding in checks.unsuited(loaded.job, known) if finding.severity == "error"]:
+        text = Source.parse(loaded.text, "job.toml")
+        raise Rejected([text.problem(finding) for finding in errors])
 
 
 def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> list[Problem]:
