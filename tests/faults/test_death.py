@@ -168,11 +168,14 @@ def test_the_forkserver(job: Path, tmp_path: Path) -> None:
 
 
 def test_everything_again_and_again(job: Path, tmp_path: Path) -> None:
-    """Power cuts at random moments, also while a run resumes; it ends in the bytes of the run that was left alone."""
+    """Power cuts at random moments, also while a run resumes; it ends in the bytes of the run that was left alone.
+
+    On a slow machine it may have ended before its last power cut, and is then resumed in vain.
+    """
     drawn, words = random.Random(5), ("run", job, "--out", "run")
     for _ in range(4):
         with Command(words, tmp_path) as command:
-            eventually(lambda: len(command.members()) >= 5, "all its processes")
+            eventually(lambda: len(command.members()) >= 5 or not command.members(), "all its processes, or its end")
             if words[0] == "run":
                 committed(tmp_path / "run", 1)
             time.sleep(drawn.uniform(0, 0.3))
