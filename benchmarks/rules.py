@@ -7,8 +7,9 @@
 
 One budget for all rules: 320,000 item-iterations (more than four workers: 80,000 each), over which the learning rate warms up (a tenth) and falls linearly to zero. For
 each rule and number of workers the learning rate is the best of 1/2, 1 and 2 times the one of its job in jobs/rules, by
-simulated seconds to the target on seed 1000 (rprop, whose full batches take ten times the work, is run as its job has it, and
-with two workers only: with more it does the same). Then the seeds 0, 1, ... are run.
+simulated seconds to the target on seed 1000; where the best is the smallest or the largest, it is halved or doubled further as
+long as that helps, four times at most (rprop, whose full batches take ten times the work, is run as its job has it, and with
+two workers only: with more it does the same). Then the seeds 0, 1, ... are run.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ RULES = ("average", "bsp", "slowmo", "diloco", "fednova", "easgd", "easgd-async"
          "threshold", "topk", "fp16", "choco", "sparseloco", "swap", "rprop")  # fmt: skip
 BUDGET, SHARE, CADENCE = 320_000, 80_000, 12_800
 """Item-iterations of a run, at least so many for each worker, and between two judgements."""
-FACTORS = (0.5, 1.0, 2.0)
+FACTORS, FURTHER = (0.5, 1.0, 2.0), 4
 HEAD = ("rule", "workers", "lr", "reached", "seconds to target", "item-iterations to target", "judged", "test",
         "bytes / round / worker", "waiting", "staleness", "distance")  # fmt: skip
 
@@ -79,14 +80,21 @@ def tuned(name: str, workers: int) -> float:
     """The factor whose run on a seed of its own reaches the target first, or else comes nearest."""
     if name == "rprop":
         return 1.0
-    labels = {factor: f"{name} at {factor:g} times its learning rate" for factor in FACTORS}
-    found = train([case(name, settings(name, workers, factor, simulated=True)[0], labels[factor]) for factor in FACTORS], [1000])
+    merits = {factor: merit(name, workers, factor) for factor in FACTORS}
+    for _ in range(FURTHER):
+        best = min(merits, key=merits.__getitem__)
+        if min(merits) < best < max(merits):
+            break
+        further = best / 2 if best == min(merits) else best * 2
+        merits[further] = merit(name, workers, further)
+    return min(merits, key=merits.__getitem__)
 
-    def merit(factor: float) -> tuple[float, float]:
-        (run,) = found[labels[factor]]
-        return float(run["seconds_to_target"] or math.inf), -float(run["accuracy"] or 0.0)
 
-    return min(FACTORS, key=merit)
+def merit(name: str, workers: int, factor: float) -> tuple[float, float]:
+    """How soon, or else how nearly, a factor gets there; less is better."""
+    label = f"{name} at {factor:g} times its learning rate"
+    (run,) = train([case(name, settings(name, workers, factor, simulated=True)[0], label)], [1000])[label]
+    return float(run["seconds_to_target"] or math.inf), -float(run["accuracy"] or 0.0)
 
 
 def row(name: str, workers: int, rate: float, found: list[Facts]) -> str:
@@ -150,7 +158,7 @@ def main(words: list[str]) -> None:
         case "real":
             real(numbers[0] if numbers else 5)
         case "simulated":
-            simulated(numbers or [4, 8, 16, 64], 3)
+            simulated(numbers or [4, 8, 16, 64], 5)
         case "straggler":
             straggler(numbers[0] if numbers else 3)
         case _:

@@ -158,6 +158,9 @@ class Remark(NamedTuple):
 class Rule(Section):
     """A sync rule: a frozen model that owns one round. Its fields are its `[sync]` table, these the base keys of all."""
 
+    if TYPE_CHECKING:  # each rule has its own one and only value
+        rule: str = ""
+
     iterations: int | None = Field(None, ge=1)
     """Cap on local iterations (optimizer steps) per worker and round."""
     passes: int | None = Field(None, ge=1)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import Field
+from pydantic.fields import FieldInfo
 
 from partrain.comm import Transport
 from partrain.data import AnyDataset
@@ -18,7 +20,7 @@ from partrain.optim import AnyOptimizer, Sgd
 from partrain.problems import KeyPath
 from partrain.retention import Retention
 from partrain.rules import AnyRule
-from partrain.section import Section
+from partrain.section import OneOf, Section
 from partrain.stop import Stop
 from partrain.tasks import AnyTask, Kind, UserTask, make
 from partrain.usercode import UserCode
@@ -38,7 +40,7 @@ class Job(Section):
     dataset: AnyDataset
     partition: Partition = Field(default_factory=Partition)
     task: AnyTask | None = None
-    optimizer: AnyOptimizer = Field(default_factory=lambda: Sgd(lr=1.0), discriminator="name")
+    optimizer: AnyOptimizer = Field(default_factory=lambda: Sgd(lr=1.0))
     """May be left out where the rule takes its steps itself."""
     sync: AnyRule
     workers: list[WorkerGroup] = Field(min_length=1, max_length=1000)
@@ -132,15 +134,21 @@ def spot_of(location: Sequence[str | int]) -> Spot:
         if isinstance(part, str) and options:
             owner = options[0]
             field = owner.model_fields.get(part)
-            options = tables_in(field.annotation) if field else []
+            options = tables_of(field) if field else []
     return Spot(path, owner, options)
 
 
-def tables_in(annotation: Any) -> list[type[Section]]:
-    """The tables that a type annotation admits."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        return [annotation]
-    return [table for part in get_args(annotation) for table in tables_in(part)]
+def tables_of(field: FieldInfo) -> list[type[Section]]:
+    """The tables that may stand under a key."""
+    return _tables_in(field.annotation, *field.metadata)
+
+
+def _tables_in(*annotations: Any) -> list[type[Section]]:
+    for one in annotations:
+        if isinstance(one, OneOf):
+            return one.tables
+    tables = [[one] if isinstance(one, type) and issubclass(one, Section) else _tables_in(*get_args(one)) for one in annotations]
+    return list(chain.from_iterable(tables))
 
 
 def identity(table: type[Section]) -> tuple[str, tuple[str, ...]]:
@@ -171,7 +179,7 @@ def homes_of(key: str) -> str:
         return "the top of the file, before the first table"
     homes = []
     for name, field in Job.model_fields.items():
-        options = tables_in(field.annotation)
+        options = tables_of(field)
         having = [option for option in options if key in option.model_fields]
         if having:
             which = "" if len(having) == len(options) else f' with {identity(having[0])[0]} = "{identity(having[0])[1][0]}"'

@@ -1,6 +1,14 @@
-"""What every table of a job file has in common."""
+"""What every table of a job file has in common, and how one of several tables is chosen by its name."""
 
-from pydantic import BaseModel, ConfigDict
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 
 class Section(BaseModel):
@@ -8,3 +16,45 @@ class Section(BaseModel):
 
     # Validators are built when first used: workers get jobs that are checked already, and start the sooner.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
+
+
+class OneOf:
+    """The tables of which one stands at a place of a job: `Annotated[Base, OneOf(...)]`. Each is imported once it is named.
+
+    Args:
+        places: The name of each, and where it is: `module:Class`.
+        which: The name of a table, given as parsed TOML or as a section.
+    """
+
+    def __init__(self, places: Mapping[str, str], which: Callable[[Any], str | None]) -> None:
+        self.places, self.which = places, which
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        choices: dict[Any, Any] = {
+            name: core_schema.no_info_plain_validator_function(partial(self._validate, name)) for name in self.places
+        }
+        return core_schema.tagged_union_schema(choices, self.which)
+
+    def _validate(self, name: str, value: Any) -> Section:
+        return self.table(name).model_validate(value)
+
+    def table(self, name: str) -> type[Section]:
+        """The table of this name."""
+        module, _, attribute = self.places[name].partition(":")
+        found: type[Section] = getattr(import_module(module), attribute)
+        return found
+
+    @property
+    def tables(self) -> list[type[Section]]:
+        """All of them."""
+        return [self.table(name) for name in self.places]
+
+
+def by_key(key: str) -> Callable[[Any], str | None]:
+    """Tables that are named under one key."""
+
+    def which(table: Any) -> str | None:
+        name = table.get(key) if isinstance(table, dict) else getattr(table, key, None)
+        return name if isinstance(name, str) else None
+
+    return which

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from partrain.problems import KeyPath, shown
-from partrain.schema import SYNONYMS, Job, Spot, either, heading, homes_of, meant_by, tables_in
+from partrain.schema import SYNONYMS, Job, Spot, either, heading, homes_of, meant_by, tables_of
 from partrain.usercode import UserCode
 from partrain.workforce import WorkerGroup
 
@@ -49,11 +49,11 @@ def advice(key: str, spot: Spot, meant: str, homes: str) -> str:
     """What to do about an unknown key."""
     if meant:
         field = spot.owner.model_fields[meant]
-        if tables_in(field.annotation):
+        if tables_of(field):
             return f"did you mean {heading((meant,))}?"
         default = f" (default {described(field.default)})" if isinstance(field.default, bool | int | float | str) else ""
         return f"did you mean `{meant}`?{default}"
-    if key in Job.model_fields and tables_in(Job.model_fields[key].annotation):
+    if key in Job.model_fields and tables_of(Job.model_fields[key]):
         return f"{heading((key,))} is a table of its own"
     if homes:
         return f"`{key}` belongs to {homes}"

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from partrain.buffers import pool, recalibrate, shared_buffers
 from partrain.comm.group import ArenaGroup
 from partrain.loop import mixed
-from partrain.optim import Adam, AnyOptimizer, Sgd
+from partrain.optim import AnyOptimizer, Sgd
+from partrain.optim.named import Adam
 from partrain.protocols import Rule
 from partrain.rules.average import Average
 from partrain.worker import LocalWorker, spans_of

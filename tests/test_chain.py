@@ -14,7 +14,8 @@ from lab import Trial, blobs, mlp
 from torch import nn
 
 from partrain.chain import Chain
-from partrain.optim import Adam, Sgd
+from partrain.optim import Sgd
+from partrain.optim.named import Adam
 from partrain.rules.average import Average
 from partrain.rules.bsp import Bsp
 from partrain.tasks.kinds import Classification, Regression

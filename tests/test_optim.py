@@ -13,8 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from partrain.flat import Layout
-from partrain.optim import Adagrad, Adam, Adamax, AdamW, AnyOptimizer, Lbfgs, Muon, RAdam, RmsProp, Rprop, Sgd
+from partrain.optim import AnyOptimizer, Sgd
 from partrain.optim.local import LocalOptimizer, moments_of
+from partrain.optim.named import Adagrad, Adam, Adamax, AdamW, Lbfgs, Muon, RAdam, RmsProp, Rprop
 
 SHAPES = [(7, 5), (33,), (), (2, 3, 4)]
 OPTIMIZERS: list[tuple[AnyOptimizer, Callable[..., torch.optim.Optimizer]]] = [

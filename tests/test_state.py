@@ -8,7 +8,8 @@ import torch
 from lab import Trial, restless
 from torch import nn
 
-from partrain.optim import Adam, Sgd
+from partrain.optim import Sgd
+from partrain.optim.named import Adam
 from partrain.rules.average import Average
 from partrain.snapshot import SlotMap
 from partrain.state import restore, save, slot_map

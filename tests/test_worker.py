@@ -16,7 +16,8 @@ from torch.nn import functional
 
 from partrain.backward import backward_of
 from partrain.batches import Batches, Items
-from partrain.optim import Adam, Sgd
+from partrain.optim import Sgd
+from partrain.optim.named import Adam
 from partrain.rules.average import Average
 from partrain.rules.bsp import Bsp
 from partrain.state import restore, save, slot_map

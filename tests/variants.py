@@ -1,11 +1,9 @@
 """Every sync rule, in each of its forms: what the contract suites go through."""
 
-from typing import get_args
-
 from pydantic import TypeAdapter
 
 from partrain.protocols import Rule
-from partrain.rules import AnyRule
+from partrain.rules import RULES, AnyRule
 
 SPARSE = {"compressor": {"kind": "topk", "density": 0.2}}
 EXACT = {"compressor": {"kind": "identity"}}
@@ -48,8 +46,7 @@ VARIANTS: dict[str, Rule] = {
     name: TypeAdapter(AnyRule).validate_python({"iterations": 3, **form}) for name, form in FORMS.items()
 }
 
-KINDS = {kind.model_fields["rule"].annotation for kind in get_args(get_args(AnyRule)[0])}
-NAMES = {name for kind in KINDS for name in get_args(kind)}
+NAMES = set(RULES)
 """The names of all rules."""
 
 ALONE = {

@@ -10,20 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Discriminator, Tag
-
 from partrain.data import fetch
-from partrain.data.arrays import Hdf5, Npy, Npz
 from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Slot, Training, lay_out, views
-from partrain.data.huggingface import HuggingFace
-from partrain.data.idx import Idx, Mnist
-from partrain.data.images import Images
-from partrain.data.mapped import Mapped
-from partrain.data.series import Series
-from partrain.data.synthetic import Synthetic
-from partrain.data.tabular import Csv, Parquet
-from partrain.data.text import Text
-from partrain.data.user import UserData
+from partrain.section import OneOf
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,23 +29,24 @@ def _which(table: Any) -> str | None:
     return None
 
 
-AnyDataset = Annotated[
-    Annotated[Mnist, Tag("mnist")]
-    | Annotated[Idx, Tag("idx")]
-    | Annotated[Synthetic, Tag("synthetic")]
-    | Annotated[Csv, Tag("csv")]
-    | Annotated[Parquet, Tag("parquet")]
-    | Annotated[Npz, Tag("npz")]
-    | Annotated[Npy, Tag("npy")]
-    | Annotated[Hdf5, Tag("hdf5")]
-    | Annotated[Mapped, Tag("mapped")]
-    | Annotated[Text, Tag("text")]
-    | Annotated[Series, Tag("series")]
-    | Annotated[Images, Tag("images")]
-    | Annotated[HuggingFace, Tag("huggingface")]
-    | Annotated[UserData, Tag("user")],
-    Discriminator(_which),
-]
+DATASETS = {
+    "mnist": "partrain.data.idx:Mnist",
+    "idx": "partrain.data.idx:Idx",
+    "synthetic": "partrain.data.synthetic:Synthetic",
+    "csv": "partrain.data.tabular:Csv",
+    "parquet": "partrain.data.tabular:Parquet",
+    "npz": "partrain.data.arrays:Npz",
+    "npy": "partrain.data.arrays:Npy",
+    "hdf5": "partrain.data.arrays:Hdf5",
+    "mapped": "partrain.data.mapped:Mapped",
+    "text": "partrain.data.text:Text",
+    "series": "partrain.data.series:Series",
+    "images": "partrain.data.images:Images",
+    "huggingface": "partrain.data.huggingface:HuggingFace",
+    "user": "partrain.data.user:UserData",
+}
+
+AnyDataset = Annotated[DataSection, OneOf(DATASETS, _which)]
 
 
 def facts(section: DataSection, folder: Path) -> Facts | None:

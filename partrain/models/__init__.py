@@ -6,13 +6,10 @@ from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Discriminator, Tag
-
 from partrain.errors import BadJob
-from partrain.models.image_sections import Cnn, LeNet, ResNet, TorchVision
 from partrain.models.interface import Interface
-from partrain.models.sections import Autoencoder, Linear, Mlp, Network, UserModel
-from partrain.models.sequence_sections import Gru, Lstm, Rnn, Transformer
+from partrain.models.sections import TORCHVISION, Network, UserModel
+from partrain.section import OneOf
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,45 +21,31 @@ __all__ = ["AnyModel", "Interface", "build"]
 NAMED = 24
 """So many parameters are named where one is not found."""
 
-BUILDERS: dict[type[Network], str] = {
-    Linear: "mlp",
-    Mlp: "mlp",
-    Autoencoder: "autoencoder",
-    LeNet: "cnn",
-    Cnn: "cnn",
-    ResNet: "resnet",
-    Rnn: "recurrent",
-    Lstm: "recurrent",
-    Gru: "recurrent",
-    Transformer: "transformer",
-    TorchVision: "vision",
-}
-"""The module of each: its `build(section, interface)` makes the network."""
-
 
 def _which(table: Any) -> str | None:
-    """The tag of a `[model]` table: a name with a colon is torchvision's, or the user's own."""
+    """The name of a `[model]` table: one with a colon is torchvision's, or the user's own."""
     name = table.get("name") if isinstance(table, dict) else getattr(table, "name", None)
     if isinstance(name, str) and ":" in name:
-        return TorchVision.known_as if name.startswith("torchvision:") else "user"
-    return name
+        return TORCHVISION if name.startswith("torchvision:") else "user"
+    return name if isinstance(name, str) else None
 
 
-AnyModel = Annotated[
-    Annotated[Linear, Tag("linear")]
-    | Annotated[Mlp, Tag("mlp")]
-    | Annotated[Autoencoder, Tag("autoencoder")]
-    | Annotated[LeNet, Tag("lenet")]
-    | Annotated[Cnn, Tag("cnn")]
-    | Annotated[ResNet, Tag("resnet")]
-    | Annotated[Rnn, Tag("rnn")]
-    | Annotated[Lstm, Tag("lstm")]
-    | Annotated[Gru, Tag("gru")]
-    | Annotated[Transformer, Tag("transformer")]
-    | Annotated[TorchVision, Tag(TorchVision.known_as)]
-    | Annotated[UserModel, Tag("user")],
-    Discriminator(_which),
-]
+MODELS = {
+    "linear": "partrain.models.sections:Linear",
+    "mlp": "partrain.models.sections:Mlp",
+    "autoencoder": "partrain.models.sections:Autoencoder",
+    "lenet": "partrain.models.image_sections:LeNet",
+    "cnn": "partrain.models.image_sections:Cnn",
+    "resnet": "partrain.models.image_sections:ResNet",
+    "rnn": "partrain.models.sequence_sections:Rnn",
+    "lstm": "partrain.models.sequence_sections:Lstm",
+    "gru": "partrain.models.sequence_sections:Gru",
+    "transformer": "partrain.models.sequence_sections:Transformer",
+    TORCHVISION: "partrain.models.image_sections:TorchVision",
+    "user": "partrain.models.sections:UserModel",
+}
+
+AnyModel = Annotated[Network, OneOf(MODELS, _which)]
 
 
 def build(section: AnyModel, folder: Path, interface: Interface) -> nn.Module:
@@ -79,7 +62,7 @@ def build(section: AnyModel, folder: Path, interface: Interface) -> nn.Module:
 
         module = usercode.make("model", section, folder, nn.Module, "torch.nn.Module")
     else:
-        module = import_module(f"partrain.models.{BUILDERS[type(section)]}").build(section, interface)
+        module = import_module(f"partrain.models.{section.builder}").build(section, interface)
     _freeze(module, section.freeze)
     return module
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from partrain.models.interface import Interface
-from partrain.models.sections import Activation, Count, Network, Share
+from partrain.models.sections import TORCHVISION, Activation, Count, Network, Share
 
 
 class Images(Network):
@@ -26,6 +26,8 @@ class LeNet(Images):
     departures from the paper are the usual ones: every map of the second convolution sees all of the first, and the last layer is linear.
     """
 
+    builder = "cnn"
+
     name: Literal["lenet"]
     activation: Activation = "tanh"
     pooling: Literal["average", "max"] = "average"
@@ -33,6 +35,8 @@ class LeNet(Images):
 
 class Cnn(Images):
     """Convolutional network: images (b, c, h, w) -> stages of convolution, BatchNorm, activation, pooling -> dense ... -> (b, k)."""
+
+    builder = "cnn"
 
     name: Literal["cnn"]
     channels: list[Count] = Field([32, 64], min_length=1)
@@ -77,6 +81,8 @@ class ResNet(Images):
     shrink 32-fold, in the CIFAR form 4-fold. From depth 50 on the stride is in the middle convolution of a block, as in torchvision.
     """
 
+    builder = "resnet"
+
     name: Literal["resnet"]
     depth: Literal[18, 20, 32, 34, 44, 50, 56, 101, 110, 152] = 20
     stem: Literal["large", "small"] | None = None
@@ -104,7 +110,8 @@ class TorchVision(Network):
     """`torchvision:NAME`: any classifier of torchvision.models, untrained; images (b, 1 or 3, h, w) -> (b, k). Other keys are its arguments."""
 
     model_config = ConfigDict(extra="allow")
-    known_as: ClassVar[str] = "torchvision:NAME"
+    builder = "vision"
+    known_as: ClassVar[str] = TORCHVISION
     takes = ("images",)
 
     name: str

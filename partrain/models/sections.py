@@ -5,7 +5,7 @@ Symbols: b items of a batch; k outputs (classes, or numbers to give).
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -17,11 +17,18 @@ from partrain.usercode import UserCode
 Activation = Literal["relu", "leaky_relu", "elu", "gelu", "silu", "tanh", "sigmoid"]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+TORCHVISION = "torchvision:NAME"
+"""What all of torchvision's networks are called together."""
 
 
 class Network(Section):
     """What every model has."""
 
+    if TYPE_CHECKING:  # each has its own
+        name: str = ""
+
+    builder: ClassVar[str] = ""
+    """The module of `partrain.models` whose `build(section, interface)` makes the network."""
     implied_task: ClassVar[Kind | None] = None
     """What it is always trained to do, whatever the data set's items are made for."""
     takes: ClassVar[tuple[Form | None, ...]] = ()
@@ -34,12 +41,11 @@ class Network(Section):
 
     def fits(self, interface: Interface) -> str | None:
         """What keeps this network from items and answers like these; None if nothing does."""
-        name = getattr(self, "name", "")
         if interface.form not in self.takes:
             wanted = " or ".join(FORMS[form] for form in self.takes if form)
-            return f"`{name}` takes {wanted}, and the items are {interface.in_words}"
+            return f"`{self.name}` takes {wanted}, and the items are {interface.in_words}"
         if interface.task not in (*self.gives, "user"):
-            return f"`{name}` has no answers for the task `{interface.task}`, only for {', '.join(self.gives)}"
+            return f"`{self.name}` has no answers for the task `{interface.task}`, only for {', '.join(self.gives)}"
         return self._obstacle(interface)
 
     def _obstacle(self, interface: Interface) -> str | None:
@@ -60,6 +66,7 @@ class UserModel(Network, UserCode):
 class Linear(Network):
     """One linear layer: items (b, ...), flattened -> answers (b, k)."""
 
+    builder = "mlp"
     takes = ("numbers", "series", "images", None)
     gives = ("classification", "regression", "forecast", "autoencoder")
 
@@ -69,6 +76,7 @@ class Linear(Network):
 class Mlp(Network):
     """Fully connected network: items (b, ...), flattened -> hidden ... -> answers (b, k), or of the items' shape as an autoencoder."""
 
+    builder = "mlp"
     takes = ("numbers", "series", "images", None)
     gives = ("classification", "regression", "forecast", "autoencoder")
 
@@ -92,6 +100,7 @@ class Autoencoder(Network):
     Composing Robust Features with Denoising Autoencoders. 2008. doi:10.1145/1390156.1390294
     """
 
+    builder = "autoencoder"
     implied_task = "autoencoder"
     takes = ("numbers", "series", "images", None)
     gives = ("autoencoder",)

@@ -31,6 +31,8 @@ class Recurrent(Sequences):
     Language: a linear layer over each state -> (b, L, V). All other tasks: over the last state -> (b, k).
     """
 
+    builder = "recurrent"
+
     hidden: int = Field(128, ge=1)
     """Numbers of a state."""
     layers: int = Field(1, ge=1)
@@ -74,6 +76,8 @@ class Transformer(Sequences):
     Language: (b, L, V). All other tasks: the last position's (b, k). It also takes items shorter than those it was built for.
     Radford and others. Language Models are Unsupervised Multitask Learners. 2019; Vaswani and others. 2017. arXiv:1706.03762
     """
+
+    builder = "transformer"
 
     name: Literal["transformer"]
     width: int = Field(128, ge=1)

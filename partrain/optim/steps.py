@@ -15,7 +15,8 @@ from torch.optim.radam import radam
 from torch.optim.rmsprop import rmsprop
 from torch.optim.rprop import rprop
 
-from partrain.optim import Adagrad, Adam, Adamax, AdamW, AnyOptimizer, Muon, RAdam, RmsProp, Rprop, Sgd
+from partrain.optim import AnyOptimizer, Sgd
+from partrain.optim.named import Adagrad, Adam, Adamax, AdamW, Muon, RAdam, RmsProp, Rprop
 
 
 @dataclass(frozen=True)

@@ -2,39 +2,25 @@
 
 from typing import Annotated
 
-from pydantic import Discriminator
+from partrain.protocols import Rule
+from partrain.section import OneOf, by_key
 
-from partrain.rules.async_ import Async
-from partrain.rules.average import Average
-from partrain.rules.bsp import Bsp
-from partrain.rules.choco import Choco
-from partrain.rules.diloco import Diloco
-from partrain.rules.easgd import Easgd
-from partrain.rules.fednova import Fednova
-from partrain.rules.gossip import Gossip
-from partrain.rules.hogwild import Hogwild
-from partrain.rules.rprop import Rprop
-from partrain.rules.slowmo import Slowmo
-from partrain.rules.sparseloco import Sparseloco
-from partrain.rules.swap import Swap
-from partrain.rules.threshold import Threshold
-from partrain.rules.topk import Topk
+RULES = {
+    "average": "partrain.rules.average:Average",
+    "async": "partrain.rules.async_:Async",
+    "bsp": "partrain.rules.bsp:Bsp",
+    "choco": "partrain.rules.choco:Choco",
+    "diloco": "partrain.rules.diloco:Diloco",
+    "easgd": "partrain.rules.easgd:Easgd",
+    "fednova": "partrain.rules.fednova:Fednova",
+    "gossip": "partrain.rules.gossip:Gossip",
+    "hogwild": "partrain.rules.hogwild:Hogwild",
+    "rprop": "partrain.rules.rprop:Rprop",
+    "slowmo": "partrain.rules.slowmo:Slowmo",
+    "sparseloco": "partrain.rules.sparseloco:Sparseloco",
+    "swap": "partrain.rules.swap:Swap",
+    "threshold": "partrain.rules.threshold:Threshold",
+    "topk": "partrain.rules.topk:Topk",
+}
 
-AnyRule = Annotated[
-    Average
-    | Async
-    | Bsp
-    | Choco
-    | Diloco
-    | Easgd
-    | Fednova
-    | Gossip
-    | Hogwild
-    | Rprop
-    | Slowmo
-    | Sparseloco
-    | Swap
-    | Threshold
-    | Topk,
-    Discriminator("rule"),
-]
+AnyRule = Annotated[Rule, OneOf(RULES, by_key("rule"))]

@@ -6,7 +6,8 @@ import pytest
 import torch
 from lab import Trial, restless
 
-from partrain.optim import Adam, Sgd
+from partrain.optim import Sgd
+from partrain.optim.named import Adam
 from partrain.protocols import Rule
 from partrain.rules.average import Average
 from partrain.rules.bsp import Bsp

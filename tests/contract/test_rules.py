@@ -1,4 +1,4 @@
-"""What holds for every sync rule; a new one joins by its place in the `AnyRule` union."""
+"""What holds for every sync rule; a new one joins by its line in `RULES`."""
 
 from dataclasses import replace
 
@@ -9,7 +9,8 @@ from torch.nn import functional
 from variants import ALONE, FORMS, MEAN, NAMES, VARIANTS
 
 from partrain.errors import Diverged
-from partrain.optim import Adam, AdamW, AnyOptimizer, Sgd
+from partrain.optim import AnyOptimizer, Sgd
+from partrain.optim.named import Adam, AdamW
 from partrain.protocols import Rule
 
 OPTIMIZERS: list[AnyOptimizer] = [

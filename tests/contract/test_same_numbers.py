@@ -10,7 +10,8 @@ from torch import Tensor
 from variants import SYNCHRONOUS, VARIANTS
 
 from partrain.comm.group import ArenaGroup
-from partrain.optim import Adam, Sgd
+from partrain.optim import Sgd
+from partrain.optim.named import Adam
 from partrain.protocols import Rule
 from partrain.rules.average import Average
 

@@ -211,7 +211,9 @@ def test_headers_and_windows_need_neither_numpy_nor_torch() -> None:
     program = """if True:
         import sys
         from pathlib import Path
-        from partrain.data import Mnist, Synthetic, facts
+        from partrain.data import facts
+        from partrain.data.idx import Mnist
+        from partrain.data.synthetic import Synthetic
         from partrain.data.partition import windows
         windows(facts(Mnist(name="mnist"), Path()).items, [None, None], 0.1)
         facts(Synthetic(kind="synthetic", function="sine"), Path())

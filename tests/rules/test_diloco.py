@@ -6,7 +6,8 @@ import pytest
 import torch
 from lab import Trial, descend
 
-from partrain.optim import AdamW, Sgd
+from partrain.optim import Sgd
+from partrain.optim.named import AdamW
 from partrain.rules.average import Average
 from partrain.rules.diloco import Diloco
 

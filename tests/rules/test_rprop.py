@@ -9,7 +9,8 @@ import torch
 from lab import OneWeight, Trial, descend, line, restless
 from torch.nn import functional
 
-from partrain.optim import Adam, Sgd
+from partrain.optim import Sgd
+from partrain.optim.named import Adam
 from partrain.rules.rprop import Rprop
 
 VARIANTS = ["irprop-", "irprop+", "rprop+", "rprop-"]
