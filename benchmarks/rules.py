@@ -2,7 +2,8 @@
 
     python benchmarks/rules.py real                two worker processes, wall-clock seconds, seeds in turn: on an idle machine only
     python benchmarks/rules.py simulated 4 8       so many simulated workers, simulated seconds (an iteration takes 1 ms, each
-                                                   message or meeting 0.3 ms): the same figures on any machine
+                                                   message or meeting 0.3 ms): the same figures on any machine;
+                                                   names of rules behind it: of these only
     python benchmarks/rules.py straggler           four simulated workers, then one of them four times slower
 
 One budget for all rules: 320,000 item-iterations (more than four workers: 80,000 each), over which the learning rate warms up (a tenth) and falls linearly to zero. For
@@ -54,6 +55,8 @@ def settings(name: str, workers: int, factor: float, simulated: bool, speed: str
         f'workers=[{{device="cpu", count={workers}}}]',
         f"stop={{accuracy=0.97, {limit}, judge_every={max(1, round(CADENCE / per_round))}}}",
     ]
+    if name == "async":
+        changes.append(f"sync.outer_lr={1 / workers}")
     if simulated:
         changes.append(f'transport={{kind="simulated", delay=[0.0003], speed={speed}}}')
     return changes, rate
@@ -129,10 +132,10 @@ def real(seeds: int) -> None:
         print(row(name, 2, rate, found[name]), flush=True)
 
 
-def simulated(counts: list[int], seeds: int) -> None:
+def simulated(counts: list[int], seeds: int, rules: Sequence[str]) -> None:
     for workers in counts:
         head(f"{workers} simulated workers, simulated seconds", seeds)
-        for name in RULES[:-1]:
+        for name in rules:
             changes, rate = settings(name, workers, tuned(name, workers), simulated=True)
             print(row(name, workers, rate, train([case(name, changes)], range(seeds))[name]), flush=True)
 
@@ -158,7 +161,7 @@ def main(words: list[str]) -> None:
         case "real":
             real(numbers[0] if numbers else 5)
         case "simulated":
-            simulated(numbers or [4, 8, 16, 64], 5)
+            simulated(numbers or [4, 8, 16, 64], 5, [name for name in RULES if name in words] or RULES[:-1])
         case "straggler":
             straggler(numbers[0] if numbers else 3)
         case _:

@@ -7,67 +7,92 @@ from __future__ import annotations
 
 import statistics
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from runs import hand, machine, partrain, shown
 
-JOB = Path(__file__).parents[1] / "jobs" / "mnist.toml"
+JOBS = Path(__file__).parents[1] / "jobs"
 TARGET = 0.975
-HAND = {"iterations": 1600, "rate": 0.2}
-ROUNDS, RATE = 90, 0.2
-"""Times sqrt(2), the lr_scale of the job."""
+HAND = (1600, 0.2)
+AVERAGE = (90, 0.2)
+"""Rounds of 10 iterations, and the learning rate, times sqrt(2): the lr_scale of the job."""
+HOGWILD = (28, 0.5)
+"""Visits of each worker, of 8 iterations, in each of 4 rounds; and the learning rate, with a momentum of 0.5."""
+
+
+def average(rounds: int, rate: float, seed: int) -> dict[str, Any]:
+    """Two workers, their replicas averaged every 10 iterations."""
+    words = [f"stop={{rounds={rounds}, judge_every={rounds}}}", f"optimizer.lr={rate}", f"seed={seed}"]
+    return partrain(JOBS / "mnist.toml", *words)
+
+
+def hogwild(visits: int, rate: float, seed: int) -> dict[str, Any]:
+    """Two workers that train the same numbers in shared memory."""
+    words = ["stop={rounds=4, judge_every=4}", f"sync={{rule='hogwild', iterations=8, visits={visits}}}", f"seed={seed}"]
+    return partrain(JOBS / "rules/hogwild.toml", *words, f"optimizer.lr={rate}", "optimizer.momentum=0.5")
+
+
+OURS: dict[str, tuple[Callable[[int, float, int], dict[str, Any]], tuple[int, float]]] = {
+    "average, 2 workers": (average, AVERAGE),
+    "hogwild, 2 workers": (hogwild, HOGWILD),
+}
 
 
 def main(pairs: int) -> None:
     print(f"time to {TARGET:.1%} test accuracy, {pairs} seeds; {machine()}")
-    times: dict[str, list[float]] = {"hand, 1 thread": [], "hand, 2 threads": [], "partrain, 2 workers": []}
+    times: dict[str, list[float]] = {"hand, 1 thread": [], "hand, 2 threads": [], **{name: [] for name in OURS}}
     scores: dict[str, list[float]] = {name: [] for name in times}
     for seed in range(pairs):
         for threads in (1, 2):
             name = f"hand, {threads} thread{'s' * (threads > 1)}"
-            done = hand(threads=threads, seed=seed, **HAND)
+            done = hand(threads=threads, seed=seed, iterations=HAND[0], rate=HAND[1])
             times[name].append(done["seconds"])
             scores[name].append(done["accuracy"])
-        summary = partrain(JOB, *_plan(ROUNDS, RATE, seed))
-        times["partrain, 2 workers"].append(summary["seconds"]["train"])
-        scores["partrain, 2 workers"].append(summary["test"]["accuracy"])
+        for name, (train, plan) in OURS.items():
+            summary = train(*plan, seed)
+            times[name].append(summary["seconds"]["train"])
+            scores[name].append(summary["test"]["accuracy"])
     for name in times:
         print(f"{name:20}: test accuracy {shown(scores[name], '.4f')}")
     best = [min(pair) for pair in zip(times["hand, 1 thread"], times["hand, 2 threads"], strict=True)]
-    ratios = [one / other for one, other in zip(best, times["partrain, 2 workers"], strict=True)]
-    print(f"best hand-written / two workers, seconds (judging of the mixed network included): {shown(ratios)}")
+    for name in OURS:
+        ratios = [one / other for one, other in zip(best, times[name], strict=True)]
+        print(f"best hand-written / {name}, seconds (judging of the mixed network included): {shown(ratios)}")
 
 
 def tune(seeds: int) -> None:
-    """Both contenders, the same budget: 6 lengths x 4 learning rates x seeds of their own (from 1000, which are never measured).
+    """All contenders, the same budget: 6 lengths x 4 learning rates x seeds of their own (from 1000, which are never measured).
 
     The plan of a contender is the shortest length at which some learning rate has a median test accuracy of 97.5 %.
     """
-    by_hand = {
-        (length, rate): lambda seed, length=length, rate=rate: hand(iterations=length, rate=rate, seed=seed)["accuracy"]
-        for length in (1500, 1600, 1700, 1800, 1900, 2000)
-        for rate in (0.1, 0.15, 0.2, 0.3)
-    }
-    ours = {
-        (length, rate): lambda seed, length=length, rate=rate: partrain(JOB, *_plan(length, rate, seed))["test"]["accuracy"]
-        for length in (70, 75, 80, 85, 90, 100)
-        for rate in (0.1, 0.15, 0.2, 0.25)
-    }
-    with ThreadPoolExecutor(2) as pool:  # accuracy, not time
-        for name, settings in (("hand, iterations", by_hand), ("partrain, rounds", ours)):
-            medians = {}
-            for setting, train in settings.items():
-                medians[setting] = statistics.median(pool.map(train, range(1000, 1000 + seeds)))
-                print(f"{name} {setting[0]}, learning rate {setting[1]}: {medians[setting]:.4f}", flush=True)
-            good = [setting for setting in settings if medians[setting] >= TARGET]
-            print(
-                f"{name}: the shortest plan is {max(good, key=lambda one: (-one[0], medians[one])) if good else None}", flush=True
-            )
+    _tune("hand, iterations", lambda length, rate, seed: hand(iterations=length, rate=rate, seed=seed)["accuracy"],
+          (1500, 1600, 1700, 1800, 1900, 2000), (0.1, 0.15, 0.2, 0.3), seeds, 2)  # fmt: skip
+    _tune("average, rounds", lambda length, rate, seed: average(length, rate, seed)["test"]["accuracy"],
+          (70, 75, 80, 85, 90, 100), (0.1, 0.15, 0.2, 0.25), seeds, 2)  # fmt: skip
+    _tune("hogwild, visits", lambda length, rate, seed: hogwild(length, rate, seed)["test"]["accuracy"],
+          (24, 25, 26, 27, 28, 30), (0.3, 0.4, 0.5, 0.6), seeds, 1)  # fmt: skip
 
 
-def _plan(rounds: int, lr: float, seed: int) -> list[str]:
-    return [f"stop={{rounds={rounds}, judge_every={rounds}}}", f"optimizer.lr={lr}", f"seed={seed}"]
+def _tune(
+    name: str,
+    train: Callable[[int, float, int], float],
+    lengths: tuple[int, ...],
+    rates: tuple[float, ...],
+    seeds: int,
+    at_once: int,
+) -> None:
+    """`at_once`: runs beside each other; where only accuracy counts and what one does is no other's business, two are quicker."""
+    medians = {}
+    with ThreadPoolExecutor(at_once) as pool:
+        for length, rate in [(length, rate) for length in lengths for rate in rates]:
+            found = pool.map(lambda seed, length=length, rate=rate: train(length, rate, seed), range(1000, 1000 + seeds))
+            medians[length, rate] = statistics.median(found)
+            print(f"{name} {length}, learning rate {rate}: {medians[length, rate]:.4f}", flush=True)
+    good = [setting for setting in medians if medians[setting] >= TARGET]
+    print(f"{name}: the shortest plan is {max(good, key=lambda one: (-one[0], medians[one])) if good else None}", flush=True)
 
 
 if __name__ == "__main__":
