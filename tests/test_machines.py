@@ -215,7 +215,7 @@ def test_one_process_per_machine() -> None:
         Machine.find(TORCHRUN | {"LOCAL_WORLD_SIZE": "2"})
 
 
-# Asynchronous rules: the center is a process of the first machine
+# Asynchronous rules: the center is a process of the first machine, or one for each of its parts, on all of them
 
 ASYNCHRONOUS = {
     "async": ('sync={rule="async", iterations=2, visits=3}', 12),
@@ -255,7 +255,7 @@ def test_asynchronous_rules_train_on_two_machines(site: Site, rule: str, changes
 
 
 def test_an_asynchronous_run_goes_on_where_its_checkpoint_stands(site: Site) -> None:
-    rule, changes = ASYNCHRONOUS["async with momentum"]
+    rule, changes = ASYNCHRONOUS["async in parts"]
     job, run, again = write_job(site.folder / "job", rule, text=MANY), site.folder / "run", site.folder / "again"
     site.run(("run", job, "--out", run, "--quiet"))
     kept = site.folder / "kept.h5"
@@ -266,26 +266,27 @@ def test_an_asynchronous_run_goes_on_where_its_checkpoint_stands(site: Site) -> 
     assert events(again, "judgement")[0]["loss"] < events(run, "judgement")[0]["loss"]
 
 
-def center(run: Path) -> int:
-    """The process that the first machine's forkserver has started besides the workers."""
-    (start,) = eventually(lambda: events(run, "start"), "the start", 60)
-    workers = {worker["pid"] for worker in start["workers"] if worker["pid"]}
-    forkserver = int(Path(f"/proc/{min(workers)}/stat").read_text().rpartition(")")[2].split()[1])
-    (found,) = descendants(forkserver) - workers
-    return found
+def centers(machine: Command) -> list[int]:
+    """The center's processes on a machine: the first that its forkserver has started; the last two are the workers."""
+    forked = (pid for pid in descendants(machine.process.pid) if "forkserver" in Path(f"/proc/{pid}/cmdline").read_text())
+    _, *started = sorted(forked)
+    return started[:-2]
 
 
-def test_a_lost_center_ends_the_attempt_and_torchrun_starts_anew(site: Site) -> None:
-    rule, changes = ASYNCHRONOUS["async with momentum"]
+def test_a_lost_part_of_the_center_ends_the_attempt_and_torchrun_starts_anew(site: Site) -> None:
+    """Of three, two are on the first machine and one is on the other."""
+    rule, changes = ASYNCHRONOUS["async in parts"]
     job, run = write_job(site.folder / "job", rule, "stop.rounds=60", text=MANY), site.folder / "run"
     port, words = free_port(), ("run", job, "--out", run, "--quiet")
     with site.start(0, port, *words, restarts=2) as first, site.start(1, port, *words, restarts=2) as other:
         eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
-        os.kill(center(run), signal.SIGKILL)
+        assert [len(centers(one)) for one in (first, other)] == [2, 1]
+        os.kill(centers(other)[0], signal.SIGKILL)
         said = [first.wait(180), other.wait(180)]
     assert [one.code for one in said] == [0, 0], said
-    assert said[0].errors == ["workers-lost"]
-    assert "error[workers-lost]: the center" in said[0].err, said  # torchrun may stop the other before it says so
+    assert said[1].errors == ["workers-lost"]
+    lost = "the center's process 1 (of machine 1) was killed by SIGKILL"
+    assert f"error[workers-lost]: {lost}" in said[1].err, said  # torchrun may stop the other before it says so
     assert any(event["resumed_from"] for event in events(run, "start"))
     complete(run, 60, changes)
 

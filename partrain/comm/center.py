@@ -68,6 +68,11 @@ class Commons:
         versions = torch.from_numpy(self._arena.versions)
         return {"center": self.vectors, "versions": versions, "numbers": self._numbers}
 
+    def of_slice(self, number: int) -> list[Tensor]:
+        """The same of one slice: its vectors (d',), its version (1,), the rule's numbers (8,)."""
+        versions = torch.from_numpy(self._arena.versions)
+        return [*self.vectors[:, self._slices[number]], versions[number : number + 1], self._numbers[number]]
+
     def publish(self) -> None:
         """What worker 0 has put into `tensors` counts, from the next meeting of all on."""
 

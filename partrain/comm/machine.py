@@ -46,6 +46,14 @@ class Machine:
             int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
         )
 
+    def centers(self, count: int) -> range:
+        """Which of so many processes of the center are on this machine: they go around."""
+        return range(self.number, count, self.count)
+
+    def center(self, number: int) -> str:
+        """What messages call a process of the center."""
+        return f"the center's process {number} (of machine {number % self.count})"
+
     def store(self, prefix: str | None = None) -> Store:
         """Torchrun's store, which outlives its restarts; by default with keys of this attempt."""
         from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]

@@ -1,8 +1,9 @@
-"""Asynchronous rules on several machines: the center is a process of its own, which every worker reaches through gloo.
+"""Asynchronous rules on several machines: each slice of the center has a process of its own, which every worker reaches through gloo.
 
-A worker is connected to a thread of that process, and the thread does at the center what the worker itself would do where memory is
+A worker is connected to a thread of each process, and the thread does at the slice what the worker itself would do where memory is
 shared: it holds the worker's `Commons`, over memory that belongs to all threads. A request is a verb with numbers, then vectors, and
-is answered before the next. Threads take turns, so updates are merged one at a time, in the order in which they come.
+is answered before the next. Threads take turns, so updates are merged one at a time, in the order in which they come. Requests to
+several processes are under way together. What is about workers and not about slices is with the first process.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from partrain.comm.machine import Machine
 from partrain.errors import WorkersLost
 
 if TYPE_CHECKING:
+    from torch.distributed import Store  # type: ignore[attr-defined]
+
     from partrain.protocols import Rule
 
 VERBS = ("open", "begin", "claim", "keep_step", "pull", "push", "send", "receive", "publish", "fetch", "leave")
-NUMBERS = 2
+NUMBERS = 3
 """Numbers that go with a verb."""
 CENTER, WORKER = 0, 1
 """The ends of a connection."""
@@ -38,56 +41,80 @@ FOREVER = timedelta(days=365)
 
 
 class Link:
-    """One end of the connection between a worker and the center: tensors, one after the other, to and fro."""
+    """One end of the connection between a worker and a process of the center: tensors, one after the other, to and fro."""
 
-    def __init__(self, machine: Machine, rank: int, end: int) -> None:
-        center = "the center (a process of machine 0)"
-        self._other = center if end == WORKER else f"another machine (worker {rank})"
+    def __init__(self, machine: Machine, store: Store, number: int, rank: int, end: int) -> None:
+        self._other = machine.center(number) if end == WORKER else f"another machine (worker {rank})"
         self._peer = 1 - end
+        self._under_way: list[Any] = []
         with machines_lost(self._other):
-            store, patience = PrefixStore(f"center/{rank}", machine.store()), timedelta(seconds=machine.patience_s)
+            store, patience = PrefixStore(f"center/{number}/{rank}", store), timedelta(seconds=machine.patience_s)
             self._group: Any = ProcessGroupGloo(store, end, 2, patience)
 
     def give(self, *tensors: Tensor) -> None:
-        """Send."""
+        """Begin to send."""
         with machines_lost(self._other):
-            for tensor in tensors:
-                self._group.send([tensor.contiguous()], self._peer, 0).wait()
+            self._under_way += [self._group.send([tensor.contiguous()], self._peer, 0) for tensor in tensors]
 
-    def take(self, tensor: Tensor, patience: timedelta | None = None) -> Tensor:
-        """Receive into a tensor."""
-        whole = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    def take(self, *tensors: Tensor) -> None:
+        """Begin to receive, into these tensors."""
         with machines_lost(self._other):
-            work = self._group.recv([whole], self._peer, 0)
-            work.wait(patience) if patience else work.wait()
-        return tensor if whole is tensor else tensor.copy_(whole)
+            self._under_way += [self._group.recv([tensor], self._peer, 0) for tensor in tensors]
+
+    def ask(self, verb: str, *numbers: float, gives: Sequence[Tensor] = ()) -> Tensor:
+        """Begin a request; where its answer (1,) will be. Vectors that come with it are still to be taken."""
+        header, answer = torch.zeros(1 + NUMBERS, dtype=torch.float64), torch.empty(1, dtype=torch.float64)
+        header[: 1 + len(numbers)] = torch.tensor([VERBS.index(verb), *numbers], dtype=torch.float64)
+        self.give(header, *gives)
+        self.take(answer)
+        return answer
+
+    def finish(self, patience: timedelta | None = None) -> None:
+        """Wait for all that was begun."""
+        with machines_lost(self._other):
+            for work in self._under_way:
+                work.wait(patience) if patience else work.wait()
+        self._under_way = []
 
 
 class Remote(Commons):
-    """A worker's access to the center's process; `vectors` are a copy, which worker 0 publishes and fetches."""
+    """A worker's access to the center's processes; `vectors` are a copy, which worker 0 publishes and fetches."""
 
-    def __init__(self, arena: Arena, rank: int, vectors: Tensor, turns: Turns, machine: Machine) -> None:
-        super().__init__(arena, rank, vectors, turns)
-        self._link = Link(machine, rank, WORKER)
-        self._ask("open", vectors.shape[1], vectors.itemsize)
+    def __init__(self, arena: Arena, rank: int, vectors: Tensor, turns: Turns, machine: Machine, processes: int) -> None:
+        d = vectors.shape[1]
+        super().__init__(arena, rank, vectors, turns, slices=min(processes, d))
+        with machines_lost():
+            store = machine.store()
+        self._links = [Link(machine, store, number, rank, WORKER) for number in range(processes)]
+        self._held = list(zip(self._links, self._slices, strict=False))  # there may be processes without a slice
+        for number, (link, part) in enumerate(self._held):
+            link.ask("open", part.stop - part.start, vectors.itemsize, 0 if number else d)
+        self._finish()
 
     def publish(self) -> None:
         if self._rank == 0:
-            self._ask("publish", gives=tuple(self.tensors().values()))
+            for number, (link, _) in enumerate(self._held):
+                link.ask("publish", gives=self.of_slice(number))
+            self._finish()
 
     def fetch(self) -> None:
         if self._rank == 0:
-            self._ask("fetch")
-            for tensor in self.tensors().values():
-                self._link.take(tensor)
+            for number, (link, _) in enumerate(self._held):
+                link.ask("fetch")
+                link.take(*self.of_slice(number))
+            self._finish()
 
     def leave(self) -> None:
-        with suppress(WorkersLost):  # it may be gone before
-            self._ask("leave")
+        for link in self._links:
+            with suppress(WorkersLost):  # it may be gone before
+                link.ask("leave")
+                link.finish()
 
     def begin(self) -> None:
         self.staleness = []
-        self._ask("begin")
+        for link, _ in self._held:
+            link.ask("begin")
+        self._finish()
 
     def claim(self, visits: int) -> bool:
         return bool(self._ask("claim", visits))
@@ -97,11 +124,18 @@ class Remote(Commons):
             pass
 
     def pull(self) -> Tensor:
-        self._ask("pull")
-        return self._link.take(self.vectors.new_empty(self.vectors.shape[1]))
+        copy = self.vectors.new_empty(self.vectors.shape[1])
+        for link, part in self._held:
+            link.ask("pull")
+            link.take(copy[part])
+        self._finish()
+        return copy
 
     def push(self, delta: Tensor, base: Tensor | None, lr: float) -> int:
-        self.staleness.append(int(self._ask("push", lr, base is not None, gives=(delta,) if base is None else (delta, base))))
+        given = (delta,) if base is None else (delta, base)
+        stale = [link.ask("push", lr, len(given), gives=[x[part] for x in given]) for link, part in self._held]
+        self._finish()
+        self.staleness.append(int(max(stale)))
         return self.staleness[-1]
 
     def send(self, x: Tensor, share: float, peer: int) -> None:
@@ -110,53 +144,66 @@ class Remote(Commons):
     def receive(self) -> tuple[Tensor, float]:
         share = self._ask("receive")
         total = self.vectors.new_empty(self.vectors.shape[1] if share else 0)
-        return self._link.take(total) if share else total, share
+        if share:
+            self._links[0].take(total)
+            self._finish()
+        return total, share
 
     def _ask(self, verb: str, *numbers: float, gives: Sequence[Tensor] = ()) -> float:
-        """A request, and the number it is answered with. Vectors of the answer are still to be taken."""
-        header = torch.zeros(1 + NUMBERS, dtype=torch.float64)
-        header[: 1 + len(numbers)] = torch.tensor([VERBS.index(verb), *numbers], dtype=torch.float64)
-        self._link.give(header, *gives)
-        return float(self._link.take(torch.empty(1, dtype=torch.float64)))
+        """What the first process answers."""
+        answer = self._links[0].ask(verb, *numbers, gives=gives)
+        self._finish()
+        return float(answer)
+
+    def _finish(self) -> None:
+        """Wait for all that was begun with any process."""
+        for link in self._links:
+            link.finish()
 
 
-def serve(machine: Machine, members: range, size: int, rule: Rule) -> None:
-    """The work of the center's process, until all N workers have left. `members`: workers of its own machine, others answer for them."""
+def serve(number: int, machine: Machine, members: range, size: int, rule: Rule) -> None:
+    """The work of one of the center's processes, until all N workers have left. `members`: workers of its own machine, others answer for them."""
     server, endings = Server(size, rule, machine.patience_s / 4), SimpleQueue[tuple[int, BaseException | None]]()
 
-    def attend(rank: int) -> None:
+    def attend(rank: int, link: Link) -> None:
         try:
             torch.set_flush_denormal(True)
-            Session(rank, Link(machine, rank, CENTER), server).serve()
+            Session(rank, link, server).serve()
             endings.put((rank, None))
         except BaseException as error:
             endings.put((rank, error))
 
-    for rank in range(size):
-        threading.Thread(target=attend, args=(rank,), daemon=True).start()
+    with machines_lost():
+        store = machine.store()
+    threads = []
+    for rank in range(size):  # in turn, as workers come to one process after the other, too: so one connection to the store does
+        link = Link(machine, store, number, rank, CENTER)
+        threads.append(threading.Thread(target=attend, args=(rank, link), daemon=True))
+        threads[-1].start()
     for _ in range(size):
         rank, error = endings.get()
         if error is not None and not (rank in members and isinstance(error, WorkersLost)):
             raise error
+    for thread in threads:
+        thread.join()  # connections are closed
 
 
 class Server:
-    """What the threads of the center share, and how they take turns at it."""
+    """What the threads of a process share, and how they take turns at it."""
 
     def __init__(self, size: int, rule: Rule, patience_s: float) -> None:
         self._arena, self._rule, self._patience_s = Arena.create(size), rule, patience_s
         self._changed = threading.Condition()
         self._vectors: Tensor | None = None
 
-    def commons(self, rank: int, d: int, itemsize: int) -> Commons:
-        """A worker's access, for a network of d numbers."""
+    def commons(self, rank: int, numbers: int, itemsize: int, message: int) -> Commons:
+        """A worker's access to so many numbers of the center, and to inboxes for messages of so many."""
         with self._changed:
             if self._vectors is None:
                 dtype = {4: torch.float32, 8: torch.float64}[itemsize]
-                self._vectors = torch.zeros(self._rule.shared_vectors, d, dtype=dtype)
-                self._inboxes = list(torch.zeros(self._arena.size, d, dtype=dtype))
-        slices = min(self._rule.slices, d)
-        return Commons(self._arena, rank, self._vectors, self, self._rule.merge, slices, self._inboxes)
+                self._vectors = torch.zeros(self._rule.shared_vectors, numbers, dtype=dtype)
+                self._inboxes = list(torch.zeros(self._arena.size, message, dtype=dtype))
+        return Commons(self._arena, rank, self._vectors, self, self._rule.merge, inboxes=self._inboxes)
 
     def message(self) -> None:
         """Nothing to do."""
@@ -185,21 +232,26 @@ class Session:
     def __init__(self, rank: int, link: Link, server: Server) -> None:
         self._rank, self._link, self._server = rank, link, server
         self._commons: Commons
+        self._message = 0
 
     def serve(self) -> None:
         """Answer until the worker leaves."""
         header, verb = torch.empty(1 + NUMBERS, dtype=torch.float64), ""
         while verb != "leave":
-            index, *numbers = self._link.take(header, FOREVER).tolist()
+            self._link.take(header)
+            self._link.finish(FOREVER)
+            index, *numbers = header.tolist()
             verb = VERBS[int(index)]
             number, *vectors = self._do(verb, *numbers)
             self._link.give(torch.tensor([number], dtype=torch.float64), *vectors)
+            self._link.finish()
 
-    def _do(self, verb: str, one: float, two: float) -> tuple[float, *tuple[Tensor, ...]]:
+    def _do(self, verb: str, one: float, two: float, three: float) -> tuple[float, *tuple[Tensor, ...]]:
         """The answer: a number, and vectors."""
         match verb:
             case "open":
-                self._commons = self._server.commons(self._rank, int(one), int(two))
+                self._message = int(three)
+                self._commons = self._server.commons(self._rank, int(one), int(two), self._message)
             case "begin":
                 self._commons.begin()
                 self._server.tell()
@@ -216,19 +268,24 @@ class Session:
             case "pull":
                 return 0.0, self._commons.pull()
             case "push":
-                delta = self._vector()
-                return (float(self._commons.push(delta, self._vector() if two else None, one)),)
+                delta, *base = self._given(int(two), self._commons.vectors.shape[1])
+                return (float(self._commons.push(delta, base[0] if base else None, one)),)
             case "send":
-                self._commons.send(self._vector(), one, int(two))
+                (x,) = self._given(1, self._message)
+                self._commons.send(x, one, int(two))
             case "receive":
                 total, share = self._commons.receive()
                 return (share, total) if share else (0.0,)
             case "publish":
-                for tensor in self._commons.tensors().values():
-                    self._link.take(tensor)
+                self._link.take(*self._commons.of_slice(0))
+                self._link.finish()
             case "fetch":
-                return 0.0, *self._commons.tensors().values()
+                return 0.0, *self._commons.of_slice(0)
         return (0.0,)
 
-    def _vector(self) -> Tensor:
-        return self._link.take(self._commons.vectors.new_empty(self._commons.vectors.shape[1]))
+    def _given(self, count: int, numbers: int) -> list[Tensor]:
+        """Vectors of so many numbers that come with a request."""
+        vectors = [self._commons.vectors.new_empty(numbers) for _ in range(count)]
+        self._link.take(*vectors)
+        self._link.finish()
+        return vectors

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -88,7 +89,7 @@ class _Named(ArraySection):
 
 
 class Npz(_Named):
-    """Arrays of a .npz file, by name."""
+    """Arrays of a .npz file, by name; those of `np.savez` are mapped, if they begin at a multiple of their numbers' width."""
 
     kind: Literal["npz"]
 
@@ -191,7 +192,7 @@ def _load(found: Mapping[str, Found], tokens: bool, allocate: Allocate) -> Datas
     arrays = views(slots, buffer, *(file.mapped() for file in known))
     for slot in own:
         found[slot.name].read(arrays[slot.name])
-    _check(found, arrays, mapped)
+    _check(found, arrays, mapped.keys() - _summed(mapped, dict(zip(files, known, strict=True))))
     vocabulary = max(int(array.max()) for array in arrays.values() if array.ndim > 1) + 1 if tokens else None
     numbers = arrays["targets"].shape[-1] if task == "regression" else vocabulary or 0
     outputs = _classes(arrays, found) if task == "classification" else numbers
@@ -207,7 +208,17 @@ def _as_it_lies(array: Found, form: Slot) -> bool:
     return same == form.dtype and array.offset is not None and array.offset % int(array.dtype[2:]) == 0
 
 
-def _check(found: Mapping[str, Found], arrays: Mapping[str, NDArray[Any]], mapped: Mapping[str, Found]) -> None:
+def _summed(mapped: Mapping[str, Found], files: Mapping[Path, MappedFile]) -> set[str]:
+    """The mapped arrays with a checksum, in files that are read as a whole anyway; InputMissing where it is another."""
+    summed = {role for role, array in mapped.items() if array.checksum and files[array.path].size <= _SAMPLES * _SAMPLE}
+    for role in summed:
+        first, end, expected = mapped[role].checksum or (0, 0, 0)
+        if zlib.crc32(files[mapped[role].path].mapped()[first:end]) != expected:
+            raise InputMissing(f"{mapped[role].where}: damaged: its CRC-32 is not what the file says")
+    return summed
+
+
+def _check(found: Mapping[str, Found], arrays: Mapping[str, NDArray[Any]], unread: Set[str]) -> None:
     """InputMissing for labels and tokens below 0, and for numbers that are none: in all targets, and in inputs that were read."""
     import numpy as np
 
@@ -215,7 +226,7 @@ def _check(found: Mapping[str, Found], arrays: Mapping[str, NDArray[Any]], mappe
         if array.dtype == np.int64 and int(array.min()) < 0:
             item = int(np.argwhere(array < 0)[0][0])
             raise InputMissing(f"{found[role].where}: item {item} has the label {int(array[item].min())}; labels are 0 or more")
-        if array.dtype.kind == "f" and (role not in mapped or role.endswith("targets")):
+        if array.dtype.kind == "f" and (role not in unread or role.endswith("targets")):
             for first in range(0, len(array), 1 << 16):
                 part = array[first : first + (1 << 16)].reshape(min(1 << 16, len(array) - first), -1)
                 if not (fine := np.isfinite(part).all(axis=1)).all():

@@ -6,6 +6,7 @@ Objects are never read: an array of them is a pickle, which could run anything.
 from __future__ import annotations
 
 import ast
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -36,9 +37,12 @@ class Found:
     """As numpy writes it: `<f4`, `|u1`."""
     shape: tuple[int, ...]
     offset: int | None
-    """Bytes from the file's beginning to the numbers, which lie one behind the other; None: they are packed or in other order."""
+    """Bytes from the file's beginning to the numbers, which lie one behind the other; None: they are packed, in other order, or
+    in a place where processors do not read such numbers gladly."""
     read: Callable[[NDArray[Any]], None]
     """Fill an array of the same shape with the numbers, converted."""
+    checksum: tuple[int, int, int] | None = None
+    """CRC-32 of the bytes from here to there, where the file says one: (first, behind the last, CRC)."""
 
     @property
     def kind(self) -> str:
@@ -66,14 +70,31 @@ def npy(path: Path) -> Found:
 def npz(path: Path) -> dict[str, Found]:
     """The arrays of a .npz file, by name."""
     found = {}
-    with _named(path), zipfile.ZipFile(path) as archive:
-        for member in archive.namelist():
-            if member.endswith(".npy"):
-                name = member.removesuffix(".npy")
+    with _named(path), path.open("rb") as whole, zipfile.ZipFile(whole) as archive:
+        size = whole.seek(0, 2)
+        for member in archive.infolist():
+            if member.filename.endswith(".npy"):
+                name = member.filename.removesuffix(".npy")
                 with archive.open(member) as file:
-                    dtype, shape, _ = _header(file, f"{path}: array `{name}`")
-                found[name] = Found(f"{path}: array `{name}`", path, dtype, shape, None, _reader(path, name))
+                    dtype, shape, by_columns = _header(file, f"{path}: array `{name}`")
+                    skipped, width = file.tell(), int(dtype[2:])
+                offset = checksum = None
+                if (start := _stored_at(member, whole)) is not None and not by_columns:
+                    end = start + member.file_size
+                    there = start + skipped + prod(shape) * width == end <= size
+                    offset = start + skipped if there and (start + skipped) % width == 0 else None
+                    checksum = start, end, member.CRC
+                found[name] = Found(f"{path}: array `{name}`", path, dtype, shape, offset, _reader(path, name), checksum)
     return found
+
+
+def _stored_at(member: zipfile.ZipInfo, whole: IO[bytes]) -> int | None:
+    """Bytes from an archive's beginning to those of a member that is stored as it is; None for one that is packed."""
+    if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+        return None
+    whole.seek(member.header_offset)
+    name, extra = struct.unpack("<26x2H", whole.read(30))  # of the local header: lengths of what follows it
+    return int(member.header_offset + 30 + name + extra)
 
 
 def _reader(path: Path, name: str) -> Callable[[NDArray[Any]], None]:

@@ -27,7 +27,7 @@ from partrain.errors import BadCheckpoint, Failure, Internal, Stalled, UserCodeF
 from partrain.job import Job
 from partrain.launch import prefork
 from partrain.launch.lifeline import death
-from partrain.launch.order import CENTER, Order, obey
+from partrain.launch.order import Order, attempt, obey, on_trial
 from partrain.launch.signals import Signals
 from partrain.launch.slots import Offer, Slots
 from partrain.launch.writer import Frame, Writer, prepare
@@ -44,6 +44,8 @@ GRACE_S = 5.0
 """A worker that is done has this long to end."""
 NEXT_DOOR_S = 0.3
 """Connections of a killed process end before it does: at most so much earlier."""
+LEAST_S = 120.0
+"""Starting up, and writing a file, may take so long without a sign of life, however short iterations are (`stall_seconds`)."""
 
 Hear = Callable[[dict[str, Any]], None]
 Describe = Callable[[dict[int, int], int], None]
@@ -97,8 +99,10 @@ class Coordinator:
         tick: Callable[[], None],
         signals: Signals,
         machine: Machine | None = None,
+        agree: Callable[[str], None] = lambda complaint: None,
     ) -> None:
-        self.machine = machine
+        """`agree` is told what keeps this machine from starting, if anything, and raises what keeps another from it."""
+        self.machine, self.agree = machine, agree
         number, count = (machine.number, machine.count) if machine else (0, 1)
         local = len(plan.shares) // count
         self.members = range(number * local, (number + 1) * local)
@@ -110,7 +114,9 @@ class Coordinator:
         self.writer: Writer | None = None
         self.slots = Slots(self.arena, coalesce=job.checkpoint.commit == "coalesce")
         self.processes: dict[int, tuple[BaseProcess, Connection]] = {}
-        """By the first worker that lives in it, or CENTER."""
+        """By the first worker that lives in it, or what takes its place."""
+        self._trying = ""
+        """What is on trial now, in words."""
         self._map: SlotMap | None = None
         self._ready: dict[int, int] = {}
         self._done: dict[int, dict[str, Any]] = {}
@@ -121,15 +127,18 @@ class Coordinator:
         self._training = False
         self.began_at: float | None = None
         """Unix time of the first local iteration."""
-        self._looked_at, self._silent_s = time.monotonic(), 0.0
-        self._beats = self.arena.beats.copy()
+        self._workers, self._writers = Silence(), Silence()
         self.arena.put("drained", self._drained)
 
     def run(self, card: Card, stock: int, out: Path | None, manifest: dict[str, Any], text: str, describe: Describe) -> Ended:
         """Train to the end. `stock` is the memory file of the data, `out` the run folder (on one machine only); `describe` completes the start event."""
         try:
-            self._spawn(card, stock)
-            self._await_ready()
+            prefork.start()
+            prepare()
+            self._try_out(card, stock)
+            if not self.signals.count:
+                self._spawn(card, stock)
+                self._await_ready()
             if self.signals.count:
                 return self._ended("stopped", "stopped before the first round", None)
             assert self._map is not None
@@ -161,37 +170,55 @@ class Coordinator:
                 self.writer.close()
             os.close(self.arena.descriptor)
 
+    def _try_out(self, card: Card, stock: int) -> None:
+        """Let one process try what is the user's own; what is wrong with it is raised here, before there are workers."""
+        self._trying = on_trial(self.job)
+        if not self._trying:
+            return
+        shares = self.plan.shares
+        first = min(self.members, key=lambda rank: (shares[rank].spec.device != "cpu", rank))
+        try:
+            self._start((first,), attempt, "partrain trial", card, stock)
+            while self._trying and not self.signals.count:
+                self._step()
+        except Failure as failure:
+            self.agree(failure.message)
+            raise
+        self.agree("it was stopped" if self._trying else "")
+
     def _spawn(self, card: Card, stock: int) -> None:
-        context = prefork.start()
-        prepare()
         ranks = self.members
         together = self.job.transport.kind == "simulated"
         homes: list[tuple[int, ...]] = [tuple(ranks)] if together else [(rank,) for rank in ranks]
-        if self.machine and not self.machine.number and not self.job.sync.synchronous:
-            homes.insert(0, ())
+        if self.machine and not self.job.sync.synchronous:
+            homes[:0] = [(~number,) for number in self.machine.centers(self.job.sync.slices)]
         for living in homes:
-            ours, theirs = Pipe()
-            order = Order(
-                self.job,
-                self.folder,
-                self.plan,
-                living,
-                self.members,
-                self.machine,
-                _Handed(self.arena.descriptor),
-                _Handed(stock),
-                card,
-                theirs,
-                self.progress,
-                self.start.elapsed,
-                self.start.resuming,
-            )
-            name = f"partrain worker {living[0]}" if living else "partrain center"
-            process = context.Process(target=obey, args=(order,), name=name)
-            with prefork.without_main():
-                process.start()
-            theirs.close()
-            self.processes[living[0] if living else CENTER] = (process, ours)
+            name = f"partrain worker {living[0]}" if living[0] >= 0 else f"partrain center {~living[0]}"
+            self._start(living, obey, name, card, stock)
+
+    def _start(self, living: tuple[int, ...], work: Callable[[Order], None], name: str, card: Card, stock: int) -> None:
+        """Start one process, for those who are to live in it."""
+        ours, theirs = Pipe()
+        order = Order(
+            self.job,
+            self.folder,
+            self.plan,
+            living,
+            self.members,
+            self.machine,
+            _Handed(self.arena.descriptor),
+            _Handed(stock),
+            card,
+            theirs,
+            self.progress,
+            self.start.elapsed,
+            self.start.resuming,
+        )
+        process = prefork.start().Process(target=work, args=(order,), name=name)
+        with prefork.without_main():
+            process.start()
+        theirs.close()
+        self.processes[living[0]] = (process, ours)
 
     def _await_ready(self) -> None:
         while len(self._ready) < len(self.members) and not self.signals.count:
@@ -265,6 +292,10 @@ class Coordinator:
                 return f"`{ours.path}` {ours.shape} against `{theirs.path}` {theirs.shape}"
         return "one has more tensors than the other"
 
+    def _on_tried(self) -> None:
+        self._trying = ""
+        self._kill()  # nobody is to wait for what the user's code may have left running in it
+
     def _on_began(self, t: float) -> None:
         self.began_at = t
 
@@ -298,9 +329,12 @@ class Coordinator:
         process, pipe = self.processes.pop(rank)
         process.join()
         pipe.close()
-        if rank == CENTER:
+        if self._trying:
+            raise UserCodeFailed(f"{self._trying}, tried before any worker starts: its process {death(process.exitcode)}")
+        if rank < 0:
+            assert self.machine is not None
             if process.exitcode:
-                raise WorkersLost(f"the center's process {death(process.exitcode)}; {self._way_back()}")
+                raise WorkersLost(f"{self.machine.center(~rank)} {death(process.exitcode)}; {self._way_back()}")
             return
         living = self.members if self.job.transport.kind == "simulated" else [rank]
         if all(one in self._done for one in living):
@@ -315,15 +349,15 @@ class Coordinator:
 
     def _drain(self) -> None:
         """Read the records of rounds that all workers have finished."""
-        ring, size = self.arena.ring, len(self.plan.shares)
         while True:
             number = self._drained + 1
-            records = ring[number % RING]
-            if (records[:, 0] != number).any():
+            lines = self.arena.ring[number % RING].tolist()
+            if any(line[0] != number for line in lines):
                 return
-            for rank in range(size):
-                self._tell_round(rank, dict(zip(RECORD, records[rank].tolist(), strict=True)))
-            self._close_round(dict(zip(RECORD, records[0].tolist(), strict=True)), records)
+            records = [dict(zip(RECORD, line, strict=True)) for line in lines]
+            for rank, record in enumerate(records):
+                self._tell_round(rank, record)
+            self._close_round(records)
             self._drained = number
             self.arena.put("drained", number)
 
@@ -348,11 +382,12 @@ class Coordinator:
             }
         )
 
-    def _close_round(self, first: dict[str, float], records: Any) -> None:
+    def _close_round(self, records: list[dict[str, float]]) -> None:
         """The history's row, and the judgement if there was one."""
-        items = records[:, RECORD.index("items")]
-        trained = records[items > 0]  # who has not trained has no loss
-        loss = float((trained[:, RECORD.index("loss")] * trained[:, RECORD.index("items")]).sum() / max(items.sum(), 1))
+        first = records[0]
+        trained = [record for record in records if record["items"]]  # who has not trained has no loss
+        items = math.fsum(record["items"] for record in trained)
+        loss = math.fsum(record["loss"] * record["items"] for record in trained) / max(items, 1)
         self._seconds = self.start.elapsed + first["seconds"]
         row = (first["round"], self._items, loss, first["lr"], first["judged_loss"], first["accuracy"])
         self._new_rows.append(row)
@@ -390,7 +425,9 @@ class Coordinator:
         """Everything offered reaches the disk."""
         while not self.slots.idle and self.writer and not self.writer.broken:
             self._write_next(at_once=True)
-            self._committed()
+            if wait([self.writer.pipe], TICK_S):
+                self._committed()
+            self._check_writer()
 
     def _rescue(self) -> None:
         """After a failure: rounds that all have finished are told, and whole snapshots that wait still reach the disk."""
@@ -399,18 +436,29 @@ class Coordinator:
             self._flush()
 
     def _check_stall(self) -> None:
-        """Beats stand still although no file is waited for: a worker is stuck."""
-        now, limit = time.monotonic(), self.job.transport.stall_seconds
-        self._silent_s += min(now - self._looked_at, 4 * TICK_S)  # where all processes were stopped, that was no stall
-        self._looked_at = now
-        busy = self.writer is not None and self.writer.busy
-        if (self.arena.beats != self._beats).any() or busy or not self._training or self._done:
-            self._beats, self._silent_s = self.arena.beats.copy(), 0.0
-        elif self._silent_s > limit:
-            raise Stalled(
-                f"{self._laggards()} made no progress for {limit:g} s in round {self._drained + 1}; "
-                f"raise [transport] stall_seconds if iterations may take that long; {self._way_back()}"
-            )
+        """No sign of life although no file is waited for: a worker is stuck, or what is on trial."""
+        self._check_writer()
+        limit = self.job.transport.stall_seconds
+        begun = self._training or (self._trying and self.arena.beats.any())
+        limit = limit if begun else max(limit, LEAST_S)
+        arena, waits = self.arena, self._done or (self.writer and self.writer.busy)
+        signs = (arena.beats.tobytes(), arena.arrivals.tobytes(), *self._ready, *self.processes)
+        if self._workers.seconds(None if waits else signs) <= limit:
+            return
+        who, what = f"{self._laggards()} made no progress for {limit:g} s in round {self._drained + 1}", "iterations"
+        if self._trying:
+            who = f"{self._trying}, tried before any worker starts, made no progress for {limit:g} s"
+        elif not self._training:
+            who, what = f"{self._laggards()} gave no sign of life for {limit:g} s before the first round", "starting up"
+        raise Stalled(f"{who}; raise [transport] stall_seconds if {what} may take that long; {self._way_back()}")
+
+    def _check_writer(self) -> None:
+        """A file is waited for, and the writer does nothing: the disk is stuck."""
+        limit = max(self.job.transport.stall_seconds, LEAST_S)
+        if self.writer and self._writers.seconds(self.writer.life() if self.writer.busy else None) > limit:
+            self.writer.broken = True
+            why = f"the checkpoint writer has done nothing for {limit:g} s: the disk does not answer"
+            raise Stalled(f"{why}; raise [transport] stall_seconds if it may take that long; {self._way_back()}")
 
     def _laggards(self) -> str:
         """The workers that the others wait for."""
@@ -448,6 +496,23 @@ class Coordinator:
         return Ended(
             status, reason, self.progress, self._seconds, test, signal=self.signals.first if status == "stopped" else None
         )
+
+
+class Silence:
+    """How long nobody has given a sign of life."""
+
+    def __init__(self) -> None:
+        self._sign: object = None
+        self._looked_at, self._seconds = time.monotonic(), 0.0
+
+    def seconds(self, sign: object) -> float:
+        """Seconds since the sign of life was another one; None: nobody is waited for."""
+        now = time.monotonic()
+        self._seconds += min(now - self._looked_at, 4 * TICK_S)  # where all processes were stopped, that was no silence
+        self._looked_at = now
+        if sign is None or sign != self._sign:
+            self._sign, self._seconds = sign, 0.0
+        return self._seconds
 
 
 class StoppedNow(Exception):

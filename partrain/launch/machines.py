@@ -16,7 +16,7 @@ from typing import Any
 
 from partrain.comm.machine import Machine
 from partrain.environment import versions
-from partrain.errors import BadJob, Failure, WorkersLost
+from partrain.errors import BadJob, Failure, UserCodeFailed, WorkersLost
 from partrain.job import LoadedJob, parse
 from partrain.launch.coordinator import Coordinator, Start
 from partrain.launch.signals import Signals
@@ -64,10 +64,21 @@ class Meeting:
 
     def answer(self, complaint: str = "") -> None:
         """Say what keeps this machine from it, if anything, and hear whether all start."""
-        where = f"machine {self._machine.number} ({socket.gethostname()}): "
-        self._store.set(f"answer/{self._machine.number}", where + complaint if complaint else "")
+        self._store.set(f"answer/{self._machine.number}", self._complaint(complaint))
         if complaints := self._get("go", "the first machine"):
             raise BadJob(complaints)
+
+    def agree(self, complaint: str) -> None:
+        """Say what came of this machine's trial, and hear what came of the others', if that matters; UserCodeFailed with what they say."""
+        self._store.set(f"tried/{self._machine.number}", self._complaint(complaint))
+        if complaint:
+            return
+        answers = [self._get(f"tried/{number}", f"machine {number}") for number in range(self._machine.count)]
+        if complaints := "; ".join(answer for answer in answers if answer):
+            raise UserCodeFailed(complaints)
+
+    def _complaint(self, text: str) -> str:
+        return f"machine {self._machine.number} ({socket.gethostname()}): {text}" if text else ""
 
     def _get(self, key: str, who: str) -> str:
         try:
@@ -121,7 +132,7 @@ def assist(machine: Machine, own: LoadedJob | None, say: Callable[[str], None]) 
     start = Start(Progress(**told["progress"]), elapsed=told["elapsed"], elsewhere=told["resuming"])
     with Signals() as signals:
         machine = replace(machine, patience_s=loaded.job.transport.stall_seconds)
-        coordinator = Coordinator(loaded.job, loaded.folder, plan, start, _ignore, lambda: None, signals, machine)
+        coordinator = Coordinator(loaded.job, loaded.folder, plan, start, _ignore, lambda: None, signals, machine, meeting.agree)
         first, last = coordinator.members[0], coordinator.members[-1]
         say(f"machine {machine.number} of {machine.count} trains workers {first} to {last}; machine 0 has the run folder")
         try:

@@ -11,13 +11,10 @@ from partrain.data import Card
 from partrain.job import Job
 from partrain.plan import Plan
 from partrain.stop import Progress
+from partrain.usercode import UserCode
 
 if TYPE_CHECKING:
     from partrain.comm.machine import Machine
-
-
-CENTER = -1
-"""Takes the place of a worker's rank: the process that has the center of an asynchronous rule on several machines."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,8 @@ class Order:
     """Where the job's relative paths start."""
     plan: Plan
     ranks: tuple[int, ...]
-    """The workers that live in this process: one, or all where they are simulated; none where the center lives."""
+    """The workers that live in this process: one, or all where they are simulated. Where process k of the center of an
+    asynchronous rule on several machines lives, ~k (below 0) takes the place of a worker's rank."""
     members: range
     """The workers of this machine."""
     machine: Machine | None
@@ -51,3 +49,15 @@ def obey(order: Order) -> None:
     from partrain.launch import replica
 
     replica.main(order)
+
+
+def attempt(order: Order) -> None:
+    """Entry point of the process that tries what is the user's own."""
+    from partrain.launch import trial
+
+    trial.main(order)
+
+
+def on_trial(job: Job) -> str:
+    """The user's own network and task, in words; nothing if there are none. A data set is checked where it is read."""
+    return " and ".join(f"`{table.name}`" for table in (job.model, job.task) if isinstance(table, UserCode))

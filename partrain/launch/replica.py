@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import mmap
 import os
 import threading
 import time
@@ -14,43 +13,31 @@ from dataclasses import asdict
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
 import torch
 
 from partrain import usercode
-from partrain.batches import Batches, Items
 from partrain.comm.arena import RECORD, RING, Arena
 from partrain.comm.center import Commons
 from partrain.comm.group import ArenaGroup, NonFinite, Waiting, bytes_by_rank
 from partrain.comm.shared import Shared
 from partrain.comm.simulated import Abandoned, Baton, Deadlock, Simulated
-from partrain.data import Dataset
-from partrain.data.partition import assign
 from partrain.errors import BadJob, Diverged, Failure, UserCodeFailed
 from partrain.launch.lifeline import arm, let_go_of_forkserver
-from partrain.launch.order import CENTER, Order
+from partrain.launch.order import Order
+from partrain.launch.outfit import Outfit
 from partrain.loop import LATE, STOP, WELCOME, Ending, Terms, run
-from partrain.models import Interface, build
-from partrain.seeds import derive
 from partrain.state import restore, save, slot_map
 from partrain.stop import Progress
-from partrain.worker import LocalWorker, Spans, spans_of
+from partrain.worker import LocalWorker, Spans
 
 NAN = float("nan")
 
 
 def main(order: Order) -> None:
     """Entry point of a worker's process."""
-    from partrain.launch import memory, preload
-
-    arm(preload.FORKSERVER)
-    let_go_of_forkserver()
-    memory.keep()
-    talk = Talk(order.pipe)
-    watch = threading.Thread(target=_end_with, args=(order.pipe,), daemon=True)
-    watch.start()
-    if not order.ranks:
-        _keep_center(order, talk)
+    talk = enter(order)
+    if order.ranks[0] < 0:
+        _keep_center(~order.ranks[0], order, talk)
         return
     arena = Arena(order.arena.detach(), len(order.plan.shares))
     if len(order.ranks) == 1:
@@ -66,15 +53,27 @@ def main(order: Order) -> None:
         thread.join()
 
 
-def _keep_center(order: Order, talk: Talk) -> None:
-    """The process that has the center of an asynchronous rule on several machines."""
+def enter(order: Order) -> Talk:
+    """The beginning of a process that the coordinator has ordered: it ends with the coordinator, to whom it talks."""
+    from partrain.launch import memory, preload
+
+    arm(preload.FORKSERVER)
+    let_go_of_forkserver()
+    memory.keep()
+    watch = threading.Thread(target=_end_with, args=(order.pipe,), daemon=True)
+    watch.start()
+    return Talk(order.pipe)
+
+
+def _keep_center(number: int, order: Order, talk: Talk) -> None:
+    """A process of the center of an asynchronous rule on several machines."""
     from partrain.comm.remote import serve
 
     assert order.machine is not None
     try:
-        serve(order.machine, order.members, len(order.plan.shares), order.job.sync)
+        serve(number, order.machine, order.members, len(order.plan.shares), order.job.sync)
     except BaseException as error:
-        _report(CENTER, "the center", error, error if isinstance(error, Failure) else None, talk)
+        report(~number, order.machine.center(number), error, error if isinstance(error, Failure) else None, talk)
 
 
 def _end_with(pipe: Connection) -> None:
@@ -120,11 +119,11 @@ def _answer_for(rank: int, order: Order, arena: Arena, baton: Baton | None, talk
     except Abandoned:
         raise
     except BaseException as error:
-        _report(rank, f"worker {rank}", error, _explain(error, rank, order, replica), talk)
+        report(rank, f"worker {rank}", error, _explain(error, rank, order, replica), talk)
         return error
 
 
-def _report(rank: int, who: str, error: BaseException, failure: Failure | None, talk: Talk) -> None:
+def report(rank: int, who: str, error: BaseException, failure: Failure | None, talk: Talk) -> None:
     """Say what went wrong; `failure` is how the user may understand it, None if the defect is ours."""
     internal = None if failure else "".join(traceback.format_exception(error))
     talk.say(
@@ -152,25 +151,31 @@ def _join(rank: int, order: Order, arena: Arena, baton: Baton | None) -> Waiting
 
 def _explain(error: BaseException, rank: int, order: Order, replica: Replica | None) -> Failure | None:
     """The failure the user can act on, or None if the defect is ours."""
-    if isinstance(error, Failure):
-        return error
     number = replica.progress.round if replica else 0
     where = f"worker {rank}, round {number}" if number else f"worker {rank}, before the first round"
     if isinstance(error, NonFinite) and replica is not None:
         what = _name_of(replica.worker.spans, error)
         return Diverged(f"{where}: non-finite numbers in {what}; lower the learning rate, or look at the data")
     iteration = f", iteration {replica.worker.done + 1}" if replica and number else ""
+    users = ", ".join(f"`{name}`" for name in order.job.user_code)
+    return explain(error, where + iteration, users, built=replica is not None)
+
+
+def explain(error: BaseException, where: str, users: str, built: bool) -> Failure | None:
+    """The failure the user can act on, or None if the defect is ours; `users` names the code of the user's own, if there is any:
+    until all is `built`, it is to blame."""
+    if isinstance(error, Failure):
+        return error
     text = _text(error)
     if frames := usercode.frames(error):
-        return UserCodeFailed(f"{where}{iteration}: {text.splitlines()[0]}", frames + text)
+        return UserCodeFailed(f"{where}: {text.splitlines()[0]}", frames + text)
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return UserCodeFailed(f"{where}: out of memory: {text.splitlines()[0]}")
     if "more than 1 value per channel" in text:  # a short last batch, or a part of one
         message = "BatchNorm needs at least two items at a time: change `batch_size` or `accumulate`, or use `iterations`"
-        return BadJob(f"{where}{iteration}: {message}")
-    theirs = isinstance(error, TypeError | RuntimeError | ValueError | IndexError) or replica is None
-    if order.job.user_code and theirs:
-        return UserCodeFailed(f"{where}{iteration}: `{'`, `'.join(order.job.user_code)}`: {text.splitlines()[0]}", text)
+        return BadJob(f"{where}: {message}")
+    if users and (not built or isinstance(error, TypeError | RuntimeError | ValueError | IndexError)):
+        return UserCodeFailed(f"{where}: {users}: {text.splitlines()[0]}", text)
     return None
 
 
@@ -200,20 +205,11 @@ class Replica:
     def __init__(self, rank: int, order: Order, arena: Arena, waiting: Waiting, talk: Talk) -> None:
         self.rank, self.order, self.arena, self.waiting, self.talk = rank, order, arena, waiting, talk
         job, plan = order.job, order.plan
-        share = plan.shares[rank]
         self.progress = Progress(**asdict(order.progress))
         self._elapsed = order.elapsed
-        torch.set_num_threads(share.spec.threads)
-        torch.set_flush_denormal(True)
-        device = torch.device(share.spec.device)
-        if device.type == "cuda":
-            _repeat_exactly()
-
-        dataset = order.card.attach(_mapped(order.stock))
-        module = self._build(dataset).to(device)
-        spans = _spans(module, order)
-        dtype = spans.layout.dtype
-        d = spans.layout.size
+        outfit = Outfit(rank, order)
+        module, spans, device = outfit.module, outfit.spans, outfit.device
+        dtype, d = spans.layout.dtype, spans.layout.size
         lines, common, end = arena.map_rows(spans.numbers * dtype.itemsize, job.sync.shared_vectors * d * dtype.itemsize)
         rows = [torch.frombuffer(line, dtype=dtype) for line in lines]
         row = rows[rank] if device.type == "cpu" else torch.zeros(spans.numbers, dtype=dtype, device=device)
@@ -221,54 +217,13 @@ class Replica:
         commons = self._commons(vectors.view(-1, d), [row[spans.wire :] for row in rows])
         self.group = ArenaGroup(arena, rank, row, rows, spans.wire, waiting, commons, order.members, job.engine.exact)
 
-        sizes = [one.spec.partition_size for one in plan.shares]
-
-        def partition(number: int | None) -> Any:
-            n = plan.training_items + plan.held_out
-            stratify = job.dataset.stratify
-            return assign(job.partition, n, plan.held_out, sizes, job.seed, number, order.card.gap, dataset.targets, stratify)
-
-        first = partition(None)
-        batches = Batches(
-            first.partitions[rank],
-            job.optimizer.batch(len(first.partitions[rank])),
-            share.iterations,
-            share.spec.passes is not None,
-            job.seed,
-            rank,
-            (lambda number: partition(number).partitions[rank]) if job.partition.redraw == "round" else None,
-        )
-        scale = order.card.scale
-        stock = Items(torch.from_numpy(dataset.inputs).to(device), torch.from_numpy(dataset.targets).to(device), scale, dtype)
-        self.worker = LocalWorker(
-            rank,
-            len(plan.shares),
-            module,
-            stock,
-            row,
-            spans,
-            job.optimizer,
-            job.sync,
-            job.seed,
-            batches,
-            plan.items,
-            plan.horizon,
-            self.group.center[0] if job.sync.shares_params else None,
-            job.make_task(dataset.task, order.folder),
-            job.engine.precision,
-        )
+        self.worker = outfit.worker(row, self.group.center[0] if job.sync.shares_params else None)
+        self.held_out, self.test = outfit.held_out(), outfit.test
         self.worker.beat, self.worker.alive, self.worker.clock = self._beat, self._alive, waiting.clock
         self._elsewhere = [peer for peer in range(len(plan.shares)) if peer not in order.members]
         """Workers of other machines."""
-        self.worker.foreign = bool(job.user_code)
         if job.stop.judge == "any-worker":
             self.worker.stop_below = job.stop.loss
-        held = torch.from_numpy(first.held_out).to(device)
-        self.held_out = Items(stock.inputs[held], stock.targets[held], scale, dtype) if plan.held_out else None
-        self.test = None
-        if dataset.test_inputs is not None and dataset.test_targets is not None:
-            tested = torch.from_numpy(dataset.test_inputs).to(device), torch.from_numpy(dataset.test_targets).to(device)
-            self.test = Items(*tested, scale, dtype)
         self.group.broadcast(self.worker.params)
         self.state = job.sync.init(self.worker, self.group)
         self.group.barrier()
@@ -361,60 +316,20 @@ class Replica:
         return [torch.frombuffer(self._slots[slot][span], dtype=torch.uint8) for span in spans]
 
     def _commons(self, vectors: torch.Tensor, wires: list[torch.Tensor]) -> Commons:
-        """What belongs to all workers: in memory, or with a process of its own where there are several machines."""
+        """What belongs to all workers: in memory, or with processes of its own where there are several machines."""
         rule, machine = self.order.job.sync, self.order.machine
         if machine and not rule.synchronous:
             from partrain.comm.remote import Remote
 
-            return Remote(self.arena, self.rank, vectors, self.waiting, machine)
+            return Remote(self.arena, self.rank, vectors, self.waiting, machine, rule.slices)
         # Messages add up on the wires, which no other verb uses within a round of an asynchronous rule.
         return Commons(self.arena, self.rank, vectors, self.waiting, rule.merge, min(rule.slices, vectors.shape[1]), wires)
-
-    def _build(self, dataset: Dataset) -> torch.nn.Module:
-        """The network: the same on every worker, whatever its device."""
-        seed = derive(self.order.job.seed, "init")
-        torch.default_generator.manual_seed(seed)
-        network = self.order.job.model
-        job = self.order.job
-        shape = tuple(dataset.inputs.shape[1:])
-        interface = Interface(shape, dataset.outputs, job.kind_of_task(dataset.task), dataset.vocabulary)
-        if job.user_code:
-            import random
-
-            random.seed(seed)
-            np.random.seed(seed % 2**32)
-        return build(network, self.order.folder, interface).train()
-
-
-def _repeat_exactly() -> None:
-    """Ask CUDA's libraries for the algorithms that give the same bits each time; torch warns where there is none."""
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cudnn.deterministic = True
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.use_deterministic_algorithms(True, warn_only=True)
-
-
-def _spans(module: torch.nn.Module, order: Order) -> Spans:
-    precision = order.job.engine.precision
-    try:
-        spans = spans_of(module, order.job.optimizer)
-        if precision != "float32" and spans.layout.dtype != torch.float32:
-            raise TypeError(f'`precision = "{precision}"` in [engine] is for parameters of float32, not {spans.layout.dtype}')
-        return spans
-    except TypeError as error:
-        raise UserCodeFailed(f"model `{order.job.model.name}`: {error}") from None
 
 
 def _fixed(module: torch.nn.Module) -> dict[str, str]:
     """Digests of the tensors that training does not change and nobody sends around: replicas must agree on them from the start."""
     tensors = {name: tensor for name, tensor in module.state_dict(keep_vars=True).items() if not tensor.requires_grad}
     return {name: hashlib.sha256(tensor.detach().cpu().numpy().tobytes()).hexdigest() for name, tensor in tensors.items()}
-
-
-def _mapped(handle: Any) -> memoryview:
-    descriptor = handle.detach()
-    return memoryview(mmap.mmap(descriptor, os.fstat(descriptor).st_size))
 
 
 def _number(value: float | None) -> float:

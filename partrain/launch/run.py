@@ -158,9 +158,10 @@ def _train(loaded: LoadedJob, stage: Stage, start: Start, content: Content | Non
             plan, manifest = _continued(plan, manifest, content)
         if job.partition.order == "given" and dataset.task != "language":
             _warn_if_uneven(job, plan, dataset, stage)
-        if machine:
+        meeting = Meeting(machine) if machine else None
+        if machine and meeting:
             keep_folder(machine, folder)
-            Meeting(machine).lead(loaded, plan, start, dataset.fingerprint)
+            meeting.lead(loaded, plan, start, dataset.fingerprint)
 
         def hear(event: dict[str, Any]) -> None:
             log.add(event)
@@ -173,7 +174,8 @@ def _train(loaded: LoadedJob, stage: Stage, start: Start, content: Content | Non
             stage.display.tick(time.time())
 
         with Signals() as signals:
-            coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals, machine)
+            agree = meeting.agree if meeting else (lambda complaint: None)
+            coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals, machine, agree)
             describe = _describer(loaded, plan, manifest, start, stage, hear, _unevenness(job, plan, dataset))
             try:
                 ended = coordinator.run(dataset.card, stock, folder, manifest.model_dump(), loaded.text, describe)

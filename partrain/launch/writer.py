@@ -27,6 +27,9 @@ BUSY_SHARE = 0.01
 LONGEST_REST_S = 30.0
 """However long a commit took, the next snapshot is welcome after this."""
 
+LETTING_GO_S = 5.0
+"""A killed writer has this long to be gone."""
+
 HISTORY = ("round", "item_iterations", "loss", "lr", "judged_loss", "accuracy")
 """Columns of `/history`, one row per round; NaN where a round was not judged."""
 
@@ -94,13 +97,19 @@ class Writer:
         how = death(os.waitstatus_to_exitcode(status))
         return InputOutputFailed(f"the checkpoint writer {how}; the last checkpoint is intact: resume it")
 
-    def close(self, kill: bool = False) -> None:
-        """End the writer: after the file it is at, or at once."""
+    def life(self) -> list[bytes]:
+        """Processor time it has taken so far: another one tells that it is at work."""
+        return Path(f"/proc/{self._pid}/stat").read_bytes().rpartition(b")")[2].split()[11:13]
+
+    def close(self) -> None:
+        """End the writer after the file it is at; a broken one at once, or leave it to a disk that does not let go of it."""
         if self._pid:
-            if kill:
-                os.kill(self._pid, signal.SIGKILL)
             self.pipe.close()
-            os.waitpid(self._pid, 0)
+            if self.broken:
+                os.kill(self._pid, signal.SIGKILL)
+            until = time.monotonic() + LETTING_GO_S
+            while not os.waitpid(self._pid, os.WNOHANG if self.broken else 0)[0] and time.monotonic() < until:
+                time.sleep(0.01)
             self._pid = 0
 
 

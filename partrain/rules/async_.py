@@ -47,7 +47,7 @@ class Async(Rule):
     momentum: float = Field(0.0, ge=0, lt=1)
     """beta of the delayed Nesterov momentum; at 0 there is none, and updates are not divided by N."""
     parts: int = Field(1, ge=1, le=16)
-    """Slices of the center, which different workers may change at the same time."""
+    """Slices of the center, which different workers may change at the same time; on several machines each has its own process."""
     paced: bool = False
     """Whether a slower worker runs fewer iterations per visit: H_i = max(1, floor(H v_i / max v)), by the speeds of the round before."""
     optimizer_state: Literal["average", "local", "reset"] = "local"

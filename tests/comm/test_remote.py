@@ -1,10 +1,10 @@
-"""The center as a server that workers reach through gloo, here in threads on loopback: the verbs mean what they mean in memory."""
+"""The center as servers that workers reach through gloo, here in threads on loopback: the verbs mean what they mean in memory."""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from partrain.comm.remote import Remote, serve
 from partrain.comm.shared import Shared
 from partrain.errors import WorkersLost
 from partrain.protocols import Center, Rule, Update
+from partrain.rules.async_ import Async
 
 D = 7
 
@@ -52,33 +53,38 @@ class Adding(Rule):
 
 @dataclass
 class Site:
-    """A store like torchrun's, a center, and threads that are workers: those of machine 0 first."""
+    """Two machines: a store like torchrun's, a center, and threads that are workers: those of machine 0 first."""
 
     patience_s: float = 20.0
     store: TCPStore = field(default_factory=lambda: TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
     ended: list[BaseException | None] = field(default_factory=list)
-    """How the center's process would have ended."""
+    """How the center's processes would have ended."""
 
-    @property
-    def machine(self) -> Machine:
-        return Machine(0, 2, "127.0.0.1", self.store.port, 0, self.patience_s)
+    def machine(self, number: int = 0) -> Machine:
+        return Machine(number, 2, "127.0.0.1", self.store.port, 0, self.patience_s)
 
-    def start(self, size: int, rule: Rule, members: int = 0) -> threading.Thread:
-        """The center, for so many workers of which so many are on its own machine."""
+    def start(self, size: int, rule: Rule, members: int = 0, machines: Sequence[int] = (0, 1)) -> list[threading.Thread]:
+        """What these machines have of the center, for so many workers of which so many are on its own machine."""
 
-        def center() -> None:
+        def center(number: int, machine: Machine) -> None:
             try:
-                serve(self.machine, range(members), size, rule)
+                serve(number, machine, range(members), size, rule)
                 self.ended.append(None)
             except BaseException as error:
                 self.ended.append(error)
 
-        thread = threading.Thread(target=center, daemon=True)
-        thread.start()
-        return thread
+        threads = [
+            threading.Thread(target=center, args=(number, machine), daemon=True)
+            for machine in map(self.machine, machines)
+            for number in machine.centers(rule.slices)
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
 
-    def join(self, arena: Arena, rank: int, rule: Rule, dtype: torch.dtype) -> Remote:
-        return Remote(arena, rank, torch.zeros(rule.shared_vectors, D, dtype=dtype), Shared(arena, rank), self.machine)
+    def join(self, arena: Arena, rank: int, rule: Rule, dtype: torch.dtype = torch.float32) -> Remote:
+        vectors, turns = torch.zeros(rule.shared_vectors, D, dtype=dtype), Shared(arena, rank)
+        return Remote(arena, rank, vectors, turns, self.machine(rank % 2), rule.slices)
 
     def run(
         self,
@@ -87,9 +93,9 @@ class Site:
         rule: Rule | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> list[Any]:
-        """Each worker's result; the center ends when all have left."""
+        """Each worker's result; the center's processes end when all have left."""
         rule = rule or Adding()
-        center, arena, results = self.start(size, rule), Arena.create(size), [None] * size
+        centers, arena, results = self.start(size, rule), Arena.create(size), [None] * size
         barrier, failures = threading.Barrier(size), []
 
         def worker(rank: int) -> None:
@@ -110,8 +116,9 @@ class Site:
             thread.join()
         if failures:
             raise failures[0]
-        center.join()
-        assert self.ended == [None]
+        for center in centers:
+            center.join()
+        assert self.ended == [None] * rule.slices
         return results
 
 
@@ -195,13 +202,15 @@ def test_staleness_counts_what_others_have_changed_since(site: Site) -> None:
     assert sorted(site.run(2, program)) == [[0, 0, 1], [1]]
 
 
-def test_what_is_published_is_what_all_pull(site: Site) -> None:
-    """As after a resume: the center goes on from the versions and numbers of before."""
+@pytest.mark.parametrize("slices", [1, 2])
+def test_what_is_published_is_what_all_pull(site: Site, slices: int) -> None:
+    """As after a resume: each slice of the center goes on from its version and numbers of before."""
 
     def program(commons: Commons, barrier: threading.Barrier) -> list[float]:
         held = commons.tensors()
-        held["center"][0] = torch.arange(D)
-        held["versions"][0], held["numbers"][0, 0] = 41, 2.5
+        held["center"][:] = torch.arange(2 * D).view(2, D)
+        held["versions"][:slices] = torch.arange(41, 41 + slices)
+        held["numbers"][:slices, 0] = 2.5 + torch.arange(slices)
         commons.publish()  # of worker 0; the others' are the same, and go nowhere
         barrier.wait()
         seen = commons.pull().tolist()
@@ -210,10 +219,76 @@ def test_what_is_published_is_what_all_pull(site: Site) -> None:
         barrier.wait()
         commons.fetch()
         barrier.wait()
-        assert (held["versions"][0], held["numbers"][0, 0]) == (43, 3.5)
+        assert held["versions"][:slices].tolist() == [43, 44][:slices]
+        assert held["numbers"][:slices, 0].tolist() == [3.5, 4.5][:slices]
+        assert held["center"][1].tolist() == list(range(D, 2 * D))
         return seen
 
-    assert site.run(2, program) == [list(map(float, range(D)))] * 2
+    assert site.run(2, program, Adding(cuts=slices)) == [list(map(float, range(D)))] * 2
+
+
+@pytest.mark.parametrize("slices", [1, 3])
+@pytest.mark.parametrize("settings", [{"soft_sync": 2, "compensation": 0.5}, {"momentum": 0.5, "staleness_weight": "inverse"}])
+def test_updates_in_the_same_order_give_the_numbers_of_one_memory(site: Site, slices: int, settings: dict[str, Any]) -> None:
+    """All that goes into a checkpoint, whether the center is whole or in slices, in memory or in processes."""
+    whole = Async.model_validate({"rule": "async", "iterations": 1} | settings)
+    rule = whole.model_copy(update={"parts": slices})
+    moods = random.Random(5)
+    order = [moods.randrange(3) for _ in range(41)]
+
+    def course(workers: Sequence[Commons]) -> tuple[list[int], dict[str, Tensor]]:
+        """Each update is made from what its worker saw at its turn before; the last one is still waiting for its second."""
+        seen = [worker.pull() for worker in workers]
+        for turn, rank in enumerate(order):
+            delta = (seen[rank] - torch.sin(torch.arange(D) + turn)) * 0.3
+            workers[rank].push(delta, seen[rank] if rule.compensation else None, 0.1)
+            seen[rank] = workers[rank].pull()
+        workers[0].fetch()
+        return [stale for worker in workers for stale in worker.staleness], workers[0].tensors()
+
+    def in_memory(rule: Rule) -> tuple[list[int], dict[str, Tensor]]:
+        arena, vectors = Arena.create(3), torch.zeros(rule.shared_vectors, D)
+        return course([Commons(arena, rank, vectors, Shared(arena, rank), rule.merge, rule.slices) for rank in range(3)])
+
+    centers, arena = site.start(3, rule), Arena.create(3)
+    workers = [site.join(arena, rank, rule) for rank in range(3)]
+    stale, kept = course(workers)
+    for worker in workers:
+        worker.leave()
+    for center in centers:
+        center.join()
+    assert site.ended == [None] * slices
+    assert max(stale) > 1
+    assert kept["center"].all()
+    for same, names in (rule, ("center", "versions", "numbers")), (whole, ("center",)):
+        expected = in_memory(same)
+        assert stale == expected[0]
+        assert all(torch.equal(kept[name], expected[1][name]) for name in names)
+
+
+def test_a_center_may_have_fewer_numbers_than_processes(site: Site) -> None:
+    def program(commons: Commons, barrier: threading.Barrier) -> list[float]:
+        commons.push(torch.arange(float(D)), None, 0.0)
+        barrier.wait()
+        return commons.pull().tolist()
+
+    assert site.run(2, program, Adding(cuts=D + 2)) == [list(range(0, 2 * D, 2))] * 2
+
+
+def test_all_processes_of_the_center_are_asked_before_one_has_answered(site: Site) -> None:
+    """Each merges its slice only when the others do, too."""
+    meeting = threading.Barrier(3)
+
+    class Meeting(Adding):
+        def merge(self, center: Center, update: Update) -> None:
+            meeting.wait(10)
+            super().merge(center, update)
+
+    def program(commons: Commons, barrier: threading.Barrier) -> list[float]:
+        commons.push(torch.arange(float(D)), None, 0.0)
+        return commons.pull().tolist()
+
+    assert site.run(1, program, Meeting(cuts=3)) == [list(range(D))]
 
 
 @pytest.mark.parametrize("fresh", [0, 2])
@@ -266,8 +341,8 @@ def test_who_has_no_visits_left_is_not_waited_for(site: Site) -> None:
     assert sorted(site.run(2, program)) == [0, 8]
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_no_message_is_lost_or_counted_twice(site: Site, size: int) -> None:
+@pytest.mark.parametrize(("size", "slices"), [(2, 1), (4, 1), (2, 3)])
+def test_no_message_is_lost_or_counted_twice(site: Site, size: int, slices: int) -> None:
     """Everyone starts with a share of 1 of its own vector and sends halves around; a rule without a center will do."""
     numbers = iter(range(size))
 
@@ -293,7 +368,7 @@ def test_no_message_is_lost_or_counted_twice(site: Site, size: int) -> None:
         assert commons.receive()[1] == 0
         return share, total
 
-    ends = site.run(size, program, Adding(vectors=0), torch.float64)
+    ends = site.run(size, program, Adding(vectors=0, cuts=slices), torch.float64)
     assert sum(share for share, _ in ends) == pytest.approx(size)
     assert sum(total for _, total in ends).tolist() == pytest.approx([2**size - 1] * D)
 
@@ -304,13 +379,20 @@ def test_no_message_is_lost_or_counted_twice(site: Site, size: int) -> None:
 def test_a_center_that_is_gone_is_a_failure_of_the_run(site: Site) -> None:
     """Nobody answers at all, within the patience of the worker."""
     site.patience_s = 0.5
-    with pytest.raises(WorkersLost, match=r"the center .* does not answer"):
-        site.join(Arena.create(1), 0, Adding(), torch.float32)
+    with pytest.raises(WorkersLost, match=r"the center's process 0 \(of machine 0\) does not answer"):
+        site.join(Arena.create(1), 0, Adding())
+
+
+def test_one_process_of_the_center_that_is_gone_is_named(site: Site) -> None:
+    site.patience_s = 0.5
+    site.start(1, Adding(cuts=2), machines=[0])
+    with pytest.raises(WorkersLost, match=r"the center's process 1 \(of machine 1\) does not answer"):
+        site.join(Arena.create(1), 0, Adding(cuts=2))
 
 
 def test_a_worker_of_another_machine_that_is_lost_ends_the_center(site: Site) -> None:
-    center, arena = site.start(2, Adding()), Arena.create(2)
-    kept, lost = site.join(arena, 0, Adding(), torch.float32), site.join(arena, 1, Adding(), torch.float32)
+    (center,), arena = site.start(2, Adding()), Arena.create(2)
+    kept, lost = site.join(arena, 0, Adding()), site.join(arena, 1, Adding())
     del lost
     center.join()
     (error,) = site.ended
@@ -320,8 +402,8 @@ def test_a_worker_of_another_machine_that_is_lost_ends_the_center(site: Site) ->
 
 
 def test_a_lost_worker_of_the_own_machine_is_left_to_its_coordinator(site: Site) -> None:
-    center, arena = site.start(2, Adding(), members=2), Arena.create(2)
-    kept, lost = site.join(arena, 0, Adding(), torch.float32), site.join(arena, 1, Adding(), torch.float32)
+    (center,), arena = site.start(2, Adding(), members=2), Arena.create(2)
+    kept, lost = site.join(arena, 0, Adding()), site.join(arena, 1, Adding())
     del lost
     kept.leave()
     center.join()
@@ -330,8 +412,8 @@ def test_a_lost_worker_of_the_own_machine_is_left_to_its_coordinator(site: Site)
 
 def test_what_fails_at_the_center_is_told_as_it_is(site: Site) -> None:
     site.patience_s = 2.0
-    center, arena = site.start(1, Adding()), Arena.create(1)
-    worker = site.join(arena, 0, Adding(), torch.float32)
+    (center,), arena = site.start(1, Adding()), Arena.create(1)
+    worker = site.join(arena, 0, Adding())
     with pytest.raises(WorkersLost):
         worker.push(torch.full((D,), torch.inf), None, 0.0)
     center.join()

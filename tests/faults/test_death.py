@@ -6,14 +6,16 @@ import json
 import os
 import random
 import signal
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from aftermath import Aftermath
-from runs import Command, events, eventually, newest, partrain, resume, round_file, sabotage
+from runs import Command, descendants, events, eventually, newest, partrain, resume, round_file, sabotage, write_job
 
 from partrain import checkpoint
+from partrain.launch import coordinator
 
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 
@@ -63,6 +65,46 @@ def test_a_worker_is_slow(tmp_path: Path) -> None:
     job = sabotage(tmp_path, "time.sleep(0.8)", "transport.stall_seconds=20.0", call=8)
     assert partrain("run", job, "--out", tmp_path / "run", "-q").code == 0
     assert not events(tmp_path / "run", "fault")
+
+
+@pytest.mark.parametrize("transport", ["shared", "simulated"])
+def test_a_worker_never_gets_to_its_first_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str) -> None:
+    """As a constructor that waits for ever does, or a device that does not answer."""
+    worker = int(transport == "shared")  # simulated ones live in one process, which has the first one's name
+    deed = "os.kill(os.getpid(), signal.SIGSTOP)"
+    sets = ["transport.stall_seconds=4", f'transport.kind="{transport}"']
+    after = Aftermath(sabotage(tmp_path, deed, *sets, worker=worker, call=0))
+    with monkeypatch.context() as patch:
+        patch.setattr(coordinator, "LEAST_S", 0.0)
+        said = after.train()
+    who = "worker 1" if worker else "workers 0, 1"
+    after.check(said, 75, "stalled", f"{who} gave no sign of life for 4 s before the first round", "stall_seconds")
+
+
+@pytest.mark.parametrize("commit", ["every", "coalesce"])
+def test_the_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commit: str) -> None:
+    """75, naming the writer: also where workers do not wait for it, and where all are done."""
+    before = descendants(os.getpid())
+    found: list[int] = []
+
+    def stop() -> None:
+        def children() -> list[int]:
+            ours = commandline(os.getpid())
+            return [pid for pid in descendants(os.getpid()) - before if parent(pid) == os.getpid() and commandline(pid) == ours]
+
+        found.extend(eventually(children, "the writer"))
+        os.kill(found[0], signal.SIGSTOP)
+        monkeypatch.setattr(coordinator, "LEAST_S", 0.0)
+
+    job = write_job(tmp_path, f"checkpoint.commit='{commit}'", "stop.rounds=60", "transport.stall_seconds=2")
+    thread = threading.Thread(target=stop)
+    thread.start()
+    said = partrain("run", job, "--out", tmp_path / "run", "-q")
+    thread.join()
+    assert (said.code, said.errors) == (75, ["stalled"]), said
+    assert "the checkpoint writer has done nothing for 2 s: the disk does not answer; raise [transport] stall_seconds" in said.err
+    assert "Traceback" not in said.err
+    assert not Path(f"/proc/{found[0]}").exists()
 
 
 def test_children_of_a_worker(tmp_path: Path) -> None:

@@ -1,0 +1,132 @@
+"""What a worker has by itself, before it meets the others: its device, data, network, task, and the order of its items."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from partrain.batches import Batches, Items
+from partrain.data.partition import assign
+from partrain.errors import UserCodeFailed
+from partrain.launch.order import Order
+from partrain.models import Interface, build
+from partrain.seeds import derive
+from partrain.worker import LocalWorker, Spans, spans_of
+
+
+class Outfit:
+    """All that one worker needs of a job but a row and company."""
+
+    def __init__(self, rank: int, order: Order) -> None:
+        job, plan = order.job, order.plan
+        share = plan.shares[rank]
+        self._rank, self._order = rank, order
+        torch.set_num_threads(share.spec.threads)
+        torch.set_flush_denormal(True)
+        self.device = torch.device(share.spec.device)
+        if self.device.type == "cuda":
+            _repeat_exactly()
+
+        dataset = order.card.attach(_mapped(order.stock))
+        kind, vocabulary = job.kind_of_task(dataset.task), dataset.vocabulary
+        self.interface = Interface(tuple(dataset.inputs.shape[1:]), dataset.outputs, kind, vocabulary)
+        self.module = self._build().to(self.device)
+        """The network: the same on every worker, whatever its device."""
+        self.spans = _spans(self.module, order)
+        self.task = job.make_task(dataset.task, order.folder)
+
+        sizes = [one.spec.partition_size for one in plan.shares]
+
+        def partition(number: int | None) -> Any:
+            n = plan.training_items + plan.held_out
+            stratify = job.dataset.stratify
+            return assign(job.partition, n, plan.held_out, sizes, job.seed, number, order.card.gap, dataset.targets, stratify)
+
+        first = partition(None)
+        self.batches = Batches(
+            first.partitions[rank],
+            job.optimizer.batch(len(first.partitions[rank])),
+            share.iterations,
+            share.spec.passes is not None,
+            job.seed,
+            rank,
+            (lambda number: partition(number).partitions[rank]) if job.partition.redraw == "round" else None,
+        )
+        self.stock = self._items(dataset.inputs, dataset.targets)
+        self.test = None
+        if dataset.test_inputs is not None and dataset.test_targets is not None:
+            self.test = self._items(dataset.test_inputs, dataset.test_targets)
+        self._held = torch.from_numpy(first.held_out).to(self.device)
+
+    def held_out(self, most: int | None = None) -> Items | None:
+        """A copy of the items held out, or of at most so many of them; None if there are none."""
+        held = self._held[:most]
+        return replace(self.stock, inputs=self.stock.inputs[held], targets=self.stock.targets[held]) if len(held) else None
+
+    def worker(self, row: torch.Tensor, shared: torch.Tensor | None = None) -> LocalWorker:
+        """The worker over its row (numbers of `spans`); `shared` (d,): parameters that are not its alone."""
+        job, plan = self._order.job, self._order.plan
+        worker = LocalWorker(
+            self._rank,
+            len(plan.shares),
+            self.module,
+            self.stock,
+            row,
+            self.spans,
+            job.optimizer,
+            job.sync,
+            job.seed,
+            self.batches,
+            plan.items,
+            plan.horizon,
+            shared,
+            self.task,
+            job.engine.precision,
+        )
+        worker.foreign = bool(job.user_code)
+        return worker
+
+    def _items(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Items:
+        inputs_there, targets_there = torch.from_numpy(inputs).to(self.device), torch.from_numpy(targets).to(self.device)
+        return Items(inputs_there, targets_there, self._order.card.scale, self.spans.layout.dtype)
+
+    def _build(self) -> torch.nn.Module:
+        job = self._order.job
+        seed = derive(job.seed, "init")
+        torch.default_generator.manual_seed(seed)
+        if job.user_code:
+            random.seed(seed)
+            np.random.seed(seed % 2**32)
+        return build(job.model, self._order.folder, self.interface).train()
+
+
+def _repeat_exactly() -> None:
+    """Ask CUDA's libraries for the algorithms that give the same bits each time; torch warns where there is none."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def _spans(module: torch.nn.Module, order: Order) -> Spans:
+    precision = order.job.engine.precision
+    try:
+        spans = spans_of(module, order.job.optimizer)
+        if precision != "float32" and spans.layout.dtype != torch.float32:
+            raise TypeError(f'`precision = "{precision}"` in [engine] is for parameters of float32, not {spans.layout.dtype}')
+        return spans
+    except TypeError as error:
+        raise UserCodeFailed(f"model `{order.job.model.name}`: {error}") from None
+
+
+def _mapped(handle: Any) -> memoryview:
+    descriptor = handle.detach()
+    return memoryview(mmap.mmap(descriptor, os.fstat(descriptor).st_size))
