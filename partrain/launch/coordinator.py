@@ -7,7 +7,6 @@ arena's board; no lock, queue or barrier that a killed owner could leave taken.
 from __future__ import annotations
 
 import json
-import math
 import mmap
 import os
 import time
@@ -21,13 +20,14 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from partrain.comm.arena import RECORD, RING, Arena
+from partrain.comm.arena import Arena
 from partrain.data import Card
 from partrain.errors import BadCheckpoint, Failure, Internal, Stalled, UserCodeFailed, WorkersLost
 from partrain.job import Job
 from partrain.launch import prefork
 from partrain.launch.lifeline import death
 from partrain.launch.order import Order, attempt, obey, on_trial
+from partrain.launch.rounds import Hear, Rounds
 from partrain.launch.signals import Signals
 from partrain.launch.slots import Offer, Slots
 from partrain.launch.writer import Frame, Writer, prepare
@@ -47,7 +47,6 @@ NEXT_DOOR_S = 0.3
 LEAST_S = 120.0
 """Starting up, and writing a file, may take so long without a sign of life, however short iterations are (`stall_seconds`)."""
 
-Hear = Callable[[dict[str, Any]], None]
 Describe = Callable[[dict[int, int], int], None]
 """Told the process of each worker and the number of parameters, once both are known."""
 
@@ -110,7 +109,6 @@ class Coordinator:
         self.job, self.folder, self.plan, self.start = job, folder, plan, start
         self.hear, self.tick, self.signals = hear, tick, signals
         self.arena = Arena.create(len(plan.shares))
-        self.progress = start.progress
         self.writer: Writer | None = None
         self.slots = Slots(self.arena, coalesce=job.checkpoint.commit == "coalesce")
         self.processes: dict[int, tuple[BaseProcess, Connection]] = {}
@@ -120,15 +118,11 @@ class Coordinator:
         self._map: SlotMap | None = None
         self._ready: dict[int, int] = {}
         self._done: dict[int, dict[str, Any]] = {}
-        self._drained = start.progress.round
-        self._new_rows: list[tuple[float, ...]] = []
-        self._items = start.progress.item_iterations
-        self._seconds = start.elapsed
+        self.rounds = Rounds(self.arena, start.progress, start.elapsed, hear)
         self._training = False
         self.began_at: float | None = None
         """Unix time of the first local iteration."""
         self._workers, self._writers = Silence(), Silence()
-        self.arena.put("drained", self._drained)
 
     def run(self, card: Card, stock: int, out: Path | None, manifest: dict[str, Any], text: str, describe: Describe) -> Ended:
         """Train to the end. `stock` is the memory file of the data, `out` the run folder (on one machine only); `describe` completes the start event."""
@@ -163,7 +157,7 @@ class Coordinator:
             self._rescue()
             self.hear({"event": "fault", "t": time.time(), "what": failure.message, "rank": None})
             status = "diverged" if failure.code == 76 else "failed"
-            return Ended(status, failure.name, self.progress, self._seconds, None, failure)
+            return Ended(status, failure.name, self.rounds.progress, self.rounds.seconds, None, failure)
         finally:
             self._kill()
             if self.writer:
@@ -210,7 +204,7 @@ class Coordinator:
             _Handed(stock),
             card,
             theirs,
-            self.progress,
+            self.rounds.progress,
             self.start.elapsed,
             self.start.resuming,
         )
@@ -253,7 +247,7 @@ class Coordinator:
                 self._bury(rank)
         if self.writer and self.writer.pipe in ready:
             self._committed()
-        self._drain()
+        self.rounds.drain()
         self._check_stall()
         self.slots.tick()
         self._write_next()
@@ -300,7 +294,7 @@ class Coordinator:
         self.began_at = t
 
     def _on_snapshot(self, slot: int, progress: dict[str, Any]) -> None:
-        self._drain()
+        self.rounds.drain()
         self.slots.offered(Offer(slot, progress))
         self._write_next()
 
@@ -347,73 +341,11 @@ class Coordinator:
         committed = self.arena.get("committed")
         return f"the checkpoint of round {committed} is intact" if committed else "no checkpoint was committed yet"
 
-    def _drain(self) -> None:
-        """Read the records of rounds that all workers have finished."""
-        while True:
-            number = self._drained + 1
-            lines = self.arena.ring[number % RING].tolist()
-            if any(line[0] != number for line in lines):
-                return
-            records = [dict(zip(RECORD, line, strict=True)) for line in lines]
-            for rank, record in enumerate(records):
-                self._tell_round(rank, record)
-            self._close_round(records)
-            self._drained = number
-            self.arena.put("drained", number)
-
-    def _tell_round(self, rank: int, record: dict[str, float]) -> None:
-        self._items += int(record["items"])
-        self.hear(
-            {
-                "event": "round",
-                "t": time.time(),
-                "round": int(record["round"]),
-                "rank": rank,
-                "iterations": int(record["iterations"]),
-                "items": int(record["items"]),
-                "loss": _finite(record["loss"]),
-                "lr": record["lr"],
-                "compute": record["compute"],
-                "wait": record["wait"],
-                "mix": record["mix"],
-                "distance": _finite(record["distance"]),
-                "bytes": int(record["bytes"]),
-                "staleness": _finite(record["staleness"]),
-            }
-        )
-
-    def _close_round(self, records: list[dict[str, float]]) -> None:
-        """The history's row, and the judgement if there was one."""
-        first = records[0]
-        trained = [record for record in records if record["items"]]  # who has not trained has no loss
-        items = math.fsum(record["items"] for record in trained)
-        loss = math.fsum(record["loss"] * record["items"] for record in trained) / max(items, 1)
-        self._seconds = self.start.elapsed + first["seconds"]
-        row = (first["round"], self._items, loss, first["lr"], first["judged_loss"], first["accuracy"])
-        self._new_rows.append(row)
-        self.progress.round, self.progress.item_iterations = int(first["round"]), self._items
-        if math.isnan(first["judged_loss"]) and math.isnan(first["accuracy"]):
-            return
-        best = self.progress.judge(first["judged_loss"], _finite(first["accuracy"]))
-        metrics = {} if self.progress.accuracy is None else {"accuracy": self.progress.accuracy}
-        self.hear(
-            {
-                "event": "judgement",
-                "t": time.time(),
-                "round": self.progress.round,
-                "item_iterations": self._items,
-                "seconds": self._seconds,
-                "loss": _finite(first["judged_loss"]),
-                "metrics": metrics,
-                "best": best,
-            }
-        )
-
     def _write_next(self, at_once: bool = False) -> None:
         offer = self.slots.next(at_once) if self.writer else None
         if offer and self.writer:
-            self.writer.write(offer.slot, offer.progress, self._new_rows)
-            self._new_rows = []
+            self.writer.write(offer.slot, offer.progress, self.rounds.rows)
+            self.rounds.rows = []
 
     def _committed(self) -> None:
         assert self.writer is not None
@@ -431,7 +363,7 @@ class Coordinator:
 
     def _rescue(self) -> None:
         """After a failure: rounds that all have finished are told, and whole snapshots that wait still reach the disk."""
-        self._drain()
+        self.rounds.drain()
         with suppress(Failure):
             self._flush()
 
@@ -445,7 +377,7 @@ class Coordinator:
         signs = (arena.beats.tobytes(), arena.arrivals.tobytes(), *self._ready, *self.processes)
         if self._workers.seconds(None if waits else signs) <= limit:
             return
-        who, what = f"{self._laggards()} made no progress for {limit:g} s in round {self._drained + 1}", "iterations"
+        who, what = f"{self._laggards()} made no progress for {limit:g} s in round {self.rounds.newest + 1}", "iterations"
         if self._trying:
             who = f"{self._trying}, tried before any worker starts, made no progress for {limit:g} s"
         elif not self._training:
@@ -483,7 +415,7 @@ class Coordinator:
     def _finished(self) -> Ended:
         ending = self._done[self.members.start]
         reason, test = ending["reason"], ending["test"]
-        self._seconds = self.start.elapsed + ending["seconds"]
+        self.rounds.seconds = self.start.elapsed + ending["seconds"]
         if ending["reached"]:
             status = "reached"
         elif reason == "asked":
@@ -494,7 +426,12 @@ class Coordinator:
 
     def _ended(self, status: str, reason: str, test: tuple[float, float | None] | None) -> Ended:
         return Ended(
-            status, reason, self.progress, self._seconds, test, signal=self.signals.first if status == "stopped" else None
+            status,
+            reason,
+            self.rounds.progress,
+            self.rounds.seconds,
+            test,
+            signal=self.signals.first if status == "stopped" else None,
         )
 
 
@@ -531,10 +468,6 @@ class _Handed:
 
 def _received(duplicate: Any) -> Any:
     return duplicate
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def shared_memory(size: int) -> tuple[int, memoryview]:
