@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: check setup run test test-gpu format lint types bench clean
+.PHONY: check setup run test test-gpu soak format lint types bench clean
 
 check: lint types test
 
@@ -19,10 +19,14 @@ run: $(STAMP)
 	$(VENV)/bin/partrain run jobs/mnist.toml
 
 test: $(STAMP)
-	$(PY) -m pytest -m 'not gpu'
+	$(PY) -m pytest -m 'not gpu and not soak'
 
 test-gpu: $(STAMP)
 	$(PY) -m pytest -m gpu
+
+# What is too long for the gate: every network under every synchronous rule.
+soak: $(STAMP)
+	$(PY) -m pytest -m soak
 
 format: $(STAMP)
 	$(PY) -m ruff format partrain tests benchmarks

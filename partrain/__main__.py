@@ -28,8 +28,9 @@ def main() -> None:
         if trains:
             prefork.start()
         from partrain.cli import main as run_command
+        from partrain.stdout import forgiving
 
-        run_command()
+        forgiving(run_command)
     finally:
         if trains:
             prefork.stop()

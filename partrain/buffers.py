@@ -6,7 +6,7 @@ of `[sync] buffers` are the three honest ways out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -19,6 +19,8 @@ from partrain.worker import LocalWorker, persistent_buffers
 RECALIBRATION_ITEMS = 4096
 """Of each partition at most so many items recompute the statistics of a mixed network."""
 RECALIBRATION_BATCH = 512
+FLOAT64_ITEMS = 32
+"""So many of a batch are in float64 at a time."""
 
 
 def pool(module: nn.Module, group: ArenaGroup, weight: float) -> None:
@@ -28,9 +30,7 @@ def pool(module: nn.Module, group: ArenaGroup, weight: float) -> None:
     """
     if group.size == 1:
         return
-    if counters := _integers(module):
-        gathered = torch.stack(group.all_gather(_pack(counters, torch.int64)))
-        _unpack(gathered.amax(0), counters)
+    _count_alike(module, group)
     if numbers := _numbers(module):
         weights = torch.tensor(group.scores(weight), dtype=torch.float64)
         _unpack(pooled(torch.stack(group.all_gather(_pack(numbers, torch.float64))), weights, numbers), numbers)
@@ -48,27 +48,62 @@ def pooled(rows: Tensor, weights: Tensor, tensors: dict[str, Tensor]) -> Tensor:
 
 
 def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
-    """Recompute BatchNorm statistics for the network as it stands and is judged, from items spread over every partition."""
+    """Recompute BatchNorm statistics for the network as it stands and is judged, from items spread over every partition.
+
+    Means and variances become those of all that each layer sees of these items, computed in float64 and rounded once.
+    """
     norms = [module for module in worker.module.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     norms = [norm for norm in norms if norm.training and norm.track_running_stats]
     if not norms:
         return
-    momenta = [norm.momentum for norm in norms]
+    seen: list[list[Tensor]] = [[torch.zeros(1 + 2 * norm.num_features, dtype=torch.float64)] for norm in norms]
     worker.module.eval()
     for norm in norms:
         norm.train()
         norm.reset_running_stats()
-        norm.momentum = None
+    hooks = [norm.register_forward_pre_hook(_watch(rows)) for norm, rows in zip(norms, seen, strict=True)]
     partition = worker.batches.partition
     index = torch.from_numpy(partition[:: -(-len(partition) // RECALIBRATION_ITEMS)])
     with torch.no_grad():
         for part in index.tensor_split(-(-len(index) // RECALIBRATION_BATCH)):
             worker.alive()
             worker.module(worker.stock.batch(part.to(worker.stock.inputs.device))[0])
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
+    for hook in hooks:
+        hook.remove()
     worker.module.train()
-    pool(nn.ModuleList(norms), group, float(len(index)))
+    _count_alike(nn.ModuleList(norms), group)
+    own = torch.cat([_merged(rows, norm) for norm, rows in zip(norms, seen, strict=True)])
+    gathered = torch.split(torch.stack(group.all_gather(own)), [1 + 2 * norm.num_features for norm in norms], dim=1)
+    for norm, rows in zip(norms, gathered, strict=True):
+        count, mean, variance = torch.split(_merged(list(rows), norm), [1, norm.num_features, norm.num_features])
+        if count > 1:
+            _unpack(torch.cat([mean, variance * (count / (count - 1))]), _statistics(norm))
+
+
+def _watch(rows: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+    """A hook that notes what a layer is given: rows (1 + 2C,) of float64, numbers per channel, their means and variances."""
+
+    def note(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        for part in torch.split(inputs[0], FLOAT64_ITEMS):
+            x = part.transpose(0, 1).flatten(1).to(torch.float64, copy=True)
+            mean = x.mean(1)
+            squares = torch.linalg.vector_norm(x.sub_(mean[:, None]), dim=1).square()
+            rows.append(torch.cat([mean.new_tensor([x.shape[1]]), mean, squares / x.shape[1]]).cpu())
+
+    return note
+
+
+def _merged(rows: Sequence[Tensor], norm: nn.Module) -> Tensor:
+    """The row (1 + 2C,) of all that has been noted in parts; zeros if nothing has."""
+    together = torch.stack(list(rows))
+    counts = together[:, :1]
+    if not counts.any():
+        return together[0]
+    return torch.cat([counts.sum(0), pooled(together[:, 1:], counts, _statistics(norm))])
+
+
+def _statistics(norm: nn.Module) -> dict[str, Tensor]:
+    return {name: norm.get_buffer(name) for name in ("running_mean", "running_var")}
 
 
 @contextmanager
@@ -82,6 +117,13 @@ def shared_buffers(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> Iterat
     _unpack(group.all_gather(own)[0], numbers)
     yield
     _unpack(own, numbers)
+
+
+def _count_alike(module: nn.Module, group: ArenaGroup) -> None:
+    """Integer buffers <- their maximum over all workers."""
+    if group.size > 1 and (counters := _integers(module)):
+        gathered = torch.stack(group.all_gather(_pack(counters, torch.int64)))
+        _unpack(gathered.amax(0), counters)
 
 
 def _integers(module: nn.Module) -> dict[str, Tensor]:

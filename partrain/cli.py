@@ -127,10 +127,14 @@ def verify(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) 
 @app.command()
 def bench(
     job: Annotated[Path | None, typer.Argument(metavar="[JOB.toml]", help="The job; default: an MLP on MNIST.")] = None,
-    threads: Annotated[str, typer.Option("--threads", metavar="N,N...", help="Numbers of CPU workers, one thread each.")] = "1,2",
+    threads: Annotated[
+        str | None, typer.Option("--threads", metavar="N,N...", help="Numbers of CPU workers, one thread each; default: 1,2.")
+    ] = None,
     suite: Annotated[str | None, typer.Option("--suite", metavar="seeds", help="A fixed suite instead of a job.")] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repeats, each with a seed of its own.")] = 3,
-    items: Annotated[int, typer.Option("--items", min=1000, help="With --suite: cap on each worker's items.")] = 30_000,
+    items: Annotated[
+        int | None, typer.Option("--items", min=1000, help="With --suite: cap on each worker's items; default: 30000.")
+    ] = None,
     set_: Sets = None,
     as_json: Json = False,
     debug: Debug = False,
@@ -138,18 +142,23 @@ def bench(
     """Time to target, items and speed-up for each number of CPU workers."""
     if suite not in (None, "seeds"):
         raise typer.BadParameter(f"no suite `{suite}`; there is: seeds", param_hint="--suite")
-    counts = _counts(threads)
+    if suite and (job or threads or set_):
+        raise typer.BadParameter("a suite has jobs of its own: give no job, no --threads and no --set", param_hint="--suite")
+    if items and not suite:
+        raise typer.BadParameter("belongs to --suite", param_hint="--items")
+    counts = _counts(threads or "1,2")
     if suite:
         from partrain.bench import seeds as fit
 
-        result = fit.bench(items, seeds, _progress)
+        result = fit.bench(items or 30_000, seeds, _progress)
         lines = [] if as_json else fit.render(result)
     else:
         from partrain.bench import workers
 
-        result = workers.bench(job, counts, set_ or (), seeds, _progress)
+        result = workers.bench(job, counts, set_ or (), seeds, _progress, _warn)
         lines = [] if as_json else workers.render(result)
-    _print(json.dumps(result) if as_json else "\n".join(lines))
+    print(json.dumps(result) if as_json else "\n".join(lines))
+    raise typer.Exit(result["code"])
 
 
 @app.command()
@@ -170,7 +179,7 @@ def compare(
         if one.loaded:
             _warn(one.loaded)
     result = comparison.compare(contenders, seeds, _progress)
-    _print(json.dumps(result) if as_json else "\n".join(comparison.render(result)))
+    print(json.dumps(result) if as_json else "\n".join(comparison.render(result)))
     raise typer.Exit(result["code"])
 
 
@@ -249,7 +258,8 @@ def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"folder": str(outcome.folder), "code": outcome.code, **outcome.summary}))
     else:
-        _print("\n".join(epilogue(outcome.summary, outcome.folder, outcome.checkpoint, stop, bool(loaded.job.user_code))))
+        lines = epilogue(outcome.summary, outcome.folder, outcome.checkpoint, stop, bool(loaded.job.user_code))
+        print("\n".join(lines), flush=True)  # before the line about the failure, also where both go to one file
     if outcome.failure:
         print(outcome.failure.render(), file=sys.stderr)
     raise typer.Exit(outcome.code)
@@ -270,14 +280,6 @@ def _warn(loaded: LoadedJob) -> None:
 
 def _say(text: str) -> None:
     print(f"partrain: warning: {text}", file=sys.stderr)
-
-
-def _print(text: str) -> None:
-    """To stdout, whose reader may be gone: that never spoils a run that is done."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _tell(name: str, code: int, message: str) -> None:
@@ -304,9 +306,6 @@ def main() -> None:
         _tell(failure.name, failure.code, failure.message)
         print(failure.render(), file=sys.stderr)
         sys.exit(failure.code)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except Exception as error:
         traceback.print_exc()
         what = str(error).partition("\n")[0] if isinstance(error, Internal) else f"{type(error).__name__}: {error}"

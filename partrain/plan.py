@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from partrain.data.partition import windows
@@ -60,7 +61,7 @@ def make_plan(job: Job, items: int, machines: int = 1) -> Plan:
         training,
         job.dataset.validation,
         job.stop.judge_every or max(1, math.ceil(job.dataset.validation / (JUDGING_SHARE * per_round))),
-        job.optimizer.horizon or _horizon(job, per_round),
+        job.optimizer.horizon or _horizon(job, shares),
     )
 
 
@@ -72,9 +73,15 @@ def _share(spec: WorkerSpec, partition: int, job: Job) -> Share:
     return Share(spec, partition, iterations, iterations * (partition if job.sync.full_batch else batch) * visits)
 
 
-def _horizon(job: Job, items_per_round: int) -> int | None:
+def _horizon(job: Job, shares: Sequence[Share]) -> int | None:
     """What the stop table implies: the earlier of its two countable limits."""
     if not job.optimizer.needs_horizon:
         return None
-    limits = [job.stop.item_iterations, job.stop.rounds and job.stop.rounds * items_per_round]
+    limits = [job.stop.item_iterations, job.stop.rounds and _planned(job, shares, job.stop.rounds)]
     return min((limit for limit in limits if limit), default=None)
+
+
+def _planned(job: Job, shares: Sequence[Share], rounds: int) -> int:
+    """Item-iterations of so many rounds from the first: a worker of rank k of N comes in after k/N of the ramp (`Rule.actives`)."""
+    idle = [share.spec.rank * job.sync.ramp_workers // len(shares) for share in shares]
+    return sum(share.items * max(0, rounds - missed) for share, missed in zip(shares, idle, strict=True))

@@ -185,22 +185,71 @@ def recalibrated(trial: Trial) -> list[dict[str, Tensor]]:
     return together(trial, program)
 
 
-def test_recalibrated_statistics_are_those_of_the_items() -> None:
-    trial = normalised("recalibrate", partitions=[range(24), range(24, 48)])
-    network, inputs = trial.worker().module, trial.items.inputs
-    (mean_0, var_0), (mean_1, var_1) = statistics(network, inputs[:24]), statistics(network, inputs[24:])
-    mean = (mean_0 + mean_1) / 2
+def exact(network: nn.Module, *parts: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of items that came in parts, as they are in float64, rounded once."""
+    seen = torch.cat([network[0](inputs).detach() for inputs in parts]).double()
+    return seen.mean(0).float(), seen.var(0).float()
+
+
+@pytest.mark.parametrize("partitions", [[range(48)], [range(24), range(24, 48)], [range(30), range(30, 33), range(33, 48)]])
+def test_recalibrated_statistics_are_those_of_all_items_rounded_once(partitions: list[range]) -> None:
+    trial = normalised("recalibrate", partitions=partitions)
+    mean, var = exact(trial.worker().module, *(trial.items.inputs[list(part)] for part in partitions))
     for state in recalibrated(trial):
-        torch.testing.assert_close(state["1.running_mean"], mean)
-        torch.testing.assert_close(state["1.running_var"], (var_0 + var_1) / 2 + (mean_0 - mean_1) ** 2 / 4)
+        assert torch.equal(state["1.running_mean"], mean)
+        assert torch.equal(state["1.running_var"], var)
 
 
 @pytest.mark.parametrize("count", [513, 1025, 600])
 def test_any_number_of_items_can_recalibrate(count: int) -> None:
     """513 = 512 + 1, and BatchNorm can't train on one item; nor may a small last part count as much as the others."""
     trial = normalised("recalibrate", items=blobs(count), partitions=[range(count)])
-    mean, _ = statistics(trial.worker().module, trial.items.inputs)
-    torch.testing.assert_close(recalibrated(trial)[0]["1.running_mean"], mean, atol=2e-3, rtol=0)
+    parts = [part.clone() for part in trial.items.inputs.tensor_split(-(-count // 512))]
+    mean, var = exact(trial.worker().module, *parts)
+    (state,) = recalibrated(trial)
+    assert torch.equal(state["1.running_mean"], mean)
+    assert torch.equal(state["1.running_var"], var)
+    assert state["1.num_batches_tracked"] == len(parts)
+
+
+def test_recalibrating_leaves_what_layers_are_given_alone() -> None:
+    """Also where that is in float64 already: the layer behind sees the first one's output, and the inputs stay."""
+
+    def network() -> nn.Module:
+        return nn.Sequential(nn.BatchNorm1d(5), nn.BatchNorm1d(5), nn.Linear(5, 3)).double()
+
+    trial = Trial(Average(buffers="recalibrate"), network=network, items=blobs(48, dtype=torch.float64), partitions=[range(48)])
+    items = trial.items.inputs.clone()
+    (state,) = recalibrated(trial)
+    torch.testing.assert_close(state["0.running_mean"], items.mean(0))
+    torch.testing.assert_close(state["1.running_var"], trial.network()[0](items).var(0))
+    assert torch.equal(trial.items.inputs, items)
+
+
+def test_replicas_agree_on_the_number_of_batches() -> None:
+    trial = normalised("recalibrate", items=blobs(1000), partitions=[range(900), range(900, 1000)])
+    assert [int(state["1.num_batches_tracked"]) for state in recalibrated(trial)] == [2, 2]
+
+
+def test_statistics_of_images_count_every_place_and_survive_a_large_mean() -> None:
+    """The second layer's inputs are what the first makes of a batch; a layer that is not used keeps what it begins with."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.idle, self.out = nn.BatchNorm2d(2), nn.BatchNorm1d(3), nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            planes = torch.stack([1e4 + 1e-2 * x, x], dim=1).unsqueeze(-1)
+            return self.out(self.norm(planes).mean(1)[:, :2].reshape(len(x), -1).repeat(1, 3))
+
+    trial = Trial(Average(buffers="recalibrate"), network=Net, partitions=[range(20), range(20, 48)])
+    x = trial.items.inputs
+    planes = torch.stack([1e4 + 1e-2 * x, x], dim=1).transpose(0, 1).flatten(1).double()
+    for state in recalibrated(trial):
+        assert torch.equal(state["norm.running_mean"], planes.mean(1).float())
+        assert torch.equal(state["norm.running_var"], planes.var(1).float())
+        assert (state["idle.running_mean"].sum(), state["idle.running_var"].sum(), state["idle.num_batches_tracked"]) == (0, 3, 0)
 
 
 def test_recalibration_sees_the_network_as_it_is_judged_without_dropout() -> None:

@@ -83,6 +83,19 @@ def test_the_schedule_ends_where_the_run_does(optimizer: dict[str, Any], stop: d
     assert make_plan(job(optimizer=optimizer, stop=stop), 1100).horizon == horizon
 
 
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=7), st.integers(1, 30), st.integers(0, 30))
+def test_the_rounds_in_which_not_all_train_yet_count_for_less(caps: list[int], rounds: int, ramp: int) -> None:
+    tables: dict[str, Any] = {"optimizer": {"schedule": "linear"}, "sync": {"ramp_workers": ramp}, "stop": {"rounds": rounds}}
+    trial = job(workers=[{"iterations": cap} for cap in caps], **tables)
+    active = [trial.sync.actives(len(caps), number) for number in range(1, rounds + 1)]
+    assert make_plan(trial, 1100).horizon == sum(10 * sum(caps[:count]) for count in active)
+
+
+def test_a_ramp_without_an_end_is_planned_at_once() -> None:
+    endless = job(optimizer={"schedule": "linear"}, sync={"ramp_workers": 10**12}, stop={"rounds": 10**12})
+    assert make_plan(endless, 1100).horizon == 10**12 * 40 + 10**12 // 2 * 40
+
+
 def test_workers_are_ranked_in_the_order_given() -> None:
     specs = expand([WorkerGroup(count=2, threads=3), WorkerGroup(device="cuda:1")], iterations=5, passes=None)
     assert [(spec.rank, spec.device, spec.threads) for spec in specs] == [(0, "cpu", 3), (1, "cpu", 3), (2, "cuda:1", 1)]

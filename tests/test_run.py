@@ -281,6 +281,15 @@ def test_who_does_not_train_has_no_say_in_the_loss(tmp_path: Path) -> None:
     assert (losses == losses).all()
 
 
+@pytest.mark.parametrize("sets", [[], ["sync.ramp_workers=3"], ["sync.ramp_workers=9"]])
+def test_a_decay_comes_to_its_end_also_where_workers_come_in_one_after_another(tmp_path: Path, sets: list[str]) -> None:
+    run = train(tmp_path, 'optimizer.schedule="linear"', *sets)
+    done = summary(run)
+    last = [event for event in events(run, "round") if event["round"] == done["rounds"]]
+    left = 0.5 / 3 * sum(event["items"] for event in last)  # half of the last of three iterations is still to come
+    assert last[0]["lr"] == pytest.approx(0.05 * left / done["item_iterations"])
+
+
 def test_a_worker_without_a_visit_is_not_the_luckiest(tmp_path: Path) -> None:
     sets = ['sync={rule="hogwild", iterations=1, visits=1}', 'stop={rounds=3, loss=1e-12, judge="any-worker"}']
     run = train(tmp_path, *sets, 'transport={kind="simulated", delay=[1.0, 0.0]}', code=1)

@@ -6,14 +6,14 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from partrain.console import Display
-from partrain.errors import INTERRUPTED, TERMINATED, BadJob, Diverged
+from partrain.errors import INTERRUPTED, OK, TERMINATED, BadJob, Diverged
 from partrain.job import LoadedJob
 from partrain.launch.run import Outcome, Stage, new_folder, run
 from partrain.view import View
@@ -133,15 +133,28 @@ class Row:
         return [float(max(worker["item_iterations"] for worker in summary["workers"])) for summary in self.summaries]
 
 
-def measure(cases: Sequence[Case], seeds: int, note: Callable[[str], None]) -> list[Row]:
-    """Every case's row."""
-    rows = {case.label: Row() for case in cases}
-    with closing(outcomes(cases, range(seeds), note)) as runs:
-        for case, outcome in runs:
-            if outcome.failure:
-                raise outcome.failure
-            rows[case.label].summaries.append(outcome.summary)
-    return list(rows.values())
+def measure(cases: Sequence[Case], seeds: int, note: Callable[[str], None]) -> tuple[list[Row], dict[str, Any]]:
+    """Every case's row, and how far it came (see `cut_short`); after a signal, rows of those runs that are over."""
+    rows, code = {case.label: Row() for case in cases}, OK
+    try:
+        with closing(outcomes(cases, range(seeds), note)) as runs:
+            for case, outcome in runs:
+                if outcome.failure:
+                    raise outcome.failure
+                rows[case.label].summaries.append(outcome.summary)
+    except Interrupted as interrupted:
+        code = interrupted.code
+    counts = [len(row.summaries) for row in rows.values()]
+    without = [label for label, row in rows.items() if not row.summaries]
+    return list(rows.values()), {"code": code, "planned": len(cases) * seeds, "finished": sum(counts), "without": without}
+
+
+def cut_short(result: Mapping[str, Any]) -> list[str]:
+    """What to say below a table that a signal has cut short, by its `planned` and `finished` runs and the rows `without` any."""
+    if result["finished"] == result["planned"]:
+        return []
+    without = f", none of {'; '.join(result['without'])}" if result["without"] else ""
+    return ["", f"interrupted: the table holds {result['finished']} of {result['planned']} runs{without}"]
 
 
 def spread(values: Sequence[float], digits: str = ",.2f") -> str:

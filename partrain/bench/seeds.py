@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from partrain.bench import Case, Row, measure, spread, table
+from partrain.bench import Case, Row, cut_short, measure, spread, table
 from partrain.job import LoadedJob, parse
 
 TARGET = 0.005
@@ -105,13 +105,13 @@ rows (124 times too many). Judged honestly, the mean of N networks moves like on
 
 
 def bench(cap: int, seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
-    """Measure both readings; `cap` bounds the item-iterations of each worker."""
+    """Measure both readings, after a signal as far as they came; `cap` bounds the item-iterations of each worker."""
     readings = ("as run", "honest")
     cases = [Case(f"{reading}: {one.label}", partial(_job, one, reading, cap)) for reading in readings for one in SCENARIOS]
-    rows = measure(cases, seeds, note)
+    rows, progress = measure(cases, seeds, note)
     half = len(SCENARIOS)
     numbers = [[_numbers(one, row) for one, row in zip(SCENARIOS, part, strict=True)] for part in (rows[:half], rows[half:])]
-    return {"cap": cap, "seeds": seeds, "target": TARGET, **dict(zip(readings, numbers, strict=True))}
+    return {"cap": cap, "seeds": seeds, "target": TARGET, **progress, **dict(zip(readings, numbers, strict=True))}
 
 
 def render(result: dict[str, Any]) -> list[str]:
@@ -124,8 +124,8 @@ def render(result: dict[str, Any]) -> list[str]:
         ("as run", "As run there (order = given, judge = any-worker)"),
         ("honest", "Honestly (shuffled, mixed network)"),
     ):
-        lines += ["", f"{title}:", *table(head, [_cells(row) for row in result[reading]])]
-    return [*lines, "", WHY, *_found(result)]
+        lines += ["", f"{title}:", *table(head, [_cells(row) for row in result[reading] if row["runs"]])]
+    return [*lines, *cut_short(result), "", WHY, *_found(result)]
 
 
 def _found(result: dict[str, Any]) -> list[str]:
@@ -137,6 +137,8 @@ def _found(result: dict[str, Any]) -> list[str]:
     ]
     for alone, row in ((0, 1), (0, 2), (3, 4), (5, 6)):
         one, many = result["honest"][alone], result["honest"][row]
+        if not (one["runs"] and many["runs"]):
+            continue
         if one["reached"] == one["runs"] and many["reached"] == many["runs"]:
             ratio = statistics.median(one["items_per_worker"]) / statistics.median(many["items_per_worker"])
             lines.append(f"Honestly, {many['label']}: each worker needed {1 / ratio:.2f} times the items of one worker alone.")

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from partrain.bench import Case, Row, measure, refuse_seed, spread, table
+from partrain.bench import Case, Row, cut_short, measure, refuse_seed, spread, table
 from partrain.job import LoadedJob, load, parse
 
 MNIST = """\
@@ -49,9 +49,17 @@ CADENCE = 12_800
 
 
 def bench(
-    job: Path | None, counts: Sequence[int], overrides: Sequence[str], seeds: int, note: Callable[[str], None]
+    job: Path | None,
+    counts: Sequence[int],
+    overrides: Sequence[str],
+    seeds: int,
+    note: Callable[[str], None],
+    warn: Callable[[LoadedJob], None],
 ) -> dict[str, Any]:
-    """Measure and return what the tables show. The second variant scales the learning rate with the square root of N."""
+    """Measure and return what the tables show; after a signal, of those runs that are over.
+
+    The second variant scales the learning rate with the square root of N. `warn` is told the job of most workers, before any runs.
+    """
     refuse_seed(overrides)
     variants = {"equal": "none", "scaled": "sqrt"}
     cases = {
@@ -60,15 +68,18 @@ def bench(
         for count in counts
         if name == "equal" or count > 1
     }
-    rows = dict(zip(cases, measure(list(cases.values()), seeds, note), strict=True))
+    warn(_job(job, max(counts), "none", tuple(overrides), 0))
+    measured, progress = measure(list(cases.values()), seeds, note)
+    rows = dict(zip(cases, measured, strict=True))
     cores = len(os.sched_getaffinity(0))
-    result: dict[str, Any] = {"cores": cores, "seeds": seeds, "variants": {}}
+    result: dict[str, Any] = {"cores": cores, "seeds": seeds, **progress, "variants": {}}
     for name in variants:
         # One worker has nothing to scale: its row stands in both tables.
-        mine = {count: rows.get((name, count), rows.get(("equal", count))) for count in counts}
+        mine = {count: rows[name if count > 1 else "equal", count] for count in counts}
         base = mine[min(counts)]
-        assert base is not None
-        result["variants"][name] = [_numbers(count, row, base, min(counts), cores) for count, row in mine.items() if row]
+        result["variants"][name] = [
+            _numbers(count, row, base, min(counts), cores) for count, row in mine.items() if row.summaries and base.summaries
+        ]
     return result
 
 
@@ -96,7 +107,7 @@ def render(result: dict[str, Any]) -> list[str]:
         ]
     if any(row["oversubscribed"] for rows in result["variants"].values() for row in rows):
         lines += ["", f"* more workers than the {result['cores']} cores: their speed-up says nothing about more cores"]
-    return [*lines[1:], "", *_verdict(result)]
+    return [*lines[1:], *cut_short(result), "", *_verdict(result)]
 
 
 def _job(job: Path | None, count: int, scale: str, overrides: tuple[str, ...], seed: int) -> LoadedJob:
@@ -112,18 +123,20 @@ def _job(job: Path | None, count: int, scale: str, overrides: tuple[str, ...], s
         )
 
     first = made()
-    sync, batch = first.job.sync, first.job.optimizer.batch_size
-    if sync.iterations is None or first.job.stop.judge != "mixed" or not first.job.dataset.validation:
-        return first
-    cadence = first.job.stop.judge_every * sync.iterations * batch if first.job.stop.judge_every else CADENCE
-    return made(f"stop.judge_every={max(1, round(cadence / (count * sync.iterations * batch)))}")
+    sync, optimizer, stop = first.job.sync, first.job.optimizer, first.job.stop
+    by_partition = sync.iterations is None or sync.full_batch or optimizer.full_batch
+    if by_partition or stop.judge != "mixed" or not first.job.dataset.validation:
+        return first  # by partition: partitions are parts of one whole, so a round has as many items with any number of workers
+    share = (sync.iterations or 1) * optimizer.batch_size * (sync.visits_per_worker or 1)
+    cadence = stop.judge_every * share if stop.judge_every else CADENCE
+    return made(f"stop.judge_every={max(1, round(cadence / (count * share)))}")
 
 
 def _numbers(count: int, row: Row, base: Row, base_count: int, cores: int) -> dict[str, Any]:
     """The row of so many workers as numbers. Speed-up is the median over seeds of the ratio of times, each seed against itself."""
-    ratios = [one / other for one, other in zip(base.seconds, row.seconds, strict=True)]
+    ratios = [one / other for one, other in zip(base.seconds, row.seconds, strict=False)]  # a signal may come between two rows
     complete = row.reached == len(row.summaries) and base.reached == len(base.summaries)
-    gains = [other / one for one, other in zip(base.rates, row.rates, strict=True)]
+    gains = [other / one for one, other in zip(base.rates, row.rates, strict=False)]
     return {
         "workers": count,
         "oversubscribed": count > cores,
