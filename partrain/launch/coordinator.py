@@ -38,7 +38,7 @@ from partrain.stop import Progress
 if TYPE_CHECKING:
     from partrain.comm.machine import Machine
 
-TICK_S = 0.05
+TICK_S = 0.1
 """Longest the coordinator sleeps."""
 GRACE_S = 5.0
 """A worker that is done has this long to end."""

@@ -22,7 +22,7 @@ from partrain.errors import Diverged, Failure, InputOutputFailed, Internal
 from partrain.launch.lifeline import arm, death
 from partrain.snapshot import SlotMap
 
-BUSY_SHARE = 0.01
+BUSY_SHARE = 0.005
 """Share of a core the writer may take when it coalesces: on a small machine it is a worker's core."""
 LONGEST_REST_S = 30.0
 """However long a commit took, the next snapshot is welcome after this."""
