@@ -19,8 +19,8 @@ TARGET = 0.975
 HAND = (1600, 0.2)
 AVERAGE = (90, 0.2)
 """Rounds of 10 iterations, and the learning rate, times sqrt(2): the lr_scale of the job."""
-HOGWILD = (28, 0.5)
-"""Visits of each worker, of 8 iterations, in each of 4 rounds; and the learning rate, with a momentum of 0.5."""
+HOGWILD = (30, 0.1)
+"""Visits of each worker, of 8 iterations, in each of 4 rounds; and the learning rate, with a momentum of 0.9."""
 
 
 def average(rounds: int, rate: float, seed: int) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def average(rounds: int, rate: float, seed: int) -> dict[str, Any]:
 def hogwild(visits: int, rate: float, seed: int) -> dict[str, Any]:
     """Two workers that train the same numbers in shared memory."""
     words = ["stop={rounds=4, judge_every=4}", f"sync={{rule='hogwild', iterations=8, visits={visits}}}", f"seed={seed}"]
-    return partrain(JOBS / "rules/hogwild.toml", *words, f"optimizer.lr={rate}", "optimizer.momentum=0.5")
+    return partrain(JOBS / "rules/hogwild.toml", *words, f"optimizer.lr={rate}", "optimizer.momentum=0.9")
 
 
 OURS: dict[str, tuple[Callable[[int, float, int], dict[str, Any]], tuple[int, float]]] = {
@@ -73,7 +73,7 @@ def tune(seeds: int) -> None:
     _tune("average, rounds", lambda length, rate, seed: average(length, rate, seed)["test"]["accuracy"],
           (70, 75, 80, 85, 90, 100), (0.1, 0.15, 0.2, 0.25), seeds, 2)  # fmt: skip
     _tune("hogwild, visits", lambda length, rate, seed: hogwild(length, rate, seed)["test"]["accuracy"],
-          (24, 25, 26, 27, 28, 30), (0.3, 0.4, 0.5, 0.6), seeds, 1)  # fmt: skip
+          (26, 28, 30, 32, 34, 36), (0.1, 0.125, 0.15, 0.2), seeds, 1)  # fmt: skip
 
 
 def _tune(
