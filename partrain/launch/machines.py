@@ -44,7 +44,7 @@ class Meeting:
             "progress": asdict(start.progress),
             "elapsed": start.elapsed,
             "resuming": start.resuming,
-            "refusal": _refusal(loaded),
+            "refusal": refusal(loaded),
         }
         self._store.set("start", json.dumps(told))
         if told["refusal"]:
@@ -87,7 +87,7 @@ class Meeting:
             raise WorkersLost(f"{who} did not come to the meeting in {self._machine.patience_s:g} s") from None
 
 
-def _refusal(loaded: LoadedJob) -> str:
+def refusal(loaded: LoadedJob) -> str:
     """Why a job cannot run on several machines, if it cannot."""
     if loaded.job.transport.kind == "simulated":
         return "simulated workers live in one process: run the job without torchrun"
