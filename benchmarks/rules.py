@@ -2,9 +2,10 @@
 
     python benchmarks/rules.py real                two worker processes, wall-clock seconds, seeds in turn: on an idle machine only
     python benchmarks/rules.py simulated 4 8       so many simulated workers, simulated seconds (an iteration takes 1 ms, each
-                                                   message or meeting 0.3 ms): the same figures on any machine;
-                                                   names of rules behind it: of these only
+                                                   message or meeting 0.3 ms): the same figures on any machine
     python benchmarks/rules.py straggler           four simulated workers, then one of them four times slower
+
+Names of rules behind `simulated` or `straggler`: of these only.
 
 One budget for all rules: 320,000 item-iterations (more than four workers: 80,000 each), over which the learning rate warms up (a tenth) and falls linearly to zero. For
 each rule and number of workers the learning rate is the best of 1/2, 1 and 2 times the one of its job in jobs/rules, by
@@ -32,6 +33,7 @@ from partrain.job import LoadedJob, load
 JOBS = Path(__file__).parents[1] / "jobs" / "rules"
 RULES = ("average", "bsp", "slowmo", "diloco", "fednova", "easgd", "easgd-async", "gossip", "push-sum", "async", "hogwild",
          "threshold", "topk", "fp16", "choco", "sparseloco", "swap", "rprop")  # fmt: skip
+SLOWED = ("average", "bsp", "easgd", "easgd-async", "gossip", "push-sum", "async", "hogwild")
 BUDGET, SHARE, CADENCE = 320_000, 80_000, 12_800
 """Item-iterations of a run, at least so many for each worker, and between two judgements."""
 FACTORS, FURTHER = (0.5, 1.0, 2.0), 4
@@ -140,10 +142,10 @@ def simulated(counts: list[int], seeds: int, rules: Sequence[str]) -> None:
             print(row(name, workers, rate, train([case(name, changes)], range(seeds))[name]), flush=True)
 
 
-def straggler(seeds: int) -> None:
+def straggler(seeds: int, rules: Sequence[str]) -> None:
     """What a worker four times slower costs: seconds to target with it over those without, seed by seed."""
     head("Four simulated workers, all alike and with one of them four times slower", seeds)
-    for name in ("average", "bsp", "easgd", "easgd-async", "gossip", "push-sum", "async", "hogwild"):
+    for name in rules:
         factor = tuned(name, 4)
         alike, rate = settings(name, 4, factor, simulated=True)
         slow, _ = settings(name, 4, factor, simulated=True, speed="[1.0, 1.0, 1.0, 0.25]")
@@ -157,13 +159,14 @@ def straggler(seeds: int) -> None:
 
 def main(words: list[str]) -> None:
     numbers = [int(word) for word in words if word.isdigit()]
+    named = [name for name in RULES if name in words]
     match words[0] if words else "":
         case "real":
             real(numbers[0] if numbers else 5)
         case "simulated":
-            simulated(numbers or [4, 8, 16, 64], 5, [name for name in RULES if name in words] or RULES[:-1])
+            simulated(numbers or [4, 8, 16, 64], 5, named or RULES[:-1])
         case "straggler":
-            straggler(numbers[0] if numbers else 3)
+            straggler(numbers[0] if numbers else 5, named or SLOWED)
         case _:
             sys.exit(__doc__)
 
