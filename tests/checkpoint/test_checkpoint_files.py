@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import os
 import signal
 import stat
@@ -340,10 +341,11 @@ def test_no_descriptor_is_left_open(run: Path) -> None:
     def count() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
+    gc.collect()  # what other tests have left may go at any time, which makes fewer
     before = count()
     for _ in range(5):
         commit(run, NEW)
         read(run / "checkpoint.h5")
         with pytest.raises(InputOutputFailed):
             write(run / "none" / "x.h5", NEW)
-    assert count() == before
+    assert count() <= before
