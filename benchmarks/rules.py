@@ -5,7 +5,7 @@
                                                    message or meeting 0.3 ms): the same figures on any machine
     python benchmarks/rules.py straggler           four simulated workers, then one of them four times slower
 
-Names of rules behind `simulated` or `straggler`: of these only.
+Names of rules behind any of these: of these only.
 
 One budget for all rules: 320,000 item-iterations (more than four workers: 80,000 each), over which the learning rate warms up (a tenth) and falls linearly to zero. For
 each rule and number of workers the learning rate is the best of 1/2, 1 and 2 times the one of its job in jobs/rules, by
@@ -125,10 +125,10 @@ def head(title: str, seeds: int) -> None:
     print(f"\n{title}; {seeds} seeds; {machine()}\n\n| " + " | ".join(HEAD) + " |\n|" + "---|" * len(HEAD), flush=True)
 
 
-def real(seeds: int) -> None:
+def real(seeds: int, rules: Sequence[str]) -> None:
     """Two processes: rules in turn, seeds outermost, so that what the machine does meanwhile falls on all alike."""
     head("Two real workers, wall-clock seconds", seeds)
-    plans = {name: settings(name, 2, tuned(name, 2), simulated=False) for name in RULES}
+    plans = {name: settings(name, 2, tuned(name, 2), simulated=False) for name in rules}
     found = train([case(name, changes) for name, (changes, _) in plans.items()], range(seeds))
     for name, (_, rate) in plans.items():
         print(row(name, 2, rate, found[name]), flush=True)
@@ -162,7 +162,7 @@ def main(words: list[str]) -> None:
     named = [name for name in RULES if name in words]
     match words[0] if words else "":
         case "real":
-            real(numbers[0] if numbers else 5)
+            real(numbers[0] if numbers else 5, named or RULES)
         case "simulated":
             simulated(numbers or [4, 8, 16, 64], 5, named or RULES[:-1])
         case "straggler":
