@@ -61,7 +61,7 @@ def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
     for norm in norms:
         norm.train()
         norm.reset_running_stats()
-    hooks = [norm.register_forward_pre_hook(_watch(rows)) for norm, rows in zip(norms, seen, strict=True)]
+    hooks = [norm.register_forward_pre_hook(_watch(rows), with_kwargs=True) for norm, rows in zip(norms, seen, strict=True)]
     partition = worker.batches.partition
     index = torch.from_numpy(partition[:: -(-len(partition) // RECALIBRATION_ITEMS)])
     with torch.no_grad():
@@ -80,11 +80,11 @@ def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
             _unpack(torch.cat([mean, variance * (count / (count - 1))]), _statistics(norm))
 
 
-def _watch(rows: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+def _watch(rows: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...], dict[str, Tensor]], None]:
     """A hook that notes what a layer is given: rows (1 + 2C,) of float64, numbers per channel, their means and variances."""
 
-    def note(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        for part in torch.split(inputs[0], FLOAT64_ITEMS):
+    def note(norm: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        for part in torch.split(inputs[0] if inputs else named["input"], FLOAT64_ITEMS):
             x = part.transpose(0, 1).flatten(1).to(torch.float64, copy=True)
             mean = x.mean(1)
             squares = torch.linalg.vector_norm(x.sub_(mean[:, None]), dim=1).square()

@@ -226,6 +226,23 @@ def test_recalibrating_leaves_what_layers_are_given_alone() -> None:
     assert torch.equal(trial.items.inputs, items)
 
 
+class ByName(nn.Module):
+    """A network that calls its BatchNorm with the items' name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.last = nn.BatchNorm1d(5), nn.Linear(5, 3)
+
+    def forward(self, items: Tensor) -> Tensor:
+        return self.last(self.norm(input=items))
+
+
+def test_layers_may_be_called_by_name() -> None:
+    trial = Trial(Average(buffers="recalibrate"), network=ByName, items=blobs(48), partitions=[range(48)])
+    (state,) = recalibrated(trial)
+    torch.testing.assert_close(state["norm.running_mean"], trial.items.inputs.mean(0))
+
+
 def test_replicas_agree_on_the_number_of_batches() -> None:
     trial = normalised("recalibrate", items=blobs(1000), partitions=[range(900), range(900, 1000)])
     assert [int(state["1.num_batches_tracked"]) for state in recalibrated(trial)] == [2, 2]

@@ -44,6 +44,8 @@ GRACE_S = 5.0
 """A worker that is done has this long to end."""
 NEXT_DOOR_S = 0.3
 """Connections of a killed process end before it does: at most so much earlier."""
+STOPPED = "it was stopped"
+"""What other machines are told of a trial that the user ended."""
 LEAST_S = 120.0
 """Starting up, and writing a file, may take so long without a sign of life, however short iterations are (`stall_seconds`)."""
 
@@ -171,14 +173,17 @@ class Coordinator:
             return
         shares = self.plan.shares
         first = min(self.members, key=lambda rank: (shares[rank].spec.device != "cpu", rank))
+        complaint = STOPPED
         try:
             self._start((first,), attempt, "partrain trial", card, stock)
             while self._trying and not self.signals.count:
                 self._step()
+            complaint = STOPPED if self._trying else ""
         except Failure as failure:
-            self.agree(failure.message)
+            complaint = failure.message
             raise
-        self.agree("it was stopped" if self._trying else "")
+        finally:
+            self.agree(complaint)
 
     def _spawn(self, card: Card, stock: int) -> None:
         ranks = self.members

@@ -18,7 +18,7 @@ from partrain.comm.machine import Machine
 from partrain.environment import versions
 from partrain.errors import BadJob, Failure, UserCodeFailed, WorkersLost
 from partrain.job import LoadedJob, parse
-from partrain.launch.coordinator import Coordinator, Start
+from partrain.launch.coordinator import STOPPED, Coordinator, Start
 from partrain.launch.signals import Signals
 from partrain.launch.stock import stocked
 from partrain.plan import Plan, make_plan
@@ -69,13 +69,17 @@ class Meeting:
             raise BadJob(complaints)
 
     def agree(self, complaint: str) -> None:
-        """Say what came of this machine's trial, and hear what came of the others', if that matters; UserCodeFailed with what they say."""
+        """Say what came of this machine's trial, and hear what came of the others', if that matters.
+
+        Raises UserCodeFailed with what they say, WorkersLost where they were only stopped.
+        """
         self._store.set(f"tried/{self._machine.number}", self._complaint(complaint))
         if complaint:
             return
         answers = [self._get(f"tried/{number}", f"machine {number}") for number in range(self._machine.count)]
         if complaints := "; ".join(answer for answer in answers if answer):
-            raise UserCodeFailed(complaints)
+            kind = WorkersLost if all(answer.endswith(STOPPED) for answer in answers if answer) else UserCodeFailed
+            raise kind(complaints)
 
     def _complaint(self, text: str) -> str:
         return f"machine {self._machine.number} ({socket.gethostname()}): {text}" if text else ""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from partrain.comm.arena import Arena
-from partrain.errors import UserCodeFailed
+from partrain.errors import Diverged, UserCodeFailed
 from partrain.launch.order import Order, on_trial
 from partrain.launch.outfit import Outfit
 from partrain.launch.replica import enter, explain, report
@@ -59,7 +59,7 @@ def _steps(rank: int, order: Order) -> Iterator[str]:
     yield f"training on a batch of {batches.batch_size}"
     worker.gradient()
     if not math.isfinite(worker.loss()):
-        raise UserCodeFailed(f"{on_trial(job)}: the loss of the first batch is {worker.loss()}, not a finite number")
+        raise Diverged(f"{on_trial(job)}: the loss of the first batch is {worker.loss()}, not a finite number; look at the data")
 
     judged = (outfit.held_out(batches.batch_size) if job.stop.judge == "mixed" else None) or outfit.test
     if judged:
@@ -95,9 +95,16 @@ def _watch(task: Task, interface: Interface, order: Order) -> None:
 
     def score(*batch: Any) -> Any:
         given = given_score(*batch)
-        if not (isinstance(given, tuple | list) and len(given) == 2 and all(map(_is_number, given))):
-            expected = "expected the sum of the losses and the number of right answers"
-            raise UserCodeFailed(f"[task] name: `{named}`: `score` gives {_kind(given)}; {expected}")
+        who, expected = f"[task] name: `{named}`: `score` gives", "expected the sum of the losses and the number of right answers"
+        try:
+            two = tuple(given)
+        except TypeError:
+            two = ()
+        if len(two) != 2:
+            raise UserCodeFailed(f"{who} {_kind(given)}; {expected}")
+        for number in two:
+            if not _is_number(number):
+                raise UserCodeFailed(f"{who} {_kind(number)} for a number; {expected}")
         return given
 
     vars(task).update(loss=loss, differentiate=differentiate, score=score)

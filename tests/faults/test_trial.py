@@ -77,6 +77,12 @@ class Loss(partrain.Task):
         return eval(self.what)
 
 
+class Stacked(Loss):
+    def score(self, *batch):
+        loss, right = super().score(*batch)
+        return torch.tensor([loss, right])
+
+
 class Score(Loss):
     accuracy = True
 
@@ -135,14 +141,12 @@ FAULTS = {
         net("y = torch.zeros(8, 3, requires_grad=True)"),
         "`own.py:Net`: the loss does not depend on any parameter that is trained",
     ),
-    "not a number": (net("y = y / 0 * 0"), "`own.py:Net`: the loss of the first batch is nan, not a finite number"),
     "many losses": (
         "task={name='own.py:Loss', what='loss.expand(8)'}",
         "`own.py:Loss`: `loss` gives a tensor (8,) of torch.float32; expected the mean loss",
     ),
     "a float": ("task={name='own.py:Loss', what='float(loss)'}", "`loss` gives float; expected the mean loss of the items"),
     "nothing": ("task={name='own.py:Loss', what='None'}", "`loss` gives NoneType; expected the mean loss of the items"),
-    "an infinite loss": ("task={name='own.py:Loss', what='loss / 0'}", "`own.py:Loss`: the loss of the first batch is inf"),
     "no gradients": (
         "task={name='own.py:Backward', what='loss'}",
         "`differentiate` gives a tensor () of torch.float32; expected",
@@ -158,7 +162,7 @@ FAULTS = {
     ),
     "counts no numbers": (
         "task={name='own.py:Score', what='answers.argmax(1) == targets'}",
-        "`score` gives tuple of 2; expected",
+        "`score` gives a tensor (8,) of torch.bool for a number; expected",
     ),
 }
 
@@ -176,6 +180,25 @@ def test_faults(folder: Path, table: str, words: str) -> None:
     if "raises" in words or "ValueError" in words:
         assert "own.py" in said.err
         assert "site-packages" not in said.err
+
+
+NOT_FINITE = {
+    "not a number": (net("y = y / 0 * 0"), "`own.py:Net`: the loss of the first batch is nan, not a finite number"),
+    "an infinite loss": ("task={name='own.py:Loss', what='loss / 0'}", "`own.py:Loss`: the loss of the first batch is inf"),
+}
+
+
+@pytest.mark.parametrize(("table", "words"), NOT_FINITE.values(), ids=NOT_FINITE)
+def test_a_first_loss_that_is_not_finite(folder: Path, table: str, words: str) -> None:
+    """76, as if the workers had met it."""
+    said = partrain("run", write_job(folder, table), "--out", folder / "run", "-q")
+    assert (said.code, said.errors) == (76, ["diverged"]), said
+    assert words in said.err
+    assert not {name for name in built(folder) if "worker" in name}
+
+
+def test_a_score_may_be_a_tensor_of_two(folder: Path) -> None:
+    train(folder, "task={name='own.py:Stacked', what='loss'}")
 
 
 def test_what_the_job_is_to_blame_for(folder: Path) -> None:
