@@ -66,7 +66,7 @@ def main(pairs: int) -> None:
 def tune(seeds: int) -> None:
     """All contenders, the same budget: 6 lengths x 4 learning rates x seeds of their own (from 1000, which are never measured).
 
-    The plan of a contender is the shortest length at which some learning rate has a median test accuracy of 97.5 %.
+    (hogwild had such a budget twice, for two momenta: see NOTES.md.) The plan of a contender is the shortest length at which some learning rate has a median test accuracy of 97.5 %.
     """
     _tune("hand, iterations", lambda length, rate, seed: hand(iterations=length, rate=rate, seed=seed)["accuracy"],
           (1500, 1600, 1700, 1800, 1900, 2000), (0.1, 0.15, 0.2, 0.3), seeds, 2)  # fmt: skip

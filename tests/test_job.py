@@ -5,14 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from partrain.data import AnyDataset
 from partrain.errors import BadJob, InputMissing
 from partrain.job import load, parse, problems
+from partrain.models import AnyModel
+from partrain.optim import AnyOptimizer
 from partrain.problems import Rejected
+from partrain.rules import AnyRule
+from partrain.schema import identity
+from partrain.section import OneOf
 from partrain.source import UNTIL
 from partrain.stop import Stop
 
@@ -517,3 +524,11 @@ def test_validating_imports_no_heavy_library(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program, good, bad], capture_output=True, text=True, check=True)
     assert done.stdout == "[0, 1] []\n"
+
+
+@pytest.mark.parametrize("tables", [AnyRule, AnyDataset, AnyModel, AnyOptimizer])
+def test_tables_stand_under_the_names_they_go_by(tables: Any) -> None:
+    """Where they are listed and what they say of themselves are two places; the user's own say nothing."""
+    (one_of,) = (part for part in get_args(tables) if isinstance(part, OneOf))
+    for name in one_of.places:
+        assert identity(one_of.table(name))[1] == (() if name == "user" else (name,))

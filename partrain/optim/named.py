@@ -14,11 +14,8 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 Betas = Annotated[list[Beta], Field(min_length=2, max_length=2)]
 
 
-class _TwoMoments(Decaying):
-    """Adam and its kin: running means of the gradient and of its square, corrected by the number of steps."""
-
-    betas: Betas = [0.9, 0.999]
-    eps: float = Field(1e-8, gt=0)
+class _Corrected(Decaying):
+    """Running means of the gradient and of its square, corrected by the number of steps."""
 
     @property
     def moments(self) -> dict[str, float]:
@@ -27,6 +24,13 @@ class _TwoMoments(Decaying):
     @property
     def counts(self) -> bool:
         return True
+
+
+class _TwoMoments(_Corrected):
+    """Adam and its kin."""
+
+    betas: Betas = [0.9, 0.999]
+    eps: float = Field(1e-8, gt=0)
 
 
 class Adam(_TwoMoments):
@@ -171,7 +175,7 @@ class Lbfgs(Optimizer):
         return dict.fromkeys(names, 0.0)
 
 
-class Muon(Decaying):
+class Muon(_Corrected):
     """Momentum with orthogonal steps for matrices, as torch.optim.Muon; all other parameters go by AdamW.
 
     Newton-Schulz iterations bring all singular values of a matrix's momentum near 1. `exp_avg` is Muon's momentum, too.
@@ -196,11 +200,3 @@ class Muon(Decaying):
     """Peak learning rate of AdamW; default: `lr`. It follows the same schedule."""
     adamw_betas: Betas = [0.9, 0.999]
     adamw_eps: float = Field(1e-8, gt=0)
-
-    @property
-    def moments(self) -> dict[str, float]:
-        return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
-
-    @property
-    def counts(self) -> bool:
-        return True
