@@ -24,14 +24,22 @@ class Items:
     dtype: torch.dtype = torch.float32
     """What the network computes in."""
 
-    def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs as floating point and targets of the items at `index` (b,)."""
-        return self.scaled(self.inputs.index_select(0, index)), self.targets.index_select(0, index)
+    def batch(self, index: Tensor, room: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Inputs as floating point and targets of the items at `index` (b,); the inputs in the `room`, if one is given."""
+        return self.scaled(self.inputs.index_select(0, index), room), self.targets.index_select(0, index)
 
-    def scaled(self, inputs: Tensor) -> Tensor:
+    def room(self, count: int) -> Tensor | None:
+        """Memory for the inputs of so many items (count, *shape), where bytes become float32: what the last ones left in the cache."""
+        if self.inputs.dtype != torch.uint8 or self.dtype != torch.float32 or self.scale == 1:
+            return None
+        return torch.empty(count, *self.inputs.shape[1:], device=self.inputs.device)
+
+    def scaled(self, inputs: Tensor, room: Tensor | None = None) -> Tensor:
         """Raw inputs as the network sees them; tokens stay what they are."""
         if inputs.dtype == torch.int64:
             return inputs
+        if room is not None:
+            return room[: len(inputs)].copy_(inputs).mul_(self.scale)
         return (inputs if self.scale == 1 else torch.mul(inputs, self.scale)).to(self.dtype)
 
 

@@ -151,7 +151,7 @@ def carry(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> None:
         group.all_reduce_mean(optimizer.moments.view(-1), weight)
         if optimizer.counts:
             optimizer.steps = int(max(steps for (steps,) in group.scores(optimizer.steps)))
-    if rule.buffers != "local":
+    if worker.buffered and rule.buffers != "local":
         pool_buffers(worker.module, group, weight)
 
 

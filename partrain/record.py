@@ -23,13 +23,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from partrain.errors import InputMissing, InputOutputFailed
 from partrain.view import Event, View, WorkerView
 
 BATCH_LINES = 256
 """Lines kept back at most: a coordinator that forgets to flush loses no more."""
-_ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
-"""Made once: `json.dumps` with options makes an encoder per call, and a round of milliseconds feels it."""
 
 
 class EventLog:
@@ -40,7 +40,7 @@ class EventLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lines: list[str] = []
+        self._lines: list[bytes] = []
         self._rest = b""
         try:
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -57,7 +57,7 @@ class EventLog:
         """Write what was added. Raises InputOutputFailed; what was not written goes first next time."""
         if not self._lines and not self._rest:
             return
-        data = self._rest + "".join(self._lines).encode()
+        data = self._rest + b"".join(self._lines)
         self._lines.clear()
         try:
             while data:
@@ -81,12 +81,12 @@ class EventLog:
         self.close()
 
 
-def encode(event: Event) -> str:
-    """An event as its line."""
+def encode(event: Event) -> bytes:
+    """An event as its line: by pydantic's encoder, five times faster than Python's, which a round of milliseconds feels."""
     try:
-        return _ENCODE(event) + "\n"
-    except ValueError:
-        return _ENCODE(finite(event)) + "\n"
+        return to_json(event, inf_nan_mode="null") + b"\n"
+    except PydanticSerializationError:  # a file's name that is no UTF-8
+        return json.dumps(finite(event), separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:

@@ -143,6 +143,8 @@ class LocalWorker:
         self.own = self.params
         """x_i also while the module shows another network."""
         self._homes = _adopt_buffers(module, spans.buffers, self.buffers)
+        self.buffered = bool(persistent_buffers(module))
+        """The network has buffers to mix."""
         self.spans = spans
         self.optimizer = LocalOptimizer(optimizer, self.params, moments.view(-1, spans.layout.size), spans.layout)
         self._parameters = [parameter for _, parameter in trainable(module)]
@@ -152,12 +154,16 @@ class LocalWorker:
         self._backward = backward_of(self.task, optimizer.accumulate, precision, self.params.device)
         known = type(self.task) in KINDS.values() and self.task.plain  # a task of the user's own may do anything
         self._chain = Chain.of(module, self._gradients) if known and self._backward == self.task.differentiate else None
+        self._most = max(1, BLOCK_BYTES // max(items.inputs[:1].numel() * 4, 1))
+        """Items gathered at a time, and where they go, block after block, if nobody can keep them: other networks might."""
+        self._room = items.room(max(self._most, batches.batch_size)) if self._chain else None
         self._idle: set[int] = set()
         """Tensors that the newest gradient did not reach."""
         self._rule, self._seed, self._horizon = rule, seed, horizon
         self._draws = self._begun_at = 0
         self._actives = size
-        self._losses: list[Tensor] = []
+        self._losses: list[Any] = []
+        """Of each iteration of the round: a number, or a tensor () on a device that must not be waited for."""
         self._known = (0, 0, float("nan"))
         """The mean loss last asked for: of how many iterations, of how many newest."""
         self._sizes: list[int] = []
@@ -237,7 +243,8 @@ class LocalWorker:
         if not self._losses:
             return float("nan")
         if self._known[:2] != (len(self._losses), newest):
-            losses, sizes = torch.stack(self._losses[-newest:]).tolist(), self._sizes[-newest:]
+            losses, sizes = self._losses[-newest:], self._sizes[-newest:]
+            losses = torch.stack(losses).tolist() if isinstance(losses[0], Tensor) else losses
             self._known = (len(self._losses), newest, float(sum(map(operator.mul, losses, sizes)) / sum(sizes)))
         return self._known[2]
 
@@ -273,10 +280,9 @@ class LocalWorker:
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Mini-batches: gathered in blocks, handed out as slices."""
-        item_bytes = self.stock.inputs[:1].numel() * 4
-        for sizes in self.batches.blocks(max(1, BLOCK_BYTES // max(item_bytes, 1))):
+        for sizes in self.batches.blocks(self._most):
             index = torch.from_numpy(self.batches.draw(sum(sizes))).to(self.stock.inputs.device)
-            inputs, targets = self.stock.batch(index)
+            inputs, targets = self.stock.batch(index, self._room)
             yield from zip(torch.split(inputs, sizes), torch.split(targets, sizes), strict=True)
 
     def _differentiate(self, inputs: Tensor, targets: Tensor, whole: bool = False) -> Sequence[Tensor | None]:
@@ -288,7 +294,7 @@ class LocalWorker:
             loss, gradients = self._backward(self.module, self._parameters, inputs, targets, iteration)
         else:
             loss = self._chain.differentiate(inputs, self.task.targets(inputs, targets))
-        self._losses.append(loss.detach())
+        self._losses.append(loss.detach() if loss.is_cuda else loss.item())
         self._sizes.append(len(targets))
         self.items += len(targets)
         self.beat()
@@ -333,7 +339,9 @@ class LocalWorker:
         return scale
 
     def _seed_draws(self) -> None:
-        """Dropout and the like: the default generators, derived anew at each call."""
+        """Dropout and the like: the default generators, derived anew at each call; a chain draws nothing."""
+        if self._chain:
+            return
         seed = derive(self._seed, "draws", self.rank, self.round, self._draws)
         self._draws += 1
         if self.foreign:

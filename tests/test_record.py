@@ -91,12 +91,13 @@ def written(path, *events):
         judgement(2),
         commit(7),
         {"event": "fault", "t": T, "what": 'lost "é"', "rank": 1},
+        {"event": "fault", "t": T, "what": "a file's name that is no UTF-8: \udce9", "rank": None},
     ],
 )
 def test_a_line_reads_back_as_the_event(event):
     line = encode(event)
-    assert line.endswith("\n")
-    assert "\n" not in line[:-1]
+    assert line.endswith(b"\n")
+    assert b"\n" not in line[:-1]
     assert json.loads(line) == event
 
 

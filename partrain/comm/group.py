@@ -144,7 +144,7 @@ class ArenaGroup:
     def _mean_of_all(self, x: Tensor, place: slice) -> None:
         """Each machine has everyone's numbers and sums for itself: the same bits, whatever the number of machines."""
         self.barrier(lambda: [self._at(place), self._weights])
-        turn = self._turn(x)
+        turn = self._turn(place)
         mean_into([row[turn] for row in self._rows], self.arena.weights.tolist())
         self._done()
         self._unstage(x, place, self.rank)
@@ -152,20 +152,21 @@ class ArenaGroup:
     def _mean_of_machines(self, x: Tensor, place: slice) -> None:
         """Each machine sums what its own workers have, and only these sums are sent: in the first of its rows, in the type of x."""
         self.barrier(lambda: [self._weights])
-        first, turn, start = self.members.start, self._turn(x), self._offset(x)
+        first, turn = self.members.start, self._turn(place)
         weights = self.arena.weights.tolist()
         own = slice(first, self.members.stop)
         share_into(self._rows[first][turn], [row[turn] for row in self._rows[own]], weights[own], sum(weights))
         began = self.waiting.clock()
-        self.waiting.add_up(self._rows[first][start : start + x.numel()])
+        self.waiting.add_up(self._bytes[first][place].view(x.dtype))
         self.waited += self.waiting.clock() - began
         self._unstage(x, place, first)
         self._done()
 
-    def _turn(self, x: Tensor) -> slice:
-        """The part of everyone's x that this worker sums for its machine."""
-        start, turn, turns = self._offset(x), self.rank - self.members.start, len(self.members)
-        return slice(start + x.numel() * turn // turns, start + x.numel() * (turn + 1) // turns)
+    def _turn(self, place: slice) -> slice:
+        """The part of a place, in numbers, that this worker sums for its machine."""
+        start, stop = place.start // self._row.itemsize, place.stop // self._row.itemsize
+        turn, turns = self.rank - self.members.start, len(self.members)
+        return slice(start + (stop - start) * turn // turns, start + (stop - start) * (turn + 1) // turns)
 
     def compare(self, x: Tensor) -> None:
         """Measure how far x is from the mean of all; x stays as it is, and nothing counts as sent."""
@@ -276,10 +277,14 @@ class ArenaGroup:
             raise ValueError(f"a vector of {x.numel()} numbers does not fit a wire of {self._row.numel() - self._wire}")
         return slice(start, start + x.nbytes)
 
+    def _elsewhere(self, x: Tensor, place: slice) -> bool:
+        """Whether x lies where others can't read it, and its place holds a copy."""
+        return x.is_cuda or place.start == self._wire * self._row.itemsize
+
     def _stage(self, x: Tensor) -> slice:
         """Make x readable by the others."""
         place = self._place(x)
-        if x.is_cuda or self._offset(x) == self._wire:
+        if self._elsewhere(x, place):
             flat = x.detach().contiguous().view(-1).view(torch.uint8)
             if self._pinned is not None:
                 flat = self._pinned[: len(flat)].copy_(flat)
@@ -288,7 +293,7 @@ class ArenaGroup:
 
     def _unstage(self, x: Tensor, place: slice, source: int) -> None:
         """Bring back what now lies at x's place in the row of `source`."""
-        if source == self.rank and not x.is_cuda and self._offset(x) != self._wire:
+        if source == self.rank and not self._elsewhere(x, place):
             return
         flat = self._bytes[source][place]
         if self._pinned is not None:

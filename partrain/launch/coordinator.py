@@ -145,6 +145,7 @@ class Coordinator:
                 self.writer = Writer(frame)
             describe(self._ready, self._parameters)
             self._training = True
+            self.slots.begin()
             self.arena.put("restored", 1)
             while len(self._done) < len(self.members):
                 self._step()

@@ -37,18 +37,19 @@ class Rounds:
             if any(line[0] != number for line in lines):
                 return
             records = [dict(zip(RECORD, line, strict=True)) for line in lines]
+            t = time.time()
             for rank, record in enumerate(records):
-                self._tell_round(rank, record)
-            self._close_round(records)
+                self._tell_round(t, rank, record)
+            self._close_round(t, records)
             self.newest = number
             self._arena.put("drained", number)
 
-    def _tell_round(self, rank: int, record: dict[str, float]) -> None:
+    def _tell_round(self, t: float, rank: int, record: dict[str, float]) -> None:
         self._items += int(record["items"])
         self._hear(
             {
                 "event": "round",
-                "t": time.time(),
+                "t": t,
                 "round": int(record["round"]),
                 "rank": rank,
                 "iterations": int(record["iterations"]),
@@ -64,7 +65,7 @@ class Rounds:
             }
         )
 
-    def _close_round(self, records: list[dict[str, float]]) -> None:
+    def _close_round(self, t: float, records: list[dict[str, float]]) -> None:
         """The history's row, and the judgement if there was one."""
         first = records[0]
         trained = [record for record in records if record["items"]]  # who has not trained has no loss
@@ -81,7 +82,7 @@ class Rounds:
         self._hear(
             {
                 "event": "judgement",
-                "t": time.time(),
+                "t": t,
                 "round": self.progress.round,
                 "item_iterations": self._items,
                 "seconds": self.seconds,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
 
 from partrain.comm.arena import SLOTS, Arena
 from partrain.launch.writer import BUSY_SHARE, LONGEST_REST_S
+
+
+FIRST_S = 1.0
+"""A coalescing writer begins with a rest: so little training is sooner repeated than kept, and its start is when cores are scarce."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +36,13 @@ class Slots:
         self._free = list(range(1, SLOTS))
         self._waiting: list[Offer] = []
         self._writing: Offer | None = None
-        self._next_s = 0.0
+        self._next_s = math.inf
         """Not before this moment does a coalescing writer start again."""
         arena.put("granted", 1)
-        arena.put("wanted", 1)
+
+    def begin(self) -> None:
+        """Training begins."""
+        self._next_s = time.monotonic() + (FIRST_S if self._coalesce else 0.0)
 
     def offered(self, offer: Offer) -> None:
         """Workers filled the granted slot. Of those that wait, the newest and the best so far are worth keeping."""
