@@ -10,7 +10,6 @@ from typing import Any
 from partrain.comm.arena import SLOTS, Arena
 from partrain.launch.writer import BUSY_SHARE, LONGEST_REST_S
 
-
 FIRST_S = 1.0
 """A coalescing writer begins with a rest: so little training is sooner repeated than kept, and its start is when cores are scarce."""
 
