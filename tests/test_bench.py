@@ -106,3 +106,17 @@ def test_rows_of_which_one_has_a_run_more() -> None:
 
     numbers = workers._numbers(2, row(1.0), row(2.0, 3.0), 1, 2)
     assert (numbers["runs"], numbers["speed_up"], numbers["throughput_gain"]) == (1, [2.0], [2.0])
+
+
+def test_a_run_that_diverges_is_in_the_table_and_ends_no_other(tmp_path: Path) -> None:
+    job = sabotage(tmp_path, "self[0].weight.data.fill_(float('nan')); DONE.unlink()", "stop.loss=1e-9", call=5)
+    said = partrain("bench", job, "--threads", "1,2", "--seeds", 2, "--json")
+    assert (said.code, "Traceback" in said.err) == (76, False), said
+    result = json.loads(said.out)
+    assert (result["finished"], result["planned"]) == (6, 6)
+    assert [[row["runs"] for row in rows] for rows in result["variants"].values()] == [[2, 2], [2, 2]]
+    assert sorted(result["diverged"]) == ["2 workers, equal learning rate", "2 workers, scaled learning rate"]
+    assert all("worker 1, round 2: non-finite numbers" in why for why in result["diverged"].values())
+    lines = workers.render(result)
+    assert any(line.startswith("diverged: 2 workers, equal learning rate: worker 1, round 2") for line in lines)
+    assert lines[3].split()[:1] == ["1"]

@@ -125,7 +125,7 @@ class Row:
     @property
     def rates(self) -> list[float]:
         """Item-iterations per second of all workers together."""
-        return [summary["item_iterations"] / summary["seconds"]["train"] for summary in self.summaries]
+        return [summary["item_iterations"] / (summary["seconds"]["train"] or 1.0) for summary in self.summaries]
 
     @property
     def items_per_worker(self) -> list[float]:
@@ -134,27 +134,30 @@ class Row:
 
 
 def measure(cases: Sequence[Case], seeds: int, note: Callable[[str], None]) -> tuple[list[Row], dict[str, Any]]:
-    """Every case's row, and how far it came (see `cut_short`); after a signal, rows of those runs that are over."""
-    rows, code = {case.label: Row() for case in cases}, OK
+    """Every case's row, and how far it came (see `shortfalls`); after a signal, rows of those runs that are over."""
+    rows, code, diverged = {case.label: Row() for case in cases}, OK, {}
     try:
         with closing(outcomes(cases, range(seeds), note)) as runs:
             for case, outcome in runs:
-                if outcome.failure:
-                    raise outcome.failure
                 rows[case.label].summaries.append(outcome.summary)
+                if outcome.failure:
+                    code, diverged[case.label] = outcome.failure.code, outcome.failure.message
     except Interrupted as interrupted:
         code = interrupted.code
     counts = [len(row.summaries) for row in rows.values()]
     without = [label for label, row in rows.items() if not row.summaries]
-    return list(rows.values()), {"code": code, "planned": len(cases) * seeds, "finished": sum(counts), "without": without}
+    progress = {"code": code, "planned": len(cases) * seeds, "finished": sum(counts), "without": without, "diverged": diverged}
+    return list(rows.values()), progress
 
 
-def cut_short(result: Mapping[str, Any]) -> list[str]:
-    """What to say below a table that a signal has cut short, by its `planned` and `finished` runs and the rows `without` any."""
-    if result["finished"] == result["planned"]:
-        return []
-    without = f", none of {'; '.join(result['without'])}" if result["without"] else ""
-    return ["", f"interrupted: the table holds {result['finished']} of {result['planned']} runs{without}"]
+def shortfalls(result: Mapping[str, Any]) -> list[str]:
+    """What to say below a table: which rows hold a run that `diverged`; and where a signal has cut it short, by its `planned` and
+    `finished` runs, the rows `without` any."""
+    lines = [f"diverged: {label}: {why}" for label, why in result.get("diverged", {}).items()]
+    if result["finished"] < result["planned"]:
+        without = f", none of {'; '.join(result['without'])}" if result["without"] else ""
+        lines.append(f"interrupted: the table holds {result['finished']} of {result['planned']} runs{without}")
+    return ["", *lines] if lines else []
 
 
 def spread(values: Sequence[float], digits: str = ",.2f") -> str:

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from partrain.bench import Case, Interrupted, cut_short, outcomes, refuse_seed, spread, table
+from partrain.bench import Case, Interrupted, outcomes, refuse_seed, shortfalls, spread, table
 from partrain.errors import OK, BadJob, InputMissing
 from partrain.job import LoadedJob, load, parse
 from partrain.record import read_events
@@ -137,7 +137,7 @@ def render(result: dict[str, Any]) -> list[str]:
     """The table, and the settings that differ."""
     head = ("job", "rule", "workers", "reached", "seconds to target", "items to target", "judged acc.", "test acc.",
             "bytes/round", "waiting", "staleness", "distance")  # fmt: skip
-    lines = [*table(head, [_cells(row) for row in result["rows"]]), *cut_short(result)]
+    lines = [*table(head, [_cells(row) for row in result["rows"]]), *shortfalls(result)]
     if result["differ"]:
         lines += ["", "settings that differ:"]
     for key, values in result["differ"].items():

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from partrain.bench import Case, Row, cut_short, measure, spread, table
+from partrain.bench import Case, Row, measure, shortfalls, spread, table
 from partrain.job import LoadedJob, parse
 
 TARGET = 0.005
@@ -125,7 +125,7 @@ def render(result: dict[str, Any]) -> list[str]:
         ("honest", "Honestly (shuffled, mixed network)"),
     ):
         lines += ["", f"{title}:", *table(head, [_cells(row) for row in result[reading] if row["runs"]])]
-    return [*lines, *cut_short(result), "", WHY, *_found(result)]
+    return [*lines, *shortfalls(result), "", WHY, *_found(result)]
 
 
 def _found(result: dict[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from partrain.bench import Case, Row, cut_short, measure, refuse_seed, spread, table
+from partrain.bench import Case, Row, measure, refuse_seed, shortfalls, spread, table
 from partrain.job import LoadedJob, load, parse
 
 MNIST = """\
@@ -107,7 +107,7 @@ def render(result: dict[str, Any]) -> list[str]:
         ]
     if any(row["oversubscribed"] for rows in result["variants"].values() for row in rows):
         lines += ["", f"* more workers than the {result['cores']} cores: their speed-up says nothing about more cores"]
-    return [*lines[1:], *cut_short(result), "", *_verdict(result)]
+    return [*lines[1:], *shortfalls(result), "", *_verdict(result)]
 
 
 def _job(job: Path | None, count: int, scale: str, overrides: tuple[str, ...], seed: int) -> LoadedJob:
@@ -136,7 +136,7 @@ def _numbers(count: int, row: Row, base: Row, base_count: int, cores: int) -> di
     """The row of so many workers as numbers. Speed-up is the median over seeds of the ratio of times, each seed against itself."""
     ratios = [one / other for one, other in zip(base.seconds, row.seconds, strict=False)]  # a signal may come between two rows
     complete = row.reached == len(row.summaries) and base.reached == len(base.summaries)
-    gains = [other / one for one, other in zip(base.rates, row.rates, strict=False)]
+    gains = [other / one for one, other in zip(base.rates, row.rates, strict=False) if one]
     return {
         "workers": count,
         "oversubscribed": count > cores,
@@ -175,8 +175,8 @@ def _verdict(result: dict[str, Any]) -> list[str]:
     for name, rows in result["variants"].items():
         how = "at equal learning rate" if name == "equal" else "with the learning rate scaled"
         for row in rows[1:]:
-            gain = statistics.median(row["throughput_gain"])
-            said = f"{row['workers']} workers {how}: {gain:.2f} times the items per second"
+            gain = f"{statistics.median(row['throughput_gain']):.2f} times" if row["throughput_gain"] else "no measure of"
+            said = f"{row['workers']} workers {how}: {gain} the items per second"
             if row["speed_up"] is None:
                 lines.append(
                     f"{said}, but not every run reached the target ({row['reached']} of {row['runs']}): no speed-up to speak of."
