@@ -14,6 +14,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _leave)
+    _occupy()
     command, *words = sys.argv[1:] or [""]
     # Whoever asks for help, or misspells a file's name, is not to wait for torch.
     there = command == "bench" or any(map(os.path.exists, words))
@@ -28,12 +29,21 @@ def main() -> None:
         if trains:
             prefork.start()
         from partrain.cli import main as run_command
-        from partrain.stdout import forgiving
+        from partrain.streams import forgiving
 
         forgiving(run_command)
     finally:
         if trains:
             prefork.stop()
+
+
+def _occupy() -> None:
+    """Closed streams lead to /dev/null: a file or pipe opened later must not get their numbers, and what is meant for them."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _leave(number: int, frame: object) -> None:

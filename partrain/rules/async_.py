@@ -20,6 +20,7 @@ class Async(Rule):
         c <- c - eta phi(s) delta                                        (s: how often c has changed since b)
 
     phi(s): 1 | 1 / max(1, s) | (1 + s)^-0.5 | 1 if s <= 4 else 1 / (10 (s - 4) + 1). eta is `outer_lr`, gamma the learning rate.
+    The last two are FedAsync's, which draws c to x_i, its delta being c - x_i; here it is what the worker has learnt since b.
     With `soft_sync` = n updates wait until there are n, and their mean is applied. With `momentum` = beta it is delayed
     Nesterov: each arrival is followed by a share of 1/N, and every N arrivals m <- beta m + mean delta, c <- c - eta beta m besides.
     At a round's end all take over the center.

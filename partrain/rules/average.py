@@ -21,7 +21,7 @@ class Average(Rule):
     of the `iterations` K_0 of [sync], round by round, and gives each worker the same share of its own (lr: the learning rate):
 
         post-local   K = 1, from `switch_round` on K_0: one big batch first
-        qsr          K = max(K_0, floor((alpha / lr)^2)): rarer as the learning rate falls
+        qsr          K = max(K_0, floor((alpha / lr)^2)): rarer as the learning rate falls; K_0 in the first round and while it rises
         adacomm      K = ceil(K_0 sqrt(F / F_0) sqrt(lr_0 / lr)): more often as the training loss F falls; every `every` rounds,
                      and if the loss makes it no smaller, half of what it was
         overhead     K grows by ceil(K overhead / `target`) where waiting and mixing take more than this share of the computing,
@@ -67,7 +67,7 @@ class Average(Rule):
     def init(self, worker: Worker, group: Group) -> State:
         match self.schedule:
             case "qsr":
-                return Rate(float("inf"))
+                return Rate(0.0)
             case "overhead":
                 return Overhead(self.iterations or 1)
             case "adacomm":

@@ -32,7 +32,8 @@ class Easgd(Apart):
     and 3; in its Algorithm 1, too, the pull comes first). So a round judges the center of the steps before it, and the first
     leaves it where it was. beta is `elasticity`, tau is `iterations`. The asynchronous form does the same visit by visit, the
     center moving by one worker's pull at a time. EAMSGD is this rule with a local optimizer that has Nesterov's momentum,
-    which stays with the worker: `[optimizer] momentum = 0.99, nesterov = true`.
+    which stays with the worker: `[optimizer] momentum = 0.99, nesterov = true`; torch's x_i, and so the pull, is a momentum step
+    ahead of the paper's.
 
     Source: Zhang, Choromanska, LeCun. Deep Learning with Elastic Averaging SGD. 2015. arXiv:1412.6651
     """

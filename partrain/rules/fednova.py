@@ -18,8 +18,9 @@ class Fednova(Rule):
         a   <- a - tau sum_i p_i d_i,            d_i = (a - x_i) / a_i
 
     a: the params at the round's start; p_i: the worker's share of all items (`weights = "items"`), or 1/N (`"equal"`); a_i: its
-    amount of work, that is K_i, or for an optimizer with momentum rho (K_i - rho (1 - rho^K_i) / (1 - rho)) / (1 - rho). Plain
-    averaging ends where p_i w_i K_i weighs the losses, w_i being the weights of the mean; this rule ends where p_i does.
+    amount of work, that is K_i, or for an optimizer with momentum rho (K_i - rho (1 - rho^K_i) / (1 - rho)) / (1 - rho), Nesterov's
+    too, as in the authors' code. Without that code's server momentum and proximal term. Plain averaging ends where p_i w_i K_i
+    weighs the losses, w_i being the weights of the mean; this rule ends where p_i does.
 
     Written here as the mean of a + (tau / a_i) (x_i - a), which is averaging, to the bit, where the work is equal.
 

@@ -25,10 +25,10 @@ class Rate:
     """What `qsr` remembers."""
 
     rate: float = same()
-    """Learning rate of the round before."""
+    """Learning rate of the round before; 0 before the first, which may be a warm-up's."""
 
     def iterations(self, base: int, alpha: float, most: int, rate: float) -> int:
-        """K = max(base, floor((alpha / rate)^2)); `base` while the rate still rises, for the rule is one for its decay."""
+        """K = max(base, floor((alpha / rate)^2)); `base` while the rate still rises, as in the authors' code (its `init_h`)."""
         rising, self.rate = rate > self.rate, rate
         if rising or rate == 0:
             return base

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SUITED = {16: 0.6, 8: 0.5, 4: 0.2, 1: 0.0}
-"""Momentum from so many workers on, as fairscale has it: the mean of few replicas is too noisy to build on."""
+"""Momentum from so many workers on, as fairscale advises for so many machines: the mean of few replicas is too noisy to build on."""
 
 
 @dataclass

@@ -41,7 +41,8 @@ class Threshold(Rule):
     bits where one entry in a hundred is sent; a message without any, nine bytes. `threshold = 0` sends r_i itself.
 
     Source: Strom. Scalable Distributed DNN Training Using Commodity GPU Cloud Computing. 2015. Interspeech, 1488-1492
-    Source: Eclipse Deeplearning4j. AdaptiveThresholdAlgorithm, ResidualClippingPostProcessor. 2019. The defaults are theirs
+    Source: Eclipse Deeplearning4j. AdaptiveThresholdAlgorithm, ResidualClippingPostProcessor. 2019. The defaults are theirs, but
+        for the first threshold, which is that of their documentation (their code's is 1e-4)
     """
 
     rule: Literal["threshold"]

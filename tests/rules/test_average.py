@@ -67,19 +67,23 @@ def test_caps_are_scaled_alike() -> None:
 
 
 def test_qsr() -> None:
-    """The rate 1/2 and alpha 1: (1 / 0.5)^2 = 4 iterations. 8 -> 0.5, and 8 -> 4.25; at a quarter of alpha there are but two."""
+    """The rate 1/2: a first round of two iterations, 8 -> 2 and 8 -> 5, mean 3.5; from then on (alpha / 0.5)^2, two at least.
+
+    alpha 1     3.5 -> 0.21875 and 3.96875 after four     3.5 -> 0.4375 and 3.9375 if three are the most
+    alpha 1/4   3.5 -> 0.875 and 3.875
+    """
     targets = [[0.0], [4.0]]
-    assert descend(scheduled("qsr", alpha=1.0), start=[8.0], targets=targets) == [[[2.375]] * 2]
-    assert descend(scheduled("qsr", alpha=0.25), start=[8.0], targets=targets) == [[[3.5]] * 2]
-    assert descend(scheduled("qsr", alpha=1.0, most=3), start=[8.0], targets=targets) == [[[2.75]] * 2]
+    for settings, end in (({"alpha": 1.0}, 2.09375), ({"alpha": 1.0, "most": 3}, 2.1875), ({"alpha": 0.25}, 2.375)):
+        assert descend(scheduled("qsr", **settings), start=[8.0], targets=targets, rounds=2) == [[[3.5]] * 2, [[end]] * 2]
 
 
 def test_qsr_waits_until_the_rate_falls() -> None:
-    """Warm-up, peak, decay: 2 while it rises; then (0.2 / rate)^2, from 2 to 100."""
-    rate = Rate(math.inf)
-    seen = [rate.iterations(2, 0.2, 100, now) for now in (0.0, 0.1, 0.2, 0.2, 0.1, 0.05, 0.01, 1e-200, 0.0)]
-    assert seen == [2, 2, 2, 2, 4, 16, 100, 100, 2]
-    assert Rate(math.inf).iterations(2, 0.4, 100, 0.1) == 16
+    """Warm-up, peak, decay: 2 while it rises; then (0.2 / rate)^2, from 2 to 100. A low rate at first may be a warm-up's."""
+    rule = scheduled("qsr", alpha=0.2)
+    for first in (0.0, 0.01):
+        rate = rule.init(None, None)  # type: ignore[arg-type]
+        seen = [rate.iterations(2, 0.2, 100, now) for now in (first, 0.1, 0.2, 0.2, 0.1, 0.05, 0.01, 1e-200, 0.0)]
+        assert seen == [2, 2, 2, 2, 4, 16, 100, 100, 2]
 
 
 def test_qsr_among_real_workers() -> None:
@@ -96,6 +100,13 @@ def test_qsr_among_real_workers() -> None:
         items += 2 * 4 * count
     assert one == other == expected
     assert (min(expected), max(expected)) == (2, 5)
+
+
+def test_qsr_in_a_warm_up_from_above_zero() -> None:
+    """one-cycle begins at a 25th of its peak, where (alpha / rate)^2 would be 625 times as many iterations as at the peak."""
+    optimizer = Sgd(lr=0.1, batch_size=4, schedule="one-cycle")
+    one, _ = local_iterations(scheduled("qsr", alpha=0.15), 3, [2, 2], optimizer=optimizer, horizon=480)
+    assert one == [2, 2, 2]
 
 
 def test_adacomm() -> None:

@@ -1,4 +1,4 @@
-"""Stdout may be full, or nobody may read it: that costs what was to be read, never what was done, and shows no traceback."""
+"""Stdout or stderr may be full, or nobody may read it: that costs what was to be read, never what was done, and shows no traceback."""
 
 from __future__ import annotations
 
@@ -89,10 +89,28 @@ def test_a_closed_pipe(place: Path, tmp_path: Path, words: list[str], code: int,
         assert summary(tmp_path / "again")["status"] == "finished"
 
 
-def test_closed_altogether(place: Path) -> None:
-    shell = f"exec {sys.executable} -m partrain validate job.toml >&-"
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("words", "code"), [("validate job.toml", 0), ("run job.toml --out again --set stop.rounds=1", 0),
+                                             ("run job.toml --out run --json", 73), ("inspect nowhere.h5", 66)])  # fmt: skip
+def test_closed_altogether(place: Path, tmp_path: Path, words: str, code: int, closed: str) -> None:
+    shell = f"exec {sys.executable} -m partrain {words.replace('again', str(tmp_path / 'again'))} {closed}"
     told = subprocess.run(["sh", "-c", shell], cwd=place, capture_output=True, check=False)
-    assert (told.returncode, told.stderr) == (0, b"")
+    assert told.returncode == code
+    if closed == "2>&-" and code:
+        assert b"error[" not in told.stdout  # which was meant for stderr
+    if "again" in words:
+        assert summary(tmp_path / "again")["status"] == "finished"
+
+
+@buffered
+@pytest.mark.parametrize(("words", "code"), [("run job.toml --out run", 73), ("inspect nowhere.h5", 66), ("validate --typo", 2)])
+def test_a_full_stderr(place: Path, words: str, code: int, unbuffered: str) -> None:
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "wb") as full:
+        told = subprocess.run(
+            [sys.executable, "-m", "partrain", *words.split()], cwd=place, stderr=full, env=environment, check=False
+        )
+    assert told.returncode == code
 
 
 def test_what_is_written_is_as_it_was(place: Path) -> None:

@@ -1,0 +1,57 @@
+"""Stdout and stderr, whose device may be full and whose reader may be gone: that costs what was to be read, never what is being done."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+from partrain.errors import NOT_REACHED, OK, InputOutputFailed
+
+
+class _Forgiving(io.FileIO):
+    """The file behind a stream: after a write that fails, all goes to /dev/null."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._terminal = self.isatty()
+        self.failure: InputOutputFailed | None = None
+        """Why what was written is lost; a reader who has gone, with a pipe or a terminal, wanted no more of it."""
+
+    def write(self, data: object) -> int | None:  # type: ignore[override]
+        try:
+            return super().write(data)  # type: ignore[arg-type]
+        except OSError as error:
+            gone = error.errno == errno.EPIPE or (self._terminal and error.errno == errno.EIO)
+            self.failure = None if gone else InputOutputFailed(f"cannot write to stdout: {error.strerror}")
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self.fileno())
+            os.close(null)
+            return super().write(data)  # type: ignore[arg-type]
+
+
+def forgiving(command: Callable[[], None]) -> None:
+    """Run a command to its end, whatever becomes of its streams; exits with 74 where it is well but for stdout."""
+    out, err = _Forgiving(1), _Forgiving(2)
+    sys.stdout, sys.stderr = _text(out, sys.stdout), _text(err, sys.stderr)
+    code: object = OK
+    try:
+        command()
+    except SystemExit as end:
+        code = end.code or OK
+    sys.stdout.flush()
+    if out.failure:
+        print(out.failure.render(), file=sys.stderr)
+        code = out.failure.code if code in (OK, NOT_REACHED) else code
+    sys.exit(code)  # type: ignore[arg-type]
+
+
+def _text(file: io.FileIO, given: TextIO | None) -> TextIO:
+    """The stream over a file, as the one that Python has made; where that is closed, Python has made none."""
+    buffer = io.BufferedWriter(file)
+    if not isinstance(given, io.TextIOWrapper):
+        return io.TextIOWrapper(buffer, "utf-8", "backslashreplace")
+    return io.TextIOWrapper(buffer, given.encoding, given.errors, line_buffering=given.line_buffering or given.write_through)
