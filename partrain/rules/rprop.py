@@ -41,7 +41,7 @@ class Rprop(Rule):
     decrease: float = Field(0.5, gt=0, lt=1)
     """Factor of a step size when the sign changes."""
     step: float = Field(0.01, gt=0)
-    """Step size of every weight at first: torch's; FANN and Encog have 0.1."""
+    """Step size of every weight at first: torch's and Shark's; FANN has 0.1."""
     step_min: float = Field(1e-6, gt=0)
     """Smallest step size."""
     step_max: float = Field(50.0, gt=0)

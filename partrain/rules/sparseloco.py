@@ -25,7 +25,7 @@ class Sparseloco(Rule):
 
     H is `iterations`, beta the decay of the error memory e_i, alpha the outer learning rate; TopK keeps the largest entries of
     each chunk, Q maps them to four levels. The paper's w_i are equal; here they are those of `average`. The authors' code differs:
-    it divides each entry by the number of workers that have sent it, and chunks and levels are those of one matrix (64 x 64).
+    it divides each entry by the number of workers that have sent it, chunks are squares of 64 x 64, levels each tensor's own.
 
     Source: Sarfi et al. Communication Efficient LLM Pre-training with SparseLoCo. 2025. arXiv:2508.15706
     """

@@ -42,7 +42,7 @@ class Threshold(Rule):
 
     Source: Strom. Scalable Distributed DNN Training Using Commodity GPU Cloud Computing. 2015. Interspeech, 1488-1492
     Source: Eclipse Deeplearning4j. AdaptiveThresholdAlgorithm, ResidualClippingPostProcessor. 2019. The defaults are theirs, but
-        for the first threshold, which is that of their documentation (their code's is 1e-4)
+        for the first threshold, which is that of their EncodingHandler before it was adaptive (since then: 1e-4)
     """
 
     rule: Literal["threshold"]

@@ -9,7 +9,7 @@ from lab import Quadratic, Trial, descend, same, simulate
 from partrain.comm.simulated import Pace
 from partrain.optim import Sgd
 from partrain.rules.average import Average
-from partrain.rules.schedules import Losses, Rate
+from partrain.rules.schedules import Losses
 
 
 def test_replicas_are_weighted_by_their_items() -> None:
