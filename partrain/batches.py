@@ -23,6 +23,8 @@ class Items:
     scale: float
     dtype: torch.dtype = torch.float32
     """What the network computes in."""
+    channels_last: bool = False
+    """Images are handed over with the channels innermost in memory, which a CPU's convolutions want."""
 
     def batch(self, index: Tensor, room: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Inputs as floating point and targets of the items at `index` (b,); the inputs in the `room`, if one is given."""
@@ -40,7 +42,15 @@ class Items:
             return inputs
         if room is not None:
             return room[: len(inputs)].copy_(inputs).mul_(self.scale)
-        return (inputs if self.scale == 1 else torch.mul(inputs, self.scale)).to(self.dtype)
+        numbers = (inputs if self.scale == 1 else torch.mul(inputs, self.scale)).to(self.dtype)
+        return _channels_last(numbers) if self.channels_last else numbers
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    """The same images (b, c, h, w), with the channels innermost in memory."""
+    if images.shape[1] == 1:  # such memory has both orders, and torch goes by the strides that it is said to have
+        return images.as_strided(images.shape, (images.stride(0), 1, images.stride(2), 1))
+    return images.contiguous(memory_format=torch.channels_last)
 
 
 class Batches:

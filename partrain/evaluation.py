@@ -53,6 +53,10 @@ class Restored:
         """What it computes in."""
         return next(self.module.parameters()).dtype
 
+    def items(self, inputs: Tensor, targets: Tensor, scale: float) -> Items:
+        """Items as it saw them in training."""
+        return Items(inputs, targets, scale, self.dtype, self.loaded.job.model.convolves)
+
 
 def network(loaded: LoadedJob, content: Content) -> nn.Module:
     """The mixed network of a checkpoint, in evaluation mode. Raises BadCheckpoint where it does not fit the job's model."""

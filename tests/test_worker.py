@@ -187,6 +187,17 @@ def test_bytes_are_scaled_to_the_type_of_the_network(dtype: torch.dtype) -> None
     assert inputs.flatten().tolist() == pytest.approx([0, 0.2, 1])
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_for_convolutions_have_their_channels_innermost(channels: int) -> None:
+    images = torch.arange(2 * channels * 6).view(2, channels, 2, 3).to(torch.uint8)
+    plain, last = (Items(images, torch.zeros(2), 0.5, channels_last=innermost) for innermost in (False, True))
+    index = torch.tensor([1, 0])
+    (one, _), (other, _) = plain.batch(index), last.batch(index)
+    assert one.equal(other)
+    assert (one.stride(), other.stride()) == ((channels * 6, 6, 3, 1), (channels * 6, 1, 3 * channels, channels))
+    assert nn.Conv2d(channels, 4, 1)(torch.split(other, 1)[1]).is_contiguous(memory_format=torch.channels_last)
+
+
 @pytest.mark.parametrize(
     "items", [blobs(dtype=torch.float64), replace(line([1.0, 2.0] * 9, [3.0, 1.0] * 9), dtype=torch.float64)]
 )

@@ -34,7 +34,7 @@ def evaluate(network: Restored, content: Content, wanted: Split | None = None) -
     if wanted is not None and wanted not in found:
         raise InputMissing(f"the data set has no {wanted} items; it has: {', '.join(found)}")
     return {
-        name: scores(network, Items(torch.from_numpy(inputs), torch.from_numpy(targets), dataset.scale, network.dtype))
+        name: scores(network, network.items(torch.from_numpy(inputs), torch.from_numpy(targets), dataset.scale))
         for name, (inputs, targets) in found.items()
         if name in ([wanted] if wanted else ("validation", "test"))
     }
@@ -44,7 +44,7 @@ def evaluate_file(network: Restored, path: Path, targets: Path | None) -> dict[s
     """Scores on the items of a file that tells the targets, too."""
     sample = read(network, path, targets, judged=True)
     assert sample.targets is not None
-    return {str(path): scores(network, Items(sample.inputs, sample.targets, 1.0, network.dtype))}
+    return {str(path): scores(network, network.items(sample.inputs, sample.targets, 1.0))}
 
 
 def splits(network: Restored, dataset: Dataset) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:

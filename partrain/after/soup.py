@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from partrain.after.evaluate import splits
-from partrain.batches import Items
 from partrain.bench import table
 from partrain.buffers import pooled
 from partrain.errors import BadCheckpoint, InputMissing
@@ -93,7 +92,7 @@ def scores(soup: Content, members: Sequence[Member]) -> list[dict[str, Any]]:
     else:
         raise InputMissing(f"{first.path}: no items to judge the average by: there is no test set, and no item that all held out")
     inputs, targets = (torch.from_numpy(array) for array in found[split])
-    items = Items(inputs, targets, dataset.scale, network.dtype)
+    items = network.items(inputs, targets, dataset.scale)
     rows = []
     for name, content in [*((str(member.path), member.content) for member in members), ("soup", soup)]:
         fill(network.module, content)

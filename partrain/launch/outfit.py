@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import random
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from partrain.batches import Batches, Items
 from partrain.data.partition import assign
-from partrain.errors import UserCodeFailed
+from partrain.errors import BadJob, UserCodeFailed
 from partrain.launch.order import Order
 from partrain.models import Interface, build
 from partrain.seeds import derive
@@ -33,6 +34,7 @@ class Outfit:
         self.device = torch.device(share.spec.device)
         if self.device.type == "cuda":
             _repeat_exactly()
+            _reach(rank, self.device)
 
         dataset = order.card.attach(_mapped(order.stock))
         kind, vocabulary = job.kind_of_task(dataset.task), dataset.vocabulary
@@ -95,7 +97,8 @@ class Outfit:
 
     def _items(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Items:
         inputs_there, targets_there = torch.from_numpy(inputs).to(self.device), torch.from_numpy(targets).to(self.device)
-        return Items(inputs_there, targets_there, self._order.card.scale, self.spans.layout.dtype)
+        last = self._order.job.model.convolves and self.device.type == "cpu"
+        return Items(inputs_there, targets_there, self._order.card.scale, self.spans.layout.dtype, last)
 
     def _build(self) -> torch.nn.Module:
         job = self._order.job
@@ -113,7 +116,25 @@ def _repeat_exactly() -> None:
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_deterministic_debug_mode("warn")  # `use_deterministic_algorithms` would import torch's compiler
+    # Where torch is only to warn, the backward passes of these kinds of attention add up in any order; the plain one does not.
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")  # rows lie as they lie
+
+
+def _reach(rank: int, device: torch.device) -> None:
+    """Make this the device that is meant where none is named; BadJob where this torch, or the driver, cannot compute on it."""
+    try:
+        torch.cuda.init()
+        torch.cuda.set_device(device)
+        torch.ones((), device=device).item()  # a build of torch may have no kernels for a device it can see
+    except (AssertionError, RuntimeError) as error:
+        if "out of memory" in str(error):
+            raise
+        what = f"worker {rank}: torch {torch.__version__} cannot compute on {device}"
+        raise BadJob(f"{what}: {str(error).strip().splitlines()[0]}") from None
 
 
 def _spans(module: torch.nn.Module, order: Order) -> Spans:

@@ -17,6 +17,7 @@ from partrain.models.sections import TORCHVISION, Activation, Count, Network, Sh
 
 class Images(Network):
     takes = ("images",)
+    convolves = True
 
 
 class LeNet(Images):
@@ -113,6 +114,7 @@ class TorchVision(Network):
     builder = "vision"
     known_as: ClassVar[str] = TORCHVISION
     takes = ("images",)
+    convolves = True
 
     name: str
     """`torchvision:vgg16`, say."""

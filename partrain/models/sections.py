@@ -35,6 +35,8 @@ class Network(Section):
     """Items it is for; None: numbers of other shapes, too."""
     gives: ClassVar[tuple[Kind, ...]] = ("classification", "regression", "forecast")
     """Tasks it has answers for."""
+    convolves: ClassVar[bool] = False
+    """Convolutions do most of its work: on a CPU they take three quarters of the time where images come with the channels innermost."""
 
     freeze: list[str] = []
     """Parameters that are not trained, as patterns of their names: `conv1.*`. BatchNorm's statistics still follow the items."""
