@@ -47,7 +47,7 @@ class Wgan(partrain.Task):
     def differentiate(
         self, module: Gan, parameters: Sequence[nn.Parameter], inputs: Tensor, targets: Tensor, iteration: int
     ) -> tuple[Tensor, Sequence[Tensor | None]]:
-        fakes = module(torch.randn(len(inputs), NOISE))
+        fakes = module(torch.randn(len(inputs), NOISE, device=inputs.device))
         if (iteration + 1) % self.critic_iterations:
             loss = self.critic_loss(module, inputs, fakes.detach())
             learners = set(module.critic.parameters())
@@ -60,7 +60,7 @@ class Wgan(partrain.Task):
 
     def critic_loss(self, module: Gan, digits: Tensor, fakes: Tensor) -> Tensor:
         """How badly the critic tells digits from fakes, and how far it is from slope 1 between them."""
-        share = torch.rand(len(digits), 1, 1, 1)
+        share = torch.rand(len(digits), 1, 1, 1, device=digits.device)
         between = (share * digits + (1 - share) * fakes).requires_grad_()
         (slope,) = torch.autograd.grad(module.judge(between).sum(), between, create_graph=True)
         penalty = (slope.flatten(1).norm(dim=1) - 1).square().mean()
@@ -69,8 +69,8 @@ class Wgan(partrain.Task):
     def score(self, module: Gan, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
         """Sliced Wasserstein distance between digits and as many fakes, made of noise that is always the same."""
         source = torch.Generator().manual_seed(0)
-        fakes = module(torch.randn(len(inputs), NOISE, generator=source))
-        slices = torch.randn(784, 128, generator=source)
+        fakes = module(torch.randn(len(inputs), NOISE, generator=source).to(inputs))
+        slices = torch.randn(784, 128, generator=source).to(inputs)
         slices /= slices.norm(dim=0)
         (real, _), (fake, _) = ((items.flatten(1) @ slices).sort(dim=0) for items in (inputs, fakes))
         return float((real - fake).abs().mean()) * len(inputs), 0.0

@@ -140,6 +140,9 @@ class LocalWorker:
         self.params, self.grads, moments, self.buffers, _ = torch.split(row, spans.sizes)
         self.params = self.params if shared is None else shared
         adopt(module, spans.layout, self.params)
+        for part in module.modules():
+            if isinstance(part, nn.RNNBase):  # on CUDA this would move the weights out of the row, and no step would reach them
+                part.flatten_parameters = _stay  # type: ignore[method-assign]
         self.own = self.params
         """x_i also while the module shows another network."""
         self._homes = _adopt_buffers(module, spans.buffers, self.buffers)
@@ -194,7 +197,7 @@ class LocalWorker:
             if self.stop_below is not None and self._good_pass(self.stop_below):
                 break
         self.gather_buffers()
-        self.seconds += self.clock() - began
+        self._count_seconds(began)
 
     def gradient(self, full: bool = False) -> Tensor:
         """g_i(x_i) (d,) on the next mini-batch, or the mean over the whole partition; overwritten by the next call."""
@@ -211,7 +214,7 @@ class LocalWorker:
                 self._collect(gradients, 1.0, fresh=True)
         self.done += 1
         self.gather_buffers()
-        self.seconds += self.clock() - began
+        self._count_seconds(began)
         return self.grads
 
     def apply(self, gradient: Tensor) -> None:
@@ -221,7 +224,7 @@ class LocalWorker:
         unused = {index for index in self._idle if not parts[index].any()}  # by any worker: as in `train`, it has no gradient
         rate = self._rate(max(self.done, 1) - 0.5)
         self.optimizer.step([None if index in unused else part for index, part in enumerate(parts)], rate)
-        self.seconds += self.clock() - began
+        self._count_seconds(began)
 
     @property
     def partition_size(self) -> int:
@@ -271,6 +274,12 @@ class LocalWorker:
         """Add the round to the totals."""
         self.total_items += self.items
         self.total_iterations += self.done
+
+    def _count_seconds(self, began: float) -> None:
+        """Add the time since then; a device's work is done by now, or it would count as mixing."""
+        if self.params.is_cuda:
+            torch.cuda.synchronize(self.params.device)
+        self.seconds += self.clock() - began
 
     def _take(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
         for _ in range(count):
@@ -369,7 +378,11 @@ def judge(
             block = slice(first, min(first + chunk, part.stop))
             scored = task.score(module, items.scaled(items.inputs[block]), items.targets[block])
             loss, correct = loss + scored[0], correct + scored[1]
-    return loss, correct
+    return float(loss), float(correct)  # a task of the user's own may give tensors of any device
+
+
+def _stay() -> None:
+    """In place of `flatten_parameters`."""
 
 
 def _adopt_buffers(module: nn.Module, layout: Layout, row: Tensor) -> list[tuple[dict[str, Any], str, Tensor]]:

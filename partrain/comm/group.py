@@ -107,7 +107,8 @@ class ArenaGroup:
         self._rows = rows
         self._wire = wire
         self._bytes = [row.view(torch.uint8) for row in rows]
-        self._pinned = torch.empty(row.nbytes, dtype=torch.uint8, pin_memory=True) if row.is_cuda else None
+        staged = row.is_cuda and self.size > 1
+        self._pinned = torch.empty(row.nbytes, dtype=torch.uint8, pin_memory=True) if staged else None
 
     def begin(self, measure: bool) -> None:
         """A round begins."""

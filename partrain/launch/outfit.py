@@ -127,7 +127,7 @@ def _repeat_exactly() -> None:
 def _reach(rank: int, device: torch.device) -> None:
     """Make this the device that is meant where none is named; BadJob where this torch, or the driver, cannot compute on it."""
     try:
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         torch.cuda.set_device(device)
         torch.ones((), device=device).item()  # a build of torch may have no kernels for a device it can see
     except (AssertionError, RuntimeError) as error:

@@ -31,6 +31,8 @@ from partrain.stop import Progress
 from partrain.worker import LocalWorker, Spans
 
 NAN = float("nan")
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED")
+"""What torch says of it where it has no exception for it: of pinned memory and a device's context, of the CPU's, of CUDA's libraries."""
 
 
 def main(order: Order) -> None:
@@ -169,7 +171,7 @@ def explain(error: BaseException, where: str, users: str, built: bool) -> Failur
     text = _text(error)
     if frames := usercode.frames(error):
         return UserCodeFailed(f"{where}: {text.splitlines()[0]}", frames + text)
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(words in text for words in OUT_OF_MEMORY):
         return UserCodeFailed(f"{where}: out of memory: {text.splitlines()[0]}")
     if "more than 1 value per channel" in text:  # a short last batch, or a part of one
         message = "BatchNorm needs at least two items at a time: change `batch_size` or `accumulate`, or use `iterations`"
