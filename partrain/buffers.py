@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from partrain.comm.group import ArenaGroup
+from partrain.errors import Diverged
+from partrain.flat import first_non_finite
 from partrain.protocols import Rule
 from partrain.worker import LocalWorker, persistent_buffers
 
@@ -23,15 +25,20 @@ FLOAT64_ITEMS = 32
 """So many of a batch are in float64 at a time."""
 
 
-def pool(module: nn.Module, group: ArenaGroup, weight: float) -> None:
+def pool(module: nn.Module, group: ArenaGroup, weight: float, where: str = "") -> None:
     """Buffers <- those of the pooled data: means and variances pooled as such, integers by their maximum, others averaged.
 
-    With weights w_i that add up to one:  m = sum w_i m_i,   v = sum w_i (v_i + (m_i - m)^2).
+    With weights w_i that add up to one:  m = sum w_i m_i,   v = sum w_i (v_i + (m_i - m)^2). Raises Diverged, telling `where`,
+    before a number that is not finite reaches the others.
     """
+    numbers = _numbers(module)
+    for name, tensor in numbers.items():
+        if first_non_finite(tensor) is not None:
+            raise Diverged(f"{where}: non-finite numbers in `{name}`; lower the learning rate, or look at the data")
     if group.size == 1:
         return
     _count_alike(module, group)
-    if numbers := _numbers(module):
+    if numbers:
         weights = torch.tensor(group.scores(weight), dtype=torch.float64)
         _unpack(pooled(torch.stack(group.all_gather(_pack(numbers, torch.float64))), weights, numbers), numbers)
 

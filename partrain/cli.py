@@ -82,7 +82,7 @@ def resume(
     if (reason := nothing_left(loaded, content, _run_folder(path))) is not None:
         if own := _run_folder(path):
             conclude(loaded, content, own, reason)
-        _nothing_to_do(path, content, reason, as_json)
+        _nothing_to_do(path, content, reason, loaded, as_json)
         return
     if folder is None:
         folder = new_folder(None, loaded.job.name)
@@ -265,12 +265,16 @@ def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool) -> None:
     raise typer.Exit(outcome.code)
 
 
-def _nothing_to_do(path: Path, content: Content, reason: str, as_json: bool) -> None:
+def _nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, as_json: bool) -> None:
+    from partrain.console import moved
+
     if as_json:
         print(json.dumps({"status": "nothing to do", "reason": reason, "round": content.round}))
         return
     print(f"nothing to do: {path} is at the end of its run (round {content.round}, {reason})")
-    print(f"to go further: partrain resume {path} --until rounds={2 * content.round}")
+    ending = {"status": "reached" if reason == "target" else "finished", "reason": reason, "rounds": content.round}
+    further = "".join(f" --until {each}" for each in moved(ending, loaded.job.stop.model_dump(exclude_none=True)))
+    print(f"to go further: partrain resume {path}{' --trust-code' * bool(loaded.job.user_code)}{further}")
 
 
 def _warn(loaded: LoadedJob) -> None:

@@ -294,7 +294,7 @@ def epilogue(
     if checkpoint is None:
         return lines
     path = shlex.quote(str(checkpoint)) + " --trust-code" * own_code
-    until = "".join(f" --until {moved}" for moved in _moved(content, stop or {}))
+    until = "".join(f" --until {each}" for each in moved(content, stop or {}))
     return [
         *lines,
         f"  partrain evaluate {path}",
@@ -303,15 +303,15 @@ def epilogue(
     ]
 
 
-def _moved(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:
+def moved(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:
     """Stop conditions that let the run go on: each target halfway to perfection, or the limit that ended it doubled."""
     status, reason = content["status"], str(content.get("reason"))
     if status not in ("reached", "finished", "not-reached"):
         return []
     targets = {"loss": stop.get("loss", 0) / 2, "accuracy": (1 + stop.get("accuracy", 0)) / 2}
-    moved = [f"{name}={goal:.4g}" for name, goal in targets.items() if name in stop and status == "reached"]
-    if moved:
-        return moved
+    further = [f"{name}={goal:.4g}" for name, goal in targets.items() if name in stop and status == "reached"]
+    if further:
+        return further
     if reason in ("rounds", "item_iterations", "seconds", "patience") and reason in stop:
         return [f"{reason}={2 * stop[reason]}"]
     return [f"rounds={2 * content['rounds']}"]

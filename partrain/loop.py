@@ -152,7 +152,7 @@ def carry(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> None:
         if optimizer.counts:
             optimizer.steps = int(max(steps for (steps,) in group.scores(optimizer.steps)))
     if worker.buffered and rule.buffers != "local":
-        pool_buffers(worker.module, group, weight)
+        pool_buffers(worker.module, group, weight, f"worker {worker.rank}, round {worker.round}")
 
 
 def _exchange(

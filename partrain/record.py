@@ -151,7 +151,7 @@ def _worker_summary(worker: WorkerView, train: float) -> dict[str, Any]:
         **unlike,
         "iterations": worker.iterations,
         "item_iterations": worker.item_iterations,
-        "items_per_second": round(worker.item_iterations / train, 3) if train > 0 else None,
+        "items_per_second": round((worker.item_iterations - worker.elsewhere) / train, 3) if train > 0 else None,
         "seconds": {"compute": _seconds(worker.compute), "wait": _seconds(worker.wait), "sync": _seconds(worker.mix)},
     }
 

@@ -77,6 +77,8 @@ class WorkerView:
     """Rounds counted here."""
     iterations: int = 0
     item_iterations: int = 0
+    elsewhere: int = 0
+    """Item-iterations in another folder, whose seconds are not known here."""
     compute: float = 0.0
     wait: float = 0.0
     mix: float = 0.0
@@ -100,6 +102,7 @@ class WorkerView:
         before = described.get("before")
         if before and not self.rounds:
             self.iterations, self.item_iterations = before["iterations"], before["item_iterations"]
+            self.elsewhere = self.item_iterations
         self.device, self.round, self.lost = described["device"], round_, False
         self.unevenness = described.get("unevenness")
         self.marks.clear()

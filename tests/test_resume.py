@@ -17,6 +17,7 @@ from runs import JOB, events, newest, partrain, resume, round_file, summary, tra
 from partrain import checkpoint
 from partrain.checkpoint import Content
 from partrain.errors import BadCheckpoint
+from partrain.launch import run as launch
 from partrain.launch.manifest import manifest_of
 
 RESTLESS = ("model.batch_norm=true", "model.dropout=0.2")
@@ -247,10 +248,15 @@ def test_nothing_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["stop.accuracy=0.2", "stop.item_iterations=48", "stop.patience=1", "stop.seconds=1e-6"])
 def test_nothing_to_do_after_any_ending(tmp_path: Path, ending: str) -> None:
     run = train(tmp_path, "stop={rounds=50, judge_every=1}", "optimizer.lr=1e-9", ending)
-    before = newest(run)
-    assert summary(run)["rounds"] < 50
-    assert "nothing to do" in resume(run).out
+    before, rounds = newest(run), summary(run)["rounds"]
+    assert rounds < 50
+    said = resume(run)
+    assert "nothing to do" in said.out
     assert newest(run) == before
+    *_, further = said.out.splitlines()[-1].split(" resume ")  # what is advised does go further
+    words = further.split()
+    assert partrain("resume", *words, "--quiet").code in (0, 1)
+    assert summary(run)["rounds"] > rounds or "seconds" in ending  # twice a microsecond is over as well
 
 
 def test_beyond_the_end(tmp_path: Path) -> None:
@@ -259,7 +265,8 @@ def test_beyond_the_end(tmp_path: Path) -> None:
     resume(short, "--until", "rounds=6")
     assert same_numbers(newest(short), newest(long))
     run = train(tmp_path / "decaying", "optimizer.schedule='linear'", "stop.rounds=2")
-    resume(run, "--until", "rounds=3")
+    said = resume(run, "--until", "rounds=3")
+    assert "warning: the learning rate is 0 since item-iteration 96" in said.err
     stored = checkpoint.read(run / "checkpoint.h5")
     assert stored.manifest["horizon"] == 2 * 48
     assert stored.arrays["history/lr"][2] == 0
@@ -298,7 +305,22 @@ def test_from_a_copy(tmp_path: Path) -> None:
     assert [worker["item_iterations"] for worker in ours["workers"]] == [
         worker["item_iterations"] for worker in theirs["workers"]
     ]
+    for worker in ours["workers"]:  # of what was trained here, in the seconds that it took
+        assert worker["items_per_second"] == pytest.approx(worker["item_iterations"] / 2 / ours["seconds"]["train"], rel=1e-3)
     assert partrain("resume", copy, "--out", tmp_path / "again").code == 73
+
+
+def test_killed_before_its_first_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From an older checkpoint in its own folder: the newest one is no longer that of rounds whose events are gone."""
+    run = train(tmp_path)
+    whole = summary(run)
+    monkeypatch.setattr(launch, "_train", lambda *_: exec("raise KeyboardInterrupt"))
+    partrain("resume", round_file(run, 2))
+    monkeypatch.undo()
+    assert [event["round"] for event in events(run, "round")][-1] == 2
+    assert checkpoint.read(run / "checkpoint.h5").round == 2
+    resume(run)
+    assert summary(run)["item_iterations"] == whole["item_iterations"]
 
 
 def test_not_another_job(tmp_path: Path) -> None:

@@ -303,3 +303,12 @@ def test_a_folder_where_nothing_was_trained_may_be_used_again(tmp_path: Path) ->
     assert again.code == 0, again
     assert [event["event"] for event in events(tmp_path / "run")].count("end") == 1
     assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 73
+
+
+def test_a_folder_in_which_nothing_was_committed_can_be_used_again(tmp_path: Path) -> None:
+    job = sabotage(tmp_path, "raise ValueError", "checkpoint.commit='coalesce'", "stop.judge_every=4", call=4)
+    assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 71
+    assert [event["event"] for event in events(tmp_path / "run")].count("start") == 1
+    assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 0
+    assert [event["event"] for event in events(tmp_path / "run")].count("start") == 1
+    assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 73

@@ -142,7 +142,7 @@ class Coordinator:
             self._restore(slots[0])
             if out:
                 frame = Frame(out, self.job.checkpoint.keep, text, manifest, self._map, slots, list(self.start.history))
-                self.writer = Writer(frame)
+                self.writer = Writer(frame, self._way_back)
             describe(self._ready, self._parameters)
             self._training = True
             self.slots.begin()
@@ -215,8 +215,13 @@ class Coordinator:
             self.start.resuming,
         )
         process = prefork.start().Process(target=work, args=(order,), name=name)
-        with prefork.without_main():
-            process.start()
+        try:
+            with prefork.without_main():
+                process.start()
+        except (EOFError, OSError) as error:
+            raise WorkersLost(
+                f"{name} could not be started: the process that starts workers was killed ({type(error).__name__})"
+            ) from None
         theirs.close()
         self.processes[living[0]] = (process, ours)
 
@@ -356,7 +361,7 @@ class Coordinator:
     def _committed(self) -> None:
         assert self.writer is not None
         answer = self.writer.answer()
-        self.slots.written(answer["round"], answer.pop("busy"))
+        self.slots.written(answer["round"], answer.pop("busy"), self.rounds.pace)
         self.hear({"event": "commit", "t": time.time(), **answer})
 
     def _flush(self) -> None:

@@ -26,6 +26,8 @@ class Rounds:
         """Of the history, not yet given to the writer: as its columns are."""
         self.seconds = elapsed
         """Training seconds up to the newest."""
+        self.pace = 0.0
+        """Seconds that the newest took."""
         self._items = progress.item_iterations
         arena.put("drained", self.newest)
 
@@ -71,7 +73,8 @@ class Rounds:
         trained = [record for record in records if record["items"]]  # who has not trained has no loss
         items = math.fsum(record["items"] for record in trained)
         loss = math.fsum(record["loss"] * record["items"] for record in trained) / max(items, 1)
-        self.seconds = self._elapsed + first["seconds"]
+        before, self.seconds = self.seconds, self._elapsed + first["seconds"]
+        self.pace = self.seconds - before
         row = (first["round"], self._items, loss, first["lr"], first["judged_loss"], first["accuracy"])
         self.rows.append(row)
         self.progress.round, self.progress.item_iterations = int(first["round"]), self._items

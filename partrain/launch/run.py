@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partrain import __version__
+from partrain.checkpoint import link_latest, round_path
 from partrain.comm.machine import Machine
 from partrain.console import Display
 from partrain.data import Dataset
@@ -78,17 +79,18 @@ def new_folder(out: Path | None, name: str) -> Path:
 
 
 def _holds_a_run(folder: Path) -> bool:
-    """Whether anything was trained there; what failed or was stopped before that may be tried again."""
+    """Whether anything was committed there; what failed or was stopped before that may be tried again."""
     events, checkpoints = folder / "events.jsonl", folder / "checkpoints"
     return (checkpoints.is_dir() and any(checkpoints.iterdir())) or (
-        events.exists() and b'"event":"start"' in events.read_bytes()
+        events.exists() and b'"event":"commit"' in events.read_bytes()
     )
 
 
 def run(loaded: LoadedJob, stage: Stage) -> Outcome:
     """Train a job in a new run folder."""
     with _locked(stage.folder):
-        (stage.folder / "events.jsonl").unlink(missing_ok=True)  # of an attempt that committed nothing
+        for name in ("events.jsonl", "summary.json"):  # of an attempt that committed nothing
+            (stage.folder / name).unlink(missing_ok=True)
         return _train(loaded, stage, Start(), None)
 
 
@@ -100,9 +102,27 @@ def resume(loaded: LoadedJob, content: Content, stage: Stage) -> Outcome:
     progress = manifest_of(content).progress
     history = _history(content)
     with _locked(stage.folder):
+        _warn_of_the_end(loaded, content, stage)
+        _point_at(content, stage.folder)
         earlier = cut(stage.folder / "events.jsonl", progress.round)
         stage.display.adopt(earlier)
         return _train(loaded, stage, Start(progress, content.arrays, history, earlier.clock.train), content)
+
+
+def _warn_of_the_end(loaded: LoadedJob, content: Content, stage: Stage) -> None:
+    """Beyond the end of its schedule a learning rate stays what it was there, which may be nothing."""
+    manifest = manifest_of(content)
+    horizon = manifest.horizon
+    if horizon and manifest.progress.item_iterations >= horizon and not loaded.job.optimizer.rate(horizon, horizon):
+        over = f"the learning rate is 0 since item-iteration {horizon:,}, where its schedule ended"
+        stage.warn(f"{over}: this changes nothing more; to train for longer, run the job anew with a higher limit or `horizon`")
+
+
+def _point_at(content: Content, folder: Path) -> None:
+    """`checkpoint.h5` is where the events that stay end: a run that is killed before its first commit goes on from here again."""
+    path = round_path(folder, content.round)
+    if path.exists():
+        link_latest(folder, path)
 
 
 def nothing_left(loaded: LoadedJob, content: Content, folder: Path | None) -> str | None:

@@ -14,6 +14,10 @@ FIRST_S = 1.0
 """A coalescing writer begins with a rest: so little training is sooner repeated than kept, and its start is when cores are scarce."""
 
 
+ROUND_SHARE = 0.05
+"""Where writing takes no more than this share of a round's time, every round is written."""
+
+
 @dataclass(frozen=True)
 class Offer:
     """A filled slot."""
@@ -60,12 +64,13 @@ class Slots:
         self._writing = self._waiting.pop(0)
         return self._writing
 
-    def written(self, round: int, busy: float) -> None:
-        """The writer is free again; it rests in proportion to the seconds of processor time it took."""
+    def written(self, round: int, busy: float, pace: float) -> None:
+        """The writer is free again; it rests in proportion to the seconds of processor time it took, where that is much of a round's `pace`."""
         assert self._writing is not None
         self._free.append(self._writing.slot)
         self._writing = None
-        self._next_s = time.monotonic() + (min(busy / BUSY_SHARE, LONGEST_REST_S) if self._coalesce else 0.0)
+        rests = self._coalesce and busy > ROUND_SHARE * pace
+        self._next_s = time.monotonic() + (min(busy / BUSY_SHARE, LONGEST_REST_S) if rests else 0.0)
         self._arena.put("committed", max(round, self._arena.get("committed")))
         self._grant()
 

@@ -57,7 +57,9 @@ def prepare() -> None:
 class Writer:
     """The coordinator's side: hand over a snapshot, hear when it is on disk."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: Frame, way_back: Callable[[], str]) -> None:
+        """`way_back` says what can be resumed, for messages."""
+        self._way_back = way_back
         self.pipe, theirs = Pipe()
         parent = os.getpid()
         self._pid = os.fork()
@@ -95,7 +97,7 @@ class Writer:
         _, status = os.waitpid(self._pid, 0)
         self._pid, self.broken = 0, True
         how = death(os.waitstatus_to_exitcode(status))
-        return InputOutputFailed(f"the checkpoint writer {how}; the last checkpoint is intact: resume it")
+        return InputOutputFailed(f"the checkpoint writer {how}; {self._way_back()}")
 
     def life(self) -> list[bytes]:
         """Processor time it has taken so far: another one tells that it is at work."""

@@ -36,13 +36,13 @@ def test_gradients(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("buffers", ["average", "local"])
 def test_buffers(tmp_path: Path, buffers: str) -> None:
-    """Nothing but what is mixed is checked before, but nothing at all gets into a file."""
+    """What is mixed is checked before, and nothing at all gets into a file."""
     job = sabotage(tmp_path, "self.spoilt.fill_(float('nan'))", f"sync.buffers='{buffers}'", call=5)
     text = (tmp_path / "saboteur.py").read_text()
     spoilt = "        self.register_buffer('spoilt', torch.zeros(3))\n        self.deed ="
     (tmp_path / "saboteur.py").write_text(text.replace("        self.deed =", spoilt))
     after = Aftermath(job)
-    after.check(after.train(), 76, "diverged", "round 2", "spoilt")
+    after.check(after.train(), 76, "diverged", "worker 1, round 2" if buffers == "average" else "round 2", "spoilt")
 
 
 @pytest.mark.parametrize("state", ["average", "local"])
