@@ -35,7 +35,7 @@ LAYERS = [
     {"schema", "checks", "wording", "explain", "job", "plan"},
     {"batches", "backward", "worker", "buffers", "state", "loop", "checkpoint", "record"},
     {"launch", "bench", "console", "evaluation", "opening", "options", "after", "data_commands"},
-    {"cli", "api", "stdout", "__main__", "__init__"},
+    {"cli", "api", "streams", "__main__", "__init__"},
 ]
 """From the ground up. A module imports from its own layer or from those below."""
 
