@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass
+from multiprocessing import current_process
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 
 from partrain import checkpoint, evaluation
 from partrain.console import make_display
-from partrain.errors import INTERRUPTED, TERMINATED, Failure
+from partrain.errors import INTERRUPTED, TERMINATED, Failure, UserCodeFailed
 from partrain.job import LoadedJob, load, parse
 from partrain.launch import prefork
 from partrain.launch.run import Stage, new_folder, run
@@ -54,6 +55,8 @@ def train(job: Job | str | os.PathLike[str], *, out: str | os.PathLike[str] | No
         Failure: What the command line would say in one line: a bad job, missing input, lost workers, the user's own code...
         KeyboardInterrupt: Ctrl-C; the round under way was ended and a checkpoint committed, which its message names.
     """
+    if current_process().name.startswith("partrain "):  # a worker that imports the script for the user's class
+        raise UserCodeFailed("a worker came upon `partrain.train`: put the call under `if __name__ == '__main__':`")
     started, before = time.time(), dict(os.environ)
     loaded = parse(as_toml(given_in(job)), Path.cwd(), "<Job>", here=True) if isinstance(job, Job) else load(job)
     display = make_display(sys.stdout, quiet=not show)

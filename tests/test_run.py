@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import JOB, events, newest, partrain, round_file, sabotage, summary, train, write_job
+from runs import JOB, Command, events, newest, partrain, round_file, sabotage, summary, train, write_job
 
 from partrain import checkpoint
+from partrain.launch import run as launch
+from partrain.launch.coordinator import Coordinator
 
 RESTLESS = ("model.batch_norm=true", "model.dropout=0.2")
 
@@ -312,3 +315,39 @@ def test_a_folder_in_which_nothing_was_committed_can_be_used_again(tmp_path: Pat
     assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 0
     assert [event["event"] for event in events(tmp_path / "run")].count("start") == 1
     assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 73
+
+
+def test_what_the_users_code_prints_is_not_in_the_json(tmp_path: Path) -> None:
+    job = sabotage(tmp_path, "print('hello')", call=4)
+    with Command(("run", job, "--json"), tmp_path / "out") as command:
+        said = command.wait()
+    assert (said.code, json.loads(said.out)["rounds"], "hello" in said.err) == (0, 4, True), said
+
+
+def test_no_round_is_told_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor can one be told while the coordinator is at something else."""
+    made = launch._describer
+
+    def late(*words: Any) -> Any:
+        describe = made(*words)
+
+        def slowly(*more: Any) -> None:
+            time.sleep(0.5)
+            coordinator: Any = next(iter(known))
+            coordinator._step(0.0)
+            describe(*more)
+
+        return slowly
+
+    known: list[Any] = []
+    begun = Coordinator._await_ready
+
+    def await_ready(self: Coordinator) -> None:
+        known.append(self)
+        begun(self)
+
+    monkeypatch.setattr(launch, "_describer", late)
+    monkeypatch.setattr(Coordinator, "_await_ready", await_ready)
+    run = train(tmp_path)
+    assert events(run)[0]["event"] == "start"
+    assert 0 < summary(run)["seconds"]["startup"] < 600

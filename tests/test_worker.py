@@ -22,7 +22,7 @@ from partrain.rules.average import Average
 from partrain.rules.bsp import Bsp
 from partrain.state import restore, save, slot_map
 from partrain.tasks.kinds import Classification
-from partrain.worker import LocalWorker, spans_of
+from partrain.worker import LocalWorker, judge, spans_of
 
 Network = Callable[[], nn.Module]
 SGD = Sgd(lr=0.1, momentum=0.9, batch_size=4)
@@ -185,6 +185,16 @@ def test_bytes_are_scaled_to_the_type_of_the_network(dtype: torch.dtype) -> None
     inputs, _ = items.batch(torch.tensor([0]))
     assert inputs.dtype == dtype
     assert inputs.flatten().tolist() == pytest.approx([0, 0.2, 1])
+
+
+def test_a_network_that_changes_what_it_is_given_changes_no_item() -> None:
+    class InPlace(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(input.mul_(2.0))
+
+    items = Items(torch.ones(6, 2), torch.zeros(6, dtype=torch.int64), 1.0)
+    judge(InPlace(2, 3), Classification(), items, range(6))
+    assert items.inputs.equal(torch.ones(6, 2))
 
 
 @pytest.mark.parametrize("channels", [1, 3])

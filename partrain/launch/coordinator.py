@@ -258,11 +258,16 @@ class Coordinator:
                 self._bury(rank)
         if self.writer and self.writer.pipe in ready:
             self._committed()
-        self.rounds.drain()
+        self._drain()
         self._check_stall()
         self.slots.tick()
         self._write_next()
         self.tick()
+
+    def _drain(self) -> None:
+        """Tell of finished rounds, once it is told that the run has started: fast workers may be ahead of that."""
+        if self._training:
+            self.rounds.drain()
 
     def _heed_signals(self) -> None:
         self.signals.heed()
@@ -305,7 +310,7 @@ class Coordinator:
         self.began_at = t
 
     def _on_snapshot(self, slot: int, progress: dict[str, Any]) -> None:
-        self.rounds.drain()
+        self._drain()
         self.slots.offered(Offer(slot, progress))
         self._write_next()
 
@@ -374,7 +379,7 @@ class Coordinator:
 
     def _rescue(self) -> None:
         """After a failure: rounds that all have finished are told, and whole snapshots that wait still reach the disk."""
-        self.rounds.drain()
+        self._drain()
         with suppress(Failure):
             self._flush()
 

@@ -53,6 +53,7 @@ def _steps(rank: int, order: Order) -> Iterator[str]:
     _watch(outfit.task, outfit.interface, order)
     worker = outfit.worker(torch.zeros(spans.numbers, dtype=spans.layout.dtype, device=outfit.device))
     slot_map(outfit.module, spans, job.sync, len(order.plan.shares))
+    known = set(outfit.module.state_dict())
     worker.begin(1, 0)
     worker.active = True  # also where the job lets it wait for its first round
 
@@ -60,6 +61,11 @@ def _steps(rank: int, order: Order) -> Iterator[str]:
     worker.gradient()
     if not math.isfinite(worker.loss()):
         raise Diverged(f"{on_trial(job)}: the loss of the first batch is {worker.loss()}, not a finite number; look at the data")
+
+    if late := sorted(set(outfit.module.state_dict()) ^ known):
+        raise UserCodeFailed(
+            f"{on_trial(job)}: `{late[0]}` came or went with the first batch; make parameters and buffers in `__init__`"
+        )
 
     judged = (outfit.held_out(batches.batch_size) if job.stop.judge == "mixed" else None) or outfit.test
     if judged:
