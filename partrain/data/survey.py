@@ -163,6 +163,11 @@ def _classes(section: Tabular, sheet: Sheet, found: dict[str, set[Any]], rows: i
                 place = _first(sheet, name, lambda cell: not _is_number(cell))
                 raise InputMissing(f"{place}: column `{name}`: holds a word, where targets are to be numbers")
         return None
+    if section.target_kind == "auto" and not numbers and any(map(_is_number, cells)):
+        name = section.target[0]
+        place = _first(sheet, name, lambda cell: not _is_number(cell))
+        what = "holds a word where other targets are numbers"
+        raise InputMissing(f'{place}: column `{name}`: {what}; correct it, or set target_kind = "class" if it is one')
     classes = {class_of(cell, whole) for cell in cells}
     if section.target_kind == "auto" and len(classes) > max(20, rows // 2):
         many = f"{len(classes):,} different values in {rows:,} rows are hardly classes"

@@ -31,7 +31,7 @@ class Tabular(DataSection):
     one_hot: list[str] = []
     """Input columns of words: each becomes one number per word, 1 for the word that stands there."""
     target_kind: Literal["auto", "class", "number"] = "auto"
-    """Whether the target is a class or a number; `auto`: words and whole numbers are classes, others numbers."""
+    """Whether the target is a class or a number; `auto`: words, or whole numbers, are classes, other numbers are numbers."""
     standardise: bool = True
     """Numeric inputs less their mean, divided by their standard deviation, both of the items trained on."""
     standardise_target: bool = False

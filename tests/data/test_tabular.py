@@ -324,6 +324,19 @@ def test_a_class_only_among_the_test_items(tmp_path: Path) -> None:
     assert said(section, tmp_path).startswith("t.csv: the class `rare` occurs among the test items only")
 
 
+@pytest.mark.parametrize("numbers", [["1", "1.5", "2"], ["1", "2", "3"]])
+def test_a_word_among_the_targets_numbers(tmp_path: Path, numbers: list[str]) -> None:
+    """A cell gone wrong must not make another task of a table."""
+    lines = [f"{target},{number}" for number, target in enumerate(numbers * 4)]
+    lines[6] = '"4,5",6'
+    text = "y,x\n" + "\n".join(lines) + "\n"
+    message = (
+        't.csv:8: column `y`: holds a word where other targets are numbers; correct it, or set target_kind = "class" if it is one'
+    )
+    assert said(table(tmp_path, text, target="y"), tmp_path) == message
+    assert load(table(tmp_path, text, target="y", target_kind="class"), tmp_path).outputs == 4
+
+
 def test_what_is_hardly_a_class(tmp_path: Path) -> None:
     text = "x,y\n" + "".join(f"{number},{number}\n" for number in range(50))
     message = 't.csv: column `y`: 50 different values in 50 rows are hardly classes; set target_kind = "number" or "class"'
