@@ -43,7 +43,7 @@ def _occupy() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the workers' are closed otherwise
 
 
 def _leave(number: int, frame: object) -> None:

@@ -62,7 +62,8 @@ def enter(order: Order) -> Talk:
     arm(preload.FORKSERVER)
     let_go_of_forkserver()
     memory.keep()
-    os.dup2(2, 1)  # stdout is the coordinator's: what the user's code prints must not get into its one JSON document
+    with contextlib.suppress(OSError):  # a script may have closed them
+        os.dup2(2, 1)  # stdout is the coordinator's: what the user's code prints must not get into its one JSON document
     watch = threading.Thread(target=_end_with, args=(order.pipe,), daemon=True)
     watch.start()
     return Talk(order.pipe)
