@@ -10,12 +10,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from partrain.console import Display
 from partrain.errors import INTERRUPTED, OK, TERMINATED, BadJob, Diverged
 from partrain.job import LoadedJob
 from partrain.launch.run import Outcome, Stage, new_folder, run
+from partrain.launch.signals import Signals
 from partrain.view import View
 
 
@@ -30,7 +32,7 @@ class Case:
 
 
 class Interrupted(SystemExit):
-    """A signal has ended a run before its time, or come between two runs."""
+    """A signal has ended a run before its time, or before it started."""
 
     code: int
     """Exit code: which signal."""
@@ -44,11 +46,11 @@ def outcomes(
     Seeds outermost: what the machine does meanwhile falls on all cases alike. To have diverged is an outcome; any other failure is
     raised, and `Interrupted` where a signal came.
     """
-    with _interruptible():
+    with _interruptible() as signals:
         for seed in seeds:
             for case in cases:
                 with tempfile.TemporaryDirectory(prefix="partrain-bench-") as scratch:
-                    outcome = _run(case, seed, Path(scratch), note)
+                    outcome = _run(case, seed, Path(scratch), note, signals)
                     yield case, outcome
                 done = outcome.summary  # said when it is taken down: a signal comes before both, or after
                 seconds, items = done["seconds"]["train"], done["item_iterations"]
@@ -56,30 +58,34 @@ def outcomes(
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """Between runs, the first signal raises; a run heeds signals by itself."""
-    seen: list[int] = []
+def _interruptible() -> Iterator[Signals]:
+    """A run heeds signals by itself; one between two runs ends the next before it starts, a second one raises.
 
-    def leave(number: int, frame: object) -> None:
-        seen.append(number)
-        if len(seen) == 1:
+    The first does not, for what a handler raises is lost where a finalizer runs.
+    """
+    signals = Signals()
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        signals.note(number)
+        if signals.count == 2:
             raise Interrupted(INTERRUPTED if number == signal.SIGINT else TERMINATED)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
     before = {number: signal.signal(number, leave) for number in heard}
     try:
-        yield
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _run(case: Case, seed: int, scratch: Path, note: Callable[[str], None]) -> Outcome:
+def _run(case: Case, seed: int, scratch: Path, note: Callable[[str], None], signals: Signals) -> Outcome:
     def warn(text: str) -> None:
         note(f"{case.label}, seed {seed}: warning: {text}")
 
-    outcome = run(case.job(seed), Stage(new_folder(scratch, "bench"), Display(View()), warn, started=time.time()))
+    stage = Stage(new_folder(scratch, "bench"), Display(View()), warn, started=time.time(), signals=signals)
+    outcome = run(case.job(seed), stage)
     if outcome.failure and not isinstance(outcome.failure, Diverged):
         raise outcome.failure
     if outcome.summary["status"] == "stopped":

@@ -59,6 +59,8 @@ class Stage:
     """Unix time from which start-up counts."""
     machine: Machine | None = None
     """Which machine this is, where there are several."""
+    signals: Signals = field(default_factory=Signals)
+    """What asks the run to end; whoever calls it may have noted some already."""
 
 
 def new_folder(out: Path | None, name: str) -> Path:
@@ -193,7 +195,7 @@ def _train(loaded: LoadedJob, stage: Stage, start: Start, content: Content | Non
             log.flush()
             stage.display.tick(time.time())
 
-        with Signals() as signals:
+        with stage.signals as signals:
             agree = meeting.agree if meeting else (lambda complaint: None)
             coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals, machine, agree)
             describe = _describer(loaded, plan, manifest, start, stage, hear, _unevenness(job, plan, dataset))

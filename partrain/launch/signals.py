@@ -22,13 +22,14 @@ class Signals:
         self.count = 0
         self.first: int | None = None
         self._noted_at = -ONE_WISH_S
-        self.pipe, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.pipe, self._write = -1, -1
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
+        self.pipe, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         ours = threading.current_thread() is threading.main_thread()  # no other thread may have handlers, nor has it signals
         heard = [number for number in _NUMBERS if ours and signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
-        self._before = {number: signal.signal(number, self._note) for number in heard}
+        self._before = {number: signal.signal(number, self.note) for number in heard}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -36,6 +37,7 @@ class Signals:
             signal.signal(number, handler)
         os.close(self.pipe)
         os.close(self._write)
+        self.pipe, self._write = -1, -1
 
     @property
     def name(self) -> str:
@@ -46,10 +48,12 @@ class Signals:
         """Take note that the counts were seen."""
         os.read(self.pipe, 64)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def note(self, number: int, frame: FrameType | None = None) -> None:
+        """Handle a signal; one that is noted before they are opened counts too."""
         before, self._noted_at = self._noted_at, time.monotonic()
         if self._noted_at - before < ONE_WISH_S:
             return
         self.count += 1
         self.first = self.first or number
-        os.write(self._write, b"!")
+        if self._write >= 0:
+            os.write(self._write, b"!")
