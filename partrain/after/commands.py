@@ -149,14 +149,16 @@ def export(
     check(output, force)
     _, _, network = _restored(checkpoint, trust_code, job)
     from partrain.after.export import export as make
+    from partrain.after.export import facts, usage
 
     data, verified = make(network, format)
     create(output, data, force)
-    result = {"output": str(output), "format": format, "bytes": len(data), **verified}
+    result = {"output": str(output), "format": format, "bytes": len(data), **verified, "facts": facts(network)}
     same = (
         "equal to the bit" if verified["largest_difference"] == 0 else f"largest difference {verified['largest_difference']:.3g}"
     )
-    _show(result, [f"{output}: {len(data):,} bytes; answers to {verified['items']} items compared: {same}"], as_json)
+    compared = f"{output}: {len(data):,} bytes; answers to {verified['items']} items compared: {same}"
+    _show(result, [compared, usage(network, format)], as_json)
 
 
 @app.command()

@@ -1,10 +1,12 @@
 """`partrain export`: a trained network in the formats other programs read, each compared with ours before it is written.
 
-    safetensors     tensors by name, no code; the network's facts as metadata
+    safetensors     tensors by name, no code
     state-dict      the same as `torch.save` has it, for `torch.load(..., weights_only=True)`
     torch-export    the network as a graph, for `torch.export.load`; any number of items
     onnx            the network as a graph, for ONNX runtimes; any number of items
 
+What a network takes is not what the data set's files say: numbers may be standardised, words numbered. `facts` tell how. They are
+metadata `partrain` of safetensors and ONNX, and the extra file `partrain.json` of torch-export; a state dict has no room for them.
 Formats without code are read back into a second network of the same kind; the others are run by themselves.
 """
 
@@ -24,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from partrain.after.codec import Codec
 from partrain.errors import CannotCreate, Internal, UserCodeFailed
 from partrain.evaluation import Restored, users
 from partrain.seeds import derive
@@ -35,6 +38,14 @@ COMPARED = (1, 2, 7)
 """Items of each comparison: a graph that was made for one number of items must take others."""
 TOLERANCES: dict[Format, float] = {"safetensors": 0.0, "state-dict": 0.0, "torch-export": 1e-6, "onnx": 1e-5}
 """Largest difference, as a share of the largest answer (at least 1), that rounding in another order explains; in float32."""
+
+WHERE: dict[Format, str] = {
+    "safetensors": "the rest is metadata `partrain`",
+    "state-dict": "the rest is said by --json",
+    "torch-export": "the rest is its extra file `partrain.json`",
+    "onnx": "the rest is metadata `partrain`",
+}
+"""Where `facts` are."""
 
 
 def export(network: Restored, format: Format) -> tuple[bytes, dict[str, Any]]:
@@ -60,6 +71,25 @@ def export(network: Restored, format: Format) -> tuple[bytes, dict[str, Any]]:
     return data, {"items": sum(COMPARED), "largest_difference": largest, "tolerance": tolerance}
 
 
+def facts(network: Restored) -> dict[str, Any]:
+    """What the network is, takes and answers; `codec`: how its items were made of what the data set's files say."""
+    model = network.loaded.job.model.model_dump(mode="json", exclude_none=True)
+    return network.facts.model_dump() | {"model": model, "codec": network.codec}
+
+
+def usage(network: Restored, format: Format) -> str:
+    """What the network takes, in words, and where the rest is said."""
+    codec = Codec(network.codec)
+    kind, how = str(network.dtype).removeprefix("torch."), "bytes of images divided by 255" if len(network.facts.input) > 1 else ""
+    if network.facts.vocabulary is not None:
+        kind, how = "int64", f"tokens below {network.facts.vocabulary}"
+    elif codec.scale is not None:
+        how = "(value - mean) / standard deviation of each column"
+    shape = ", ".join(map(str, ("items", *network.facts.input)))
+    answers = "" if codec.target_scale is None else "; its answers are standardised, too"
+    return f"it takes {kind} ({shape}){how and ': '}{how}{answers}; {WHERE[format]}"
+
+
 def _items(network: Restored, count: int) -> Tensor:
     """Made-up items: seeded, of the right shape and kind."""
     facts, draw = network.facts, torch.Generator().manual_seed(derive(0, "export", count))
@@ -82,10 +112,9 @@ def _difference(found: Tensor, expected: Tensor) -> float:
 def _safetensors(network: Restored) -> tuple[bytes, Run]:
     from safetensors.torch import load, save
 
-    facts = network.facts.model_dump() | {"model": network.loaded.job.model.model_dump(mode="json", exclude_none=True)}
     # One copy of each: names that share numbers are refused by the format.
     copies = {name: tensor.detach().clone().contiguous() for name, tensor in network.module.state_dict().items()}
-    data = save(copies, {"format": "pt", "partrain": json.dumps(facts | {"codec": network.codec}, sort_keys=True)})
+    data = save(copies, {"format": "pt", "partrain": _facts(network)})
     return data, _filled(network, load(data))
 
 
@@ -94,6 +123,10 @@ def _state_dict(network: Restored) -> tuple[bytes, Run]:
     torch.save({name: tensor.detach().clone() for name, tensor in network.module.state_dict().items()}, buffer)
     buffer.seek(0)
     return buffer.getvalue(), _filled(network, torch.load(buffer, weights_only=True))
+
+
+def _facts(network: Restored) -> str:
+    return json.dumps(facts(network), sort_keys=True)
 
 
 def _filled(network: Restored, tensors: dict[str, Tensor]) -> nn.Module:
@@ -109,7 +142,7 @@ def _filled(network: Restored, tensors: dict[str, Tensor]) -> nn.Module:
 def _torch_export(network: Restored) -> tuple[bytes, Run]:
     program = torch.export.export(network.module, (_items(network, 2),), dynamic_shapes=_any_number())
     buffer = io.BytesIO()
-    torch.export.save(program, buffer)
+    torch.export.save(program, buffer, extra_files={"partrain.json": _facts(network)})
     buffer.seek(0)
     return buffer.getvalue(), torch.export.load(buffer).module()
 
@@ -125,6 +158,7 @@ def _onnx(network: Restored) -> tuple[bytes, Run]:
         input_names=["inputs"], output_names=["answers"], external_data=False,
     )  # fmt: skip
     assert program is not None
+    program.model.metadata_props["partrain"] = _facts(network)
     data = program.model_proto.SerializeToString()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3

@@ -57,12 +57,48 @@ def test_tensors(run_of: Runs, network_of: Networks, tmp_path: Path, format: str
     assert all(torch.equal(tensors[name], expected[name]) for name in expected)
 
 
-def test_safetensors_says_what_it_is(run_of: Runs, tmp_path: Path) -> None:
-    made(run_of("tabular"), "safetensors", tmp_path / "out.safetensors")
-    with safe_open(tmp_path / "out.safetensors", "pt") as file:
-        facts = json.loads(file.metadata()["partrain"])
+def facts_of(format: str, path: Path) -> str:
+    """As those who have not partrain find them."""
+    if format == "safetensors":
+        with safe_open(path, "pt") as file:
+            return str(file.metadata()["partrain"])
+    if format == "onnx":
+        import onnxruntime
+
+        return str(onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map["partrain"])
+    extra = {"partrain.json": ""}
+    torch.export.load(path, extra_files=extra)
+    return extra["partrain.json"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_it_says_what_it_takes_and_answers(run_of: Runs, network_of: Networks, tmp_path: Path, format: str) -> None:
+    """With the facts alone, a line of the file becomes an item, and the answer a class."""
+    output = tmp_path / "out.pt2"
+    facts = made(run_of("tabular"), format, output)["facts"]
+    if format != "state-dict":
+        assert json.loads(facts_of(format, output)) == facts
     assert (facts["task"], facts["outputs"], facts["model"]["name"]) == ("classification", 2, "mlp")
-    assert facts["codec"]["classes"] == ["large", "small"]
+    codec = facts["codec"]
+    assert codec["classes"] == ["large", "small"]
+    row = {"size": 9.5, "colour=blue": 0.0, "colour=green": 1.0, "colour=red": 0.0}
+    item = [(value - mean) / std for value, mean, std in zip(row.values(), codec["mean"], codec["std"], strict=True)]
+    network = network_of("tabular")
+    assert codec["classes"][int(network.module(torch.tensor([item])).argmax())] == "large"
+
+
+WORDS = {
+    "tabular": "it takes float32 (items, 4): (value - mean) / standard deviation of each column; the rest is said by --json",
+    "prices": "deviation of each column; its answers are standardised, too; the rest",
+    "rose": "it takes int64 (items, ",
+    "clouds": "it takes float32 (items, 2); the rest",
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_people_are_told_too(run_of: Runs, tmp_path: Path, name: str) -> None:
+    said = partrain("export", run_of(name), "-f", "state-dict", "-o", tmp_path / "out")
+    assert WORDS[name] in said.out
 
 
 @pytest.mark.parametrize("name", ["clouds", "spots", "rose", "codes"])
