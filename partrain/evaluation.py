@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from partrain.batches import Items
 from partrain.checkpoint import Content
-from partrain.errors import BadCheckpoint, Failure, UserCodeFailed
+from partrain.errors import BadCheckpoint, BadJob, Failure, UserCodeFailed
 from partrain.launch.manifest import Network, manifest_of
 from partrain.models import Interface, build
+from partrain.tasks import UserTask
 from partrain.tasks.kinds import Autoencoder, Classification, Language, Regression, Task
 from partrain.worker import judge
 
@@ -87,6 +88,8 @@ def restored(loaded: LoadedJob, content: Content) -> Restored:
     """The network of a checkpoint with all it takes to use it."""
     manifest = manifest_of(content)
     module = network(loaded, content)
+    if manifest.network.task == "user" and not isinstance(loaded.job.task, UserTask):
+        raise BadJob("the checkpoint was trained with a task of the user's own, and the job names none: [task] name")
     with users(loaded):
         # Where the task is not the user's own, the manifest says which it is, whatever the data set is made for.
         task = loaded.job.make_task(manifest.network.task, loaded.folder)  # type: ignore[arg-type]

@@ -69,7 +69,8 @@ def _from_package(table: str, name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
-            raise UserCodeFailed(f"[{table}] name: no module `{name}` in this Python environment") from None
+            what = f"[{table}] name: no module `{name}` in this Python environment"
+            raise UserCodeFailed(f'{what}; install it there, or name a file beside the job: "file.py:..."') from None
         raise
 
 

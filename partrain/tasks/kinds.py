@@ -22,11 +22,11 @@ class Task:
 
     def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
         """Mean loss () over the items of a batch."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no `loss(answers, targets)`; or give `differentiate` and `score`")
 
     def correct(self, answers: Tensor, targets: Tensor) -> float:
         """How many of the items are answered rightly; an item may count as a fraction."""
-        return 0.0
+        raise NotImplementedError(f"{type(self).__name__} has `accuracy = True`, but no `correct(answers, targets)`")
 
     def targets(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """What the answers are compared with."""

@@ -65,6 +65,13 @@ class Turns(partrain.Task):
         return nn.functional.cross_entropy(answers, targets)
 
 
+class Uncounted(partrain.Task):
+    accuracy = True
+
+    def loss(self, answers, targets):
+        return answers.square().mean()
+
+
 class Nothing(partrain.Task):
     pass
 
@@ -157,6 +164,9 @@ def test_a_loss_of_ones_own(folder: Path) -> None:
     assert (said.code, said.errors) == (77, ["not-trusted"])
     assert "`own.py:Hinge`" in said.err
     assert partrain("evaluate", folder / "run", "--trust-code").code == 0
+    without = partrain("evaluate", folder / "run", "--job", write_job(folder))
+    assert (without.code, without.errors) == (78, ["bad-job"])
+    assert "the job names none: [task] name" in without.err
 
 
 def test_answers_are_counted_where_the_task_counts_them(folder: Path) -> None:
@@ -189,7 +199,8 @@ def test_two_networks_learn_in_turn(folder: Path) -> None:
         (["task={name='own.py:Missing'}"], 71, "[task] name: `own.py` has no `Missing`"),
         (["task={name='nowhere.py:Task'}"], 71, "[task] name: no file `nowhere.py` beside the job"),
         (["task={name='own.py:table'}"], 71, "[task] name: `own.py:table` gave dict, not a partrain.Task"),
-        (["task={name='own.py:Nothing'}"], 71, "NotImplementedError"),
+        (["task={name='own.py:Nothing'}"], 71, "Nothing has no `loss(answers, targets)`"),
+        (["task={name='own.py:Uncounted'}"], 71, "Uncounted has `accuracy = True`, but no `correct(answers, targets)`"),
         (["task={name='own.py:Hinge', widht=3}"], 71, "widht"),
         (["task={name='own.py:Hinge'}", "stop.accuracy=0.9"], 71, "[stop] accuracy: the task `user` counts no right answers"),
         (["task={name='Hinge'}"], 78, 'expected "package.module:Class" or "file.py:Class"'),
