@@ -31,7 +31,13 @@ def opened(path: Path) -> tuple[Path, Content]:
 
 
 def job_of(
-    content: Content, path: Path, trusted: bool, until: Sequence[str] = (), here: bool = False, own: Path | None = None
+    content: Content,
+    path: Path,
+    trusted: bool,
+    until: Sequence[str] = (),
+    here: bool = False,
+    own: Path | None = None,
+    data: bool = True,
 ) -> LoadedJob:
     """The job a checkpoint carries. It is data: code that it names runs only if the user says so.
 
@@ -42,6 +48,7 @@ def job_of(
         until: Stop conditions moved.
         here: The job is to run on this machine.
         own: A job file that the user names in its stead: it is the user's word, so is the code that it names.
+        data: Its data set is opened, too: where that is the user's own, this is code as well.
     """
     from partrain.job import parse
     from partrain.launch.manifest import manifest_of
@@ -50,7 +57,8 @@ def job_of(
     if own is not None:
         return parse(Source.read(own, ()).text, own.absolute().parent, str(own))
     loaded = parse(content.job, Path(manifest_of(content).folder), f"{path}:/job", here, until, UNTIL)
-    if loaded.job.user_code and not trusted:
-        code = f"{' and '.join(f'`{name}`' for name in loaded.job.user_code)} in {loaded.folder}"
+    named = loaded.job.user_code if data else loaded.job.network_code
+    if named and not trusted:
+        code = f"{' and '.join(f'`{name}`' for name in named)} in {loaded.folder}"
         raise NotTrusted(f"{path} names code: {code}; look at it, then run this again with --trust-code")
     return loaded

@@ -57,7 +57,12 @@ class Job(Section):
     @property
     def user_code(self) -> list[str]:
         """The code of the user's own that it names."""
-        return [table.name for table in (self.model, self.dataset, self.task) if isinstance(table, UserCode)]
+        return self.network_code + ([self.dataset.name] if isinstance(self.dataset, UserCode) else [])
+
+    @property
+    def network_code(self) -> list[str]:
+        """So much of it as the trained network needs."""
+        return [table.name for table in (self.model, self.task) if isinstance(table, UserCode)]
 
     def kind_of_task(self, implied: Kind) -> str:
         """What the network is trained to do: by the job's own word, the model's nature, or else what the items are made for."""

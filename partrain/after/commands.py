@@ -71,7 +71,7 @@ def evaluate(
         raise typer.BadParameter("a split is of the checkpoint's data set, --input is another one", param_hint="--split")
     if targets and not input:
         raise typer.BadParameter("belongs to --input", param_hint="--targets")
-    path, content, network = _restored(checkpoint, trust_code, job)
+    path, content, network = _restored(checkpoint, trust_code, job, data=input is None)
     from partrain.after import evaluate as judging
 
     results = judging.evaluate_file(network, input, targets) if input else judging.evaluate(network, content, split)
@@ -218,9 +218,9 @@ def soup(
     _show({"output": str(output), "networks": rows}, lines, as_json)
 
 
-def _restored(checkpoint: Path, trusted: bool, own: Path | None) -> tuple[Path, Content, Restored]:
+def _restored(checkpoint: Path, trusted: bool, own: Path | None, data: bool = False) -> tuple[Path, Content, Restored]:
     path, content = opened(checkpoint)
-    loaded = job_of(content, path, trusted, own=own)
+    loaded = job_of(content, path, trusted, own=own, data=data)
     from partrain.evaluation import restored
 
     return path, content, restored(loaded, content)
@@ -229,7 +229,7 @@ def _restored(checkpoint: Path, trusted: bool, own: Path | None) -> tuple[Path, 
 def _layout(path: Path, content: Content, trusted: bool, own: Path | None) -> Layout | None:
     """Which tensors a worker's row holds: what the network tells, if it is ours or trusted."""
     try:
-        loaded = job_of(content, path, trusted, own=own)
+        loaded = job_of(content, path, trusted, own=own, data=False)
     except NotTrusted:
         print(f"partrain: {path} names code: without --trust-code a worker's parameters are one vector", file=sys.stderr)
         return None

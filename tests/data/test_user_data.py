@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import Command, descendants, eventually, partrain, summary, write_job
+from runs import Command, descendants, eventually, partrain, summary, train, write_job
 
 from partrain.data import Dataset, facts, load
 from partrain.data.user import UserData
@@ -216,3 +216,22 @@ def test_it_ends_with_the_command(tmp_path: Path) -> None:
         assert descendants(command.process.pid)
         command.interrupt()
         assert command.wait().code == 130
+
+
+def test_a_network_of_ours_is_used_without_the_data_sets_code(tmp_path: Path) -> None:
+    """What needs the data set needs its code, and asks for it; nothing else does."""
+    (tmp_path / "own.py").write_text(
+        "import numpy as np\ninputs = np.random.default_rng(0).normal(size=(60, 2))\n"
+        "class Data: inputs, targets = inputs, (inputs[:, 0] > 0).astype(int)\n"
+    )
+    run = train(tmp_path, 'dataset={name="own.py:Data", validation=20}')
+    np.savez(tmp_path / "new.npz", inputs=np.ones((3, 2), "f4"), targets=np.ones(3, int))
+    (tmp_path / "own.py").unlink()
+    new, exported = tmp_path / "new.npz", tmp_path / "out"
+    for words in ("predict", run, "-i", new), ("evaluate", run, "-i", new), ("export", run, "-f", "onnx", "-o", exported):
+        said = partrain(*words)
+        assert said.code == 0, said
+    for words in ("evaluate", run), ("soup", run, run, "-o", tmp_path / "soup.h5"):
+        said = partrain(*words)
+        assert (said.code, said.errors) == (77, ["not-trusted"]), said
+        assert "`own.py:Data`" in said.err
