@@ -45,6 +45,7 @@ def convert(
     Items are as the job would have them: what is learnt from data, as means are, is that of the items this job trains on.
     """
     from partrain.data import mapped
+    from partrain.data.base import check_finite
 
     check(output, force)
     buffers: list[memoryview] = []
@@ -54,6 +55,9 @@ def convert(
         return buffers[0]
 
     dataset, loaded = _loaded(source, set_ or (), allocate)
+    for role, numbers in (("inputs", dataset.inputs), ("test inputs", dataset.test_inputs)):
+        if numbers is not None:  # of mapped ones nobody has seen all
+            check_finite(numbers, f"{source}: {role}")
     if loaded:
         trained = mapped.trained_on(dataset, loaded.job.training)
     else:
@@ -133,7 +137,7 @@ def _section(path: Path) -> DataSection:
 
 def _is(question: Any, path: Path) -> bool:
     try:
-        return bool(question(path))
+        return not path.is_dir() and bool(question(path))
     except OSError as error:
         raise InputMissing(f"{path}: {error.strerror}") from None
 

@@ -80,7 +80,10 @@ def facts(network: Restored) -> dict[str, Any]:
 def usage(network: Restored, format: Format) -> str:
     """What the network takes, in words, and where the rest is said."""
     codec = Codec(network.codec)
-    kind, how = str(network.dtype).removeprefix("torch."), "bytes of images divided by 255" if len(network.facts.input) > 1 else ""
+    kind, how = (
+        str(network.dtype).removeprefix("torch."),
+        "bytes of images divided by 255" if len(network.facts.input) > 1 else "",
+    )
     if network.facts.vocabulary is not None:
         kind, how = "int64", f"tokens below {network.facts.vocabulary}"
     elif codec.scale is not None:

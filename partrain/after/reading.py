@@ -20,7 +20,9 @@ from partrain.after.images import read_images
 from partrain.after.tables import read_table
 from partrain.after.texts import read_text
 from partrain.data import idx
+from partrain.data.base import check_finite
 from partrain.data.images import SUFFIXES
+from partrain.data.sheets import TABLES
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -85,8 +87,7 @@ def kind_of(path: Path, task: str) -> str:
             start = file.read(4)
     except OSError as error:
         raise InputMissing(f"cannot read {path}: {error.strerror}") from None
-    name = path.name.lower()
-    if name.endswith((".csv", ".tsv", ".csv.gz", ".parquet")):
+    if path.name.lower().endswith(TABLES):
         return "table"
     for first, kind in _STARTS.items():
         if start.startswith(first):
@@ -148,15 +149,8 @@ def _fitted(network: Restored, inputs: NDArray[Any], path: Path) -> NDArray[Any]
         return inputs.astype(np.int64)
     with np.errstate(over="ignore"):
         inputs = inputs.astype({torch.float64: np.float64}.get(network.dtype, np.float32))
-    _check_finite(inputs, path)
+    check_finite(inputs, str(path))
     return inputs
-
-
-def _check_finite(numbers: NDArray[Any], path: Path) -> None:
-    """InputMissing for the first item with a number that is none, or that the network's type cannot hold."""
-    finite = np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1)
-    if not finite.all():
-        raise InputMissing(f"{path}: item {int(finite.argmin())} holds a number that is not finite")
 
 
 def _targets(network: Restored, answers: NDArray[Any] | None, inputs: Tensor, path: Path) -> Tensor:
@@ -179,7 +173,7 @@ def _targets(network: Restored, answers: NDArray[Any] | None, inputs: Tensor, pa
     if answers.dtype.kind not in "fiub":
         raise InputMissing(f"{path}: targets are {answers.dtype}; expected numbers")
     numbers = np.asarray(answers, np.float64).reshape(len(answers), -1)
-    _check_finite(numbers, path)
+    check_finite(numbers, str(path))
     if numbers.shape[1] != facts.outputs and kind != "user":
         raise InputMissing(f"{path}: {numbers.shape[1]} targets for each item, the network gives {facts.outputs}")
     return torch.from_numpy(Codec(network.codec).standardised_targets(numbers)).to(network.dtype)

@@ -10,7 +10,7 @@ import numpy as np
 
 from partrain.after.codec import Codec
 from partrain.data import columns
-from partrain.data.sheets import CsvSheet, ParquetSheet, Sheet
+from partrain.data.sheets import Sheet, sheet_of
 from partrain.data.survey import Scheme
 from partrain.errors import InputMissing
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 def read_table(network: Restored, path: Path, judged: bool) -> Pair:
     """The rows of a file; of a series the newest window, which is to be gone on with, or all windows if they are `judged`."""
-    codec, sheet = Codec(network.codec), sheet_of(network, path)
+    codec, section = Codec(network.codec), network.loaded.job.dataset
+    sheet = sheet_of(path, getattr(section, "separator", None), getattr(section, "encoding", "utf-8"))
     if codec.is_table:
         return _judged_rows(codec, sheet) if judged else (columns.encode(codec.stored, sheet), None)
     if codec.is_series:
@@ -36,16 +37,6 @@ def read_table(network: Restored, path: Path, judged: bool) -> Pair:
     if len(sheet.names) != width:
         raise InputMissing(f"{sheet.head}: {len(sheet.names)} columns, the network takes {width} numbers")
     return _rows(sheet, sheet.names), None
-
-
-def sheet_of(network: Restored, path: Path) -> Sheet:
-    """The file as a table: its separator as in the data set, or by its suffix."""
-    if path.suffix.lower() == ".parquet":
-        return ParquetSheet(path)
-    section = network.loaded.job.dataset
-    usual = "\t" if path.suffix.lower() == ".tsv" else ","
-    separator = getattr(section, "separator", None) or usual
-    return CsvSheet(path, separator, getattr(section, "encoding", "utf-8"))
 
 
 def _rows(sheet: Sheet, names: list[str]) -> NDArray[Any]:

@@ -22,6 +22,7 @@ from partrain.data.base import (
     MappedFile,
     Slot,
     Training,
+    check_finite,
     classes,
     digest,
     lay_out,
@@ -226,12 +227,8 @@ def _check(found: Mapping[str, Found], arrays: Mapping[str, NDArray[Any]], unrea
         if array.dtype == np.int64 and int(array.min()) < 0:
             item = int(np.argwhere(array < 0)[0][0])
             raise InputMissing(f"{found[role].where}: item {item} has the label {int(array[item].min())}; labels are 0 or more")
-        if array.dtype.kind == "f" and (role not in unread or role.endswith("targets")):
-            for first in range(0, len(array), 1 << 16):
-                part = array[first : first + (1 << 16)].reshape(min(1 << 16, len(array) - first), -1)
-                if not (fine := np.isfinite(part).all(axis=1)).all():
-                    item = first + int(fine.argmin())
-                    raise InputMissing(f"{found[role].where}: item {item} holds a number that is not finite")
+        if role not in unread or role.endswith("targets"):
+            check_finite(array, found[role].where)
 
 
 def _classes(arrays: Mapping[str, NDArray[Any]], found: Mapping[str, Found]) -> int:

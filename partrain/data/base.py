@@ -28,6 +28,8 @@ WIDTHS = {"uint8": 1, "int32": 4, "int64": 8, "float32": 4, "float64": 8}
 """Bytes of a number of each type."""
 Allocate = Callable[[int], memoryview]
 """Gives a writable, contiguous buffer of so many bytes."""
+_BLOCK = 1 << 14
+"""Items looked at together."""
 
 
 class Training(Protocol):
@@ -219,6 +221,18 @@ def views(slots: tuple[Slot, ...], *buffers: memoryview) -> dict[str, NDArray[An
         slot.name: np.ndarray(slot.shape, slot.dtype, buffers[slot.file][slot.offset : slot.end], strides=slot.strides)
         for slot in slots
     }
+
+
+def check_finite(numbers: NDArray[Any], where: str) -> None:
+    """InputMissing for the first item (first axis) that holds a number that is none."""
+    import numpy as np
+
+    if numbers.dtype.kind != "f":
+        return
+    for first in range(0, len(numbers), _BLOCK):
+        part = numbers[first : first + _BLOCK]
+        if not (fine := np.isfinite(part).reshape(len(part), -1).all(axis=1)).all():
+            raise InputMissing(f"{where}: item {first + int(fine.argmin())} holds a number that is not finite")
 
 
 def classes(targets: Sequence[NDArray[Any]], where: str) -> int:

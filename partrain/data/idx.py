@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from pydantic import model_validator
 
-from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Training, lay_out, views
+from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Training, check_finite, lay_out, views
 from partrain.data.fetch import File, place
 from partrain.errors import InputMissing
 
@@ -179,6 +179,8 @@ def load(files: Mapping[str, Path], sums: Mapping[str, str], allocate: Allocate)
     for path, digest in zip(files.values(), digests, strict=True):
         if digest != sums.get(path.name, digest):
             raise InputMissing(f"{path}: damaged: its SHA-256 is {digest}, expected {sums[path.name]}")
+    for role, path in files.items():
+        check_finite(arrays[role], str(path))
     labels = headers["targets"].integer
     card = Card(
         slots,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,8 @@ import numpy as np
 from partrain.data import idx
 from partrain.data.base import Dataset
 from partrain.data.npy import Found, hdf5, npy, npz
-from partrain.data.sheets import CsvSheet, ParquetSheet, Sheet, is_missing
+from partrain.data.sheets import TABLES, Sheet, is_missing, sheet_of
+from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,7 +57,6 @@ def outline(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[Any]) -> 
 
 def outline_file(path: Path, separator: str | None = None, encoding: str = "utf-8") -> dict[str, Any]:
     """A table or a file of arrays in figures, whatever a job may make of it."""
-    kinds = path.suffixes[-2:]
     if path.suffix == ".idx" or "ubyte" in path.name:
         return {"arrays": [_array("", _idx(path))]}
     if path.suffix == ".npz":
@@ -63,9 +65,10 @@ def outline_file(path: Path, separator: str | None = None, encoding: str = "utf-
         return {"arrays": [_array("", npy(path))]}
     if path.suffix in (".h5", ".hdf5"):
         return {"arrays": [_array(name, one) for name, one in hdf5(path).items()]}
-    usual = separator or ("\t" if ".tsv" in kinds else ",")
-    sheet: Sheet = ParquetSheet(path) if path.suffix == ".parquet" else CsvSheet(path, usual, encoding)
-    return _table(sheet)
+    if path.is_dir() or not path.name.lower().endswith(TABLES):
+        what = f"{path}: by its name neither a table ({', '.join(TABLES)}) nor arrays (.npz, .npy, .h5, .idx)"
+        raise InputMissing(f"{what}: give a job whose [dataset] table says what it is")
+    return _table(sheet_of(path, separator, encoding))
 
 
 def _classes(dataset: Dataset, parts: dict[str, tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]) -> list[dict[str, Any]]:
@@ -82,10 +85,11 @@ def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
     if dataset.vocabulary is not None:
         return [], []
     names, shift, spread = _names(dataset)
-    found, count, broken = _Moments(len(names)), len(dataset.inputs), 0
+    found, count, broken, where = _Moments(len(names)), len(dataset.inputs), 0, 0
     for first in range(0, count, _BLOCK):
         block = dataset.inputs[first : first + _BLOCK].reshape(-1, len(names)).astype(np.float64)
         fine = np.isfinite(block).all(axis=1)
+        where = where if broken or fine.all() else first + int(fine.argmin())
         broken += int((~np.isfinite(block)).sum())
         found.add(block[fine])
     low, high, mean, std = found.result()
@@ -95,7 +99,7 @@ def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
     low, high, mean = (np.where(abs(one) < tiny, 0.0, one) for one in (low, high, mean))
     rows = zip(names, *(np.broadcast_to(one, len(names)).tolist() for one in (low, high, mean, std)), strict=True)
     columns = [dict(zip(("name", "min", "max", "mean", "std"), row, strict=True)) for row in rows]
-    faults = [f"{broken:,} numbers of inputs are not finite"] if broken else []
+    faults = [f"{broken:,} numbers of inputs are not finite, the first in item {where}"] if broken else []
     faults += [f"`{one['name']}` is the same for all items" for one in columns if one["min"] == one["max"]]
     return columns, faults
 
@@ -161,7 +165,9 @@ def _array(name: str, found: Found) -> dict[str, Any]:
         numbers = np.memmap(found.path, found.dtype, "r", found.offset, found.shape)
     finite = numbers[np.isfinite(numbers)] if found.kind == "f" else numbers
     span = {"min": finite.min().item(), "max": finite.max().item()} if finite.size else {}
-    broken = {"not finite": numbers.size - finite.size} if numbers.size > finite.size else {}
+    broken = {}
+    if numbers.size > finite.size:
+        broken = {"not finite": numbers.size - finite.size, "first": int(np.argwhere(~np.isfinite(np.atleast_1d(numbers)))[0][0])}
     return (
         {"name": name, "dtype": str(numbers.dtype), "shape": list(found.shape), "mapped": found.offset is not None}
         | span
@@ -180,40 +186,62 @@ def _idx(path: Path) -> Found:
     return Found(str(path), path, dtype, header.shape, None, read)
 
 
+class _Column:
+    """What the cells of a column of a table are."""
+
+    def __init__(self) -> None:
+        self.missing, self.words = 0, Counter[str]()
+        self.count, self.sum, self.low, self.high = 0, 0.0, math.inf, -math.inf
+        """Of those that are finite numbers."""
+        self.others, self.first = 0, ("", "")
+        """Those that are not, and the first of them: where it stands, and what it says."""
+
+    def add(self, cell: Any, place: Callable[[], str]) -> None:
+        if is_missing(cell):
+            self.missing += 1
+            return
+        text = str(cell).strip()
+        self.words[text] += 1
+        try:
+            number = float(cell)
+        except (TypeError, ValueError):
+            number = math.nan
+        if math.isfinite(number):
+            self.count, self.sum, self.low, self.high = (
+                self.count + 1,
+                self.sum + number,
+                min(self.low, number),
+                max(self.high, number),
+            )
+        else:
+            self.first = self.first if self.others else (place(), text)
+            self.others += 1
+
+    def figures(self) -> dict[str, Any]:
+        """Numbers' range where most are numbers, or the most frequent words."""
+        found: dict[str, Any] = {"missing": self.missing, "different": len(self.words)}
+        if self.count > self.others:
+            return found | {"min": self.low, "max": self.high, "mean": self.sum / self.count}
+        return found | {"words": dict(self.words.most_common(10))}
+
+    def fault(self, name: str) -> str | None:
+        """Words, or numbers that are not finite, in a column of numbers."""
+        if not 0 < self.others < self.count:
+            return None
+        others = f"{self.others:,} of {self.count + self.others:,} cells {'is' if self.others == 1 else 'are'} no finite number"
+        return f"`{name}`: {others}: {self.first[0]}: {self.first[1]!r}"
+
+
 def _table(sheet: Sheet) -> dict[str, Any]:
-    """Each column of a table: its numbers' range, or its most frequent words, and how many values are missing."""
-    words: dict[str, Counter[str]] = {name: Counter() for name in sheet.names}
-    numeric, missing, rows = dict.fromkeys(sheet.names, True), Counter[str](), 0
-    spans = dict.fromkeys(sheet.names, (np.inf, -np.inf, 0.0))
+    """Each column of a table: its numbers' range, or its most frequent words, how many values are missing, and what is odd."""
+    columns, rows = {name: _Column() for name in sheet.names}, 0
     for block in sheet.blocks(sheet.names):
         rows += len(block.places)
         for name, cells in block.columns.items():
-            there = [cell for cell in cells if not is_missing(cell)]
-            missing[name] += len(cells) - len(there)
-            words[name].update(str(cell).strip() for cell in there)
-            if numeric[name] and (numbers := _numbers(there)) is not None:
-                low, high, total = spans[name]
-                spans[name] = min([low, *numbers]), max([high, *numbers]), total + sum(numbers)
-            else:
-                numeric[name] = False
-    columns = []
-    for name in sheet.names:
-        one: dict[str, Any] = {"name": name, "missing": missing[name], "different": len(words[name])}
-        present = rows - missing[name]
-        if numeric[name] and present:
-            low, high, total = spans[name]
-            one |= {"min": low, "max": high, "mean": total / present}
-        else:
-            one["words"] = dict(words[name].most_common(10))
-        columns.append(one)
-    return {"rows": rows, "columns": columns}
-
-
-def _numbers(cells: Sequence[Any]) -> list[float] | None:
-    try:
-        return list(map(float, cells))
-    except (TypeError, ValueError):
-        return None
+            for cell, number in zip(cells, block.places, strict=True):
+                columns[name].add(cell, partial(sheet.place, number))
+    faults = [fault for name, column in columns.items() if (fault := column.fault(name))]
+    return {"rows": rows, "columns": [{"name": name} | one.figures() for name, one in columns.items()], "faults": faults}
 
 
 def render(found: dict[str, Any]) -> Iterator[str]:

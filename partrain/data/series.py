@@ -14,7 +14,7 @@ from pydantic import Field
 from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Slot, Training, digest, lay_out, views
 from partrain.data.fetch import File, place
 from partrain.data.sequence import Cut, cut
-from partrain.data.sheets import CsvSheet, ParquetSheet, Sheet, is_missing
+from partrain.data.sheets import is_missing, sheet_of
 from partrain.data.tabular import Names
 from partrain.errors import InputMissing
 
@@ -43,7 +43,7 @@ class Series(DataSection):
     """Items at the end that are tested."""
     standardise: bool = True
     """Each column minus its mean, by its standard deviation: those of what the items to train on see and give."""
-    separator: str = Field(",", min_length=1, max_length=1)
+    separator: str | None = Field(None, min_length=1, max_length=1)
     """Between the cells of a CSV file."""
 
     def facts(self, folder: Path) -> Facts:
@@ -134,7 +134,7 @@ class _Table:
 
 def _read(path: Path, section: Series) -> _Table:
     """The columns of a table that are needed, every cell of them a finite number."""
-    sheet: Sheet = ParquetSheet(path) if path.suffix == ".parquet" else CsvSheet(path, section.separator, "utf-8")
+    sheet = sheet_of(path, section.separator)
     inputs = section.columns or section.target
     names = list(dict.fromkeys((*inputs, *section.target)))
     for name in names:

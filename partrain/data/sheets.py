@@ -188,6 +188,20 @@ class ParquetSheet(Sheet):
             raise InputMissing(f"{self.path}: damaged, or no Parquet file: {str(error).splitlines()[0]}") from None
 
 
+PARQUET = (".parquet", ".pq")
+"""How names of Parquet files end, in small letters."""
+TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *PARQUET)
+"""How names of tables end."""
+
+
+def sheet_of(path: Path, separator: str | None = None, encoding: str = "utf-8") -> Sheet:
+    """A table, by its name: Parquet, or text that is separated as is said, or else by tabs (.tsv) or commas."""
+    name = path.name.lower()
+    if name.endswith(PARQUET):
+        return ParquetSheet(path)
+    return CsvSheet(path, separator or ("\t" if ".tsv" in Path(name).suffixes[-2:] else ","), encoding)
+
+
 def is_missing(cell: Any) -> bool:
     """Whether a cell holds no value."""
     return cell is None or str(cell).strip().lower() in MISSING

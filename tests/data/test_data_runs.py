@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from runs import events, newest, partrain, resume, round_file, summary, train, write_job
@@ -151,9 +152,50 @@ def test_inspect_files(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.array([[1.5, np.nan]]), y=np.array([3]))
     arrays = json.loads(partrain("data", "inspect", tmp_path / "a.npz", "--json").out)["arrays"]
     assert [(one["name"], one["shape"], one["min"], one["max"]) for one in arrays] == [("x", [1, 2], 1.5, 1.5), ("y", [1], 3, 3)]
-    assert arrays[0]["not finite"] == 1
+    assert (arrays[0]["not finite"], arrays[0]["first"]) == (1, 0)
     for name in ("t.csv", "a.npz"):
         assert partrain("data", "inspect", tmp_path / name).code == 0
+
+
+def test_inspect_finds_the_bad_cell_of_a_table(tmp_path: Path) -> None:
+    """A column of numbers stays one, whatever a cell of it says."""
+    (tmp_path / "t.csv").write_text("x,w\n" + "".join(f"{x},{x % 2}\n" for x in range(9)) + "1O,1\ninf,0\n")
+    found = json.loads(partrain("data", "inspect", tmp_path / "t.csv", "--json").out)
+    assert [(one["min"], one["max"]) for one in found["columns"]] == [(0, 8), (0, 1)]
+    assert found["faults"] == [f"`x`: 2 of 11 cells are no finite number: {tmp_path / 't.csv'}:11: '1O'"]
+    assert f"fault: {found['faults'][0]}" in partrain("data", "inspect", tmp_path / "t.csv").out
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "folder", "picture.png"])
+def test_inspect_of_what_a_job_must_explain(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    if name != "folder":
+        (tmp_path / name).write_text("It was, as it is, a text.\n")
+    said = partrain("data", "inspect", tmp_path / name)
+    assert (said.code, said.errors) == (66, ["no-input"]), said
+    assert "give a job whose [dataset] table says what it is" in said.err
+
+
+def test_a_number_that_is_none_is_named_by_its_item(tmp_path: Path) -> None:
+    inputs = np.zeros((60, 2), "f4")
+    inputs[41, 1] = np.nan
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["inputs"], file["targets"] = inputs, np.arange(60) % 3
+    header = bytes([0, 0, 0x0D, 2]) + (60).to_bytes(4, "big") + (2).to_bytes(4, "big")
+    (tmp_path / "x.idx").write_bytes(header + inputs.astype(">f4").tobytes())
+    (tmp_path / "y.idx").write_bytes(bytes([0, 0, 8, 1]) + (60).to_bytes(4, "big") + bytes(range(60)))
+    bad = "item 41 holds a number that is not finite"
+    mapped, read = '{kind="hdf5", path="a.h5"}', '{kind="idx", inputs="x.idx", targets="y.idx"}'
+    said = partrain("data", "inspect", write_job(tmp_path, *on(tmp_path, mapped)))
+    assert "fault: 1 numbers of inputs are not finite, the first in item 41" in said.out
+    for words in (
+        ("data", "convert", write_job(tmp_path, *on(tmp_path, mapped)), "-o", tmp_path / "a.items"),
+        ("run", write_job(tmp_path, *on(tmp_path, read)), "--out", tmp_path / "run"),
+        ("data", "convert", tmp_path / "a.h5", "-o", tmp_path / "a.items"),
+    ):
+        said = partrain(*words)
+        assert (said.code, said.errors, bad in said.err) == (66, ["no-input"], True), said
+    assert not (tmp_path / "a.items").exists()
 
 
 def test_inspect_shows_series_by_column_and_in_their_units(tmp_path: Path) -> None:
