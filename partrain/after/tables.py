@@ -54,10 +54,7 @@ def _judged_rows(codec: Codec, sheet: Sheet) -> Pair:
         sheet.require(name, "inputs")
     for name in scheme.targets:
         sheet.require(name, "target")
-    try:
-        inputs, targets = columns.read(sheet, scheme)
-    except KeyError as unknown:
-        raise InputMissing(f"{sheet.path}: column `{scheme.targets[0]}`: no item trained on is of class {unknown}") from None
+    inputs, targets = columns.read(sheet, scheme)
     return codec.standardised(inputs), targets
 
 

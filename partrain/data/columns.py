@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,8 @@ import numpy as np
 from partrain.data.base import Allocate, Card, Dataset, Training, digest, lay_out, views
 from partrain.data.fetch import place
 from partrain.data.partition import hold_out
-from partrain.data.sheets import Sheet, is_missing
-from partrain.data.survey import Scheme, class_of, kept, surveyed
+from partrain.data.sheets import Block, Sheet, is_missing
+from partrain.data.survey import Class, Scheme, class_of, kept, surveyed
 from partrain.errors import InputMissing
 from partrain.seeds import derive
 
@@ -64,14 +65,13 @@ def read(sheet: Sheet, scheme: Scheme) -> Pair:
     """The rows of a sheet that count, as numbers."""
     inputs, targets = [], []
     for block in (kept(block, scheme) for block in sheet.blocks(scheme.used)):
-        inputs.append(_inputs(sheet, block.places, block.columns, scheme))
+        inputs.append(_inputs(sheet, block, scheme))
         if scheme.classes is None:
-            numbers = [_numbers(sheet, block.places, block.columns[name], name, False) for name in scheme.targets]
+            numbers = [_numbers(sheet, block, name, False) for name in scheme.targets]
             targets.append(np.stack(numbers, axis=1))
         else:
-            labels, whole = {one: label for label, one in enumerate(scheme.classes)}, isinstance(scheme.classes[0], int)
-            cells = block.columns[scheme.targets[0]]
-            targets.append(np.fromiter((labels[class_of(cell, whole)] for cell in cells), np.int64, len(cells)))
+            named = partial(class_of, whole=isinstance(scheme.classes[0], int))
+            targets.append(_labels(sheet, block, scheme.targets[0], scheme.classes, named, "class"))
     if not inputs:
         raise InputMissing(f"{sheet.path}: holds no items")
     return np.concatenate(inputs), np.concatenate(targets)
@@ -87,7 +87,7 @@ def encode(codec: Mapping[str, Any], sheet: Sheet) -> NDArray[Any]:
     scheme = Scheme(tuple(codec["inputs"]), words, (), None, "mean" if codec["missing"] == "mean" else "error")
     for name in scheme.inputs:
         sheet.require(name, "inputs")
-    blocks = [_inputs(sheet, block.places, block.columns, scheme) for block in sheet.blocks(scheme.inputs)]
+    blocks = [_inputs(sheet, block, scheme) for block in sheet.blocks(scheme.inputs)]
     numbers = np.concatenate(blocks) if blocks else np.empty((0, scheme.width))
     result = np.empty(numbers.shape, np.float32)
     _store(
@@ -96,27 +96,45 @@ def encode(codec: Mapping[str, Any], sheet: Sheet) -> NDArray[Any]:
     return result
 
 
-def _inputs(sheet: Sheet, places: Sequence[int], columns: Mapping[str, Sequence[Any]], scheme: Scheme) -> NDArray[Any]:
+def _inputs(sheet: Sheet, block: Block, scheme: Scheme) -> NDArray[Any]:
     """(n, features): a number for each numeric column, one for each word of the others."""
-    result, at = np.zeros((len(places), scheme.width)), 0
+    result, at = np.zeros((len(block.places), scheme.width)), 0
     for name in scheme.inputs:
-        cells = columns[name]
         if name not in scheme.words:
-            result[:, at] = _numbers(sheet, places, cells, name, scheme.missing == "mean")
+            result[:, at] = _numbers(sheet, block, name, scheme.missing == "mean")
             at += 1
             continue
-        where = {word: at + index for index, word in enumerate(scheme.words[name])}
-        try:
-            result[np.arange(len(cells)), [where[str(cell).strip()] for cell in cells]] = 1
-        except KeyError as unknown:
-            place = sheet.place(next(p for p, cell in zip(places, cells, strict=True) if str(cell).strip() == unknown.args[0]))
-            raise InputMissing(f"{place}: column `{name}`: the word `{unknown.args[0]}` is not one that was trained on") from None
-        at += len(where)
+        words = scheme.words[name]
+        labels = _labels(sheet, block, name, words, lambda cell: str(cell).strip(), "word")
+        result[np.arange(len(labels)), at + labels] = 1
+        at += len(words)
     return result
 
 
-def _numbers(sheet: Sheet, places: Sequence[int], cells: Sequence[Any], name: str, holes: bool) -> NDArray[Any]:
+def _labels(
+    sheet: Sheet, block: Block, name: str, known: Sequence[Class], named: Callable[[Any], Class], kind: str
+) -> NDArray[Any]:
+    """(n,) which of the `known` each cell of a column is; `named` reads a cell."""
+    numbers = {one: number for number, one in enumerate(known)}
+
+    def number(cell: Any) -> int:
+        try:
+            return numbers.get(named(cell), -1)
+        except (TypeError, ValueError):  # a word where all are whole numbers
+            return -1
+
+    labels = np.fromiter(map(number, block.columns[name]), np.int64, len(block.places))
+    if (labels < 0).any():
+        at = int(labels.argmin())
+        cell = block.columns[name][at]
+        wrong = "no value" if is_missing(cell) else f"the {kind} `{str(cell).strip()[:60]}` is not one that was trained on"
+        raise InputMissing(f"{sheet.place(block.places[at])}: column `{name}`: {wrong}")
+    return labels
+
+
+def _numbers(sheet: Sheet, block: Block, name: str, holes: bool) -> NDArray[Any]:
     """(n,) the numbers of a column; NaN for missing values, if there may be `holes`."""
+    places, cells = block.places, block.columns[name]
     try:
         numbers = np.fromiter(map(float, cells), np.float64, len(cells))
         if np.isfinite(numbers).all() and not (isinstance(cells[0], str) and "_" in "".join(cells)):

@@ -72,6 +72,23 @@ def test_a_gap_is_no_mean_unless_the_job_says_so(place: Path, tmp_path: Path) ->
     assert partrain("predict", place / "run", "--input", tmp_path / "a.npy").code == 66
 
 
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ("1,2,7", "column `kind`: the class `7` is not one that was trained on"),
+        ("1,2,seven", "column `kind`: the class `seven` is not one that was trained on"),
+        ("1,2,", "column `kind`: no value"),
+        ("1,nan,a", "column `y`: no value; fill it in"),
+        ("1,inf,a", "column `y`: `inf` is no finite number"),
+    ],
+)
+def test_a_bad_cell_of_a_table_to_be_judged_by(place: Path, tmp_path: Path, row: str, what: str) -> None:
+    (tmp_path / "new.csv").write_text(f"x,y,kind\n1,2,a\n\n{row}\n1,2,b\n")
+    said = partrain("evaluate", place / "run", "--input", tmp_path / "new.csv")
+    assert (said.code, said.errors) == (66, ["no-input"]), said
+    assert f"new.csv:4: {what}" in said.err
+
+
 def test_a_table_without_rows(place: Path) -> None:
     said = partrain("evaluate", place / "run", "--input", place / "empty.csv")
     assert (said.code, said.errors) == (66, ["no-input"]), said
