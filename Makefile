@@ -19,7 +19,7 @@ run: $(STAMP)
 	$(VENV)/bin/partrain run jobs/mnist.toml
 
 test: $(STAMP)
-	$(PY) -m pytest -m 'not gpu and not soak'
+	$(PY) -m pytest -m 'not gpu and not soak' -n 2 --dist loadfile
 
 test-gpu: $(STAMP)
 	$(PY) -m pytest -m gpu

@@ -316,14 +316,14 @@ def test_nobody_goes_further_ahead_than_allowed(site: Site, fresh: int) -> None:
 
 
 def test_waiting_for_a_slow_worker_may_take_longer_than_the_center_may_be_silent(site: Site) -> None:
-    site.patience_s = 2.0
+    site.patience_s = 4.0
 
     def program(commons: Commons, barrier: threading.Barrier) -> None:
         slow = barrier.wait() == 0
         assert commons.claim(100)
         assert commons.claim(100) or slow
         if slow:
-            threading.Event().wait(2.5)
+            threading.Event().wait(5.0)
         while commons.claim(0 if slow else 100):
             commons.keep_step(0)
 
@@ -411,7 +411,7 @@ def test_a_lost_worker_of_the_own_machine_is_left_to_its_coordinator(site: Site)
 
 
 def test_what_fails_at_the_center_is_told_as_it_is(site: Site) -> None:
-    site.patience_s = 2.0
+    site.patience_s = 4.0
     (center,), arena = site.start(1, Adding()), Arena.create(1)
     worker = site.join(arena, 0, Adding())
     with pytest.raises(WorkersLost):
