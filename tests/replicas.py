@@ -185,3 +185,11 @@ def table(settings: dict[str, object]) -> str:
         return json.dumps(one)
 
     return "\n".join(f"{key} = {value(one)}" for key, one in settings.items())
+
+
+def optimizer_of(name: str) -> str:
+    """An `[optimizer]` table with what else this one can."""
+    more = {"adam": "amsgrad = true", "rmsprop": "momentum = 0.9\ncentered = true", "adagrad": "lr_decay = 0.1"}.get(name, "")
+    clip = "" if name == "rprop" else "clip_norm = 1.0\nclip_value = 0.5"
+    batch = "" if name in ("rprop", "lbfgs") else "batch_size = 4"
+    return "\n".join((f'name = "{name}"', "lr = 0.01", more, clip, batch))

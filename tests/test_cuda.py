@@ -13,7 +13,7 @@ from pathlib import Path
 import lab
 import pytest
 import torch
-from replicas import CPUS, MIXED, Trainer, table
+from replicas import CPUS, MIXED, Trainer, optimizer_of, table
 from runs import events, newest, partrain, resume, round_file, sabotage, summary, train, write_job
 from torch import Tensor, nn
 from variants import FORMS, VARIANTS
@@ -163,11 +163,7 @@ def test_every_policy_of_buffers(near: Trainer, policy: str) -> None:
 
 @pytest.mark.parametrize("name", list(OPTIMIZERS))
 def test_every_optimizer(near: Trainer, name: str) -> None:
-    more = {"adam": "amsgrad = true", "rmsprop": "momentum = 0.9\ncentered = true", "adagrad": "lr_decay = 0.1"}.get(name, "")
-    optimizer = f'name = "{name}"\nlr = 0.01\n{more}'
-    optimizer += "" if name == "rprop" else "\nclip_norm = 1.0\nclip_value = 0.5"
-    optimizer += "" if name in ("rprop", "lbfgs") else "\nbatch_size = 4"
-    courses = [near(devices, optimizer=optimizer, model="") for devices in (CPUS, MIXED, MIXED)]
+    courses = [near(devices, optimizer=optimizer_of(name), model="") for devices in (CPUS, MIXED, MIXED)]
     assert courses[1].same(courses[2])
     if name not in ("rprop", "muon"):  # the one goes by signs, the other computes in bfloat16
         courses[1].assert_near(courses[0], *MET)

@@ -11,7 +11,7 @@ import lab
 import pytest
 import torch
 from pretence import CUDA, Pretence
-from replicas import CPUS, MIXED, MOMENTUM, PLAIN, Trainer, table
+from replicas import CPUS, MIXED, MOMENTUM, PLAIN, Trainer, optimizer_of, table
 from runs import partrain, write_job
 from torch import Tensor, nn
 from variants import FORMS, VARIANTS
@@ -62,11 +62,7 @@ def test_every_policy_of_buffers_and_moments(train: Trainer, policy: str) -> Non
 @pytest.mark.parametrize("name", list(OPTIMIZERS))
 def test_every_optimizer(train: Trainer, name: str) -> None:
     """The functions that torch takes on a device treat all tensors at once, with other last bits than those it takes on the CPU."""
-    more = {"adam": "amsgrad = true", "rmsprop": "momentum = 0.9\ncentered = true", "adagrad": "lr_decay = 0.1"}.get(name, "")
-    optimizer = f'name = "{name}"\nlr = 0.01\n{more}'
-    optimizer += "" if name == "rprop" else "\nclip_norm = 1.0\nclip_value = 0.5"
-    optimizer += "" if name in ("rprop", "lbfgs") else "\nbatch_size = 4"
-    alone, mixed = (train(devices, optimizer=optimizer) for devices in (CPUS, MIXED))
+    alone, mixed = (train(devices, optimizer=optimizer_of(name)) for devices in (CPUS, MIXED))
     mixed.assert_near(alone, 1e-4, 1e-6)
 
 

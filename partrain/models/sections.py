@@ -36,7 +36,7 @@ class Network(Section):
     gives: ClassVar[tuple[Kind, ...]] = ("classification", "regression", "forecast")
     """Tasks it has answers for."""
     convolves: ClassVar[bool] = False
-    """Convolutions do most of its work: on a CPU they take three quarters of the time where images come with the channels innermost."""
+    """Convolutions do most of its work: on a CPU they take less time where images come with the channels innermost (benchmarks/NOTES.md)."""
 
     freeze: list[str] = []
     """Parameters that are not trained, as patterns of their names: `conv1.*`. BatchNorm's statistics still follow the items."""
