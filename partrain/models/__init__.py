@@ -61,10 +61,24 @@ def build(section: AnyModel, folder: Path, interface: Interface) -> nn.Module:
         from partrain import usercode
 
         module = usercode.make("model", section, folder, nn.Module, "torch.nn.Module")
+        _settle(module, interface)
     else:
         module = import_module(f"partrain.models.{section.builder}").build(section, interface)
     _freeze(module, section.freeze)
     return module
+
+
+def _settle(module: nn.Module, interface: Interface) -> None:
+    """Lazy layers (`nn.LazyLinear` and its like) learn their sizes from made-up items."""
+    import torch
+    from torch.nn.parameter import is_lazy
+
+    tensors = [*module.parameters(), *module.buffers()]
+    if any(map(is_lazy, tensors)):
+        dtype = torch.int64 if interface.vocabulary is not None else tensors[0].dtype
+        with torch.no_grad():
+            module.eval()(torch.zeros(2, *interface.item, dtype=dtype))
+        module.train()
 
 
 def _freeze(module: nn.Module, patterns: list[str]) -> None:

@@ -128,6 +128,20 @@ def test_the_users_own_network_may_be_frozen_in_part(tmp_path: Path) -> None:
     assert not np.array_equal(first["model/2.weight"], last["model/2.weight"])
 
 
+def test_lazy_layers_learn_their_sizes_from_the_items(tmp_path: Path) -> None:
+    """Whoever uses the checkpoint builds the same."""
+    for name, kind in (("lazy", "nn.LazyLinear(4)"), ("known", "nn.Linear(2, 4)")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "net.py").write_text(
+            f"from torch import nn\ndef Net(): return nn.Sequential({kind}, nn.Dropout(), nn.Tanh(), nn.Linear(4, 3))\n"
+        )
+    lazy, known = (train(tmp_path / name, 'model={name="net.py:Net"}') for name in ("lazy", "known"))
+    networks = [decode((run / "checkpoint.h5").read_bytes()).arrays for run in (lazy, known)]
+    assert networks[0]["model/0.weight"].shape == networks[1]["model/0.weight"].shape == (4, 2)
+    said = partrain("evaluate", lazy, "--trust-code")
+    assert said.code == 0, said
+
+
 @pytest.mark.parametrize(
     ("job", "sets", "best"),
     [
