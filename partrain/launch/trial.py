@@ -22,6 +22,7 @@ from partrain.models import Interface
 from partrain.state import slot_map
 from partrain.tasks import UserTask
 from partrain.tasks.kinds import Task
+from partrain.worker import persistent_buffers
 
 MOST = 256
 """Where a batch is the whole partition, so many items of it are tried."""
@@ -54,6 +55,10 @@ def _steps(rank: int, order: Order) -> Iterator[str]:
     worker = outfit.worker(torch.zeros(spans.numbers, dtype=spans.layout.dtype, device=outfit.device))
     slot_map(outfit.module, spans, job.sync, len(order.plan.shares))
     known = set(outfit.module.state_dict())
+    endless = [name for name, one in persistent_buffers(outfit.module) if one.is_floating_point() and not one.isfinite().all()]
+    if endless:
+        what = f"buffer `{endless[0]}` holds numbers that are not finite, so replicas of it have no mean"
+        raise UserCodeFailed(f"{on_trial(job)}: {what}; register it with persistent=False if it is a constant")
     worker.begin(1, 0)
     worker.active = True  # also where the job lets it wait for its first round
 

@@ -126,6 +126,10 @@ FAULTS = {
     "raises when built": (net("raise ValueError('odd')", "build"), "before any worker starts, building: ValueError: odd"),
     "raises when judged": (net("raise ValueError('odd')", "eval"), "judging a batch of 8: ValueError: odd"),
     "leaves": (net("sys.exit(0)"), "SystemExit: 0"),
+    "an infinite buffer": (
+        net("self.register_buffer('mask', torch.tensor([0.0, -torch.inf]))", "build"),
+        "buffer `mask` holds numbers that are not finite, so replicas of it have no mean; register it with persistent=False",
+    ),
     "gives no tensor": (net("y = (y, y)"), "`own.py:Net` gives tuple of 2; expected a tensor (items, ...)"),
     "too few classes": (
         'model={name="own.py:Plain", outputs=2}',
