@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -49,14 +49,18 @@ class Pace:
 
 
 class Baton:
-    """Lets N threads take turns."""
+    """Lets N threads take turns. Each sleeps at a gate of its own: only the one whose turn it is wakes up."""
 
     def __init__(self, size: int) -> None:
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
+        self._gates = [threading.Lock() for _ in range(size)]
+        for gate in self._gates:
+            gate.acquire()
         self._waits: list[tuple[Callable[[], bool], str] | None] = [(lambda: True, TURN)] * size
         self._turn: int | None = None
         self._failure: BaseException | None = None
-        self._arrived = [0] * size
+        self._arrived, self._whole = [0] * size, 0
+        """How many barriers each has come to; the newest to which all have."""
         self._barriers, self._met = 0, [0, 0]
         """Number of the newest barrier; when the last of those that have come came, for it and the one before."""
         self.clocks = [0] * size
@@ -64,7 +68,7 @@ class Baton:
 
     def start(self) -> None:
         """Hand the baton to the first worker, once all threads exist."""
-        with self._condition:
+        with self._lock:
             self._pass_on()
 
     def wait(self, rank: int, ready: Callable[[], bool], what: str) -> None:
@@ -72,22 +76,25 @@ class Baton:
 
         Whoever has to wait goes on no earlier than the moment at which another worker ended the wait.
         """
-        with self._condition:
+        with self._lock:
             self._waits[rank] = (ready, TURN if ready() else what)
             if self._turn == rank:
                 self._pass_on()
-            self._condition.wait_for(lambda: self._turn == rank or self._failure is not None)
-            if self._failure is not None:
-                raise Abandoned from self._failure
+            failed = self._failure is not None
+        if not failed:
+            self._gates[rank].acquire()
+        if self._failure is not None:
+            raise Abandoned from self._failure
 
     def leave(self, rank: int, failure: BaseException | None = None) -> None:
         """This worker is done, or has failed and takes the others with it."""
-        with self._condition:
+        with self._lock:
             self._waits[rank] = None
             self._failure = self._failure or failure
             if self._turn == rank:
                 self._pass_on()
-            self._condition.notify_all()
+            elif self._failure is not None:
+                self._open(self._gates)
 
     def arrive(self, rank: int) -> None:
         """Barrier: it ends for all at the moment at which the last one comes."""
@@ -95,8 +102,8 @@ class Baton:
         goal = self._arrived[rank]
         first = goal > self._barriers
         self._met[goal % 2] = self.clocks[rank] if first else max(self._met[goal % 2], self.clocks[rank])
-        self._barriers = max(self._barriers, goal)
-        self.wait(rank, lambda: min(self._arrived) >= goal, f"barrier {goal}")
+        self._barriers, self._whole = max(self._barriers, goal), min(self._arrived)
+        self.wait(rank, lambda: self._whole >= goal, f"barrier {goal}")
         self.clocks[rank] = max(self.clocks[rank], self._met[goal % 2])
 
     def _pass_on(self) -> None:
@@ -110,10 +117,20 @@ class Baton:
                 self.clocks[rank] = max(self.clocks[rank], self.clocks[held])
                 self._waits[rank] = (entry[0], TURN)
         self._turn = min(able, key=lambda rank: (self.clocks[rank], rank)) if able else None
-        stuck = [f"worker {rank} waits for {entry[1]}" for rank, entry in enumerate(self._waits) if entry is not None]
-        if not able and stuck and self._failure is None:
-            self._failure = Deadlock("deadlock: " + "; ".join(stuck))
-        self._condition.notify_all()
+        if not able:
+            stuck = [f"worker {rank} waits for {entry[1]}" for rank, entry in enumerate(self._waits) if entry is not None]
+            if stuck and self._failure is None:
+                self._failure = Deadlock("deadlock: " + "; ".join(stuck))
+        if self._failure is not None:
+            self._open(self._gates)
+        elif self._turn is not None:
+            self._open([self._gates[self._turn]])
+
+    def _open(self, gates: Sequence[threading.Lock]) -> None:
+        """Let those through who sleep there, or are about to."""
+        for gate in gates:
+            if gate.locked():
+                gate.release()
 
 
 class Simulated:
