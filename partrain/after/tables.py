@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def read_table(network: Restored, path: Path, judged: bool) -> Pair:
-    """The rows of a file; of a series the newest window, which is to be gone on with, or all windows if they are `judged`."""
+    """The rows of a file; of a series the newest window, which is to be gone on with, or all that can be `judged` or given back."""
     codec, section = Codec(network.codec), network.loaded.job.dataset
     sheet = sheet_of(path, getattr(section, "separator", None), getattr(section, "encoding", "utf-8"))
     if codec.is_table:
         return _judged_rows(codec, sheet) if judged else (columns.encode(codec.stored, sheet), None)
     if codec.is_series:
-        return _windows(codec, sheet, judged)
+        return _windows(codec, sheet, judged, network.kind == "autoencoder")
     width = math.prod(network.facts.input)
     if judged:
         raise InputMissing(f"{path}: the network was not trained on a table, so no column is known to be the target; use NPZ")
@@ -58,21 +58,22 @@ def _judged_rows(codec: Codec, sheet: Sheet) -> Pair:
     return codec.standardised(inputs), targets
 
 
-def _windows(codec: Codec, sheet: Sheet, judged: bool) -> Pair:
-    """Windows (n, steps, columns), and what follows them (n, k)."""
+def _windows(codec: Codec, sheet: Sheet, judged: bool, itself: bool) -> Pair:
+    """Windows (n, window, columns), and what follows them (n, k); `itself`: they are to be given back, and nothing follows."""
     names, window, steps = codec.columns, codec.stored["window"], codec.stored["steps"]
-    for name in [*names, *(codec.targets if judged else [])]:
+    follow = judged and not itself
+    for name in [*names, *(codec.targets if follow else [])]:
         sheet.require(name, "columns")
-    rows = _rows(sheet, [*names, *codec.targets] if judged else names)
-    wanted = window + steps if judged else window
+    rows = _rows(sheet, [*names, *codec.targets] if follow else names)
+    wanted = window + steps if follow else window
     if len(rows) < wanted:
-        raise InputMissing(
-            f"{sheet.path}: {len(rows)} rows, and {'a window and what follows' if judged else 'a window'} are {wanted}"
-        )
+        what = "a window and what follows" if follow else "a window"
+        raise InputMissing(f"{sheet.path}: {len(rows)} rows, and {what} are {wanted}")
     inputs = codec.standardised(rows[:, : len(names)])
-    if not judged:
+    if not (judged or itself):
         return inputs[np.newaxis, -window:], None
     slide = np.lib.stride_tricks.sliding_window_view
-    seen = slide(inputs[:-steps], window, axis=0).swapaxes(1, 2)
-    told = slide(rows[window:, len(names) :], steps, axis=0).swapaxes(1, 2).reshape(len(seen), -1)
-    return seen, told
+    seen = slide(inputs[:-steps] if follow else inputs, window, axis=0).swapaxes(1, 2)
+    if not follow:
+        return seen, None
+    return seen, slide(rows[window:, len(names) :], steps, axis=0).swapaxes(1, 2).reshape(len(seen), -1)

@@ -18,7 +18,7 @@ Kind = Literal["classification", "regression", "forecast", "language", "autoenco
 FITTING: dict[str, tuple[Kind, ...]] = {
     "classification": ("classification", "autoencoder"),
     "regression": ("regression", "forecast", "autoencoder"),
-    "forecast": ("forecast", "regression"),
+    "forecast": ("forecast", "regression", "autoencoder"),
     "language": ("language",),
 }
 """The kinds of task that items of each kind can serve, what they are made for first."""

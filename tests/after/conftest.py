@@ -67,6 +67,10 @@ JOBS: dict[str, tuple[str, ...]] = {
         'optimizer={name="adam", lr=0.01, batch_size=8}',
         "stop.rounds=60",
     ),
+    "windows": (
+        dataset(kind="series", path="series.csv", target="spots", window=12, steps=2, validation=40),
+        'model={name="autoencoder", hidden=[8], code=2}',
+    ),
     "rose": (
         dataset(kind="text", path="text.txt", length=16, stride=1, validation=10),
         'model={name="transformer", layers=1, width=16, heads=2}',

@@ -242,3 +242,14 @@ def test_nothing_is_written_over(run_of: Runs, tmp_path: Path) -> None:
     assert output.read_text().startswith("item,label")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answers.csv", "items.npy"]
     assert partrain("predict", run_of("clouds")).code == 2
+
+
+def test_every_window_of_a_series_is_given_back(run_of: Runs, network_of: Networks) -> None:
+    """How badly is what makes a window odd; nothing has to follow the newest one."""
+    run = run_of("windows")
+    said = partrain("predict", run, "-i", run.parent / "series.csv")
+    errors = [float(row["error"]) for row in rows(said.out)]
+    assert len(errors) == 300 - 12 + 1
+    told = json.loads(partrain("evaluate", run, "-i", run.parent / "series.csv", "--json").out)
+    (found,) = (one for one in told.values() if isinstance(one, dict))
+    assert (found["items"], found["error"]["mean"]) == (289, pytest.approx(sum(errors) / 289, rel=1e-4))
