@@ -70,6 +70,7 @@ class Pretence:
         pretence, attention = cls(), torch.backends.cuda
         threads, settings = torch.get_num_threads(), torch.utils.deterministic
         sorts = [(kind, getattr(attention, f"{kind}_sdp_enabled")()) for kind in ("flash", "mem_efficient", "cudnn")]
+        precisions = [(kind, kind.fp32_precision) for kind in (torch.backends.cudnn.conv, torch.backends.cudnn.rnn)]
         with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             patch.setattr(torch.cuda, "init", lambda: None)
             patch.setattr(torch.cuda, "set_device", lambda device: None)
@@ -84,6 +85,8 @@ class Pretence:
             yield pretence
         torch.set_deterministic_debug_mode(0)
         torch.set_num_threads(threads)
+        for kind, precision in precisions:
+            kind.fp32_precision = precision
         for kind, enabled in sorts:
             getattr(attention, f"enable_{kind}_sdp")(enabled)
 

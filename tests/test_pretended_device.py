@@ -45,6 +45,12 @@ def test_every_rule(train: Trainer, name: str) -> None:
     assert train(CPUS, sync).same(train(MIXED, sync))
 
 
+def test_float32_is_not_cut_short(train: Trainer) -> None:
+    """Torch lets cuDNN compute in TF32 where nobody says otherwise."""
+    train(MIXED)
+    assert torch.backends.cudnn.conv.fp32_precision == torch.backends.cudnn.rnn.fp32_precision == "ieee"
+
+
 @pytest.mark.parametrize("kind", ["identity", "fp32", "bf16", "2bit"])
 def test_every_kind_of_message(train: Trainer, kind: str) -> None:
     sync = table({"rule": "topk", "compressor": {"kind": kind}})
