@@ -48,6 +48,8 @@ def _occupy() -> None:
 
 def _leave(number: int, frame: object) -> None:
     """Stopped while there is no run yet to end well. No exception: half-done imports would show it, or swallow it."""
+    if abandon := getattr(sys.modules.get("partrain.launch.prefork"), "abandon", None):
+        abandon()
     os._exit(130 if number == signal.SIGINT else 143)
 
 

@@ -53,7 +53,7 @@ def train(job: Job | str | os.PathLike[str], *, out: str | os.PathLike[str] | No
 
     Raises:
         Failure: What the command line would say in one line: a bad job, missing input, lost workers, the user's own code...
-        KeyboardInterrupt: Ctrl-C; the round under way was ended and a checkpoint committed, which its message names.
+        KeyboardInterrupt: Ctrl-C; the round under way was ended and a checkpoint committed; its message says how to go on.
     """
     if current_process().name.startswith("partrain "):  # a worker that imports the script for the user's class
         raise UserCodeFailed("a worker came upon `partrain.train`: put the call under `if __name__ == '__main__':`")
@@ -71,7 +71,9 @@ def train(job: Job | str | os.PathLike[str], *, out: str | os.PathLike[str] | No
         prefork.stop()
     if outcome.failure:
         raise outcome.failure
-    if outcome.code in (INTERRUPTED, TERMINATED) or outcome.checkpoint is None:
+    if outcome.checkpoint is None:
+        raise KeyboardInterrupt("stopped before the first round")
+    if outcome.code in (INTERRUPTED, TERMINATED):
         raise KeyboardInterrupt(f"stopped; to go on: partrain resume {outcome.folder}")
     return _trained(loaded, outcome.summary, outcome.folder, outcome.checkpoint)
 

@@ -137,14 +137,21 @@ def _rule(job: Job) -> Iterator[Finding]:
     if job.sync.ramp_workers and not job.sync.synchronous:
         message = f'`ramp_workers` has no meaning under the asynchronous rule "{job.sync.rule}"'
         yield Finding(("sync", "ramp_workers"), message, "remove it", at="key")
+    if "weights" in job.sync.model_fields_set and not job.sync.weighs:
+        message = f'rule "{job.sync.rule}" does not mix parameters by `weights`: they are for moments and buffers only'
+        yield Finding(("sync", "weights"), message, at="key", severity="warning")
 
 
 def _optimizer(job: Job) -> Iterator[Finding]:
     for key, message, advice, severity in job.optimizer.remarks():
         yield Finding(("optimizer", key), message, advice, "key", severity)
-    if job.optimizer.name == "rprop" and job.sync.lr_scale != "none":
+    if job.rateless and job.sync.lr_scale != "none":
         message = '`lr_scale` has no effect on the steps of "rprop", which have sizes of their own'
         yield Finding(("sync", "lr_scale"), message, "remove it", at="key")
+    momentum = getattr(job.optimizer, "momentum", 0.0)
+    if getattr(job.sync, "local_momentum", 0.0) not in (0.0, momentum):
+        message = f"the local optimizer has another momentum, {momentum:g}: the work of unequal workers is reckoned wrongly"
+        yield Finding(("sync", "local_momentum"), message, "use the same in both, or leave it out here", severity="warning")
     apart = sum(group.count for group in job.workers) > 1 and job.sync.rule != "bsp"
     if job.optimizer.name == "lbfgs" and job.sync.optimizer_state == "average" and apart:
         message = 'averaged gradients of different partitions tell "lbfgs" little of any one of them'
@@ -160,7 +167,11 @@ def _paces(job: Job) -> Iterator[Finding]:
         if job.transport.kind != "simulated":
             yield Finding(("transport", key), f"`{key}` is simulated only", 'use kind = "simulated"', at="key")
         elif len(values) not in (1, workers):
-            yield Finding(("transport", key), f"`{key}` has {len(values)} values for {workers} workers", f"give one or {workers}")
+            yield Finding(
+                ("transport", key),
+                f"`{key}` has {len(values)} values for {workers} worker{'s'[: workers > 1]}",
+                f"give one or {workers}",
+            )
 
 
 # How a run ends

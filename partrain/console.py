@@ -277,7 +277,7 @@ def epilogue(
     `content` is that of summary.json; `stop`, the `[stop]` table, tells which condition a resumed run must move;
     `own_code`: the network is the user's, who has to say so each time.
     """
-    reason = f" ({content['reason']})" if content.get("reason") else ""
+    reason = f" ({content['reason']})" if content.get("reason") not in (None, content["status"]) else ""
     seconds = content["seconds"]["train"]
     done = f"{content['rounds']:,} rounds, {content['item_iterations']:,} item-iterations, {seconds:.1f} s of training"
     lines = [f"{content['status']}{reason}: {done}"]

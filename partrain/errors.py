@@ -27,15 +27,17 @@ TERMINATED = 143
 
 
 class Failure(Exception):
-    """A failure the user can act on: `message` is one line saying what, where and what to do; `detail` further lines."""
+    """A failure the user can act on: `message` is one line saying what, where and what to do; `detail` further lines; `rank`
+    the worker that met it, where one did."""
 
     code: ClassVar[int]
     name: ClassVar[str]
 
-    def __init__(self, message: str, detail: str = "") -> None:
+    def __init__(self, message: str, detail: str = "", rank: int | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.detail = detail
+        self.rank = rank
 
     def render(self) -> str:
         """The text for stderr: exactly one `partrain: error[...]` line, then the detail as it is."""

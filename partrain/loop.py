@@ -88,7 +88,9 @@ def run(
         progress.round += 1
         due = held_out is not None and progress.round % terms.judge_every == 0
         times = _round(worker, group, rule, state, progress, measure=due)
+        waited = group.waited
         seen, word = _exchange(worker, group, desk, terms, began)
+        times["wait"] += group.waited - waited  # the first meeting, where the rule has had none
         progress.item_iterations += sum(int(items) for items, _ in seen)
         asked = bool(word & STOP)
         limit = terms.stop.limit(progress, bool(word & LATE))
@@ -130,7 +132,7 @@ def _round(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, progr
         group.compare(worker.params)
     worker.close_round()
     waited = group.waited - waited
-    mixing = worker.clock() - began - worker.seconds - waited
+    mixing = max(0.0, worker.clock() - began - worker.seconds - waited)
     return {
         "compute": worker.seconds,
         "wait": waited,

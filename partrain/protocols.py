@@ -194,6 +194,11 @@ class Rule(Section):
         return True
 
     @property
+    def weighs(self) -> bool:
+        """Parameters are mixed by `weights`. Where not, these are for moments and buffers only."""
+        return self.mixes and self.synchronous
+
+    @property
     def meets(self) -> bool:
         """Workers meet within the round, after each iteration, and so need the same number of them."""
         return False

@@ -7,7 +7,7 @@ Only the coordinator writes events. A line is one JSON object; times are in seco
                bytes, staleness                                                            one per worker
     judgement  round, item_iterations, seconds (of training so far), loss, metrics{}, best
     commit     round, file, bytes, seconds, digest
-    fault      what, rank
+    fault      what, rank (null where it is not one worker's)
     end        status, reason, round, seconds {startup, train, total}
 
 Numbers that are not finite are null: NaN is no JSON.
@@ -103,6 +103,7 @@ def cut(path: Path, after_round: int) -> View:
     """
     view = View()
     _replace(path, _kept(path, after_round, view) if path.exists() else ())
+    view.clock.stop()
     return view
 
 

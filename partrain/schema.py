@@ -64,6 +64,11 @@ class Job(Section):
         """So much of it as the trained network needs."""
         return [table.name for table in (self.model, self.task) if isinstance(table, UserCode)]
 
+    @property
+    def rateless(self) -> bool:
+        """Steps have sizes of their own: there is no learning rate to scale."""
+        return self.sync.full_batch or self.optimizer.name == "rprop"
+
     def kind_of_task(self, implied: Kind) -> str:
         """What the network is trained to do: by the job's own word, the model's nature, or else what the items are made for."""
         if isinstance(self.task, UserTask):

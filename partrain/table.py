@@ -148,7 +148,7 @@ def _progress(view: View, now: float, width: int, glyphs: Glyphs) -> Line:
     line: Line = [(view.name, "bold"), (f" {glyphs.dot} {view.rule}", ""), (f" {glyphs.dot} round {rounds}", "")]
     fraction, eta = view.fraction(), view.eta(now)
     if view.status is not None:
-        return [*line, (f"  {view.status}", "bold"), (f" ({view.reason})", "")]
+        return [*line, (f"  {view.status}", "bold"), (f" ({view.reason})" if view.reason != view.status else "", "")]
     if fraction is not None:
         cells = 20 if width >= 80 else 8
         done = int(cells * fraction)

@@ -161,7 +161,12 @@ class Clock:
     def __init__(self) -> None:
         self.startup = self.train = self.total = 0.0
         self._anchor: tuple[float, float] | None = None
-        self._session = (0.0, 0.0)
+        self._session: tuple[float, float] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether a session has begun and not ended."""
+        return self._session is not None
 
     def start(self, t: float) -> None:
         """A session begins."""
@@ -171,7 +176,7 @@ class Clock:
         """A worker finished a round that lasted so long."""
         if self._anchor is None:
             self._anchor = (t - lasted, self.train)
-            self.startup += max(0.0, t - lasted - self._session[0])
+            self.startup += max(0.0, t - lasted - self._session[0]) if self._session else 0.0
         self.train = self._anchor[1] + t - self._anchor[0]
 
     def judgement(self, t: float, seconds: float) -> None:
@@ -179,14 +184,20 @@ class Clock:
         self._anchor, self.train = (t, seconds), seconds
 
     def pass_to(self, t: float) -> None:
-        """Time goes on."""
-        self.total = self._session[1] + t - self._session[0]
+        """Time goes on, within a session."""
+        if self._session:
+            self.total = self._session[1] + t - self._session[0]
+
+    def stop(self) -> None:
+        """The session is over; what is told until another begins lies outside."""
+        self._session = None
 
     def end(self, seconds: Mapping[str, float]) -> None:
         """The coordinator's own figures for the whole run, where it gives them."""
         self.startup = seconds.get("startup", self.startup)
         self.train = seconds.get("train", self.train)
         self.total = seconds.get("total", self.total)
+        self.stop()
 
 
 class Judgement(NamedTuple):

@@ -137,6 +137,8 @@ def wrong_value(spot: Spot, error: ErrorDetails) -> tuple[str, str]:
     elif kind == "string_pattern_mismatch":
         known = (_PATTERNS.get((table, str(spot.path[-1]))) for table in spot.owner.__mro__)
         expected = next(filter(None, known), f"expected a string like {context['pattern']}")
+        if isinstance(value, str) and (meant := meant_by(value, re.findall(r'"([a-z]+)"', expected))):
+            suggestion = f'did you mean "{meant}"?'
     elif kind in ("too_short", "too_long"):
         few = kind == "too_short"
         limit = f"at least {context['min_length']}" if few else f"at most {context['max_length']}"

@@ -156,6 +156,7 @@ class Trainer:
                 progress,
                 0.0,
                 bool(since),
+                os.getpid(),
             )
             with self.on() if devices[group.rank] != "cpu" else nullcontext():
                 return Replica(group.rank, order, group.arena, group.waiting, talk).train()

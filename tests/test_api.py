@@ -93,6 +93,65 @@ def test_an_interrupt_leaves_a_checkpoint_and_is_an_interrupt(tmp_path: Path) ->
     assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "the workers to end")
 
 
+def test_an_interrupt_before_the_first_round_names_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("""
+import multiprocessing, pathlib, time
+from torch import nn
+
+def net():
+    if "worker" in multiprocessing.current_process().name:
+        pathlib.Path(__file__).with_name("building").touch()
+        time.sleep(60)
+    return nn.Linear(2, 3)
+""")
+    text = "JOB['model'] = {'name': 'net.py:net'}\ntry:\n    partrain.train(partrain.Job(**JOB), out='run')\nexcept KeyboardInterrupt as stop:\n    print(stop)"
+    with subprocess.Popen([sys.executable, "-c", SCRIPT + text], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as script:
+        eventually((tmp_path / "building").exists, "a worker")
+        script.send_signal(signal.SIGINT)
+        said, _ = script.communicate(timeout=30)
+    assert said == "stopped before the first round\n"
+
+
+def test_a_script_may_have_a_forkserver_of_its_own(tmp_path: Path) -> None:
+    """Which does not end with the training."""
+    (tmp_path / "script.py").write_text(f"""
+import multiprocessing
+from multiprocessing import forkserver
+import partrain
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("forkserver")
+    (first := context.Process(target=print)).start()
+    server = forkserver._forkserver._forkserver_pid
+    trained = partrain.train(partrain.Job(**{tomllib.loads(JOB)!r}), out="run")
+    assert forkserver._forkserver._forkserver_pid == server
+    (second := context.Process(target=print)).start()
+    first.join(), second.join()
+    assert (first.exitcode, second.exitcode) == (0, 0)
+    print(trained.summary["status"])
+""")
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.split()) == (0, ["finished"]), done.stderr
+
+
+def test_a_script_that_its_own_workers_import_needs_a_guard(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(f"""
+import partrain
+from torch import nn
+
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(2, 3)
+
+partrain.train(partrain.Job(**{tomllib.loads(JOB) | {"model": {"name": "script.py:Net"}}!r}), out="run")
+""")
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "UserCodeFailed" in done.stderr.splitlines()[-1]
+    assert "put the call under `if __name__ == '__main__':`" in done.stderr.splitlines()[-1]
+    assert summary(tmp_path / "run")["reason"] == "user-code"
+
+
 @pytest.mark.parametrize(
     "change",
     [

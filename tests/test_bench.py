@@ -49,6 +49,13 @@ def test_warnings_are_shown_once(tmp_path: Path) -> None:
     assert said.err.count(warning) == 1
 
 
+@pytest.mark.parametrize("change", ['optimizer={name="rprop", lr=0.01, full_batch=true}', 'sync={rule="rprop", iterations=1}'])
+def test_where_there_is_no_learning_rate_none_is_scaled(tmp_path: Path, change: str) -> None:
+    said = partrain("bench", write_job(tmp_path, "stop={rounds=1, loss=9}"), "--seeds", 1, "--set", change)
+    assert said.code == 0, said
+    assert ("Equal" in said.out, "sqrt" in said.out, said.err.count(" workers, ")) == (True, False, 2)
+
+
 @pytest.mark.parametrize("words", [["--set", "optimizer.lr=1"], ["--threads", "1,2"], ["job.toml"]])
 def test_a_suite_has_its_own_jobs(words: list[str]) -> None:
     said = partrain("bench", "--suite", "seeds", *words)

@@ -250,6 +250,24 @@ def test_a_rule_says_what_is_wrong_with_its_settings(said) -> None:
     assert problem.startswith("13:12 3 workers, no power of two, cannot be paired along an exponential topology")
 
 
+def test_a_momentum_that_the_local_optimizer_does_not_have(said) -> None:
+    rule = ('rule = "average"', 'rule = "fednova"\nlocal_momentum = 0.9\noptimizer_state = "reset"')
+    assert said(*rule, "lr = 0.1", "lr = 0.1\nmomentum = 0.9") == []
+    (warning,) = said(*rule)
+    assert warning.startswith("12:18 warning: the local optimizer has another momentum, 0: ")
+
+
+@pytest.mark.parametrize(
+    ("rule", "warned"),
+    [("easgd", True), ("async", True), ("threshold", True), ('threshold"\ncombine = "mean', False), ("bsp", False)],
+)
+def test_weights_that_have_no_say(said, rule: str, warned: bool) -> None:
+    found = said('rule = "average"', f'rule = "{rule}"\nweights = "equal"')
+    assert [line.partition(" ")[2] for line in found] == [
+        f'warning: rule "{rule}" does not mix parameters by `weights`: they are for moments and buffers only'
+    ] * warned
+
+
 def test_a_rule_that_shares_its_numbers_is_for_processors(said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("partrain.checks.cuda_count", lambda: 1)
     hogwild = ('rule = "average"', 'rule = "hogwild"', "count = 2", 'count = 2\n[[workers]]\ndevice = "cuda:0"')
@@ -262,6 +280,8 @@ def test_an_optimizer_beside_full_batches(said) -> None:
     assert 'rule "rprop" takes its own steps on full batches: [optimizer] has no effect; remove it' in warning
     without = ('[optimizer]\nname = "sgd"\nlr = 0.1\n', "")
     assert said('rule = "average"', 'rule = "rprop"', *without) == []
+    (error,) = said('rule = "average"', 'rule = "rprop"\nlr_scale = "sqrt"', *without)
+    assert '`lr_scale` has no effect on the steps of "rprop"' in error
     (error,) = said(*without)
     assert error.endswith('the job has no [optimizer] table; add name = "sgd" and lr = 0.1, say')
 

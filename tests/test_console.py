@@ -476,6 +476,8 @@ def test_epilogue():
         "  partrain resume 'runs/my job/checkpoint.h5' --until rounds=800",
     ]
     assert epilogue(CONTENT, Path("runs/x"), None)[-1] == "results: runs/x"
+    failed = epilogue({**CONTENT, "status": "diverged", "reason": "diverged"}, Path("x"), None)
+    assert failed[0].startswith("diverged: 400 rounds")
     assert "judged (any-worker): loss 0.0812, accuracy 0.9712" in epilogue({**CONTENT, "judge": "any-worker"}, Path("x"), None)
 
 

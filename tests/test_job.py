@@ -340,7 +340,7 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
                 'job.toml:20:10: `device`: expected "cpu", "cuda" or one device as "cuda:0", got the string "gpu"',
                 "   |",
                 '20 | device = "gpu"',
-                "   |          ^^^^^",
+                '   |          ^^^^^ did you mean "cuda"?',
             ],
         ),
         (

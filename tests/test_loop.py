@@ -12,9 +12,11 @@ from lab import OneWeight, Trial, blobs, line, restless, same
 from torch import Tensor
 
 from partrain.comm.group import NonFinite
+from partrain.comm.simulated import Pace
 from partrain.loop import LATE, STOP, WELCOME, fractions
 from partrain.optim import Sgd
 from partrain.rules.average import Average
+from partrain.rules.swap import Swap
 from partrain.stop import Stop
 
 
@@ -108,6 +110,14 @@ def test_a_record_says_what_the_round_was() -> None:
         [(1, 4)] * 2,
         [(3, 12)] * 2,
     ]
+
+
+def test_who_meets_others_only_after_the_round_has_waited_too() -> None:
+    """A swap every nine rounds; ten iterations are 10 ms, and 40 ms at a quarter of the speed."""
+    trial = Trial(Swap(rule="swap", iterations=10, every=9), paces=[Pace(), Pace(0.25)])
+    workers, _ = trial.run(2)
+    times = [[(record["compute"], record["wait"], record["mix"]) for record in one.records] for one in workers]
+    assert times == [[pytest.approx((0.01, 0.03, 0.0))] * 2, [pytest.approx((0.04, 0.0, 0.0))] * 2]
 
 
 def test_the_distance_is_recorded_only_of_rounds_in_which_it_was_measured() -> None:

@@ -115,7 +115,7 @@ def test_machines_with_unlike_jobs_do_not_start(site: Site, job: Path) -> None:
     for one in said:
         assert "error[bad-job]: machine 1" in one.err
         assert "its job file is not that of the first machine" in one.err
-    assert not events(site.folder / "run")
+    assert not events(site.folder / "run", "start")
 
 
 def test_what_cannot_run_on_several_machines_is_refused_by_all(site: Site, job: Path) -> None:

@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import JOB, events, newest, partrain, resume, round_file, summary, train
+from runs import JOB, events, newest, partrain, resume, round_file, summary, train, write_job
 
 from partrain import checkpoint
+from partrain import train as train_here
 from partrain.checkpoint import Content
 from partrain.errors import BadCheckpoint
 from partrain.launch import run as launch
 from partrain.launch.manifest import manifest_of
+from partrain.launch.writer import Writer
 
 RESTLESS = ("model.batch_norm=true", "model.dropout=0.2")
 """A network with all that must be stored or derived: BatchNorm's statistics, dropout."""
@@ -310,6 +312,18 @@ def test_from_a_copy(tmp_path: Path) -> None:
     assert partrain("resume", copy, "--out", tmp_path / "again").code == 73
 
 
+def test_not_in_the_folder_of_another_run(tmp_path: Path) -> None:
+    """What another run has told and committed is not given up for it."""
+    one, other = train(tmp_path / "one", "stop.rounds=2"), train(tmp_path / "other", "seed=4")
+    told = events(other)
+    shutil.copy(one / "checkpoint.h5", other / "copy.h5")
+    said = partrain("resume", other / "copy.h5", "--until", "rounds=3", "-q")
+    assert (said.code, said.errors) == (65, ["bad-checkpoint"]), said
+    assert "another run" in said.err
+    assert events(other) == told
+    resume(other / "copy.h5", "--until", "rounds=3", "--out", tmp_path / "more")
+
+
 def test_killed_before_its_first_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From an older checkpoint in its own folder: the newest one is no longer that of rounds whose events are gone."""
     run = train(tmp_path)
@@ -363,3 +377,16 @@ def test_a_run_killed_between_its_last_checkpoint_and_its_end_is_concluded(tmp_p
     }
     resume(run)
     assert len(events(run, "end")) == 1
+
+
+def test_no_file_is_begun_before_its_rounds_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between the two, a resumed run would have counted a round too few."""
+    write, told = Writer.write, []
+
+    def listening(self: Writer, slot: int, progress: dict[str, Any], rows: Any) -> None:
+        told.append((progress["round"], max((event["round"] for event in events(tmp_path / "run", "round")), default=0)))
+        write(self, slot, progress, rows)
+
+    monkeypatch.setattr(Writer, "write", listening)
+    train_here(write_job(tmp_path, "stop.rounds=5", "checkpoint.commit='every'"), out=tmp_path / "run")
+    assert told == [(round_, round_) for round_ in range(1, 6)]

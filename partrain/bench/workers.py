@@ -58,17 +58,19 @@ def bench(
 ) -> dict[str, Any]:
     """Measure and return what the tables show; after a signal, of those runs that are over.
 
-    The second variant scales the learning rate with the square root of N. `warn` is told the job of most workers, before any runs.
+    The second variant, where there is a learning rate, scales it with the square root of N. `warn` is told the job of most
+    workers, before any runs.
     """
     refuse_seed(overrides)
-    variants = {"equal": "none", "scaled": "sqrt"}
+    largest = _job(job, max(counts), "none", tuple(overrides), 0)
+    warn(largest)
+    variants = {"equal": "none"} | ({} if largest.job.rateless else {"scaled": "sqrt"})
     cases = {
         (name, count): Case(f"{count} workers, {name} learning rate", partial(_job, job, count, scale, tuple(overrides)))
         for name, scale in variants.items()
         for count in counts
         if name == "equal" or count > 1
     }
-    warn(_job(job, max(counts), "none", tuple(overrides), 0))
     measured, progress = measure(list(cases.values()), seeds, note)
     rows = dict(zip(cases, measured, strict=True))
     cores = len(os.sched_getaffinity(0))
@@ -86,7 +88,7 @@ def bench(
 def render(result: dict[str, Any]) -> list[str]:
     """The tables and the verdict."""
     lines = []
-    titles = {"equal": "Equal learning rate (plain averaging)", "scaled": "Learning rate times sqrt(N) (lr_scale)"}
+    titles = {"equal": "Equal learning rate", "scaled": "Learning rate times sqrt(N) (lr_scale)"}
     for name, rows in result["variants"].items():
         head = (
             "workers",

@@ -16,7 +16,8 @@ from partrain.checkpoint.content import Content
 def describe(content: Content) -> dict[str, Any]:
     """A JSON-able outline: job name, run, round, tensors with their norms by group and worker, ends of the history, the manifest.
 
-    Numbers that JSON cannot hold are None; `nonfinite` counts them in tensors.
+    `numbers` are the network's, parameters and buffers: a checkpoint does not tell them apart. Those that JSON cannot hold are
+    None; `nonfinite` counts them in tensors.
     """
     groups: dict[str, dict[str, NDArray[Any]]] = {}
     for path, array in sorted(content.arrays.items()):
@@ -29,7 +30,7 @@ def describe(content: Content) -> dict[str, Any]:
         "run": content.run,
         "round": content.round,
         "bytes": sum(array.nbytes for array in content.arrays.values()),
-        "parameters": sum(array.size for array in groups.get("model", {}).values()),
+        "numbers": sum(array.size for array in groups.get("model", {}).values()),
         "tensors": {group: _tensors(arrays) for group, arrays in groups.items()},
         "workers": {rank: _tensors(arrays) for rank, arrays in _by_worker(workers).items()},
         "history": _history(history),

@@ -103,4 +103,4 @@ class machines_lost:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, RuntimeError):
             reason = str(error).strip().splitlines()[0].rpartition("] ")[2].partition(". This")[0]
-            raise WorkersLost(f"{self._who} does not answer ({reason}); the last checkpoint is intact") from None
+            raise WorkersLost(f"{self._who} does not answer ({reason})") from None

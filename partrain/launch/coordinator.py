@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from partrain.comm.arena import Arena
 from partrain.data import Card
-from partrain.errors import BadCheckpoint, Failure, Internal, Stalled, UserCodeFailed, WorkersLost
+from partrain.errors import BadCheckpoint, Failure, InputOutputFailed, Internal, Stalled, UserCodeFailed, WorkersLost
 from partrain.job import Job
 from partrain.launch import prefork
 from partrain.launch.lifeline import death
@@ -46,6 +46,8 @@ NEXT_DOOR_S = 0.3
 """Connections of a killed process end before it does: at most so much earlier."""
 STOPPED = "it was stopped"
 """What other machines are told of a trial that the user ended."""
+RESUMABLE = WorkersLost, Stalled, InputOutputFailed
+"""Failures after which a user goes on from the newest checkpoint."""
 LEAST_S = 120.0
 """Starting up, and writing a file, may take so long without a sign of life, however short iterations are (`stall_seconds`)."""
 
@@ -121,6 +123,7 @@ class Coordinator:
         self._ready: dict[int, int] = {}
         self._done: dict[int, dict[str, Any]] = {}
         self.rounds = Rounds(self.arena, start.progress, start.elapsed, hear)
+        self.arena.put("committed", start.progress.round)
         self._training = False
         self.began_at: float | None = None
         """Unix time of the first local iteration."""
@@ -142,7 +145,7 @@ class Coordinator:
             self._restore(slots[0])
             if out:
                 frame = Frame(out, self.job.checkpoint.keep, text, manifest, self._map, slots, list(self.start.history))
-                self.writer = Writer(frame, self._way_back)
+                self.writer = Writer(frame)
             describe(self._ready, self._parameters)
             self._training = True
             self.slots.begin()
@@ -158,9 +161,15 @@ class Coordinator:
         except Failure as failure:
             self._kill()
             self._rescue()
-            self.hear({"event": "fault", "t": time.time(), "what": failure.message, "rank": None})
+            if isinstance(failure, RESUMABLE):
+                failure.message += f"; {self._way_back()}"
+            self.hear({"event": "fault", "t": time.time(), "what": failure.message, "rank": failure.rank})
             status = "diverged" if failure.code == 76 else "failed"
             return Ended(status, failure.name, self.rounds.progress, self.rounds.seconds, None, failure)
+        except Internal:
+            self._kill()
+            self._rescue()
+            raise
         finally:
             self._kill()
             if self.writer:
@@ -198,6 +207,7 @@ class Coordinator:
 
     def _start(self, living: tuple[int, ...], work: Callable[[Order], None], name: str, card: Card, stock: int) -> None:
         """Start one process, for those who are to live in it."""
+        context = prefork.start()
         ours, theirs = Pipe()
         order = Order(
             self.job,
@@ -213,12 +223,15 @@ class Coordinator:
             self.rounds.progress,
             self.start.elapsed,
             self.start.resuming,
+            prefork.pid(),
         )
-        process = prefork.start().Process(target=work, args=(order,), name=name)
+        process = context.Process(target=work, args=(order,), name=name)
         try:
             with prefork.without_main():
                 process.start()
         except (EOFError, OSError) as error:
+            ours.close()
+            theirs.close()
             raise WorkersLost(
                 f"{name} could not be started: the process that starts workers was killed ({type(error).__name__})"
             ) from None
@@ -323,7 +336,7 @@ class Coordinator:
         if code == WorkersLost.code:
             self._look_next_door(rank)
         kinds = {kind.code: kind for kind in Failure.__subclasses__()}
-        raise kinds[code](message, detail)
+        raise kinds[code](message, detail, rank if rank >= 0 else None)
 
     def _look_next_door(self, rank: int) -> None:
         """A worker misses others, or the center: if a process of this machine is dead, say how it died."""
@@ -344,12 +357,13 @@ class Coordinator:
         if rank < 0:
             assert self.machine is not None
             if process.exitcode:
-                raise WorkersLost(f"{self.machine.center(~rank)} {death(process.exitcode)}; {self._way_back()}")
+                raise WorkersLost(f"{self.machine.center(~rank)} {death(process.exitcode)}")
             return
         living = self.members if self.job.transport.kind == "simulated" else [rank]
         if all(one in self._done for one in living):
             return
-        raise WorkersLost(f"worker {rank} ({self.plan.shares[rank].spec.device}) {death(process.exitcode)}; {self._way_back()}")
+        device = self.plan.shares[rank].spec.device
+        raise WorkersLost(f"worker {rank} ({device}) {death(process.exitcode)}", rank=rank)
 
     def _way_back(self) -> str:
         if self.machine and self.machine.number:
@@ -360,6 +374,7 @@ class Coordinator:
     def _write_next(self, at_once: bool = False) -> None:
         offer = self.slots.next(at_once) if self.writer else None
         if offer and self.writer:
+            self.tick()  # events are on disk before a file that counts on them
             self.writer.write(offer.slot, offer.progress, self.rounds.rows)
             self.rounds.rows = []
 
@@ -393,12 +408,15 @@ class Coordinator:
         signs = (arena.beats.tobytes(), arena.arrivals.tobytes(), *self._ready, *self.processes)
         if self._workers.seconds(None if waits else signs) <= limit:
             return
-        who, what = f"{self._laggards()} made no progress for {limit:g} s in round {self.rounds.newest + 1}", "iterations"
+        late = self._laggards()
+        workers = f"worker{'s'[: len(late) > 1]} {', '.join(map(str, late))}"
+        who, what = f"{workers} made no progress for {limit:g} s in round {self.rounds.newest + 1}", "iterations"
         if self._trying:
             who = f"{self._trying}, tried before any worker starts, made no progress for {limit:g} s"
         elif not self._training:
-            who, what = f"{self._laggards()} gave no sign of life for {limit:g} s before the first round", "starting up"
-        raise Stalled(f"{who}; raise [transport] stall_seconds if {what} may take that long; {self._way_back()}")
+            who, what = f"{workers} gave no sign of life for {limit:g} s before the first round", "starting up"
+        lone = late[0] if len(late) == 1 and not self._trying else None
+        raise Stalled(f"{who}; raise [transport] stall_seconds if {what} may take that long", rank=lone)
 
     def _check_writer(self) -> None:
         """A file is waited for, and the writer does nothing: the disk is stuck."""
@@ -406,13 +424,12 @@ class Coordinator:
         if self.writer and self._writers.seconds(self.writer.life() if self.writer.busy else None) > limit:
             self.writer.broken = True
             why = f"the checkpoint writer has done nothing for {limit:g} s: the disk does not answer"
-            raise Stalled(f"{why}; raise [transport] stall_seconds if it may take that long; {self._way_back()}")
+            raise Stalled(f"{why}; raise [transport] stall_seconds if it may take that long")
 
-    def _laggards(self) -> str:
+    def _laggards(self) -> list[int]:
         """The workers that the others wait for."""
         came = self.arena.arrivals.tolist()
-        late = [str(rank) for rank, count in enumerate(came) if count == min(came)]
-        return f"worker{'s'[: len(late) > 1]} {', '.join(late)}"
+        return [rank for rank, count in enumerate(came) if count == min(came)]
 
     def _kill(self) -> None:
         """End all workers: those that are done end by themselves, but must not keep us waiting."""

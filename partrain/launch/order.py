@@ -42,6 +42,8 @@ class Order:
     elapsed: float
     """Training seconds before this start."""
     resuming: bool
+    parent: int
+    """The forkserver's process: its children end with it."""
 
 
 def obey(order: Order) -> None:

@@ -6,13 +6,18 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing import forkserver, get_context, resource_tracker
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver, get_context, process, resource_tracker
 from multiprocessing.context import ForkServerContext
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_server: Any = forkserver._forkserver
+_ours = 0
+"""Process of the forkserver that was started here; a script may have had one before."""
 
 
 def start() -> ForkServerContext:
@@ -24,22 +29,45 @@ def start() -> ForkServerContext:
     context.set_forkserver_preload(["partrain.launch.preload"])
     # It unblocks signals when it starts: were it left to the forkserver, that one would not be shielded.
     resource_tracker.ensure_running()
+    global _ours
+    before = pid()
     # A signal that comes before the forkserver ignores it would end it with a traceback: it waits, blocked.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
-    try:
-        with without_main():
-            forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with _undisturbed(), without_main():
+        forkserver.ensure_running()
+        _ours = _ours if pid() == before else pid()
     return context
+
+
+def pid() -> int:
+    """Process of the forkserver: the parent of every worker. 0 while there is none."""
+    return _server._forkserver_pid or 0
 
 
 def stop() -> None:
     """End the forkserver, also in the midst of importing torch for a command that has failed: nobody is to wait for that."""
-    server: Any = forkserver._forkserver
-    if server._forkserver_pid is not None:
-        os.kill(server._forkserver_pid, signal.SIGKILL)
-        server._stop()
+    with _undisturbed():
+        if pid() and pid() == _ours:
+            os.kill(_ours, signal.SIGKILL)
+            _server._stop()
+
+
+def abandon() -> None:
+    """As `stop`, for a process that ends at once: multiprocessing's folder, otherwise removed at its end, goes now."""
+    folder = vars(process.current_process())["_config"].get("tempdir")
+    stop()
+    if folder:
+        with suppress(OSError):
+            Path(folder).rmdir()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Signals that ask a command to end wait: multiprocessing holds a lock, and a handler may want to `stop`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -57,9 +57,9 @@ def main(order: Order) -> None:
 
 def enter(order: Order) -> Talk:
     """The beginning of a process that the coordinator has ordered: it ends with the coordinator, to whom it talks."""
-    from partrain.launch import memory, preload
+    from partrain.launch import memory, preload  # noqa: F401  a script may have had a forkserver of its own before
 
-    arm(preload.FORKSERVER)
+    arm(order.parent)
     let_go_of_forkserver()
     memory.keep()
     with contextlib.suppress(OSError):  # a script may have closed them

@@ -104,6 +104,7 @@ def resume(loaded: LoadedJob, content: Content, stage: Stage) -> Outcome:
     progress = manifest_of(content).progress
     history = _history(content)
     with _locked(stage.folder):
+        _check_home(content, stage.folder)
         _warn_of_the_end(loaded, content, stage)
         _point_at(content, stage.folder)
         earlier = cut(stage.folder / "events.jsonl", progress.round)
@@ -118,6 +119,14 @@ def _warn_of_the_end(loaded: LoadedJob, content: Content, stage: Stage) -> None:
     if horizon and manifest.progress.item_iterations >= horizon and not loaded.job.optimizer.rate(horizon, horizon):
         over = f"the learning rate is 0 since item-iteration {horizon:,}, where its schedule ended"
         stage.warn(f"{over}: this changes nothing more; to train for longer, run the job anew with a higher limit or `horizon`")
+
+
+def _check_home(content: Content, folder: Path) -> None:
+    """Refuse to continue one run in the folder of another, whose events and checkpoints would be lost."""
+    path = folder / "events.jsonl"
+    told = next((event for event in read_events(path) if event["event"] == "start"), None) if path.exists() else None
+    if told and told.get("run_id", content.run) != content.run:
+        raise BadCheckpoint(f"{folder} holds another run than the one this checkpoint is of; give --out a folder of its own")
 
 
 def _point_at(content: Content, folder: Path) -> None:
@@ -138,6 +147,7 @@ def nothing_left(loaded: LoadedJob, content: Content, folder: Path | None) -> st
 def conclude(loaded: LoadedJob, content: Content, folder: Path, reason: str) -> None:
     """Write down the end of a run that was killed after its last checkpoint, before it could: without a score on the test set."""
     with _locked(folder):
+        _check_home(content, folder)
         told = list(read_events(folder / "events.jsonl"))
         if told and told[-1]["event"] == "end":
             return
@@ -168,22 +178,9 @@ def _history(content: Content) -> list[tuple[float, ...]]:
 
 
 def _train(loaded: LoadedJob, stage: Stage, start: Start, content: Content | None) -> Outcome:
-    job, folder = loaded.job, stage.folder
-    with EventLog(folder / "events.jsonl") as log, closing(stage.display):
-        stage_file(folder / "job.toml", loaded.text)
-        dataset, stock = stocked(loaded)
-        machine = stage.machine and replace(stage.machine, patience_s=job.transport.stall_seconds)
-        plan = make_plan(job, dataset.items, machine.count if machine else 1)
-        manifest = _manifest(loaded, plan, dataset)
-        if content is not None:
-            _warn_if_newer(manifest, content, stage)
-            plan, manifest = _continued(plan, manifest, content)
-        if job.partition.order == "given" and dataset.task != "language":
-            _warn_if_uneven(job, plan, dataset, stage)
-        meeting = Meeting(machine) if machine else None
-        if machine and meeting:
-            keep_folder(machine, folder)
-            meeting.lead(loaded, plan, start, dataset.fingerprint)
+    """Train, and tell the run folder how it ended, also where it could not begin."""
+    with EventLog(stage.folder / "events.jsonl") as log, closing(stage.display):
+        stage_file(stage.folder / "job.toml", loaded.text)
 
         def hear(event: dict[str, Any]) -> None:
             log.add(event)
@@ -195,17 +192,52 @@ def _train(loaded: LoadedJob, stage: Stage, start: Start, content: Content | Non
             log.flush()
             stage.display.tick(time.time())
 
-        with stage.signals as signals:
-            agree = meeting.agree if meeting else (lambda complaint: None)
-            coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals, machine, agree)
-            describe = _describer(loaded, plan, manifest, start, stage, hear, _unevenness(job, plan, dataset))
+        try:
+            dataset, stock = stocked(loaded)
             try:
-                ended = coordinator.run(dataset.card, stock, folder, manifest.model_dump(), loaded.text, describe)
+                return _perform(loaded, stage, start, content, dataset, stock, hear, tick)
             finally:
                 os.close(stock)
-        hear(_end_event(ended, stage, coordinator.began_at))
-        log.flush()
-    return _outcome(ended, stage)
+        except Exception as error:
+            what = str(error).partition("\n")[0] or type(error).__name__
+            reason = error.name if isinstance(error, Failure) else "internal"
+            seconds = stage.display.view.clock.train
+            with suppress(Failure):  # the disk may be what has failed
+                hear({"event": "fault", "t": time.time(), "what": what, "rank": None})
+                _close(Ended("failed", reason, start.progress, seconds, None), None, stage, hear, tick)
+            raise
+
+
+def _perform(
+    loaded: LoadedJob,
+    stage: Stage,
+    start: Start,
+    content: Content | None,
+    dataset: Dataset,
+    stock: int,
+    hear: Callable[[dict[str, Any]], None],
+    tick: Callable[[], None],
+) -> Outcome:
+    """Train on the data that lies in the memory file `stock`."""
+    job = loaded.job
+    machine = stage.machine and replace(stage.machine, patience_s=job.transport.stall_seconds)
+    plan = make_plan(job, dataset.items, machine.count if machine else 1)
+    manifest = _manifest(loaded, plan, dataset)
+    if content is not None:
+        _warn_if_newer(manifest, content, stage)
+        plan, manifest = _continued(plan, manifest, content)
+    if job.partition.order == "given" and dataset.task != "language":
+        _warn_if_uneven(job, plan, dataset, stage)
+    meeting = Meeting(machine) if machine else None
+    if machine and meeting:
+        keep_folder(machine, stage.folder)
+        meeting.lead(loaded, plan, start, dataset.fingerprint)
+    with stage.signals as signals:  # to the last line: a run that is done is done
+        agree = meeting.agree if meeting else (lambda complaint: None)
+        coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals, machine, agree)
+        describe = _describer(loaded, plan, manifest, start, stage, hear, _unevenness(job, plan, dataset))
+        ended = coordinator.run(dataset.card, stock, stage.folder, manifest.model_dump(), loaded.text, describe)
+        return _close(ended, coordinator.began_at, stage, hear, tick)
 
 
 def _manifest(loaded: LoadedJob, plan: Plan, dataset: Dataset) -> Manifest:
@@ -329,13 +361,32 @@ def _before(start: Start, size: int) -> list[dict[str, Any]]:
     return [{"before": {"iterations": iterations, "item_iterations": items}} for _, iterations, items, _ in counts]
 
 
+def _close(
+    ended: Ended,
+    began_at: float | None,
+    stage: Stage,
+    hear: Callable[[dict[str, Any]], None],
+    tick: Callable[[], None],
+) -> Outcome:
+    """Write down how a run ended."""
+    hear(_end_event(ended, stage, began_at))
+    tick()
+    test = {} if ended.test is None else {"loss": ended.test[0], "accuracy": ended.test[1]}
+    content = summary(stage.display.view, {key: value for key, value in test.items() if value is not None})
+    write_summary(stage.folder / "summary.json", content)
+    checkpoint = stage.folder / "checkpoint.h5"
+    newest = checkpoint if checkpoint.exists() else None
+    return Outcome(_code(ended, stage.machine is None), stage.folder, content, newest, ended.failure)
+
+
 def _end_event(ended: Ended, stage: Stage, began_at: float | None) -> dict[str, Any]:
     now, clock = time.time(), stage.display.view.clock
+    since = stage.display.view.t if clock.running else stage.started
     startup = max(0.0, began_at - stage.started) if began_at else 0.0
     seconds = {
         "startup": clock.startup or startup,
         "train": ended.seconds,
-        "total": clock.total + max(0.0, now - stage.display.view.t),
+        "total": clock.total + max(0.0, now - since),
     }
     test = {} if ended.test is None else {"loss": ended.test[0]}
     if ended.test is not None and ended.test[1] is not None:
@@ -349,15 +400,6 @@ def _end_event(ended: Ended, stage: Stage, began_at: float | None) -> dict[str, 
         "seconds": seconds,
         "test": test,
     }
-
-
-def _outcome(ended: Ended, stage: Stage) -> Outcome:
-    test = {} if ended.test is None else {"loss": ended.test[0], "accuracy": ended.test[1]}
-    content = summary(stage.display.view, {key: value for key, value in test.items() if value is not None})
-    write_summary(stage.folder / "summary.json", content)
-    checkpoint = stage.folder / "checkpoint.h5"
-    newest = checkpoint if checkpoint.exists() else None
-    return Outcome(_code(ended, stage.machine is None), stage.folder, content, newest, ended.failure)
 
 
 def _code(ended: Ended, alone: bool) -> int:

@@ -50,9 +50,10 @@ class Signals:
 
     def note(self, number: int, frame: FrameType | None = None) -> None:
         """Handle a signal; one that is noted before they are opened counts too."""
-        before, self._noted_at = self._noted_at, time.monotonic()
-        if self._noted_at - before < ONE_WISH_S:
+        now = time.monotonic()
+        if now - self._noted_at < ONE_WISH_S:
             return
+        self._noted_at = now
         self.count += 1
         self.first = self.first or number
         if self._write >= 0:

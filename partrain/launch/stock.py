@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from partrain.console import transfers
@@ -20,7 +21,12 @@ def stocked(loaded: LoadedJob) -> tuple[Dataset, int]:
         return view
 
     job = loaded.job
-    with transfers(sys.stderr) as report:
-        dataset = load(job.dataset, loaded.folder, allocate, job.training, report)
-    fit(loaded, dataset.facts)
+    try:
+        with transfers(sys.stderr) as report:
+            dataset = load(job.dataset, loaded.folder, allocate, job.training, report)
+        fit(loaded, dataset.facts)
+    except BaseException:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise
     return dataset, descriptors[0]

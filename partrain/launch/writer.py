@@ -57,9 +57,7 @@ def prepare() -> None:
 class Writer:
     """The coordinator's side: hand over a snapshot, hear when it is on disk."""
 
-    def __init__(self, frame: Frame, way_back: Callable[[], str]) -> None:
-        """`way_back` says what can be resumed, for messages."""
-        self._way_back = way_back
+    def __init__(self, frame: Frame) -> None:
         self.pipe, theirs = Pipe()
         parent = os.getpid()
         self._pid = os.fork()
@@ -96,8 +94,7 @@ class Writer:
         """The writer is dead: why."""
         _, status = os.waitpid(self._pid, 0)
         self._pid, self.broken = 0, True
-        how = death(os.waitstatus_to_exitcode(status))
-        return InputOutputFailed(f"the checkpoint writer {how}; {self._way_back()}")
+        return InputOutputFailed(f"the checkpoint writer {death(os.waitstatus_to_exitcode(status))}")
 
     def life(self) -> list[bytes]:
         """Processor time it has taken so far: another one tells that it is at work."""
@@ -105,8 +102,8 @@ class Writer:
 
     def close(self) -> None:
         """End the writer after the file it is at; a broken one at once, or leave it to a disk that does not let go of it."""
+        self.pipe.close()
         if self._pid:
-            self.pipe.close()
             if self.broken:
                 os.kill(self._pid, signal.SIGKILL)
             until = time.monotonic() + LETTING_GO_S

@@ -64,6 +64,10 @@ class Threshold(Rule):
     """What happens to momentum and moments: each worker's own, for averaging them would cost what the messages save."""
 
     @property
+    def weighs(self) -> bool:
+        return self.combine == "mean"
+
+    @property
     def meets(self) -> bool:
         return True
 
@@ -71,6 +75,10 @@ class Threshold(Rule):
         low, high = self.target
         if self.adaptive and low > high:
             yield Remark("target", f"the lower share, {low}, is above the upper, {high}", "the threshold would never rest")
+        idle = {} if self.adaptive else {"target": "adaptive = false", "decay": "adaptive = false"}
+        for key, setting in (idle | ({} if self.clip_every else {"clip": "clip_every = 0"})).items():
+            if key in self.model_fields_set:
+                yield Remark(key, f"`{key}` means nothing to {setting}", "leave it out", "warning")
         if self.threshold > 1:
             yield Remark("threshold", f"no update may ever reach {self.threshold}", "it is 1e-3 by default", "warning")
         if workers > 1 and self.combine == "sum" and self.lr_scale == "linear":

@@ -14,7 +14,7 @@ from partrain.checkpoint import Content, decode, describe, encode
 def test_outline() -> None:
     outline = describe(decode(encode(content())))
     assert json.loads(json.dumps(outline, allow_nan=False)) == outline
-    assert (outline["job"], outline["run"], outline["round"], outline["parameters"]) == ("sample", "0123abcd", 3, 15)
+    assert (outline["job"], outline["run"], outline["round"], outline["numbers"]) == ("sample", "0123abcd", 3, 15)
     assert outline["tensors"]["model"]["0.bias"] == {
         "dtype": "float32",
         "shape": [3],

@@ -6,13 +6,15 @@ import json
 import os
 import random
 import signal
+import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from aftermath import Aftermath
-from runs import Command, descendants, events, eventually, newest, partrain, resume, round_file, sabotage, write_job
+from runs import Command, descendants, events, eventually, newest, partrain, resume, round_file, sabotage, summary, write_job
 
 from partrain import checkpoint
 from partrain.launch import coordinator
@@ -58,6 +60,7 @@ def test_a_worker_stands_still(tmp_path: Path) -> None:
     """75, naming it; SIGKILL works on a stopped process."""
     after = Aftermath(sabotage(tmp_path, "os.kill(os.getpid(), signal.SIGSTOP)", "transport.stall_seconds=1.0", call=8))
     after.check(after.train(), 75, "stalled", "worker 1 made no progress for 1 s in round 3", "stall_seconds")
+    assert events(after.run, "fault")[0]["rank"] == 1
 
 
 def test_a_worker_is_slow(tmp_path: Path) -> None:
@@ -123,6 +126,45 @@ def test_the_folder_of_checkpoints_vanishes(tmp_path: Path) -> None:
     assert checkpoint.read(tmp_path / "run/checkpoint.h5").round in (1, 2)
 
 
+WRITER_DIES = """
+server = os.getppid()
+boss, found = int(open(f'/proc/{server}/stat').read().rpartition(')')[2].split()[1]), False
+while not found:
+    for child in open(f'/proc/{boss}/task/{boss}/children').read().split():
+        if open(f'/proc/{child}/cmdline').read() == open(f'/proc/{boss}/cmdline').read():
+            os.kill(int(child), signal.SIGKILL)
+            found = True
+"""
+
+
+def test_the_writer_before_any_commit(tmp_path: Path) -> None:
+    said = partrain("run", sabotage(tmp_path, WRITER_DIES, "checkpoint.commit='coalesce'"), "--out", tmp_path / "run", "-q")
+    assert (said.code, said.errors) == (74, ["io"]), said
+    assert "the checkpoint writer was killed by SIGKILL (possibly out of memory); no checkpoint was committed yet" in said.err
+
+
+def test_what_was_committed_last_is_told(tmp_path: Path) -> None:
+    """The best so far waits for the writer when a worker dies: it still reaches the disk."""
+    job = sabotage(tmp_path, KILL, "checkpoint.commit='coalesce'", call=5)
+    said = partrain("run", job, "--out", tmp_path / "run", "-q")
+    assert [event["round"] for event in events(tmp_path / "run", "commit")] == [1], "it was not as meant"
+    told = "worker 1 (cpu) was killed by SIGKILL (possibly out of memory); the checkpoint of round 1 is intact"
+    assert (said.code, said.err) == (69, f"partrain: error[workers-lost]: {told}\n")
+    (fault,) = events(tmp_path / "run", "fault")
+    assert (fault["what"], fault["rank"]) == (told, 1)
+
+
+def test_what_a_resumed_run_goes_back_to_is_told(tmp_path: Path) -> None:
+    """Also before it has committed anything itself."""
+    job = sabotage(tmp_path, KILL, "stop.rounds=2", call=2)
+    (tmp_path / "done").touch()
+    assert partrain("run", job, "--out", tmp_path / "run", "-q").code == 0
+    (tmp_path / "done").unlink()
+    said = partrain("resume", tmp_path / "run", "--trust-code", "--until", "rounds=4", "-q")
+    assert (said.code, said.errors) == (69, ["workers-lost"]), said
+    assert "the checkpoint of round 2 is intact" in said.err
+
+
 # Real commands
 
 
@@ -173,6 +215,37 @@ def test_the_coordinator_at_the_start(job: Path, tmp_path: Path) -> None:
             eventually(lambda: not command.members(), "its processes to be gone", seconds=10)
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_the_forkserver_ends_with_the_command(job: Path, tmp_path: Path, number: signal.Signals) -> None:
+    """At once, not when torch is imported: here it never will be."""
+    with Command(("run", job, "--out", "run"), tmp_path) as command:
+        server = eventually(lambda: forkservers(command), "the forkserver")[0]
+        if number == signal.SIGKILL:
+            eventually(lambda: ignored(server) >> signal.SIGINT - 1 & 1, "it to be shielded")
+        os.kill(server, signal.SIGSTOP)
+        command.process.send_signal(number)
+        assert command.process.wait() == {signal.SIGKILL: -9, signal.SIGINT: 130}[number]
+        eventually(lambda: not command.members(), "its processes to be gone", seconds=10)
+
+
+def test_the_forkserver_at_the_start(job: Path, tmp_path: Path) -> None:
+    """While the coordinator waits for its first process."""
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as folder,
+        Command(("run", job, "--out", "run"), tmp_path, environment={"TMPDIR": folder}) as command,
+    ):
+        server = eventually(lambda: forkservers(command), "the forkserver")[0]
+        os.kill(server, signal.SIGSTOP)
+        eventually(lambda: Path("/proc/net/unix").read_text().count(folder) > 1, "the coordinator to ask for a process")
+        os.kill(server, signal.SIGKILL)
+        said = command.wait()
+    assert (said.code, said.errors) == (69, ["workers-lost"]), said
+    assert "partrain worker 0 could not be started" in said.err
+    assert "no checkpoint was committed yet" in said.err
+    assert "Traceback" not in said.err
+    assert summary(tmp_path / "run")["reason"] == "workers-lost"
+
+
 def test_the_checkpoint_writer(job: Path, tmp_path: Path) -> None:
     with Command(("run", job, "--out", "run"), tmp_path) as command:
         committed(tmp_path / "run")
@@ -201,7 +274,7 @@ def test_the_forkserver(job: Path, tmp_path: Path) -> None:
     """Workers die with it: the run is lost, not hanging."""
     with Command(("run", job, "--out", "run"), tmp_path) as command:
         committed(tmp_path / "run")
-        (server,) = (pid for pid in command.members() if "forkserver" in commandline(pid) and parent(pid) == command.process.pid)
+        (server,) = forkservers(command)
         os.kill(server, signal.SIGKILL)
         said = command.wait()
     assert (said.code, said.errors) == (69, ["workers-lost"]), said
@@ -268,6 +341,18 @@ def writer(command: Command) -> int:
         if parent(pid) == command.process.pid and commandline(pid) == commandline(command.process.pid)
     )
     return found
+
+
+def forkservers(command: Command) -> list[int]:
+    """The coordinator's child that forks workers, once there is one."""
+    with suppress(OSError):
+        return [pid for pid in command.members() if "forkserver" in commandline(pid) and parent(pid) == command.process.pid]
+    return []
+
+
+def ignored(pid: int) -> int:
+    """Mask of the signals a process ignores."""
+    return int(Path(f"/proc/{pid}/status").read_text().partition("SigIgn:")[2].split()[0], 16)
 
 
 def commandline(pid: int) -> str:

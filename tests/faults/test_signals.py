@@ -15,6 +15,7 @@ import pytest
 from runs import Command, Said, events, eventually, newest, partrain, resume, round_file, sabotage, summary
 
 from partrain import checkpoint
+from partrain.launch.signals import Signals
 
 
 def committed(run: Path, count: int = 3) -> None:
@@ -116,6 +117,18 @@ def test_nobody_is_there(job: Path, tmp_path: Path) -> None:
     line = f"exec {shlex.join(words)} <&- >&- 2>&-"
     assert subprocess.run(line, shell=True, cwd=tmp_path, check=False).returncode == 0
     assert summary(tmp_path / "run")["rounds"] == 5
+
+
+def test_impatience_counts_and_an_echo_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C again and again, faster than two wishes are told apart, is more than one wish."""
+    now = 0.0
+    monkeypatch.setattr("partrain.launch.signals.time.monotonic", lambda: now)
+    counts = []
+    with Signals() as signals:
+        for now in (10.0, 10.05, 10.15, 10.3, 10.4):  # noqa: B007  the clock says it
+            os.kill(os.getpid(), signal.SIGINT)
+            counts.append(signals.count)
+    assert counts == [1, 1, 1, 2, 2]
 
 
 def test_after_the_last_round(tmp_path: Path) -> None:

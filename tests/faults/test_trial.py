@@ -121,7 +121,12 @@ def net(deed: str, mode: str = "train", **more: object) -> str:
     return f'model={{name="own.py:Net", deed="{deed}", mode="{mode}"{others}}}'
 
 
+LATE = "nn.init.zeros_(self.late.weight) if hasattr(self, 'late') else self.add_module('late', nn.Linear(3, 3))"
+COUNTED = "self.register_buffer('seen', torch.zeros(()), persistent=True)"
+
 FAULTS = {
+    "makes parameters": (net(LATE), "`late.bias` came or went with the first batch; make parameters and buffers in `__init__`"),
+    "makes a buffer": (net(COUNTED), "`seen` came or went with the first batch; make parameters and buffers in `__init__`"),
     "raises": (net("raise ValueError('a bad item')"), "training on a batch of 8: ValueError: a bad item"),
     "raises when built": (net("raise ValueError('odd')", "build"), "before any worker starts, building: ValueError: odd"),
     "raises when judged": (net("raise ValueError('odd')", "eval"), "judging a batch of 8: ValueError: odd"),

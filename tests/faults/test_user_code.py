@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from aftermath import Aftermath
-from runs import partrain, sabotage, write_job
+from runs import events, partrain, sabotage, summary, write_job
+
+from partrain import checkpoint
 
 RAISES = {
     "raises": "raise ValueError('a bad item')",
@@ -130,8 +132,21 @@ def test_networks_that_differ(tmp_path: Path, deed: str, words: str) -> None:
     assert words in said.err
 
 
+def test_a_defect_of_ours(tmp_path: Path) -> None:
+    """70, with a traceback; the run folder says how it ended, and what waited for the disk is there."""
+    deed = "import partrain.launch.replica as r; r.Replica.record = lambda *_: {}['ours']"
+    said = partrain("run", sabotage(tmp_path, deed, "checkpoint.commit='coalesce'", call=5), "--out", tmp_path / "run", "-q")
+    assert (said.code, said.errors) == (70, ["internal"]), said
+    assert "Traceback" in said.err
+    assert checkpoint.read(tmp_path / "run" / "checkpoint.h5").round == 1
+    told = summary(tmp_path / "run")
+    assert (told["status"], told["reason"], told["rounds"]) == ("failed", "internal", 1)
+    assert events(tmp_path / "run", "fault")[0]["what"] == "worker 1: KeyError: 'ours'"
+
+
 def test_for_programs(tmp_path: Path) -> None:
     said = partrain("run", sabotage(tmp_path, RAISES["raises"], call=5), "--out", tmp_path / "run", "--json")
     told = json.loads(said.out)
     assert (said.code, told["code"], told["status"], told["reason"]) == (71, 71, "failed", "user-code")
-    assert json.loads((tmp_path / "run/summary.json").read_text())["rounds"] == 1
+    assert summary(tmp_path / "run")["rounds"] == 1
+    assert events(tmp_path / "run", "fault")[0]["rank"] == 1

@@ -217,6 +217,9 @@ def test_bytes_are_those_of_the_messages() -> None:
     ("settings", "workers", "key", "severity"),
     [
         ({"target": [0.5, 0.1], "adaptive": True}, 2, "target", "error"),
+        ({"target": [0.5, 0.1], "adaptive": False}, 2, "target", "warning"),
+        ({"decay": 0.5, "adaptive": False}, 2, "decay", "warning"),
+        ({"clip": 2.0, "clip_every": 0}, 2, "clip", "warning"),
         ({"threshold": 2.0}, 2, "threshold", "warning"),
         ({"lr_scale": "linear"}, 2, "lr_scale", "warning"),
     ],
@@ -229,7 +232,7 @@ def test_remarks(settings: dict[str, Any], workers: int, key: str, severity: str
     ("settings", "workers"),
     [
         ({"adaptive": True}, 2),
-        ({"target": [0.5, 0.1], "adaptive": False}, 2),
+        ({"adaptive": False, "clip_every": 0}, 2),
         ({"threshold": 1.0}, 2),
         ({"lr_scale": "linear"}, 1),
         ({"lr_scale": "linear", "combine": "mean"}, 2),
