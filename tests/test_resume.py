@@ -390,3 +390,15 @@ def test_no_file_is_begun_before_its_rounds_are_told(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Writer, "write", listening)
     train_here(write_job(tmp_path, "stop.rounds=5", "checkpoint.commit='every'"), out=tmp_path / "run")
     assert told == [(round_, round_) for round_ in range(1, 6)]
+
+
+@pytest.mark.parametrize(("last", "code"), [("1,oops,2", 66), ("1,4,2", 65)], ids=["damaged", "another data set"])
+def test_nothing_is_cut_off_before_it_is_sure_that_the_run_goes_on(tmp_path: Path, last: str, code: int) -> None:
+    rows = [f"{number % 7},{number % 5},{number % 3}" for number in range(230)]
+    (tmp_path / "table.csv").write_text("\n".join(["a,b,kind", *rows, ""]))
+    run = train(tmp_path, "dataset={kind='csv', path='table.csv', target='kind', validation=30}")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    (tmp_path / "table.csv").write_text("\n".join(["a,b,kind", *rows[:-1], last, ""]))
+    said = partrain("resume", round_file(run, 2))
+    assert said.code == code, said
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

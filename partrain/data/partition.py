@@ -148,7 +148,7 @@ def _exact_first(n: int, sizes: Sequence[int | None], taken: int, overlap: float
     others = sizes.count(None)
     if n - taken < others:
         raise ValueError(
-            f"partition_size takes {taken} of the {n} training items: the {others} workers without one cannot share the"
+            f"partition_size takes {taken} of the {n} training items: the {others} worker{'s'[: others > 1]} without one cannot share the"
             f" {max(n - taken, 0)} that remain; lower it, or give every worker a partition_size"
         )
     shared = iter(_spread(n - taken, [_even_size(n - taken, others, overlap)] * others))

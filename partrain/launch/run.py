@@ -93,11 +93,11 @@ def run(loaded: LoadedJob, stage: Stage) -> Outcome:
     with _locked(stage.folder):
         for name in ("events.jsonl", "summary.json"):  # of an attempt that committed nothing
             (stage.folder / name).unlink(missing_ok=True)
-        return _train(loaded, stage, Start(), None)
+        return _train(loaded, stage, Start(), lambda: _prepare(loaded, stage, None))
 
 
 def resume(loaded: LoadedJob, content: Content, stage: Stage) -> Outcome:
-    """Continue from what a checkpoint holds; later events of its folder are cut off.
+    """Continue from what a checkpoint holds; later events of its folder are cut off, once it is sure that it can be continued.
 
     Raises BadCheckpoint where it does not fit the job.
     """
@@ -106,10 +106,11 @@ def resume(loaded: LoadedJob, content: Content, stage: Stage) -> Outcome:
     with _locked(stage.folder):
         _check_home(content, stage.folder)
         _warn_of_the_end(loaded, content, stage)
+        ground = _prepare(loaded, stage, content)
         _point_at(content, stage.folder)
         earlier = cut(stage.folder / "events.jsonl", progress.round)
         stage.display.adopt(earlier)
-        return _train(loaded, stage, Start(progress, content.arrays, history, earlier.clock.train), content)
+        return _train(loaded, stage, Start(progress, content.arrays, history, earlier.clock.train), lambda: ground)
 
 
 def _warn_of_the_end(loaded: LoadedJob, content: Content, stage: Stage) -> None:
@@ -177,7 +178,38 @@ def _history(content: Content) -> list[tuple[float, ...]]:
     return list(zip(*(column.tolist() for column in columns if column is not None), strict=True))
 
 
-def _train(loaded: LoadedJob, stage: Stage, start: Start, content: Content | None) -> Outcome:
+@dataclass(frozen=True)
+class Ground:
+    """What a run stands on."""
+
+    dataset: Dataset
+    stock: int
+    """Memory file of the data."""
+    machine: Machine | None
+    plan: Plan
+    manifest: Manifest
+
+
+def _prepare(loaded: LoadedJob, stage: Stage, content: Content | None) -> Ground:
+    """Read the data and plan the run; nothing of the run folder is touched."""
+    job = loaded.job
+    dataset, stock = stocked(loaded)
+    try:
+        machine = stage.machine and replace(stage.machine, patience_s=job.transport.stall_seconds)
+        plan = make_plan(job, dataset.items, machine.count if machine else 1)
+        manifest = _manifest(loaded, plan, dataset)
+        if content is not None:
+            _warn_if_newer(manifest, content, stage)
+            plan, manifest = _continued(plan, manifest, content)
+        if job.partition.order == "given" and dataset.task != "language":
+            _warn_if_uneven(job, plan, dataset, stage)
+    except BaseException:
+        os.close(stock)
+        raise
+    return Ground(dataset, stock, machine, plan, manifest)
+
+
+def _train(loaded: LoadedJob, stage: Stage, start: Start, prepare: Callable[[], Ground]) -> Outcome:
     """Train, and tell the run folder how it ended, also where it could not begin."""
     with EventLog(stage.folder / "events.jsonl") as log, closing(stage.display):
         stage_file(stage.folder / "job.toml", loaded.text)
@@ -193,11 +225,11 @@ def _train(loaded: LoadedJob, stage: Stage, start: Start, content: Content | Non
             stage.display.tick(time.time())
 
         try:
-            dataset, stock = stocked(loaded)
+            ground = prepare()
             try:
-                return _perform(loaded, stage, start, content, dataset, stock, hear, tick)
+                return _perform(loaded, stage, start, ground, hear, tick)
             finally:
-                os.close(stock)
+                os.close(ground.stock)
         except Exception as error:
             what = str(error).partition("\n")[0] or type(error).__name__
             reason = error.name if isinstance(error, Failure) else "internal"
@@ -212,22 +244,12 @@ def _perform(
     loaded: LoadedJob,
     stage: Stage,
     start: Start,
-    content: Content | None,
-    dataset: Dataset,
-    stock: int,
+    ground: Ground,
     hear: Callable[[dict[str, Any]], None],
     tick: Callable[[], None],
 ) -> Outcome:
-    """Train on the data that lies in the memory file `stock`."""
-    job = loaded.job
-    machine = stage.machine and replace(stage.machine, patience_s=job.transport.stall_seconds)
-    plan = make_plan(job, dataset.items, machine.count if machine else 1)
-    manifest = _manifest(loaded, plan, dataset)
-    if content is not None:
-        _warn_if_newer(manifest, content, stage)
-        plan, manifest = _continued(plan, manifest, content)
-    if job.partition.order == "given" and dataset.task != "language":
-        _warn_if_uneven(job, plan, dataset, stage)
+    """Meet the other machines, if there are any, and train."""
+    job, machine, plan, dataset = loaded.job, ground.machine, ground.plan, ground.dataset
     meeting = Meeting(machine) if machine else None
     if machine and meeting:
         keep_folder(machine, stage.folder)
@@ -235,8 +257,8 @@ def _perform(
     with stage.signals as signals:  # to the last line: a run that is done is done
         agree = meeting.agree if meeting else (lambda complaint: None)
         coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals, machine, agree)
-        describe = _describer(loaded, plan, manifest, start, stage, hear, _unevenness(job, plan, dataset))
-        ended = coordinator.run(dataset.card, stock, stage.folder, manifest.model_dump(), loaded.text, describe)
+        describe = _describer(loaded, plan, ground.manifest, start, stage, hear, _unevenness(job, plan, dataset))
+        ended = coordinator.run(dataset.card, ground.stock, stage.folder, ground.manifest.model_dump(), loaded.text, describe)
         return _close(ended, coordinator.began_at, stage, hear, tick)
 
 
