@@ -258,7 +258,8 @@ def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"folder": str(outcome.folder), "code": outcome.code, **outcome.summary}))
     else:
-        lines = epilogue(outcome.summary, outcome.folder, outcome.checkpoint, stop, bool(loaded.job.user_code))
+        spent = _spent(loaded, outcome.summary["reason"], outcome.summary["item_iterations"])
+        lines = epilogue(outcome.summary, outcome.folder, outcome.checkpoint, stop, bool(loaded.job.user_code), spent)
         print("\n".join(lines), flush=True)  # before the line about the failure, also where both go to one file
     if outcome.failure:
         print(outcome.failure.render(), file=sys.stderr)
@@ -267,14 +268,25 @@ def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool) -> None:
 
 def _nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, as_json: bool) -> None:
     from partrain.console import moved
+    from partrain.launch.manifest import manifest_of
 
     if as_json:
         print(json.dumps({"status": "nothing to do", "reason": reason, "round": content.round}))
         return
     print(f"nothing to do: {path} is at the end of its run (round {content.round}, {reason})")
     ending = {"status": "reached" if reason == "target" else "finished", "reason": reason, "rounds": content.round}
+    if _spent(loaded, reason, manifest_of(content).progress.item_iterations):
+        print("its learning rate has come to 0: to train for longer, run the job anew with a higher limit, or `horizon`")
+        return
     further = "".join(f" --until {each}" for each in moved(ending, loaded.job.stop.model_dump(exclude_none=True)))
     print(f"to go further: partrain resume {path}{' --trust-code' * bool(loaded.job.user_code)}{further}")
+
+
+def _spent(loaded: LoadedJob, reason: str, items: int) -> bool:
+    """Whether the learning rate had come to 0, after so many item-iterations, when a limit ended the run."""
+    optimizer = loaded.job.optimizer
+    horizon = optimizer.horizon or (items if reason in ("rounds", "item_iterations") else 0)
+    return bool(horizon) and not optimizer.rate(items, horizon)
 
 
 def _warn(loaded: LoadedJob) -> None:

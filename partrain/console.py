@@ -271,11 +271,13 @@ def epilogue(
     checkpoint: Path | None,
     stop: Mapping[str, Any] | None = None,
     own_code: bool = False,
+    spent: bool = False,
 ) -> list[str]:
     """The last lines of a run: how it ended, what came out, where it is, and commands to go on with, ready to paste.
 
     `content` is that of summary.json; `stop`, the `[stop]` table, tells which condition a resumed run must move;
-    `own_code`: the network is the user's, who has to say so each time.
+    `own_code`: the network is the user's, who has to say so each time; `spent`: the learning rate has come to 0, so there is no
+    use in going on.
     """
     reason = f" ({content['reason']})" if content.get("reason") not in (None, content["status"]) else ""
     seconds = content["seconds"]["train"]
@@ -295,12 +297,8 @@ def epilogue(
         return lines
     path = shlex.quote(str(checkpoint)) + " --trust-code" * own_code
     until = "".join(f" --until {each}" for each in moved(content, stop or {}))
-    return [
-        *lines,
-        f"  partrain evaluate {path}",
-        f"  partrain inspect {shlex.quote(str(checkpoint))}",
-        f"  partrain resume {path}{until}",
-    ]
+    onward = [] if spent else [f"  partrain resume {path}{until}"]
+    return [*lines, f"  partrain evaluate {path}", f"  partrain inspect {shlex.quote(str(checkpoint))}", *onward]
 
 
 def moved(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:

@@ -206,7 +206,7 @@ def test_shares_that_cannot_be_cut(said) -> None:
         "17:18 `partition_size` 4,501 exceeds the 4,500 training items"
     ]
     assert said("count = 2", "count = 2\npartition_size = 2250\n[[workers]]") == [
-        "17:18 partition_size takes 4500 of the 4500 training items: the 1 workers without one cannot share the 0 that remain; "
+        "17:18 partition_size takes 4500 of the 4500 training items: the 1 worker without one cannot share the 0 that remain; "
         "lower it, or give every worker a partition_size"
     ]
     assert said("count = 2", "count = 2\npartition_size = 1000") == [

@@ -274,6 +274,25 @@ def test_beyond_the_end(tmp_path: Path) -> None:
     assert stored.arrays["history/lr"][2] == 0
 
 
+@pytest.mark.parametrize(
+    ("sets", "further"),
+    [
+        (("stop.rounds=2",), False),
+        (("stop.rounds=2", "optimizer.lr_end=0.1"), True),
+        (("stop.rounds=2", "optimizer.horizon=500"), True),
+        (("stop={rounds=50, judge_every=1, patience=1}", "optimizer.lr=1e-9"), True),
+        (("stop={rounds=50, judge_every=1, accuracy=0.2}",), True),
+    ],
+)
+def test_going_further_is_advised_where_it_changes_anything(tmp_path: Path, sets: tuple[str, ...], further: bool) -> None:
+    job = write_job(tmp_path, "optimizer.schedule='linear'", *sets)
+    ended = partrain("run", job, "--out", tmp_path / "run")
+    assert ended.code == 0, ended
+    assert ("partrain resume" in ended.out) == further
+    said = resume(tmp_path / "run").out
+    assert ("to go further: partrain resume" in said, "its learning rate has come to 0" in said) == (further, not further)
+
+
 def test_until_is_checked_like_the_job(tmp_path: Path) -> None:
     run = train(tmp_path, "stop.rounds=1")
     for change, code in (("rouns=3", 78), ("rounds=0", 78), ("rounds='many'", 78), ("rounds", 78)):
