@@ -17,7 +17,8 @@ from partrain.console import make_display
 from partrain.errors import INTERRUPTED, TERMINATED, Failure, UserCodeFailed
 from partrain.job import LoadedJob, load, parse
 from partrain.launch import prefork
-from partrain.launch.run import Stage, new_folder, run
+from partrain.launch.folder import new_folder
+from partrain.launch.run import Stage, run
 from partrain.overrides import as_toml
 from partrain.schema import Job, given_in
 

@@ -44,7 +44,8 @@ def run(job: Job, out: Out = None, set_: Sets = None, quiet: Quiet = False, as_j
     machine = _machine()
     folder = _join(machine, loaded, quiet, as_json) if machine else None
     from partrain.console import make_display
-    from partrain.launch.run import Stage, new_folder
+    from partrain.launch.folder import new_folder
+    from partrain.launch.run import Stage
     from partrain.launch.run import run as train
 
     folder = folder or new_folder(out, loaded.job.name)
@@ -75,7 +76,8 @@ def resume(
         raise BadCheckpoint(f"{path} holds a network and no workers, as soups do: there is nothing to resume; use a member of it")
     loaded = job_of(content, path, trust_code, until or (), here=True)
     from partrain.console import make_display
-    from partrain.launch.run import Stage, conclude, new_folder, nothing_left
+    from partrain.launch.folder import new_folder
+    from partrain.launch.run import Stage, conclude, nothing_left
     from partrain.launch.run import resume as proceed
 
     folder = out or _run_folder(path)

@@ -261,7 +261,8 @@ def test_the_outcome_for_other_programs(tmp_path: Path) -> None:
 
     from partrain.console import make_display
     from partrain.job import load
-    from partrain.launch.run import Stage, new_folder, run
+    from partrain.launch.folder import new_folder
+    from partrain.launch.run import Stage, run
 
     warned: list[Any] = []
     stage = Stage(new_folder(tmp_path / "run", "x"), make_display(io.StringIO(), quiet=True), warned.append)

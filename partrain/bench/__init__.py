@@ -16,7 +16,8 @@ from typing import Any
 from partrain.console import Display
 from partrain.errors import INTERRUPTED, OK, TERMINATED, BadJob, Diverged
 from partrain.job import LoadedJob
-from partrain.launch.run import Outcome, Stage, new_folder, run
+from partrain.launch.folder import new_folder
+from partrain.launch.run import Outcome, Stage, run
 from partrain.launch.signals import Signals
 from partrain.view import View
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import time
@@ -13,16 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partrain import __version__
-from partrain.checkpoint import link_latest, round_path
 from partrain.comm.machine import Machine
 from partrain.console import Display
 from partrain.data import Dataset
 from partrain.data.partition import assign, windows
 from partrain.data.unevenness import uneven, unevenness
 from partrain.environment import process_start, versions
-from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadCheckpoint, CannotCreate, Failure
+from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadCheckpoint, Failure
 from partrain.job import LoadedJob
 from partrain.launch.coordinator import Coordinator, Ended, Start
+from partrain.launch.folder import check_home, locked, point_at, stage_file
 from partrain.launch.machines import Meeting, keep_folder
 from partrain.launch.manifest import Manifest, Member, Network, manifest_of
 from partrain.launch.signals import Signals
@@ -63,34 +62,9 @@ class Stage:
     """What asks the run to end; whoever calls it may have noted some already."""
 
 
-def new_folder(out: Path | None, name: str) -> Path:
-    """Make the folder of a new run: DIR, which may exist but hold no run, or `runs/<name>/<time>`."""
-    base = out or Path("runs") / name / time.strftime("%Y-%m-%dT%H-%M-%S")
-    folder, number = base, 2
-    try:
-        while out is None and folder.exists():
-            folder, number = base.with_name(f"{base.name}-{number}"), number + 1
-        if _holds_a_run(folder):
-            raise CannotCreate(
-                f"{folder} already holds a run; give --out another folder, or continue it: partrain resume {folder}"
-            )
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CannotCreate(f"{folder}: {error.strerror}; give --out a folder that can be created") from None
-    return folder
-
-
-def _holds_a_run(folder: Path) -> bool:
-    """Whether anything was committed there; what failed or was stopped before that may be tried again."""
-    events, checkpoints = folder / "events.jsonl", folder / "checkpoints"
-    return (checkpoints.is_dir() and any(checkpoints.iterdir())) or (
-        events.exists() and b'"event":"commit"' in events.read_bytes()
-    )
-
-
 def run(loaded: LoadedJob, stage: Stage) -> Outcome:
     """Train a job in a new run folder."""
-    with _locked(stage.folder):
+    with locked(stage.folder):
         for name in ("events.jsonl", "summary.json"):  # of an attempt that committed nothing
             (stage.folder / name).unlink(missing_ok=True)
         return _train(loaded, stage, Start(), lambda: _prepare(loaded, stage, None))
@@ -103,11 +77,11 @@ def resume(loaded: LoadedJob, content: Content, stage: Stage) -> Outcome:
     """
     progress = manifest_of(content).progress
     history = _history(content)
-    with _locked(stage.folder):
-        _check_home(content, stage.folder)
+    with locked(stage.folder):
+        check_home(content, stage.folder)
         _warn_of_the_end(loaded, content, stage)
         ground = _prepare(loaded, stage, content)
-        _point_at(content, stage.folder)
+        point_at(content, stage.folder)
         earlier = cut(stage.folder / "events.jsonl", progress.round)
         stage.display.adopt(earlier)
         return _train(loaded, stage, Start(progress, content.arrays, history, earlier.clock.train), lambda: ground)
@@ -122,21 +96,6 @@ def _warn_of_the_end(loaded: LoadedJob, content: Content, stage: Stage) -> None:
         stage.warn(f"{over}: this changes nothing more; to train for longer, run the job anew with a higher limit or `horizon`")
 
 
-def _check_home(content: Content, folder: Path) -> None:
-    """Refuse to continue one run in the folder of another, whose events and checkpoints would be lost."""
-    path = folder / "events.jsonl"
-    told = next((event for event in read_events(path) if event["event"] == "start"), None) if path.exists() else None
-    if told and told.get("run_id", content.run) != content.run:
-        raise BadCheckpoint(f"{folder} holds another run than the one this checkpoint is of; give --out a folder of its own")
-
-
-def _point_at(content: Content, folder: Path) -> None:
-    """`checkpoint.h5` is where the events that stay end: a run that is killed before its first commit goes on from here again."""
-    path = round_path(folder, content.round)
-    if path.exists():
-        link_latest(folder, path)
-
-
 def nothing_left(loaded: LoadedJob, content: Content, folder: Path | None) -> str | None:
     """The stop condition that holds already where a checkpoint stands; `folder` is that of its run, if there is one."""
     progress, stop = manifest_of(content).progress, loaded.job.stop
@@ -147,8 +106,8 @@ def nothing_left(loaded: LoadedJob, content: Content, folder: Path | None) -> st
 
 def conclude(loaded: LoadedJob, content: Content, folder: Path, reason: str) -> None:
     """Write down the end of a run that was killed after its last checkpoint, before it could: without a score on the test set."""
-    with _locked(folder):
-        _check_home(content, folder)
+    with locked(folder):
+        check_home(content, folder)
         told = list(read_events(folder / "events.jsonl"))
         if told and told[-1]["event"] == "end":
             return
@@ -431,34 +390,3 @@ def _code(ended: Ended, alone: bool) -> int:
     # Torchrun would take anything but 0 for a failure to start again from; the summary has the status.
     not_reached = NOT_REACHED if alone else OK
     return {"reached": OK, "finished": OK, "not-reached": not_reached}.get(ended.status, stopped)
-
-
-def stage_file(path: Path, text: str) -> None:
-    """Write a small file of a run folder as a whole."""
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink()
-        raise CannotCreate(f"{path}: {error.strerror}") from None
-
-
-class _locked:
-    """One process at a time writes in a run folder. The kernel lets go of the lock when the process dies."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._descriptor = -1
-
-    def __enter__(self) -> None:
-        try:
-            self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._descriptor)
-            raise CannotCreate(f"{self._folder} is in use by a run that is under way") from None
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
