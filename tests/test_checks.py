@@ -59,6 +59,16 @@ def test_a_sound_job(said) -> None:
     assert said() == []
 
 
+@pytest.mark.parametrize(
+    ("rule", "key"), [("average", "ramp_workers"), ('average"\nschedule = "post-local', "switch_round"), ("swap", "every")]
+)
+def test_a_change_comes_before_the_end(said, rule: str, key: str) -> None:
+    line = 12 + rule.count("\n")
+    (warning,) = said('rule = "average"', f'rule = "{rule}"\n{key} = 4')
+    assert warning == f"{line}:1 warning: `{key}` = 4 rounds, and the run ends after 3; lower it, or raise `rounds`"
+    assert said('rule = "average"', f'rule = "{rule}"\n{key} = 3') == []
+
+
 def test_the_length_of_a_round(said) -> None:
     assert said("iterations = 10", "iterations = 10\npasses = 1") == ["13:1 [sync] has both `iterations` and `passes`; keep one"]
     assert said("count = 2", "passes = 2\niterations = 3") == ["16:1 [[workers]] has both `iterations` and `passes`; keep one"]
