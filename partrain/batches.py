@@ -30,6 +30,12 @@ class Items:
         """Inputs as floating point and targets of the items at `index` (b,); the inputs in the `room`, if one is given."""
         return self.scaled(self.inputs.index_select(0, index), room), self.targets.index_select(0, index)
 
+    def part(self, block: slice) -> tuple[Tensor, Tensor]:
+        """Inputs as floating point and targets of some items in a row: copies, for a network may change what it is given."""
+        raw = self.inputs[block]
+        inputs = self.scaled(raw)
+        return inputs.clone() if inputs.data_ptr() == raw.data_ptr() else inputs, self.targets[block].clone()
+
     def room(self, count: int) -> Tensor | None:
         """Memory for the inputs of so many items (count, *shape), where bytes become float32: what the last ones left in the cache."""
         if self.inputs.dtype != torch.uint8 or self.dtype != torch.float32 or self.scale == 1:

@@ -137,9 +137,9 @@ def _rule(job: Job) -> Iterator[Finding]:
     if job.sync.ramp_workers and not job.sync.synchronous:
         message = f'`ramp_workers` has no meaning under the asynchronous rule "{job.sync.rule}"'
         yield Finding(("sync", "ramp_workers"), message, "remove it", at="key")
-    for key in sorted({"ramp_workers", "switch_round", "every"} & job.sync.model_fields_set):
+    for key in job.sync.in_rounds:
         number, rounds = getattr(job.sync, key), job.stop.rounds
-        if number and rounds and number > rounds:
+        if key in job.sync.model_fields_set and number and rounds and number > rounds:
             message = f"`{key}` = {number} rounds, and the run ends after {rounds}"
             yield Finding(("sync", key), message, "lower it, or raise `rounds`", "key", "warning")
     if "weights" in job.sync.model_fields_set and not job.sync.weighs:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import Field
 
@@ -177,6 +177,9 @@ class Rule(Section):
     """Rounds over which the scaled learning rate is approached from the unscaled one."""
     ramp_workers: int = Field(0, ge=0)
     """Rounds over which the number of workers that train rises from one to N."""
+
+    in_rounds: ClassVar[tuple[str, ...]] = ("ramp_workers",)
+    """Settings that count rounds: a run that ends before them is mentioned."""
 
     @property
     def synchronous(self) -> bool:

@@ -82,7 +82,7 @@ def usage(network: Restored, format: Format) -> str:
     codec = Codec(network.codec)
     kind, how = (
         str(network.dtype).removeprefix("torch."),
-        "bytes of images divided by 255" if len(network.facts.input) > 1 else "",
+        "bytes of images divided by 255" if len(network.facts.input) == 3 else "",
     )
     if network.facts.vocabulary is not None:
         kind, how = "int64", f"tokens below {network.facts.vocabulary}"

@@ -18,7 +18,7 @@ from partrain.errors import INTERRUPTED, OK, TERMINATED, BadJob, Diverged
 from partrain.job import LoadedJob
 from partrain.launch.folder import new_folder
 from partrain.launch.run import Outcome, Stage, run
-from partrain.launch.signals import Signals
+from partrain.launch.signals import Signals, handled
 from partrain.view import View
 
 
@@ -71,14 +71,8 @@ def _interruptible() -> Iterator[Signals]:
         if signals.count == 2:
             raise Interrupted(INTERRUPTED if number == signal.SIGINT else TERMINATED)
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
-    before = {number: signal.signal(number, leave) for number in heard}
-    try:
+    with handled(leave):
         yield signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _run(case: Case, seed: int, scratch: Path, note: Callable[[str], None], signals: Signals) -> Outcome:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +54,7 @@ def outline(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[Any]) -> 
     }
 
 
-def outline_file(path: Path, separator: str | None = None, encoding: str = "utf-8") -> dict[str, Any]:
+def outline_file(path: Path) -> dict[str, Any]:
     """A table or a file of arrays in figures, whatever a job may make of it."""
     if path.suffix == ".idx" or "ubyte" in path.name:
         return {"arrays": [_array("", _idx(path))]}
@@ -68,7 +67,7 @@ def outline_file(path: Path, separator: str | None = None, encoding: str = "utf-
     if path.is_dir() or not path.name.lower().endswith(TABLES):
         what = f"{path}: by its name neither a table ({', '.join(TABLES)}) nor arrays (.npz, .npy, .h5, .idx)"
         raise InputMissing(f"{what}: give a job whose [dataset] table says what it is")
-    return _table(sheet_of(path, separator, encoding))
+    return _table(sheet_of(path))
 
 
 def _classes(dataset: Dataset, parts: dict[str, tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]) -> list[dict[str, Any]]:
@@ -193,10 +192,10 @@ class _Column:
         self.missing, self.words = 0, Counter[str]()
         self.count, self.sum, self.low, self.high = 0, 0.0, math.inf, -math.inf
         """Of those that are finite numbers."""
-        self.others, self.first = 0, ("", "")
-        """Those that are not, and the first of them: where it stands, and what it says."""
+        self.others, self.first = 0, (0, "")
+        """Those that are not, and the first of them: its row (see `Sheet.place`), and what it says."""
 
-    def add(self, cell: Any, place: Callable[[], str]) -> None:
+    def add(self, cell: Any, row: int) -> None:
         if is_missing(cell):
             self.missing += 1
             return
@@ -207,14 +206,10 @@ class _Column:
         except (TypeError, ValueError):
             number = math.nan
         if math.isfinite(number):
-            self.count, self.sum, self.low, self.high = (
-                self.count + 1,
-                self.sum + number,
-                min(self.low, number),
-                max(self.high, number),
-            )
+            self.count, self.sum = self.count + 1, self.sum + number
+            self.low, self.high = min(self.low, number), max(self.high, number)
         else:
-            self.first = self.first if self.others else (place(), text)
+            self.first = self.first if self.others else (row, text)
             self.others += 1
 
     def figures(self) -> dict[str, Any]:
@@ -224,12 +219,12 @@ class _Column:
             return found | {"min": self.low, "max": self.high, "mean": self.sum / self.count}
         return found | {"words": dict(self.words.most_common(10))}
 
-    def fault(self, name: str) -> str | None:
+    def fault(self, name: str, sheet: Sheet) -> str | None:
         """Words, or numbers that are not finite, in a column of numbers."""
         if not 0 < self.others < self.count:
             return None
         others = f"{self.others:,} of {self.count + self.others:,} cells {'is' if self.others == 1 else 'are'} no finite number"
-        return f"`{name}`: {others}: {self.first[0]}: {self.first[1]!r}"
+        return f"`{name}`: {others}: {sheet.place(self.first[0])}: {self.first[1]!r}"
 
 
 def _table(sheet: Sheet) -> dict[str, Any]:
@@ -238,9 +233,9 @@ def _table(sheet: Sheet) -> dict[str, Any]:
     for block in sheet.blocks(sheet.names):
         rows += len(block.places)
         for name, cells in block.columns.items():
-            for cell, number in zip(cells, block.places, strict=True):
-                columns[name].add(cell, partial(sheet.place, number))
-    faults = [fault for name, column in columns.items() if (fault := column.fault(name))]
+            for cell, row in zip(cells, block.places, strict=True):
+                columns[name].add(cell, row)
+    faults = [fault for name, column in columns.items() if (fault := column.fault(name, sheet))]
     return {"rows": rows, "columns": [{"name": name} | one.figures() for name, one in columns.items()], "faults": faults}
 
 

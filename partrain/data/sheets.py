@@ -69,8 +69,10 @@ class Sheet(ABC):
 class CsvSheet(Sheet):
     """Separated text, plain or gzipped; line 1 has the names of columns, empty lines are passed over."""
 
-    def __init__(self, path: Path, separator: str, encoding: str) -> None:
-        self._separator, self._encoding = separator, encoding
+    def __init__(self, path: Path, separator: str | None = None, encoding: str = "utf-8") -> None:
+        """`separator`: by default a tab in .tsv files, else a comma."""
+        usual = "\t" if ".tsv" in Path(path.name.lower()).suffixes[-2:] else ","
+        self._separator, self._encoding = separator or usual, encoding
         super().__init__(path)
 
     @property
@@ -195,11 +197,8 @@ TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *PARQUET)
 
 
 def sheet_of(path: Path, separator: str | None = None, encoding: str = "utf-8") -> Sheet:
-    """A table, by its name: Parquet, or text that is separated as is said, or else by tabs (.tsv) or commas."""
-    name = path.name.lower()
-    if name.endswith(PARQUET):
-        return ParquetSheet(path)
-    return CsvSheet(path, separator or ("\t" if ".tsv" in Path(name).suffixes[-2:] else ","), encoding)
+    """A table, by its name: Parquet, or separated text."""
+    return ParquetSheet(path) if path.name.lower().endswith(PARQUET) else CsvSheet(path, separator, encoding)
 
 
 def is_missing(cell: Any) -> bool:

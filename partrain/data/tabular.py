@@ -96,8 +96,7 @@ class Csv(Tabular):
         return self
 
     def sheet(self, path: Path) -> Sheet:
-        usual = "\t" if ".tsv" in path.suffixes[-2:] else ","
-        return CsvSheet(path, self.separator or usual, self.encoding)
+        return CsvSheet(path, self.separator, self.encoding)
 
 
 class Parquet(Tabular):

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from partrain.launch.signals import STOPPING
 
 _server: Any = forkserver._forkserver
 _ours = 0
@@ -63,7 +63,7 @@ def abandon() -> None:
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """Signals that ask a command to end wait: multiprocessing holds a lock, and a handler may want to `stop`."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield
     finally:

@@ -9,8 +9,7 @@ import os
 import signal
 
 from partrain.launch.lifeline import arm
-
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from partrain.launch.signals import STOPPING
 
 arm(os.getppid())
 for _number in STOPPING:

@@ -6,13 +6,28 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from types import FrameType, TracebackType
-from typing import Any
 
-_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask a command to end."""
 
 ONE_WISH_S = 0.2
 """Signals closer than this count as one: a terminal that closes sends its own twice, and so does timeout(1)."""
+
+
+@contextmanager
+def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Have signals that ask a command to end handled so; the others' handlers come back afterwards."""
+    ours = threading.current_thread() is threading.main_thread()  # no other thread may have handlers, nor has it signals
+    heard = [number for number in STOPPING if ours and signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
+    before = {number: signal.signal(number, handler) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler_before in before.items():
+            signal.signal(number, handler_before)
 
 
 class Signals:
@@ -23,18 +38,15 @@ class Signals:
         self.first: int | None = None
         self._noted_at = -ONE_WISH_S
         self.pipe, self._write = -1, -1
-        self._before: dict[int, Any] = {}
+        self._open = ExitStack()
 
     def __enter__(self) -> Signals:
         self.pipe, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        ours = threading.current_thread() is threading.main_thread()  # no other thread may have handlers, nor has it signals
-        heard = [number for number in _NUMBERS if ours and signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
-        self._before = {number: signal.signal(number, self.note) for number in heard}
+        self._open.enter_context(handled(self.note))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._open.close()
         os.close(self.pipe)
         os.close(self._write)
         self.pipe, self._write = -1, -1

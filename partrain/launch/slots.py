@@ -12,8 +12,6 @@ from partrain.launch.writer import BUSY_SHARE, LONGEST_REST_S
 
 FIRST_S = 1.0
 """A coalescing writer begins with a rest: so little training is sooner repeated than kept, and its start is when cores are scarce."""
-
-
 ROUND_SHARE = 0.05
 """Where writing takes no more than this share of a round's time, every round is written."""
 

@@ -20,6 +20,7 @@ from typing import Any
 from partrain import checkpoint
 from partrain.errors import Diverged, Failure, InputOutputFailed, Internal
 from partrain.launch.lifeline import arm, death
+from partrain.launch.signals import STOPPING
 from partrain.snapshot import SlotMap
 
 BUSY_SHARE = 0.005
@@ -117,7 +118,7 @@ def _child(pipe: Connection, frame: Frame, parent: int) -> None:
     status = 1
     try:
         arm(parent)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
         while True:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -48,6 +48,7 @@ class Average(Rule):
     """overhead: share of waiting and mixing, of the seconds spent computing, that it is kept under."""
     most: int = Field(200, ge=1)
     """qsr, adacomm, overhead: most local iterations that the schedule makes of `iterations`."""
+    in_rounds: ClassVar[tuple[str, ...]] = ("ramp_workers", "switch_round", "every")
 
     def remarks(self, workers: int) -> Iterator[Remark]:
         own = SETTINGS.get(self.schedule, [])

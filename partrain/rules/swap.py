@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -33,6 +33,7 @@ class Swap(Apart):
     rule: Literal["swap"]
     every: int = Field(1, ge=1)
     """Swap at the end of every so many rounds."""
+    in_rounds: ClassVar[tuple[str, ...]] = ("ramp_workers", "every")
 
     def remarks(self, workers: int) -> Iterator[Remark]:
         if workers == 1:
