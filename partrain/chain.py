@@ -11,10 +11,13 @@ Symbols: b items of a batch; layer l maps z_(l-1) (b, n_(l-1)) to a_l = z_(l-1) 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+from partrain.products import multiplying
 
 _log_softmax = torch.ops.aten._log_softmax.default
 _log_softmax_back = torch.ops.aten._log_softmax_backward_data.default
@@ -69,6 +72,12 @@ ACTIVATIONS: dict[type[nn.Module], tuple[Step, Back]] = {
 class _Layer:
     linear: nn.Linear
     activation: tuple[Step, Back] | None
+    size: int
+    """Multiplications for an item; 0 where the numbers are not float32."""
+
+
+_Room = tuple[list[Tensor], list[Tensor], list[AbstractContextManager[object]]]
+"""The layers' outputs, the gradients by their inputs, and how their products are made."""
 
 
 class Chain:
@@ -78,7 +87,7 @@ class Chain:
         self._layers, self._flattens = layers, flattens
         self._gradients = [gradients[2 * index : 2 * index + 2] for index in range(len(layers))]
         self._one = torch.ones((), dtype=gradients[0].dtype)
-        self._buffers: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
+        self._buffers: dict[int, _Room] = {}
 
     @classmethod
     def of(cls, module: nn.Module, gradients: Sequence[Tensor]) -> Chain | None:
@@ -91,7 +100,7 @@ class Chain:
         layers: list[_Layer] = []
         for part in parts:
             if type(part) is nn.Linear and part.bias is not None:
-                layers.append(_Layer(part, None))
+                layers.append(_Layer(part, None, part.weight.numel() * (part.weight.dtype == torch.float32)))
             elif type(part) in ACTIVATIONS and layers and layers[-1].activation is None:
                 layers[-1].activation = ACTIVATIONS[type(part)]
             else:
@@ -108,10 +117,11 @@ class Chain:
             if inputs.dim() != 2 and not self._flattens:
                 raise ValueError(f"the network begins with a linear layer and has no Flatten for items {tuple(inputs.shape[1:])}")
             z = inputs.flatten(1)
-            outs, ins = self._room(len(z))
+            outs, ins, ways = self._room(len(z))
             kept = [z]
-            for layer, out in zip(self._layers, outs, strict=True):
-                torch.addmm(layer.linear.bias, z, layer.linear.weight.t(), out=out)
+            for layer, out, way in zip(self._layers, outs, ways, strict=True):
+                with way:
+                    torch.addmm(layer.linear.bias, z, layer.linear.weight.t(), out=out)
                 z = layer.activation[0](out) if layer.activation else out
                 kept.append(z)
             loss, gradient = self._loss(z, targets)
@@ -119,10 +129,11 @@ class Chain:
                 layer, (weight, bias) = self._layers[index], self._gradients[index]
                 if layer.activation:
                     gradient = layer.activation[1](gradient, kept[index + 1])
-                torch.mm(gradient.t(), kept[index], out=weight)
                 torch.sum(gradient, 0, out=bias)
-                if index:
-                    gradient = torch.mm(gradient, layer.linear.weight, out=ins[index])
+                with ways[index]:
+                    torch.mm(gradient.t(), kept[index], out=weight)
+                    if index:
+                        gradient = torch.mm(gradient, layer.linear.weight, out=ins[index])
         return loss
 
     def _loss(self, answers: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,8 +147,8 @@ class Chain:
             raise ValueError(f"the network gives answers {tuple(answers.shape)} to targets {tuple(targets.shape)}")
         return _mse(answers, targets, 1), _mse_back(self._one, answers, targets, 1)
 
-    def _room(self, count: int) -> tuple[list[Tensor], list[Tensor]]:
-        """For batches of so many items: the layers' outputs, and the gradients by their inputs."""
+    def _room(self, count: int) -> _Room:
+        """For batches of so many items."""
         if count not in self._buffers:
             if len(self._buffers) > 8:
                 self._buffers.clear()
@@ -146,7 +157,8 @@ class Chain:
                 layer.linear.weight.new_empty(count, layer.linear.in_features if index else 0)
                 for index, layer in enumerate(self._layers)
             ]
-            self._buffers[count] = outs, ins
+            ways = [multiplying(count * layer.size) for layer in self._layers]
+            self._buffers[count] = outs, ins, ways
         return self._buffers[count]
 
 

@@ -1,8 +1,8 @@
 """The `[engine]` table: how things are computed that the rest of the job leaves open."""
 
-from pathlib import Path
 from typing import Literal
 
+from partrain.environment import processor
 from partrain.section import Section
 
 Precision = Literal["float32", "bfloat16"]
@@ -20,9 +20,4 @@ class Engine(Section):
 
 def cpu_has_bfloat16() -> bool:
     """Whether this machine's CPU multiplies in bfloat16 itself, learnt from the kernel's file: asking torch would cost its import."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return False
-    flags = next((set(line.partition(":")[2].split()) for line in lines if line.startswith(("flags", "Features"))), set())
-    return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
+    return bool(processor().flags & {"avx512_bf16", "amx_bf16", "bf16"})

@@ -6,6 +6,9 @@ import importlib.metadata
 import os
 import platform
 import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from partrain import __version__
 
@@ -22,3 +25,29 @@ def process_start() -> float:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     alive = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.time() - alive
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What a CPU is; nothing where nobody says."""
+
+    vendor: str = ""
+    family: int = 0
+    flags: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, text: str) -> Processor:
+        """The first of those that the kernel lists."""
+        pairs = (line.partition(":") for line in text.strip().partition("\n\n")[0].splitlines())
+        facts = {key.strip(): value.strip() for key, _, value in pairs}
+        family, flags = facts.get("cpu family", ""), facts.get("flags", facts.get("Features", ""))
+        return cls(facts.get("vendor_id", ""), int(family) if family.isdigit() else 0, frozenset(flags.split()))
+
+
+@cache
+def processor() -> Processor:
+    """What this machine computes with, by the kernel's account."""
+    try:
+        return Processor.of(Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    except OSError:
+        return Processor()

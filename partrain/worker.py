@@ -29,6 +29,7 @@ from partrain.engine import Precision
 from partrain.flat import Layout, adopt, trainable
 from partrain.optim import AnyOptimizer
 from partrain.optim.local import LocalOptimizer, moments_of
+from partrain.products import hasten
 from partrain.protocols import Rule
 from partrain.seeds import derive, generator
 from partrain.tasks.kinds import KINDS, Classification, Regression, Task
@@ -157,6 +158,7 @@ class LocalWorker:
         self._backward = backward_of(self.task, optimizer.accumulate, precision, self.params.device)
         known = type(self.task) in KINDS.values() and self.task.plain  # a task of the user's own may do anything
         self._chain = Chain.of(module, self._gradients) if known and self._backward == self.task.differentiate else None
+        hasten(module)
         self._most = max(1, BLOCK_BYTES // max(items.inputs[:1].numel() * 4, 1))
         """Items gathered at a time, and where they go, block after block, if nobody can keep them: other networks might."""
         self._room = items.room(max(self._most, batches.batch_size)) if self._chain else None

@@ -13,7 +13,7 @@ import pytest
 import partrain
 
 LAYERS = [
-    {"errors", "section", "seeds", "protocols", "flat", "chain", "snapshot", "view", "table", "environment"},
+    {"errors", "section", "seeds", "protocols", "flat", "chain", "products", "snapshot", "view", "table", "environment"},
     {
         "topology",
         "compress",
