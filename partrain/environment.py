@@ -35,6 +35,12 @@ class Processor:
     family: int = 0
     flags: frozenset[str] = frozenset()
 
+    @property
+    def kind(self) -> str:
+        """What decides the last bits of what it computes, in words."""
+        widest = next((name for name, flag in (("AVX-512", "avx512f"), ("AVX2", "avx2")) if flag in self.flags), "")
+        return " ".join(filter(None, [platform.machine(), self.vendor, f"family {self.family}" * (self.family > 0), widest]))
+
     @classmethod
     def of(cls, text: str) -> Processor:
         """The first of those that the kernel lists."""

@@ -367,13 +367,14 @@ def test_not_another_job(tmp_path: Path) -> None:
         assert (said.code, said.errors) == (65, ["bad-checkpoint"]), said
 
 
-def test_other_versions_are_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "value"), [("torch", "2.11.0"), ("processor", "x86_64 GenuineIntel family 6 AVX2")])
+def test_another_version_or_processor_is_told(name: str, value: str, tmp_path: Path) -> None:
     run = train(tmp_path, "stop.rounds=2")
     whole = checkpoint.read(round_file(run, 1))
-    other = replace(whole, manifest=altered(whole.manifest, "versions.torch", "2.11.0"))
+    other = replace(whole, manifest=altered(whole.manifest, f"versions.{name}", value))
     (tmp_path / "other.h5").write_bytes(checkpoint.encode(other))
     said = resume(tmp_path / "other.h5", "--out", tmp_path / "again")
-    assert "torch 2.11.0" in said.err
+    assert f"{name} {value}, now" in said.err
 
 
 def same_numbers(one: bytes, other: bytes) -> bool:

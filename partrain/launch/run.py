@@ -17,7 +17,7 @@ from partrain.console import Display
 from partrain.data import Dataset
 from partrain.data.partition import assign, windows
 from partrain.data.unevenness import uneven, unevenness
-from partrain.environment import process_start, versions
+from partrain.environment import process_start, processor, versions
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadCheckpoint, Failure
 from partrain.job import LoadedJob
 from partrain.launch.coordinator import Coordinator, Ended, Start
@@ -226,7 +226,7 @@ def _manifest(loaded: LoadedJob, plan: Plan, dataset: Dataset) -> Manifest:
     return Manifest(
         name=loaded.job.name,
         run=hashlib.sha256(repr(sorted(identity.items())).encode()).hexdigest()[:32],
-        versions=versions(),
+        versions=versions() | {"processor": processor().kind},
         data=dataset.fingerprint,
         folder=str(loaded.folder.resolve()),
         horizon=plan.horizon,
