@@ -6,17 +6,12 @@ arena's board; no lock, queue or barrier that a killed owner could leave taken.
 
 from __future__ import annotations
 
-import json
-import mmap
 import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +20,7 @@ from partrain.data import Card
 from partrain.errors import BadCheckpoint, Failure, InputOutputFailed, Internal, Stalled, UserCodeFailed, WorkersLost
 from partrain.job import Job
 from partrain.launch import prefork
+from partrain.launch.crew import Crew, Handed
 from partrain.launch.lifeline import death
 from partrain.launch.order import Order, attempt, obey, on_trial
 from partrain.launch.rounds import Hear, Rounds
@@ -40,10 +36,6 @@ if TYPE_CHECKING:
 
 TICK_S = 0.1
 """Longest the coordinator sleeps."""
-GRACE_S = 5.0
-"""A worker that is done has this long to end."""
-NEXT_DOOR_S = 0.3
-"""Connections of a killed process end before it does: at most so much earlier."""
 STOPPED = "it was stopped"
 """What other machines are told of a trial that the user ended."""
 RESUMABLE = WorkersLost, Stalled, InputOutputFailed
@@ -115,8 +107,7 @@ class Coordinator:
         self.arena = Arena.create(len(plan.shares))
         self.writer: Writer | None = None
         self.slots = Slots(self.arena, coalesce=job.checkpoint.commit == "coalesce")
-        self.processes: dict[int, tuple[BaseProcess, Connection]] = {}
-        """By the first worker that lives in it, or what takes its place."""
+        self.crew = Crew()
         self._trying = ""
         """What is on trial now, in words."""
         self._map: SlotMap | None = None
@@ -207,36 +198,26 @@ class Coordinator:
 
     def _start(self, living: tuple[int, ...], work: Callable[[Order], None], name: str, card: Card, stock: int) -> None:
         """Start one process, for those who are to live in it."""
-        context = prefork.start()
-        ours, theirs = Pipe()
-        order = Order(
-            self.job,
-            self.folder,
-            self.plan,
-            living,
-            self.members,
-            self.machine,
-            _Handed(self.arena.descriptor),
-            _Handed(stock),
-            card,
-            theirs,
-            self.rounds.progress,
-            self.start.elapsed,
-            self.start.resuming,
-            prefork.pid(),
-        )
-        process = context.Process(target=work, args=(order,), name=name)
-        try:
-            with prefork.without_main():
-                process.start()
-        except (EOFError, OSError) as error:
-            ours.close()
-            theirs.close()
-            raise WorkersLost(
-                f"{name} could not be started: the process that starts workers was killed ({type(error).__name__})"
-            ) from None
-        theirs.close()
-        self.processes[living[0]] = (process, ours)
+
+        def order(pipe: Connection) -> Order:
+            return Order(
+                self.job,
+                self.folder,
+                self.plan,
+                living,
+                self.members,
+                self.machine,
+                Handed(self.arena.descriptor),
+                Handed(stock),
+                card,
+                pipe,
+                self.rounds.progress,
+                self.start.elapsed,
+                self.start.resuming,
+                prefork.pid(),
+            )
+
+        self.crew.start(living[0], name, work, order)
 
     def _await_ready(self) -> None:
         while len(self._ready) < len(self.members) and not self.signals.count:
@@ -256,19 +237,16 @@ class Coordinator:
 
     def _step(self, timeout: float = TICK_S) -> None:
         """Hear what there is to hear, and do what follows from it."""
-        waited: list[Any] = [self.signals.pipe]
-        for process, pipe in self.processes.values():
-            waited += [process.sentinel, pipe]
+        waited: list[Any] = [self.signals.pipe, *self.crew.waited]
         if self.writer and self.writer.busy:
             waited.append(self.writer.pipe)
         ready = wait(waited, timeout)
         if self.signals.pipe in ready:
             self._heed_signals()
-        for rank, (process, pipe) in list(self.processes.items()):
-            if pipe in ready or process.sentinel in ready:
-                self._listen(pipe)
-            if process.sentinel in ready and rank in self.processes:
-                self._bury(rank)
+        for message in self.crew.said(ready):
+            getattr(self, f"_on_{message.pop('kind')}")(**message)
+        for rank, code in self.crew.ended(ready):
+            self._miss(rank, code)
         if self.writer and self.writer.pipe in ready:
             self._committed()
         self._drain()
@@ -288,12 +266,6 @@ class Coordinator:
             raise StoppedNow
         self.hear({"event": "stopping", "t": time.time(), "signal": self.signals.name})
         self.arena.put("command", 1)
-
-    def _listen(self, pipe: Connection) -> None:
-        with suppress(EOFError, OSError):
-            while pipe.poll():
-                message = json.loads(pipe.recv_bytes())
-                getattr(self, f"_on_{message.pop('kind')}")(**message)
 
     def _on_ready(
         self, rank: int, pid: int, parameters: int, slots_at: int, map: list[dict[str, Any]], fixed: dict[str, str]
@@ -340,30 +312,23 @@ class Coordinator:
 
     def _look_next_door(self, rank: int) -> None:
         """A worker misses others, or the center: if a process of this machine is dead, say how it died."""
-        patience = time.monotonic() + NEXT_DOOR_S
-        for other, (process, _) in list(self.processes.items()):
-            if other != rank:
-                process.join(max(0.0, patience - time.monotonic()))
-                if process.exitcode:
-                    self._bury(other)
+        for other, code in self.crew.dead_beside(rank):
+            self._miss(other, code)
 
-    def _bury(self, rank: int) -> None:
+    def _miss(self, rank: int, code: int | None) -> None:
         """A process ended. That is well only after its workers were done, or after all had left the center."""
-        process, pipe = self.processes.pop(rank)
-        process.join()
-        pipe.close()
         if self._trying:
-            raise UserCodeFailed(f"{self._trying}, tried before any worker starts: its process {death(process.exitcode)}")
+            raise UserCodeFailed(f"{self._trying}, tried before any worker starts: its process {death(code)}")
         if rank < 0:
             assert self.machine is not None
-            if process.exitcode:
-                raise WorkersLost(f"{self.machine.center(~rank)} {death(process.exitcode)}")
+            if code:
+                raise WorkersLost(f"{self.machine.center(~rank)} {death(code)}")
             return
         living = self.members if self.job.transport.kind == "simulated" else [rank]
         if all(one in self._done for one in living):
             return
         device = self.plan.shares[rank].spec.device
-        raise WorkersLost(f"worker {rank} ({device}) {death(process.exitcode)}", rank=rank)
+        raise WorkersLost(f"worker {rank} ({device}) {death(code)}", rank=rank)
 
     def _way_back(self) -> str:
         if self.machine and self.machine.number:
@@ -405,7 +370,7 @@ class Coordinator:
         begun = self._training or (self._trying and self.arena.beats.any())
         limit = limit if begun else max(limit, LEAST_S)
         arena, waits = self.arena, self._done or (self.writer and self.writer.busy)
-        signs = (arena.beats.tobytes(), arena.arrivals.tobytes(), *self._ready, *self.processes)
+        signs = (arena.beats.tobytes(), arena.arrivals.tobytes(), *self._ready, *self.crew)
         if self._workers.seconds(None if waits else signs) <= limit:
             return
         late = self._laggards()
@@ -432,18 +397,8 @@ class Coordinator:
         return [rank for rank, count in enumerate(came) if count == min(came)]
 
     def _kill(self) -> None:
-        """End all workers: those that are done end by themselves, but must not keep us waiting."""
-        finished = len(self._done) == len(self.members)
-        for process, _ in self.processes.values():
-            if not finished:
-                process.kill()
-        for process, pipe in self.processes.values():
-            process.join(GRACE_S)
-            if process.is_alive():
-                process.kill()
-                process.join()
-            pipe.close()
-        self.processes = {}
+        """End all processes; workers that are done end by themselves."""
+        self.crew.end(at_once=len(self._done) < len(self.members))
 
     def _finished(self) -> Ended:
         ending = self._done[self.members.start]
@@ -487,24 +442,3 @@ class Silence:
 
 class StoppedNow(Exception):
     """The user asked twice."""
-
-
-class _Handed:
-    """A memory file on its way to a child: duplicated when the order is pickled for it."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _received, (DupFd(self._descriptor),)
-
-
-def _received(duplicate: Any) -> Any:
-    return duplicate
-
-
-def shared_memory(size: int) -> tuple[int, memoryview]:
-    """An anonymous memory file of this size, and its bytes."""
-    descriptor = os.memfd_create("partrain data", os.MFD_CLOEXEC)
-    os.ftruncate(descriptor, max(size, 1))
-    return descriptor, memoryview(mmap.mmap(descriptor, max(size, 1)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 
 from partrain.console import transfers
 from partrain.data import Dataset, load
 from partrain.job import LoadedJob, fit
-from partrain.launch.coordinator import shared_memory
 
 
 def stocked(loaded: LoadedJob) -> tuple[Dataset, int]:
@@ -16,7 +16,7 @@ def stocked(loaded: LoadedJob) -> tuple[Dataset, int]:
     descriptors: list[int] = []
 
     def allocate(size: int) -> memoryview:
-        descriptor, view = shared_memory(size)
+        descriptor, view = _memory_file(size)
         descriptors.append(descriptor)
         return view
 
@@ -30,3 +30,10 @@ def stocked(loaded: LoadedJob) -> tuple[Dataset, int]:
             os.close(descriptor)
         raise
     return dataset, descriptors[0]
+
+
+def _memory_file(size: int) -> tuple[int, memoryview]:
+    """An anonymous memory file of this size, and its bytes."""
+    descriptor = os.memfd_create("partrain data", os.MFD_CLOEXEC)
+    os.ftruncate(descriptor, max(size, 1))
+    return descriptor, memoryview(mmap.mmap(descriptor, max(size, 1)))
