@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import hashlib
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
 from partrain.checkpoint.content import manifest_text
+from partrain.environment import processor, versions
 from partrain.errors import BadCheckpoint
 from partrain.section import Section
 from partrain.stop import Progress
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
+    from partrain.data import Dataset
+    from partrain.job import LoadedJob
+    from partrain.plan import Plan
 
 
 class Network(Section):
@@ -44,6 +49,7 @@ class Manifest(Section):
     run: str
     """Digest of job, data and versions."""
     versions: dict[str, str]
+    """Of what decides bits: packages, and the kind of processor."""
     data: str
     """Fingerprint of the data set."""
     codec: dict[str, Any]
@@ -76,3 +82,43 @@ def manifest_of(content: Content) -> Stored:
     if stored.round != stored.progress.round:
         raise BadCheckpoint(f"the manifest contradicts itself: round {stored.round} and {stored.progress.round}")
     return stored
+
+
+def manifest_for(loaded: LoadedJob, plan: Plan, dataset: Dataset) -> Manifest:
+    """What the checkpoints of a new run say."""
+    identity = {"job": loaded.text, "data": dataset.fingerprint, "versions": versions()}
+    return Manifest(
+        name=loaded.job.name,
+        run=hashlib.sha256(repr(sorted(identity.items())).encode()).hexdigest()[:32],
+        versions=versions() | {"processor": processor().kind},
+        data=dataset.fingerprint,
+        folder=str(loaded.folder.resolve()),
+        horizon=plan.horizon,
+        codec=dict(dataset.codec),
+        network=Network(
+            input=list(dataset.inputs.shape[1:]),
+            outputs=dataset.outputs,
+            task=loaded.job.kind_of_task(dataset.task),
+            vocabulary=dataset.vocabulary,
+        ),
+        workers=[
+            Member(rank=share.spec.rank, device=share.spec.device, threads=share.spec.threads, partition=share.partition)
+            for share in plan.shares
+        ],
+    )
+
+
+def continued(plan: Plan, manifest: Manifest, content: Content) -> tuple[Plan, Manifest]:
+    """Plan and manifest of a resumed run: its horizon and identity stay, all else is to be as it was."""
+    stored = manifest_of(content)
+    kept = manifest.model_copy(update={"horizon": stored.horizon, "run": stored.run, "versions": stored.versions})
+    for key in Manifest.model_fields:
+        if getattr(stored, key) != getattr(kept, key):
+            raise BadCheckpoint(_MISFITS.get(key, f"its `{key}` is {getattr(stored, key)}, not {getattr(kept, key)}"))
+    return replace(plan, horizon=stored.horizon), kept
+
+
+_MISFITS = {
+    "data": "the data set is not the one the checkpoint was trained on",
+    "workers": "the job's workers or partitions are not those of the checkpoint: it continues to the bit or not at all",
+}

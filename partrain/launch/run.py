@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable
@@ -17,13 +16,13 @@ from partrain.console import Display
 from partrain.data import Dataset
 from partrain.data.partition import assign, windows
 from partrain.data.unevenness import uneven, unevenness
-from partrain.environment import process_start, processor, versions
+from partrain.environment import process_start
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadCheckpoint, Failure
 from partrain.job import LoadedJob
 from partrain.launch.coordinator import Coordinator, Ended, Start
 from partrain.launch.folder import check_home, locked, point_at, stage_file
 from partrain.launch.machines import Meeting, keep_folder
-from partrain.launch.manifest import Manifest, Member, Network, manifest_of
+from partrain.launch.manifest import Manifest, continued, manifest_for, manifest_of
 from partrain.launch.signals import Signals
 from partrain.launch.stock import stocked
 from partrain.launch.writer import HISTORY
@@ -156,10 +155,10 @@ def _prepare(loaded: LoadedJob, stage: Stage, content: Content | None) -> Ground
     try:
         machine = stage.machine and replace(stage.machine, patience_s=job.transport.stall_seconds)
         plan = make_plan(job, dataset.items, machine.count if machine else 1)
-        manifest = _manifest(loaded, plan, dataset)
+        manifest = manifest_for(loaded, plan, dataset)
         if content is not None:
             _warn_if_newer(manifest, content, stage)
-            plan, manifest = _continued(plan, manifest, content)
+            plan, manifest = continued(plan, manifest, content)
         if job.partition.order == "given" and dataset.task != "language":
             _warn_if_uneven(job, plan, dataset, stage)
     except BaseException:
@@ -219,45 +218,6 @@ def _perform(
         describe = _describer(loaded, plan, ground.manifest, start, stage, hear, _unevenness(job, plan, dataset))
         ended = coordinator.run(dataset.card, ground.stock, stage.folder, ground.manifest.model_dump(), loaded.text, describe)
         return _close(ended, coordinator.began_at, stage, hear, tick)
-
-
-def _manifest(loaded: LoadedJob, plan: Plan, dataset: Dataset) -> Manifest:
-    identity = {"job": loaded.text, "data": dataset.fingerprint, "versions": versions()}
-    return Manifest(
-        name=loaded.job.name,
-        run=hashlib.sha256(repr(sorted(identity.items())).encode()).hexdigest()[:32],
-        versions=versions() | {"processor": processor().kind},
-        data=dataset.fingerprint,
-        folder=str(loaded.folder.resolve()),
-        horizon=plan.horizon,
-        codec=dict(dataset.codec),
-        network=Network(
-            input=list(dataset.inputs.shape[1:]),
-            outputs=dataset.outputs,
-            task=loaded.job.kind_of_task(dataset.task),
-            vocabulary=dataset.vocabulary,
-        ),
-        workers=[
-            Member(rank=share.spec.rank, device=share.spec.device, threads=share.spec.threads, partition=share.partition)
-            for share in plan.shares
-        ],
-    )
-
-
-def _continued(plan: Plan, manifest: Manifest, content: Content) -> tuple[Plan, Manifest]:
-    """Plan and manifest of a resumed run: its horizon and identity stay, all else is to be as it was."""
-    stored = manifest_of(content)
-    kept = manifest.model_copy(update={"horizon": stored.horizon, "run": stored.run, "versions": stored.versions})
-    for key in Manifest.model_fields:
-        if getattr(stored, key) != getattr(kept, key):
-            raise BadCheckpoint(_MISFITS.get(key, f"its `{key}` is {getattr(stored, key)}, not {getattr(kept, key)}"))
-    return replace(plan, horizon=stored.horizon), kept
-
-
-_MISFITS = {
-    "data": "the data set is not the one the checkpoint was trained on",
-    "workers": "the job's workers or partitions are not those of the checkpoint: it continues to the bit or not at all",
-}
 
 
 def _warn_if_newer(manifest: Manifest, content: Content, stage: Stage) -> None:
