@@ -60,8 +60,11 @@ def main() -> None:
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--onednn", type=int, default=0, help="1: all matrix products by oneDNN, as partrain has its large ones")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    if given.onednn:
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # type: ignore[attr-defined]
     data = mnist()
     train(data, 50, given.rate, given.momentum, given.batch, given.seed)
     print(json.dumps(train(data, given.iterations, given.rate, given.momentum, given.batch, given.seed)))

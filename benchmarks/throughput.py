@@ -14,12 +14,14 @@ ITERATIONS = 4000
 
 def one_worker_against_a_loop(pairs: int) -> None:
     for batch in (16, 64, 256):
-        one, ratios = [], []
+        ratios: dict[int, list[float]] = {0: [], 1: []}
         for seed in range(pairs):
-            by_hand = hand(batch=batch, iterations=ITERATIONS, seed=seed)["items_per_second"]
-            one.append(rate(partrain(JOB, *_plain(batch, 1, ITERATIONS // 10, seed))))
-            ratios.append(one[-1] / by_hand)
-        print(f"batch {batch:3}: one worker / hand-written loop, items per second: {shown(ratios)}")
+            one = rate(partrain(JOB, *_plain(batch, 1, ITERATIONS // 10, seed)))
+            for onednn in ratios:
+                by_hand = hand(batch=batch, iterations=ITERATIONS, seed=seed, onednn=onednn)["items_per_second"]
+                ratios[onednn].append(one / by_hand)
+        print(f"batch {batch:3}: one worker / hand-written loop, items per second: {shown(ratios[0])}")
+        print(f"           / the loop with its products by oneDNN: {shown(ratios[1])}")
 
 
 def two_workers_against_one(pairs: int) -> None:

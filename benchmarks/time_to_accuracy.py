@@ -35,6 +35,11 @@ def hogwild(visits: int, rate: float, seed: int) -> dict[str, Any]:
     return partrain(JOBS / "rules/hogwild.toml", *words, f"optimizer.lr={rate}", "optimizer.momentum=0.9")
 
 
+LOOPS = {
+    f"hand, {threads} thread{'s' * (threads > 1)}{', oneDNN' * onednn}": {"threads": threads, "onednn": onednn}
+    for onednn in (0, 1)
+    for threads in (1, 2)
+}
 OURS: dict[str, tuple[Callable[[int, float, int], dict[str, Any]], tuple[int, float]]] = {
     "average, 2 workers": (average, AVERAGE),
     "hogwild, 2 workers": (hogwild, HOGWILD),
@@ -43,12 +48,11 @@ OURS: dict[str, tuple[Callable[[int, float, int], dict[str, Any]], tuple[int, fl
 
 def main(pairs: int) -> None:
     print(f"time to {TARGET:.1%} test accuracy, {pairs} seeds; {machine()}")
-    times: dict[str, list[float]] = {"hand, 1 thread": [], "hand, 2 threads": [], **{name: [] for name in OURS}}
+    times: dict[str, list[float]] = {name: [] for name in (*LOOPS, *OURS)}
     scores: dict[str, list[float]] = {name: [] for name in times}
     for seed in range(pairs):
-        for threads in (1, 2):
-            name = f"hand, {threads} thread{'s' * (threads > 1)}"
-            done = hand(threads=threads, seed=seed, iterations=HAND[0], rate=HAND[1])
+        for name, settings in LOOPS.items():
+            done = hand(**settings, seed=seed, iterations=HAND[0], rate=HAND[1])
             times[name].append(done["seconds"])
             scores[name].append(done["accuracy"])
         for name, (train, plan) in OURS.items():
@@ -56,11 +60,12 @@ def main(pairs: int) -> None:
             times[name].append(summary["seconds"]["train"])
             scores[name].append(summary["test"]["accuracy"])
     for name in times:
-        print(f"{name:20}: test accuracy {shown(scores[name], '.4f')}")
-    best = [min(pair) for pair in zip(times["hand, 1 thread"], times["hand, 2 threads"], strict=True)]
-    for name in OURS:
-        ratios = [one / other for one, other in zip(best, times[name], strict=True)]
-        print(f"best hand-written / {name}, seconds (judging of the mixed network included): {shown(ratios)}")
+        print(f"{name:26}: test accuracy {shown(scores[name], '.4f')}")
+    for what, loops in ("as torch comes", list(LOOPS)[:2]), ("or with its products by oneDNN", list(LOOPS)):
+        best = [min(one) for one in zip(*(times[loop] for loop in loops), strict=True)]
+        for name in OURS:
+            ratios = [one / other for one, other in zip(best, times[name], strict=True)]
+            print(f"best hand-written loop, {what} / {name}, seconds (judging of the mixed network included): {shown(ratios)}")
 
 
 def tune(seeds: int) -> None:
