@@ -7,6 +7,7 @@ terminal, never stops the training.
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import select
@@ -17,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from partrain.table import ASCII, UNICODE, frame, number, printable
 from partrain.view import Event, Judgement, View
@@ -38,6 +39,74 @@ BAR = 30
 """Characters of a bar."""
 BITE = 4096
 """Characters written at a time to a pipe that has room: so much never blocks."""
+
+
+class Terminal(io.TextIOBase):
+    """A terminal that is written to without waiting for it: what it has no room for waits here.
+
+    It is opened once more, for whether writes wait belongs to the open file, and that is shared with the shell. A terminal that has room
+    for one character may have none for a frame.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        stream.flush()
+        self._encoding = stream.encoding or "utf-8"
+        flags = os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            self._descriptor = os.open(os.ttyname(stream.fileno()), flags)
+        except OSError:  # another container's, or another user's
+            self._descriptor = os.dup(stream.fileno())
+        self._left = b""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._encoding
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        """Keep it for the next `flush`."""
+        self._left += text.encode(self._encoding, "replace")
+        return len(text)
+
+    def flush(self) -> None:
+        """Write as much as there is room for. Raises OSError where the terminal is gone."""
+        with suppress(BlockingIOError):
+            while self._left and select.select([], [self._descriptor], [], 0)[1]:
+                self._write()
+
+    def _write(self) -> None:
+        self._left = self._left[os.write(self._descriptor, self._left) :]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether all has been written."""
+        self.flush()
+        return not self._left
+
+    def close(self) -> None:
+        """Wait until all is written."""
+        if not self.closed:
+            try:
+                os.set_blocking(self._descriptor, True)
+                while self._left:
+                    self._write()
+            finally:
+                os.close(self._descriptor)
+                self._left = b""
+                super().close()
+
+
+def _outlet(stream: TextIO) -> TextIO | Terminal:
+    """What to write to, so that a stream which is a terminal is not waited for."""
+    if stream.isatty():
+        with suppress(OSError, ValueError):  # it may only say that it is one
+            return Terminal(stream)
+    return stream
 
 
 class Display:
@@ -84,6 +153,8 @@ class PlainDisplay(Display):
     def __init__(self, stream: TextIO, view: View) -> None:
         super().__init__(view)
         self._stream: TextIO | None = stream
+        """None once nobody reads."""
+        self._outlet = _outlet(stream)
         self._lines: deque[str] = deque(maxlen=BACKLOG_LINES)
         self._round: tuple[float, str] | None = None
         self._second: tuple[int, str] = (-1, "")
@@ -109,12 +180,13 @@ class PlainDisplay(Display):
         self._written = now
         if self._round is not None and now - self._round[0] >= REDRAW_S:
             self._finish()
-        while self._lines and self._stream is not None and _has_room(self._stream):
+        while self._lines and self._stream is not None and _has_room(self._outlet):
             self._write(BITE)
 
     def close(self) -> None:
         self._finish()
         self._write(None)
+        _finish(self._outlet)
 
     def _numbers(self) -> str:
         view = self.view
@@ -154,8 +226,8 @@ class PlainDisplay(Display):
         while self._lines and (most is None or not text or len(text) + len(self._lines[0]) <= most):
             text += self._lines.popleft()
         try:
-            self._stream.write(text)
-            self._stream.flush()
+            self._outlet.write(text)
+            self._outlet.flush()
         except (OSError, ValueError):
             _discard(self._stream)
             self._stream = None
@@ -169,8 +241,8 @@ class LiveDisplay(Display):
         from rich.live import Live
 
         super().__init__(view)
-        self._stream = stream
-        self._console = Console(file=stream, force_terminal=True, force_interactive=True, highlight=False)
+        self._stream, self._outlet = stream, _outlet(stream)
+        self._console = Console(file=cast("TextIO", self._outlet), force_terminal=True, force_interactive=True, highlight=False)
         both = sys.stderr is not None and sys.stderr.isatty()  # then messages go above the table, else where they were sent
         self._live: Live | None = Live(
             self, console=self._console, auto_refresh=False, vertical_overflow="crop", redirect_stderr=both
@@ -187,13 +259,14 @@ class LiveDisplay(Display):
         if abs(now - self._drawn) < (REDRAW_S if self._dirty else IDLE_REDRAW_S) or not self.view.workers:
             return
         self._now = self._drawn = now
-        if _has_room(self._stream):
+        if _has_room(self._outlet):
             self._dirty = False
             self._draw()
 
     def close(self) -> None:
         self._now = self.view.t + FLASH_S
         self._draw(last=True)
+        _finish(self._outlet)
 
     def _draw(self, last: bool = False) -> None:
         if self._live is None:
@@ -220,12 +293,21 @@ class LiveDisplay(Display):
             yield Segment.line()
 
 
-def _has_room(stream: TextIO) -> bool:
+def _has_room(stream: TextIO | Terminal) -> bool:
     """Whether a write would not block: a pager that waits, or Ctrl-S on the terminal, must not hold up the workers."""
     try:
+        if isinstance(stream, Terminal):
+            return stream.has_room
         return bool(select.select([], [stream.fileno()], [], 0)[1])
     except (OSError, ValueError):
         return True
+
+
+def _finish(outlet: TextIO | Terminal) -> None:
+    """A stream that is ours alone is closed once all is written."""
+    if isinstance(outlet, Terminal):
+        with suppress(OSError):
+            outlet.close()
 
 
 def _discard(stream: TextIO) -> None:

@@ -288,11 +288,11 @@ class View:
         return sum(items * loss for items, loss in known) / items if items else None
 
     def state(self, worker: WorkerView) -> str:
-        """`starting`, `done`, `lost`, or what took most of its time lately: `training`, `waiting`, `mixing`."""
+        """`starting`, `done`, `stopped` before the end, `lost`, or what took most of its time lately: `training`, `waiting`, `mixing`."""
         if worker.lost:
             return "lost"
         if self.status is not None:
-            return "done"
+            return "stopped" if self.status in ("stopped", "diverged", "failed") else "done"
         recent = worker.recent()
         if recent is None:
             return "starting"

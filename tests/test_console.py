@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -404,6 +405,32 @@ def test_a_terminal_that_goes_away_stops_nothing():
     stream.close()
     assert display.view.round == 40
     assert (sys.stdout, sys.stderr) == before
+
+
+@pytest.mark.parametrize("kind", [LiveDisplay, PlainDisplay])
+def test_a_terminal_that_nobody_reads_holds_up_nothing(kind):
+    """As one whose connection hangs: it has room for something, but not for all that is written at once."""
+    main, other = pty.openpty()
+    stream = os.fdopen(other, "w")
+    display = kind(stream, View())
+    for event in fake_run(rounds=3000):
+        display.feed(event)
+        display.tick(event["t"])
+    chunks: list[bytes] = []
+
+    def drain():
+        with suppress(OSError):
+            while chunk := os.read(main, 65536):
+                chunks.append(chunk)
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    display.close()
+    assert os.get_blocking(other), "the shell's own file waits as ever"
+    stream.close()
+    reader.join()
+    os.close(main)
+    assert (b" 1,920,000 " if kind is LiveDisplay else b"round=3000 ") in b"".join(chunks)
 
 
 def test_no_color_is_respected():

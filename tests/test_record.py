@@ -322,6 +322,9 @@ def test_states():
     view.feed(round_(2, 0, T + 3))
     assert view.round == 2
     view.feed({"event": "end", "t": T + 4, "status": "failed", "reason": "worker lost", "round": 2, "seconds": {}})
+    assert [view.state(worker) for worker in view.workers.values()] == ["stopped", "lost"]
+    view.feed(start(resumed_from=2))
+    view.feed({"event": "end", "t": T + 9, "status": "reached", "reason": "target", "round": 3, "seconds": {}})
     assert view.state(view.workers[0]) == "done"
 
 
