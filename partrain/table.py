@@ -65,7 +65,15 @@ COLUMNS = (
     Column("seconds", "mixing", 8, lambda at: (tenths(at.worker.mix), "")),
     Column("distance", "to mean", 8, lambda at: (number(at.worker.distance), "")),
 )
-STATE_STYLES = {"training": "green", "waiting": "dim", "mixing": "blue", "starting": "cyan", "done": "dim", "lost": "bold red"}
+STATE_STYLES = {
+    "training": "green",
+    "waiting": "dim",
+    "mixing": "blue",
+    "starting": "cyan",
+    "done": "dim",
+    "stopped": "yellow",
+    "lost": "bold red",
+}
 
 
 def frame(view: View, now: float, width: int, height: int, glyphs: Glyphs = UNICODE) -> list[Line]:

@@ -150,6 +150,13 @@ def test_a_run_that_ended_says_how():
     assert "done" in lines[-1]
 
 
+@pytest.mark.parametrize("status", ["stopped", "failed", "diverged"])
+def test_the_table_of_a_run_that_did_not_come_to_its_end_says_so(status):
+    view = viewed()
+    view.feed({"event": "end", "t": view.t, "status": status, "reason": "SIGINT", "round": 40, "seconds": {}})
+    assert [line.split()[2] for line in rendered(view, 100).splitlines()[-2:]] == ["stopped", "stopped"]
+
+
 def test_faults_and_the_older_rule_are_named():
     view = viewed(judge="any-worker", rounds=20)
     view.feed({"event": "fault", "t": view.t, "what": "worker 1 died; the round runs again", "rank": 1})
