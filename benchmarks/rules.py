@@ -2,7 +2,7 @@
 
     python benchmarks/rules.py real                two worker processes, wall-clock seconds, seeds in turn: on an idle machine only
     python benchmarks/rules.py simulated 4 8       so many simulated workers, simulated seconds (an iteration takes 1 ms, each
-                                                   message or meeting 0.3 ms): the same figures on any machine
+                                                   message or meeting 0.3 ms): the same figures on any machine of one kind
     python benchmarks/rules.py straggler           four simulated workers, then one of them four times slower
 
 Names of rules behind any of these: of these only.
