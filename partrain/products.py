@@ -70,16 +70,16 @@ def multiplying(size: int) -> AbstractContextManager[object]:
 
 
 def hasten(module: nn.Module) -> None:
-    """Let the linear layers of a network choose by the size of what they are given; other modules are left alone."""
-    for part in module.modules():
+    """Let the linear layers of a network on the CPU choose by the size of what they are given; other modules are left alone."""
+    for part in module.modules() if onednn_pays() else ():
         if type(part) is nn.Linear and "forward" not in vars(part):
             part.forward = MethodType(_linear, part)  # type: ignore[method-assign]
 
 
 def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
     """What the layer answers to x (..., n)."""
-    plain = x.dtype == layer.weight.dtype == torch.float32 and not x.is_cuda and not torch.is_autocast_enabled("cpu")
-    if plain and x.numel() * layer.out_features >= LEAST and onednn_pays() and not _transformed():
+    plain = x.dtype == layer.weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    if plain and x.numel() * layer.out_features >= LEAST and not _transformed():
         answers: Tensor = _Linear.apply(x, layer.weight, layer.bias)  # type: ignore[no-untyped-call]
         return answers
     return functional.linear(x, layer.weight, layer.bias)

@@ -158,7 +158,8 @@ class LocalWorker:
         self._backward = backward_of(self.task, optimizer.accumulate, precision, self.params.device)
         known = type(self.task) in KINDS.values() and self.task.plain  # a task of the user's own may do anything
         self._chain = Chain.of(module, self._gradients) if known and self._backward == self.task.differentiate else None
-        hasten(module)
+        if not self.params.is_cuda:
+            hasten(module)
         self._most = max(1, BLOCK_BYTES // max(items.inputs[:1].numel() * 4, 1))
         """Items gathered at a time, and where they go, block after block, if nobody can keep them: other networks might."""
         self._room = items.room(max(self._most, batches.batch_size)) if self._chain else None
