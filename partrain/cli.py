@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -276,8 +276,14 @@ def _nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob,
         print(json.dumps({"status": "nothing to do", "reason": reason, "round": content.round}))
         return
     print(f"nothing to do: {path} is at the end of its run (round {content.round}, {reason})")
-    ending = {"status": "reached" if reason == "target" else "finished", "reason": reason, "rounds": content.round}
-    if _spent(loaded, reason, manifest_of(content).progress.item_iterations):
+    progress = manifest_of(content).progress
+    ending: dict[str, Any] = {
+        "status": "reached" if reason == "target" else "finished",
+        "reason": reason,
+        "rounds": content.round,
+    }
+    ending |= {"loss": progress.loss, "metrics": {"accuracy": progress.accuracy}, "item_iterations": progress.item_iterations}
+    if _spent(loaded, reason, progress.item_iterations):
         print("its learning rate has come to 0: to train for longer, run the job anew with a higher limit, or `horizon`")
         return
     further = "".join(f" --until {each}" for each in moved(ending, loaded.job.stop.model_dump(exclude_none=True)))

@@ -384,14 +384,20 @@ def epilogue(
 
 
 def moved(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:
-    """Stop conditions that let the run go on: each target halfway to perfection, or the limit that ended it doubled."""
+    """Stop conditions that let the run go on: each target halfway from what was reached to perfection, or the limit that ended it doubled."""
     status, reason = content["status"], str(content.get("reason"))
     if status not in ("reached", "finished", "not-reached"):
         return []
-    targets = {"loss": stop.get("loss", 0) / 2, "accuracy": (1 + stop.get("accuracy", 0)) / 2}
+    loss, accuracy = content.get("loss"), content.get("metrics", {}).get("accuracy")
+    targets = {
+        "loss": min(stop.get("loss", 0), math.inf if loss is None else loss) / 2,
+        "accuracy": (1 + max(stop.get("accuracy", 0), accuracy or 0)) / 2,
+    }
     further = [f"{name}={goal:.4g}" for name, goal in targets.items() if name in stop and status == "reached"]
     if further:
         return further
-    if reason in ("rounds", "item_iterations", "seconds", "patience") and reason in stop:
+    if reason in ("rounds", "item_iterations") and reason in stop:
+        return [f"{reason}={2 * max(stop[reason], content[reason])}"]
+    if reason in ("seconds", "patience") and reason in stop:
         return [f"{reason}={2 * stop[reason]}"]
     return [f"rounds={2 * content['rounds']}"]

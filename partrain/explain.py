@@ -76,7 +76,8 @@ class _Attempt:
         if key not in table:
             return
         homes = homes_of(str(key))
-        meant = meant_by(str(key), [name for name in spot.owner.model_fields if name not in table], fuzzy=not homes)
+        meant = meant_by(str(key), list(spot.owner.model_fields), fuzzy=not homes)
+        meant = "" if meant in table else meant
         self.findings.append(self._unknown(spot, advice(str(key), spot, meant, homes)))
         self._replace(tuple(parents), str(key), meant, table[key])
         if meant and heading((*parents, meant)).startswith("[[") and isinstance(table[meant], dict):

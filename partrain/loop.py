@@ -98,7 +98,7 @@ def run(
         if terms.stop.judge == "any-worker":
             best = progress.judge(min(loss for items, loss in seen if items), None)
         elif held_out is not None and (due or limit):  # not when asked to stop: a resumed run would have one judgement more
-            best = progress.judge(*evaluate(worker, group, rule, state, terms, held_out))
+            best = progress.judge(*evaluate(worker, group, rule, state, terms, held_out), regular=due)
             limit = limit or terms.stop.limit(progress, False)
         if progress.judged_round == progress.round and not math.isfinite(progress.loss or 0.0):
             raise Diverged(

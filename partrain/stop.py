@@ -70,15 +70,27 @@ class Progress:
     best: float | None = None
     """Best judged accuracy, or loss where there is none."""
     best_round: int = 0
+    lead: float | None = None
+    """The best of regular judgements."""
     misses: int = 0
-    """Judgements since the best."""
+    """Regular judgements since the best of them: what patience goes by."""
 
-    def judge(self, loss: float, accuracy: float | None) -> bool:
-        """Take note of a judgement of this round; True if it is the best so far."""
+    def judge(self, loss: float, accuracy: float | None, regular: bool = True) -> bool:
+        """Take note of a judgement of this round; True if it is the best so far.
+
+        One that only the end of a run has brought about is not `regular`: a run that goes on from there is to be as patient as
+        one that never ended.
+        """
         self.judged_round, self.loss, self.accuracy = self.round, loss, accuracy
         value, sign = (loss, -1) if accuracy is None else (accuracy, 1)
-        if not math.isnan(value) and (self.best is None or sign * value > sign * self.best):
-            self.best, self.best_round, self.misses = value, self.round, 0
-            return True
-        self.misses += 1
-        return False
+
+        def beats(other: float | None) -> bool:
+            return not math.isnan(value) and (other is None or sign * value > sign * other)
+
+        if regular and beats(self.lead):
+            self.lead, self.misses = value, 0
+        elif regular:
+            self.misses += 1
+        if best := beats(self.best):
+            self.best, self.best_round = value, self.round
+        return best

@@ -370,7 +370,7 @@ class View:
     def _judgement(self, event: Event) -> None:
         metrics = {name: value for name, value in (event.get("metrics") or {}).items() if value is not None}
         self.judged = Judgement(event["t"], event["round"], event["loss"], metrics)
-        self.best, self.misses = (self.judged, 0) if event["best"] else (self.best, self.misses + 1)
+        self.best, self.misses = (self.judged, 0) if event["best"] else (self.best, self.misses + event.get("regular", True))
         self.clock.judgement(event["t"], event["seconds"])
 
     def _fault(self, event: Event) -> None:

@@ -520,8 +520,12 @@ def test_epilogue():
     [
         ({}, None, " --until rounds=800"),
         ({"status": "finished", "reason": "item_iterations"}, {"item_iterations": 512000}, " --until item_iterations=1024000"),
-        ({"status": "reached", "reason": "target"}, {"accuracy": 0.97, "rounds": 400}, " --until accuracy=0.985"),
-        ({"status": "reached", "reason": "target"}, {"loss": 0.1, "accuracy": 0.99}, " --until loss=0.05 --until accuracy=0.995"),
+        ({"status": "reached", "reason": "target"}, {"accuracy": 0.97, "rounds": 400}, " --until accuracy=0.9856"),
+        (
+            {"status": "reached", "reason": "target"},
+            {"loss": 0.1, "accuracy": 0.99},
+            " --until loss=0.0406 --until accuracy=0.995",
+        ),
         ({"status": "stopped", "reason": "asked"}, {"rounds": 800}, ""),
         ({"status": "failed", "reason": "io"}, {"rounds": 800}, ""),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from copy import deepcopy
@@ -422,3 +423,21 @@ def test_nothing_is_cut_off_before_it_is_sure_that_the_run_goes_on(tmp_path: Pat
     said = partrain("resume", round_file(run, 2))
     assert said.code == code, said
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_that_goes_on_beyond_its_end_is_as_patient_as_one_that_never_ended(tmp_path: Path) -> None:
+    """Its last round was judged because it was the last."""
+    sets = "stop.patience=2", "stop.judge_every=3", "optimizer.lr=1e-9", "checkpoint.keep=9"
+    whole = train(tmp_path / "whole", *sets, "stop.rounds=60")
+    assert summary(whole)["reason"] == "patience"
+    run = train(tmp_path / "parts", *sets, "stop.rounds=4")
+    resume(run, "--until", "rounds=60")
+    assert summary(run)["rounds"] == summary(whole)["rounds"]
+
+
+def test_the_advice_to_go_further_is_followed_further(tmp_path: Path) -> None:
+    run = train(tmp_path, "stop.accuracy=0.2", "stop.rounds=9")
+    said = resume(run).out
+    assert "nothing to do" in said
+    (until,) = re.findall(r"--until (accuracy=\S+)", said)
+    assert float(until.partition("=")[2]) > summary(run)["metrics"]["accuracy"]

@@ -12,6 +12,7 @@ import pytest
 from runs import JOB, Command, events, newest, partrain, round_file, sabotage, summary, train, write_job
 
 from partrain import checkpoint
+from partrain.checkpoint import decode
 from partrain.environment import process_start
 from partrain.launch import run as launch
 from partrain.launch.coordinator import Coordinator
@@ -371,3 +372,30 @@ def test_no_round_is_told_before_the_start(tmp_path: Path, monkeypatch: pytest.M
     run = train(tmp_path)
     assert events(run)[0]["event"] == "start"
     assert 0 < summary(run)["seconds"]["startup"] < time.time() - process_start()
+
+
+def test_workers_that_are_done_before_anyone_listens_are_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the coordinator is stopped for a while, or the run is very short."""
+    begun = Coordinator._await_ready
+
+    def await_all(self: Coordinator) -> None:
+        begun(self)
+        while len(self._done) < 2:
+            self._step()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Coordinator, "_await_ready", await_all)
+        late = train(tmp_path / "late", "checkpoint.commit='coalesce'")
+    in_time = train(tmp_path / "in time", "checkpoint.commit='coalesce'")
+    assert [event["round"] for event in events(late, "round")] == [1, 1, 2, 2, 3, 3, 4, 4]
+    ours, theirs = (decode(newest(run)).arrays for run in (late, in_time))
+    assert len(ours["history/round"]) == 4
+    assert {path: array.tobytes() for path, array in ours.items()} == {path: array.tobytes() for path, array in theirs.items()}
+    for key in ("status", "rounds", "item_iterations", "loss", "metrics", "test"):
+        assert summary(late)[key] == summary(in_time)[key]
+
+
+def test_each_round_waits_for_its_file_also_for_who_fails_next(tmp_path: Path) -> None:
+    job = sabotage(tmp_path, "raise ValueError", "checkpoint.commit='every'", worker=1, call=7)
+    assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 71
+    assert [event["round"] for event in events(tmp_path / "run", "commit")] == [1, 2]

@@ -95,6 +95,17 @@ def test_a_loss_that_is_not_a_number_is_never_the_best() -> None:
     assert progress(math.nan, math.nan).misses == 2
 
 
+def test_patience_goes_by_regular_judgements_only() -> None:
+    """What the end of a run has brought about is no miss for the run that goes on, and no best to be beaten."""
+    standing = progress(2.0)
+    assert standing.judge(1.0, None, regular=False)
+    assert (standing.best, standing.misses) == (1.0, 0)
+    assert not standing.judge(1.5, None)
+    assert (standing.best, standing.lead, standing.misses) == (1.0, 1.5, 0)
+    assert not standing.judge(9.0, None, regular=False)
+    assert standing.misses == 0
+
+
 def test_a_copy_stands_where_the_original_stood() -> None:
     standing = progress(1.0, 2.0)
     copy = replace(standing)

@@ -113,7 +113,8 @@ class Coordinator:
         self._map: SlotMap | None = None
         self._ready: dict[int, int] = {}
         self._done: dict[int, dict[str, Any]] = {}
-        self.rounds = Rounds(self.arena, start.progress, start.elapsed, hear)
+        judge_every = 1 if job.stop.judge == "any-worker" else plan.judge_every
+        self.rounds = Rounds(self.arena, start.progress, start.elapsed, judge_every, hear)
         self.arena.put("committed", start.progress.round)
         self._training = False
         self.began_at: float | None = None
@@ -140,6 +141,7 @@ class Coordinator:
             describe(self._ready, self._parameters)
             self._training = True
             self.slots.begin()
+            self._drain()  # where workers were done before we looked, nothing more will be heard
             self.arena.put("restored", 1)
             while len(self._done) < len(self.members):
                 self._step()
@@ -317,6 +319,8 @@ class Coordinator:
 
     def _miss(self, rank: int, code: int | None) -> None:
         """A process ended. That is well only after its workers were done, or after all had left the center."""
+        if self.crew.orphaned(code) and len(self._done) < len(self.members):
+            raise WorkersLost("the process that starts workers was killed, and they ended with it")
         if self._trying:
             raise UserCodeFailed(f"{self._trying}, tried before any worker starts: its process {death(code)}")
         if rank < 0:

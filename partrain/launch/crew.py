@@ -20,6 +20,8 @@ GRACE_S = 5.0
 """A process whose work is done has this long to end."""
 NEXT_DOOR_S = 0.3
 """Connections of a killed process end before it does: at most so much earlier."""
+UNKNOWN = 255
+"""The exit code of a process of which the forkserver can't tell any more, among others."""
 
 
 class Crew:
@@ -76,6 +78,10 @@ class Crew:
                 process.join(max(0.0, patience - time.monotonic()))
                 if process.exitcode:
                     yield other, self._bury(other)
+
+    def orphaned(self, code: int | None) -> bool:
+        """Whether a process ended because the one that had started it did, and took all others along."""
+        return code == UNKNOWN and prefork.died(NEXT_DOOR_S)
 
     def _bury(self, first: int) -> int | None:
         process, pipe = self._processes.pop(first)

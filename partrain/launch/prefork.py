@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, get_context, process, resource_tracker
@@ -41,6 +42,21 @@ def start() -> ForkServerContext:
 def pid() -> int:
     """Process of the forkserver: the parent of every worker. 0 while there is none."""
     return _server._forkserver_pid or 0
+
+
+def died(patience_s: float) -> bool:
+    """Whether the forkserver is dead: what hung on it may have told so earlier, by so many seconds at most."""
+    until = time.monotonic() + patience_s
+    while pid():
+        try:
+            if os.waitid(os.P_PID, pid(), os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                break
+        except ChildProcessError:  # somebody has seen to it already
+            break
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def stop() -> None:

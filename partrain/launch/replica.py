@@ -313,6 +313,8 @@ class Replica:
             self.talk.say("snapshot", slot=slot, progress=asdict(progress))
             if wait:
                 self.waiting.until(lambda: self.arena.get("committed") >= progress.round, "the checkpoint")
+        if wait:
+            self.group.barrier()  # nobody goes on before: what he did next might fail
 
     def _parts(self, slot: int) -> list[torch.Tensor]:
         """What each worker has written into a snapshot."""

@@ -17,9 +17,9 @@ Hear = Callable[[dict[str, Any]], None]
 class Rounds:
     """The rounds that all workers have finished."""
 
-    def __init__(self, arena: Arena, progress: Progress, elapsed: float, hear: Hear) -> None:
-        """`progress` is kept up to date; `elapsed`: training seconds before."""
-        self._arena, self._elapsed, self._hear = arena, elapsed, hear
+    def __init__(self, arena: Arena, progress: Progress, elapsed: float, judge_every: int, hear: Hear) -> None:
+        """`progress` is kept up to date; `elapsed`: training seconds before; `judge_every`: rounds between regular judgements."""
+        self._arena, self._elapsed, self._judge_every, self._hear = arena, elapsed, judge_every, hear
         self.progress = progress
         self.newest = progress.round
         self.rows: list[tuple[float, ...]] = []
@@ -80,7 +80,8 @@ class Rounds:
         self.progress.round, self.progress.item_iterations = int(first["round"]), self._items
         if math.isnan(first["judged_loss"]) and math.isnan(first["accuracy"]):
             return
-        best = self.progress.judge(first["judged_loss"], finite(first["accuracy"]))
+        regular = self.progress.round % self._judge_every == 0
+        best = self.progress.judge(first["judged_loss"], finite(first["accuracy"]), regular)
         metrics = {} if self.progress.accuracy is None else {"accuracy": self.progress.accuracy}
         self._hear(
             {
@@ -92,6 +93,7 @@ class Rounds:
                 "loss": finite(first["judged_loss"]),
                 "metrics": metrics,
                 "best": best,
+                "regular": regular,
             }
         )
 

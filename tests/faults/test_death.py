@@ -278,6 +278,7 @@ def test_the_forkserver(job: Path, tmp_path: Path) -> None:
         os.kill(server, signal.SIGKILL)
         said = command.wait()
     assert (said.code, said.errors) == (69, ["workers-lost"]), said
+    assert "the process that starts workers was killed, and they ended with it" in said.err
     resume(tmp_path / "run")
     assert newest(tmp_path / "run") == trained(job)
 
