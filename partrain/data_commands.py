@@ -136,8 +136,10 @@ def _section(path: Path) -> DataSection:
 
 
 def _is(question: Any, path: Path) -> bool:
+    from partrain.data.fetch import lasting
+
     try:
-        return not path.is_dir() and bool(question(path))
+        return not lasting(path).is_dir() and bool(question(path))
     except OSError as error:
         raise InputMissing(f"{path}: {error.strerror}") from None
 

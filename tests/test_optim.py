@@ -452,3 +452,10 @@ def test_defaults_are_without_remarks() -> None:
 def test_betas_outside_their_range_are_refused(table: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(AnyOptimizer).validate_python(table)
+
+
+def test_first_numbers_that_float32_does_not_hold() -> None:
+    """Each worker ended with torch's `value cannot be converted to type float without overflow`."""
+    with pytest.raises(ValidationError, match="initial_accumulator_value"):
+        Adagrad(name="adagrad", lr=0.1, initial_accumulator_value=1e300)
+    assert [remark.key for remark in Rprop(name="rprop", lr=1e300).remarks()] == ["lr"]

@@ -126,8 +126,8 @@ def _errors(answers: Tensor, targets: Tensor, names: Sequence[str] | None) -> di
     """Of (n, k) answers: over all numbers, and for each where there are several with `names`."""
     off = answers - targets
     mae, mse = off.abs().mean(0), off.square().mean(0)
-    spread = (targets - targets.mean(0)).square().mean(0)
-    r2 = [None if s == 0 else 1 - m / s for m, s in zip(mse.tolist(), spread.tolist(), strict=True)]
+    spread, varies = (targets - targets.mean(0)).square().mean(0), (targets != targets[0]).any(0)
+    r2 = [1 - m / s if v and s else None for m, s, v in zip(mse.tolist(), spread.tolist(), varies.tolist(), strict=True)]
     found: dict[str, Any] = {"mae": float(mae.mean()), "rmse": math.sqrt(float(mse.mean())), "r2": _mean(r2)}
     if names and len(names) > 1:
         each = zip(names, mae.tolist(), mse.sqrt().tolist(), r2, strict=True)

@@ -6,6 +6,7 @@ What does not fit is InputMissing (66), one line that says where. Symbols: n ite
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from partrain.after.tables import read_table
 from partrain.after.texts import read_text
 from partrain.data import idx
 from partrain.data.base import check_finite
+from partrain.data.fetch import lasting
 from partrain.data.images import SUFFIXES
 from partrain.data.sheets import TABLES
 from partrain.errors import InputMissing
@@ -56,7 +58,7 @@ def read(network: Restored, path: Path, targets: Path | None = None, judged: boo
     """
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
-    kind = kind_of(path, network.kind)
+    kind = kind_of(lasting(path), network.kind)
     names: Sequence[str] = []
     answers: NDArray[Any] | None
     wanted = judged and targets is None and network.kind != "autoencoder"
@@ -74,7 +76,7 @@ def read(network: Restored, path: Path, targets: Path | None = None, judged: boo
     if not judged:
         return Sample(fitted, None, names)
     if targets is not None:
-        answers = _arrays(targets, kind_of(targets, network.kind))[0]
+        answers = _arrays(targets, kind_of(lasting(targets), network.kind))[0]
     return Sample(fitted, _targets(network, answers, fitted, targets or path), names)
 
 
@@ -114,8 +116,9 @@ def _arrays(path: Path, kind: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
             if "inputs" not in loaded:
                 raise InputMissing(f"{path}: has no array `inputs`; it has: {', '.join(loaded.files) or 'none'}")
             return loaded["inputs"], loaded.get("targets")
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise InputMissing(f"{path}: cannot be read as {kind.upper()}: {str(error).splitlines()[0]}") from None
+    except (OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputMissing(f"{path}: cannot be read as {kind.upper()}: {reason}") from None
 
 
 def _scaled(network: Restored, inputs: NDArray[Any], codec: Codec, path: Path) -> NDArray[Any]:

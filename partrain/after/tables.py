@@ -36,13 +36,7 @@ def read_table(network: Restored, path: Path, judged: bool) -> Pair:
         raise InputMissing(f"{path}: the network was not trained on a table, so no column is known to be the target; use NPZ")
     if len(sheet.names) != width:
         raise InputMissing(f"{sheet.head}: {len(sheet.names)} columns, the network takes {width} numbers")
-    return _rows(sheet, sheet.names), None
-
-
-def _rows(sheet: Sheet, names: list[str]) -> NDArray[Any]:
-    """(n, columns) of numbers, as they stand there."""
-    plain = {"inputs": names, "one_hot": {}, "missing": "error", "fill": [0.0] * len(names), "mean": [0.0] * len(names)}
-    return columns.encode(plain | {"std": [1.0] * len(names)}, sheet)
+    return columns.numbers_of(sheet, sheet.names), None
 
 
 def _judged_rows(codec: Codec, sheet: Sheet) -> Pair:
@@ -64,7 +58,7 @@ def _windows(codec: Codec, sheet: Sheet, judged: bool, itself: bool) -> Pair:
     follow = judged and not itself
     for name in [*names, *(codec.targets if follow else [])]:
         sheet.require(name, "columns")
-    rows = _rows(sheet, [*names, *codec.targets] if follow else names)
+    rows = columns.numbers_of(sheet, [*names, *codec.targets] if follow else names)
     wanted = window + steps if follow else window
     if len(rows) < wanted:
         what = "a window and what follows" if follow else "a window"

@@ -52,10 +52,10 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     arrays = views(slots, buffer)
     for prefix, (numbers, answers) in parts.items():
         standardised = _scaled(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"])
-        _store(arrays[f"{prefix}inputs"], standardised, sheet, scheme.features)
+        store(arrays[f"{prefix}inputs"], standardised, str(sheet.path), scheme.features)
         if scheme.classes is None and "target_mean" in codec:
             answers = _scaled(answers, codec["target_mean"], codec["target_std"])
-        _store(arrays[f"{prefix}targets"], answers, sheet, scheme.targets)
+        store(arrays[f"{prefix}targets"], answers, str(sheet.path), scheme.targets)
     outputs = len(scheme.targets) if scheme.classes is None else len(scheme.classes)
     task: Any = "regression" if scheme.classes is None else "classification"
     return Card(slots, task, outputs, 1.0, digest(slots, buffer, codec), codec=codec).attach(buffer)
@@ -87,13 +87,26 @@ def encode(codec: Mapping[str, Any], sheet: Sheet) -> NDArray[Any]:
     scheme = Scheme(tuple(codec["inputs"]), words, (), None, "mean" if codec["missing"] == "mean" else "error")
     for name in scheme.inputs:
         sheet.require(name, "inputs")
-    blocks = [_inputs(sheet, block, scheme) for block in sheet.blocks(scheme.inputs)]
-    numbers = np.concatenate(blocks) if blocks else np.empty((0, scheme.width))
+    numbers = _all_inputs(sheet, scheme)
     result = np.empty(numbers.shape, np.float32)
-    _store(
-        result, _scaled(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"]), sheet, scheme.features
+    store(
+        result,
+        _scaled(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"]),
+        str(sheet.path),
+        scheme.features,
     )
     return result
+
+
+def numbers_of(sheet: Sheet, names: Sequence[str]) -> NDArray[Any]:
+    """(n, columns) float64 of numbers as they stand in a file; InputMissing where a cell holds none."""
+    return _all_inputs(sheet, Scheme(tuple(names), {}, (), None, "error"))
+
+
+def _all_inputs(sheet: Sheet, scheme: Scheme) -> NDArray[Any]:
+    """(n, features) float64 of all rows, before they are standardised."""
+    blocks = [_inputs(sheet, block, scheme) for block in sheet.blocks(scheme.inputs)]
+    return np.concatenate(blocks) if blocks else np.empty((0, scheme.width))
 
 
 def _inputs(sheet: Sheet, block: Block, scheme: Scheme) -> NDArray[Any]:
@@ -179,7 +192,7 @@ def _check_classes(sheet: Sheet, scheme: Scheme, trained: NDArray[Any], tested: 
 def _codec(section: Tabular, scheme: Scheme, inputs: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
     """How rows become items, as JSON; means and deviations are those of the given items, which are trained on."""
     numeric = np.array([name in scheme.inputs and name not in scheme.words for name in scheme.features])
-    mean, std = _moments(inputs, scheme.features, section.path)
+    mean, std = moments(inputs, scheme.features, section.path)
     codec: dict[str, Any] = {
         "form": "table",
         "inputs": list(scheme.inputs),
@@ -193,18 +206,22 @@ def _codec(section: Tabular, scheme: Scheme, inputs: NDArray[Any], targets: NDAr
         "std": np.where(numeric & section.standardise, std, 1.0).tolist(),
     }
     if section.standardise_target and scheme.classes is None:
-        mean, std = _moments(targets, scheme.targets, section.path)
+        mean, std = moments(targets, scheme.targets, section.path)
         codec |= {"target_mean": mean.tolist(), "target_std": std.tolist()}
     return codec
 
 
-def _moments(numbers: NDArray[Any], names: Iterable[str], path: str) -> Pair:
+def moments(numbers: NDArray[Any], names: Iterable[str], path: str) -> Pair:
     """Mean and standard deviation of each column over what is not missing; 1 where a column never varies."""
     present = ~np.isnan(numbers)
     if empty := [name for name, some in zip(names, present.any(axis=0), strict=True) if not some]:
         raise InputMissing(f"{path}: column `{empty[0]}`: no item trained on has a value there: drop the column")
-    mean = np.nanmean(numbers, axis=0)
-    std = np.sqrt(np.nanmean((numbers - mean) ** 2, axis=0))
+    with np.errstate(over="ignore"):
+        mean = np.nanmean(numbers, axis=0)
+        std = np.sqrt(np.nanmean((numbers - mean) ** 2, axis=0))
+    if not (fine := np.isfinite(mean) & np.isfinite(std)).all():
+        column = list(names)[int(fine.argmin())]
+        raise InputMissing(f"{path}: column `{column}`: its numbers are too large for a mean and a deviation: scale the column")
     return mean, np.where(std > 1e-12 * np.maximum(abs(mean), 1e-300), std, 1.0)
 
 
@@ -213,9 +230,10 @@ def _scaled(numbers: NDArray[Any], mean: Sequence[float], std: Sequence[float]) 
     return scaled
 
 
-def _store(target: NDArray[Any], numbers: NDArray[Any], sheet: Sheet, names: Sequence[str]) -> None:
+def store(target: NDArray[Any], numbers: NDArray[Any], path: str, names: Sequence[str]) -> None:
+    """Fill `target`, (n, columns) float32 or labels (n,), with numbers; InputMissing for a column that float32 cannot hold."""
     with np.errstate(over="ignore"):
         target[:] = numbers
     if target.dtype == np.float32 and not np.isfinite(target).all():
         column = names[int((~np.isfinite(target)).any(axis=0).argmax())]
-        raise InputMissing(f"{sheet.path}: column `{column}`: holds a number that float32 cannot")
+        raise InputMissing(f"{path}: column `{column}`: holds a number that float32 cannot")

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,12 +38,19 @@ _PATIENCE_S = 30.0
 
 def _whole(text: str) -> str:
     """A URL comes with the digest of what it stands for."""
+    _name(text)
     if _SCHEME.match(text) and not _DIGEST.fullmatch(urlsplit(text).fragment):
         raise ValueError("a file from the network needs its SHA-256, as in https://host/file.csv#sha256=<64 hex digits>")
     return text
 
 
+def _name(text: str) -> None:
+    if not text or "\0" in text:
+        raise ValueError("expected the name of a file or folder" + ", which holds no character of code 0" * bool(text))
+
+
 def _here(text: str) -> str:
+    _name(text)
     if _SCHEME.match(text):
         raise ValueError("expected a folder: only single files can be fetched from the network")
     return text
@@ -64,12 +72,26 @@ Files = Annotated[tuple[str, ...], BeforeValidator(_several)]
 
 
 def place(name: str, folder: Path) -> Path:
-    """Where a file that a job names lies, or will lie once it is fetched. `folder` is the job's."""
+    """Where a file that a job names lies, or will lie once it is fetched. `folder` is the job's.
+
+    InputMissing where something lies there that cannot be read twice.
+    """
     if not _SCHEME.match(name):
-        return folder / name
+        return lasting(folder / name)
     parts = urlsplit(name)
     stem = PurePosixPath(unquote(parts.path)).name or "file"
     return _cache() / parts.fragment.removeprefix("sha256=").lower() / stem
+
+
+def lasting(path: Path) -> Path:
+    """The path itself; InputMissing if it leads to a pipe or a device: whoever reads that may wait forever, and finds it empty then."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # whoever opens it says so
+        return path
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise InputMissing(f"{path}: is a pipe or a device: save what it gives in a file, and name that")
+    return path
 
 
 def absent(section: DataSection) -> dict[str, str]:

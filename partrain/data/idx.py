@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from pydantic import model_validator
 
-from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Training, check_finite, lay_out, views
+from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Training, check_finite, classes, lay_out, views
 from partrain.data.fetch import File, place
 from partrain.errors import InputMissing
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 """numpy's name of each type byte."""
 
+_AXES = 64
+"""More, numpy does not take."""
 _GZIP = b"\x1f\x8b"
 _BLOCK = 1 << 15
 """Bytes read at a time: what they inflate to is still in the processor's cache when it is copied to its place."""
@@ -262,18 +264,17 @@ def _width(targets: Header) -> int:
 
 def _classes(files: Mapping[str, Path], arrays: Mapping[str, NDArray[Any]]) -> int:
     """Classes: the largest label of training and test items, plus one."""
-    most = 0
-    for role in (role for role in files if role.endswith("targets")):
+    roles = [role for role in files if role.endswith("targets")]
+    for role in roles:
         labels = arrays[role]
         if labels.min() < 0:
             item = int(labels.argmin())
             raise InputMissing(f"{files[role]}: item {item} has the label {labels[item]}; class labels are 0 or more")
-        most = max(most, int(labels.max()) + 1)
-    return most
+    return classes([arrays[role] for role in roles], str(files["targets"]))
 
 
 def _parse(path: Path, start: bytes) -> Header:
-    if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in TYPES or not start[3]:
+    if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in TYPES or not 0 < start[3] <= _AXES:
         raise InputMissing(f"{path}: not an IDX file: it begins with {start[:4].hex(' ') or 'nothing'}")
     axes = start[4 : 4 + 4 * start[3]]
     if len(axes) < 4 * start[3]:

@@ -22,6 +22,8 @@ from partrain.errors import InputMissing
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+AXES = 64
+"""More, numpy does not take."""
 _BLOCK_BYTES = 1 << 24
 """Numbers read at a time where they are converted."""
 
@@ -55,14 +57,13 @@ def npy(path: Path) -> Found:
     with _named(path), path.open("rb") as file:
         dtype, shape, by_columns = _header(file, str(path))
         offset, size = file.tell(), file.seek(0, 2)
-    if size != offset + prod(shape) * int(dtype[2:]):
-        raise InputMissing(f"{path}: expected {offset + prod(shape) * int(dtype[2:])} bytes for shape {shape}, found {size}")
+    _check_size(str(path), shape, offset + prod(shape) * int(dtype[2:]), size)
 
     def read(target: NDArray[Any]) -> None:
         import numpy as np
 
         with _named(path):
-            _copy(np.load(path, mmap_mode="r", allow_pickle=False), target)
+            _copy(np.load(path, mmap_mode="r", allow_pickle=False), target, str(path))
 
     return Found(str(path), path, dtype, shape, None if by_columns else offset, read)
 
@@ -78,14 +79,20 @@ def npz(path: Path) -> dict[str, Found]:
                 with archive.open(member) as file:
                     dtype, shape, by_columns = _header(file, f"{path}: array `{name}`")
                     skipped, width = file.tell(), int(dtype[2:])
+                _check_size(f"{path}: array `{name}`", shape, skipped + prod(shape) * width, member.file_size)
                 offset = checksum = None
                 if (start := _stored_at(member, whole)) is not None and not by_columns:
                     end = start + member.file_size
-                    there = start + skipped + prod(shape) * width == end <= size
+                    there = end <= size
                     offset = start + skipped if there and (start + skipped) % width == 0 else None
                     checksum = start, end, member.CRC
                 found[name] = Found(f"{path}: array `{name}`", path, dtype, shape, offset, _reader(path, name), checksum)
     return found
+
+
+def _check_size(where: str, shape: tuple[int, ...], wanted: int, found: int) -> None:
+    if found != wanted:
+        raise InputMissing(f"{where}: expected {wanted} bytes for shape {shape}, found {found}")
 
 
 def _stored_at(member: zipfile.ZipInfo, whole: IO[bytes]) -> int | None:
@@ -102,7 +109,7 @@ def _reader(path: Path, name: str) -> Callable[[NDArray[Any]], None]:
         import numpy as np
 
         with _named(path), np.load(path, allow_pickle=False) as arrays:
-            _copy(arrays[name], target)
+            _copy(arrays[name], target, f"{path}: array `{name}`")
 
     return read
 
@@ -126,12 +133,35 @@ def hdf5(path: Path) -> dict[str, Found]:
     return found
 
 
+def _lost(one: Any, path: Path) -> str | None:
+    """What keeps a dataset's numbers from being there, where HDF5 would give zeros in silence; None if nothing does."""
+    import h5py
+
+    if not one.is_virtual:
+        written = one.id.get_storage_size() or one.external or not prod(one.shape)
+        return None if written else "has a shape and no numbers: nothing was ever written to it"
+    for source in one.virtual_sources():
+        if source.file_name == "." or "%" in source.file_name:
+            continue
+        place = path.parent / source.file_name
+        try:
+            with h5py.File(place, "r") as file:
+                there = source.dset_name in file
+        except OSError as error:
+            return f"its numbers are to lie in {place}, which cannot be read: {(error.strerror or str(error)).splitlines()[0]}"
+        if not there:
+            return f"its numbers are to lie in {place}, which has no dataset `{source.dset_name}`"
+    return None
+
+
 def _extractor(path: Path, name: str) -> Callable[[NDArray[Any]], None]:
     def read(target: NDArray[Any]) -> None:
         import h5py
 
         with _named(path), h5py.File(path, "r") as file:
-            _copy(file[name], target)
+            if lost := _lost(file[name], path):
+                raise InputMissing(f"{path}: dataset `{name}`: {lost}")
+            _copy(file[name], target, f"{path}: dataset `{name}`")
 
     return read
 
@@ -154,8 +184,10 @@ def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
     text = file.read(int.from_bytes(file.read(width), "little"))
     try:
         header = ast.literal_eval(text.decode("utf-8" if start[6] == 3 else "latin-1").strip())
-        dtype, shape, by_columns = header["descr"], tuple(map(int, header["shape"])), bool(header["fortran_order"])
-    except (ValueError, SyntaxError, KeyError, TypeError, UnicodeDecodeError):
+        dtype, shape, by_columns = header["descr"], header["shape"], bool(header["fortran_order"])
+        if not isinstance(shape, tuple) or len(shape) > AXES or not all(type(size) is int and size >= 0 for size in shape):
+            raise ValueError
+    except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError):
         raise InputMissing(f"{where}: its header is damaged") from None
     if not isinstance(dtype, str) or len(dtype) < 3 or dtype[1] not in "biuf" or not dtype[2:].isdigit():
         what = "objects, which are code to run" if isinstance(dtype, str) and dtype[1:2] == "O" else f"{dtype}"
@@ -163,15 +195,24 @@ def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
     return dtype, shape, by_columns
 
 
-def _copy(source: Any, target: NDArray[Any]) -> None:
+def _copy(source: Any, target: NDArray[Any], where: str) -> None:
     """Convert block by block: no second copy of the whole is made where the source is not one already."""
+    import numpy as np
+
     if not source.shape:
         target[...] = source
         return
     items = len(source)
     step = max(1, _BLOCK_BYTES * items // max(source.nbytes, 1))
     for first in range(0, items, step):
-        target[first : first + step] = source[first : first + step].reshape(target[first : first + step].shape)
+        part, there = source[first : first + step], target[first : first + step]
+        if part.dtype == np.uint64 and target.dtype == np.int64 and (part > np.iinfo(np.int64).max).any():
+            raise InputMissing(f"{where}: holds a whole number of more than 63 bits")
+        try:
+            with np.errstate(over="raise"):
+                there[...] = part.reshape(there.shape)
+        except FloatingPointError:
+            raise InputMissing(f"{where}: holds a number that {target.dtype} cannot") from None
 
 
 @contextmanager
@@ -180,6 +221,8 @@ def _named(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise InputMissing(f"{path}: No such file or directory") from None
+    except MemoryError as error:
+        raise InputMissing(f"{path}: does not fit into memory: {error or 'too many numbers'}") from None
     except (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise InputMissing(f"{path}: damaged, or of another kind: {reason.splitlines()[0]}") from None

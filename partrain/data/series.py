@@ -15,7 +15,7 @@ from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Slot
 from partrain.data.fetch import File, place
 from partrain.data.sequence import Cut, cut
 from partrain.data.sheets import is_missing, sheet_of
-from partrain.data.tabular import Names
+from partrain.data.tabular import Names, Separator
 from partrain.errors import InputMissing
 
 
@@ -43,7 +43,7 @@ class Series(DataSection):
     """Items at the end that are tested."""
     standardise: bool = True
     """Each column minus its mean, by its standard deviation: those of what the items to train on see and give."""
-    separator: str | None = Field(None, min_length=1, max_length=1)
+    separator: Separator | None = None
     """Between the cells of a CSV file; default: a tab in .tsv files, else a comma."""
 
     def facts(self, folder: Path) -> Facts:
@@ -59,21 +59,22 @@ class Series(DataSection):
     def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
         import numpy as np
 
+        from partrain.data.columns import moments, store
+
         table = _read(place(self.path, folder), self)
         parts = self._cut(table)
         rows = np.frombuffer(table.numbers).reshape(table.rows, -1)
         mean, deviation = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
         if self.standardise:
             trained = rows[: parts.end_of_training(self.validation, self.window + self.steps, self.stride)]
-            mean, deviation = trained.mean(0), trained.std(0)
-            deviation[deviation == 0] = 1.0
+            mean, deviation = moments(trained, table.names, str(table.path))
         features, targets = len(table.inputs), len(table.targets)
         raw = lay_out({"inputs": ("float32", (table.rows, features)), "targets": ("float32", (table.rows, targets))})
         buffer = allocate(raw[-1].end)
         arrays = views(raw, buffer)
         scaled = (rows - mean) / deviation
-        arrays["inputs"][:] = scaled[:, [table.names.index(name) for name in table.inputs]]
-        arrays["targets"][:] = scaled[:, [table.names.index(name) for name in table.targets]]
+        for role, names in (("inputs", table.inputs), ("targets", table.targets)):
+            store(arrays[role], scaled[:, [table.names.index(name) for name in names]], str(table.path), names)
         slots = self._slots("", raw, 0, parts.items + parts.gap)
         if parts.tests:
             slots += self._slots("test_", raw, parts.first_test, parts.tests)

@@ -63,7 +63,11 @@ class Sheet(ABC):
             near = get_close_matches(name, self.names, n=1)
             known = ", ".join(self.names[:12]) + (f" and {len(self.names) - 12} more" if len(self.names) > 12 else "")
             advice = f"did you mean `{near[0]}`?" if near else f"there are {known}"
-            raise InputMissing(f"{self.head}: no column `{name}`, which `{key}` asks for: {advice}")
+            raise InputMissing(f"{self.head}: no column `{name}`, which `{key}` asks for: {self._parted() or advice}")
+
+    def _parted(self) -> str | None:
+        """What to do where all names are in one because something else parts them; None where that is not so."""
+        return None
 
 
 class CsvSheet(Sheet):
@@ -81,6 +85,12 @@ class CsvSheet(Sheet):
 
     def place(self, number: int) -> str:
         return f"{self.path}:{number}"
+
+    def _parted(self) -> str | None:
+        other = next((mark for mark in (";", "\t", ",", "|") if len(self.names) == 1 and mark in self.names[0]), None)
+        if other is None:
+            return None
+        return f"all of line 1 is one name: its cells seem to be parted by {other!r}, so set `separator`"
 
     def blocks(self, names: Sequence[str]) -> Iterator[Block]:
         getters = {name: itemgetter(self.names.index(name)) for name in names}
@@ -101,7 +111,7 @@ class CsvSheet(Sheet):
         with self._named(), self._open() as file:
             first = next(csv.reader(file, delimiter=self._separator, strict=True), None)
         if not first:
-            raise InputMissing(f"{self.head}: {'is empty' if first is None else 'line 1 is'}: expected the names of columns")
+            raise InputMissing(f"{self.head}: {'is empty' if first is None else 'an empty line'}: expected the names of columns")
         names = [name.strip() for name in first]
         if "" in names:
             raise InputMissing(f"{self.head}: column {names.index('') + 1} has no name")
@@ -139,19 +149,22 @@ class CsvSheet(Sheet):
     def _named(self) -> Iterator[None]:
         try:
             yield
-        except UnicodeDecodeError as error:
+        except UnicodeError as error:
             advice = f'save it so, or set encoding = "{"latin-1" if self._encoding.lower() == "utf-8" else "utf-8"}"'
-            raise InputMissing(f"{self.path}:{self._undecoded()}: not {self._encoding} text ({error.reason}): {advice}") from None
+            reason = getattr(error, "reason", error)
+            raise InputMissing(f"{self.path}:{self._undecoded()}: not {self._encoding} text ({reason}): {advice}") from None
         except (OSError, EOFError, zlib.error) as error:
             raise InputMissing(f"{self.path}: {getattr(error, 'strerror', None) or error}") from None
 
     def _undecoded(self) -> int:
-        """The first line that cannot be read as text."""
+        """The first line that cannot be read as text; 1 where lines do not end with a byte of their own."""
+        if "\n".encode(self._encoding) != b"\n":
+            return 1
         with gzip.open(self.path) if self.path.suffix == ".gz" else open(self.path, "rb") as file:
             for number, line in enumerate(file, 1):
                 try:
                     line.decode(self._encoding)
-                except UnicodeDecodeError:
+                except UnicodeError:
                     return number
         return 1
 

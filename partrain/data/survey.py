@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from partrain.data.tabular import Tabular
 
 Class = int | str
+DIGITS = 18
+"""Of a whole number that is a class; so many fit into 64 bits, whatever they are."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,9 @@ def _classes(section: Tabular, sheet: Sheet, found: dict[str, set[Any]], rows: i
         place = _first(sheet, name, lambda cell: not _is_number(cell))
         what = "holds a word where other targets are numbers"
         raise InputMissing(f'{place}: column `{name}`: {what}; correct it, or set target_kind = "class" if it is one')
+    if whole and any(map(_is_large, cells)):
+        what = f"a class of more than {DIGITS} digits; give classes smaller numbers, or words for names"
+        raise InputMissing(f"{_first(sheet, section.target[0], _is_large)}: column `{section.target[0]}`: {what}")
     classes = {class_of(cell, whole) for cell in cells}
     if section.target_kind == "auto" and len(classes) > max(20, rows // 2):
         many = f"{len(classes):,} different values in {rows:,} rows are hardly classes"
@@ -200,7 +205,7 @@ def _unknown(name: str, scheme: Scheme, cell: Any) -> bool:
         return str(cell).strip() not in scheme.words[name]
     assert scheme.classes
     whole = isinstance(scheme.classes[0], int)
-    return (whole and not _is_whole(cell)) or class_of(cell, whole) not in scheme.classes
+    return (whole and (not _is_whole(cell) or _is_large(cell))) or class_of(cell, whole) not in scheme.classes
 
 
 def _first(sheet: Sheet, name: str, is_it: Callable[[Any], bool]) -> str:
@@ -217,6 +222,11 @@ def _is_whole(cell: Any) -> bool:
         digits = cell.strip().removeprefix("-").removeprefix("+")
         return digits.isascii() and digits.isdigit()
     return isinstance(cell, int) and not isinstance(cell, bool)
+
+
+def _is_large(cell: Any) -> bool:
+    """Whether a whole number has more digits than a class may have."""
+    return len(str(cell).strip().lstrip("+-0")) > DIGITS
 
 
 def _is_number(cell: Any) -> bool:

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-import codecs
 from abc import abstractmethod
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from partrain.data.base import Allocate, DataSection, Dataset, Facts, Training
 from partrain.data.fetch import File
 from partrain.data.sheets import CsvSheet, ParquetSheet, Sheet
 from partrain.data.survey import surveyed
 
-Names = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+
+def _different(names: list[str]) -> list[str]:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"names the column `{twice[0]}` twice")
+    return names
+
+
+def _parting(text: str) -> str:
+    if text in '"\r\n\0':
+        raise ValueError("a separator stands between the cells of a line; quotes and line ends have a meaning of their own")
+    return text
+
+
+Columns = Annotated[list[str], AfterValidator(_different)]
+Names = Annotated[Columns, BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+Separator = Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_parting)]
 
 
 class Tabular(DataSection):
@@ -24,11 +38,11 @@ class Tabular(DataSection):
     """The file, relative to the job."""
     target: Names = Field(min_length=1)
     """The column to learn; several, as a list, for a regression."""
-    inputs: list[str] | None = Field(None, min_length=1)
+    inputs: Annotated[Columns, Field(min_length=1)] | None = None
     """The columns to learn from; default: all but the target and those in `drop`."""
-    drop: list[str] = []
+    drop: Columns = []
     """Columns to leave out."""
-    one_hot: list[str] = []
+    one_hot: Columns = []
     """Input columns of words: each becomes one number per word, 1 for the word that stands there."""
     target_kind: Literal["auto", "class", "number"] = "auto"
     """Whether the target is a class or a number; `auto`: words, or whole numbers, are classes, other numbers are numbers."""
@@ -83,15 +97,15 @@ class Csv(Tabular):
     """Separated text (CSV, TSV), plain or gzipped; line 1 has the names of columns."""
 
     kind: Literal["csv"]
-    separator: str | None = Field(None, min_length=1, max_length=1)
+    separator: Separator | None = None
     """Between cells; default: a tab in .tsv files, else a comma."""
     encoding: str = "utf-8"
 
     @model_validator(mode="after")
     def _known_encoding(self) -> Csv:
         try:
-            codecs.lookup(self.encoding)
-        except LookupError:
+            "".encode(self.encoding)  # LookupError also where an encoding is not one of text, as `hex`
+        except (LookupError, UnicodeError):
             raise ValueError(f"`encoding`: there is no `{self.encoding}`; utf-8 and latin-1 are the usual ones") from None
         return self
 

@@ -91,7 +91,7 @@ class Mlp(Network):
     """BatchNorm after each hidden linear layer."""
     dropout: Share = 0.0
     """Share of hidden units dropped in training."""
-    init_range: float | None = Field(None, gt=0)
+    init_range: float | None = Field(None, gt=0, le=1e38)
     """Weights and biases uniform in +- this; default: torch's own initialisation."""
 
 

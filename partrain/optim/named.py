@@ -101,7 +101,7 @@ class Adagrad(Decaying):
     name: Literal["adagrad"]
     lr_decay: float = Field(0.0, ge=0)
     """The learning rate is divided by 1 + this times the steps before."""
-    initial_accumulator_value: float = Field(0.0, ge=0)
+    initial_accumulator_value: float = Field(0.0, ge=0, le=1e38)
     """What the sum of squares begins with."""
     eps: float = Field(1e-10, gt=0)
 
@@ -143,6 +143,8 @@ class Rprop(Optimizer):
             yield Remark("etas", f"`etas` {self.etas} are not below and above 1", "torch has [0.5, 1.2]")
         if self.step_sizes[0] > self.step_sizes[1]:
             yield Remark("step_sizes", f"the smallest step {self.step_sizes[0]:g} is larger than the largest")
+        if self.lr > 1e38:
+            yield Remark("lr", f"the first step {self.lr:g} is more than float32 holds", "torch has 0.01")
 
 
 class Lbfgs(Optimizer):

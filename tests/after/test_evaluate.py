@@ -214,3 +214,11 @@ def test_code_of_the_users(run_of: Runs) -> None:
     assert partrain("evaluate", run_of("own")).errors == ["not-trusted"]
     told = report(run_of("own"), "--job", run_of("own").parent / "job.toml")
     assert told["validation"]["confusion"] == report(run_of("own"), "--trust-code")["validation"]["confusion"]
+
+
+def test_numbers_that_never_vary_have_no_r2() -> None:
+    """The mean of many 0.1 is not quite 0.1: over what that leaves, R² was -10^30."""
+    targets = torch.full((77, 1), 0.1, dtype=torch.float64)
+    metric = ByNumber(Codec({}))
+    metric.add(targets, targets + 0.5, targets)
+    assert metric.report({})["r2"] is None

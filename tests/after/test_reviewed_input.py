@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +104,41 @@ def test_one_number_is_inspected(tmp_path: Path) -> None:
     said = partrain("data", "inspect", tmp_path / "a.npy", "--json")
     assert said.code == 0, said
     json.loads(said.out)
+
+
+@pytest.mark.parametrize("task", ["forecast", "autoencoder"])
+def test_a_series_far_from_zero_is_standardised_before_it_is_rounded(tmp_path: Path, task: str) -> None:
+    """Beside 1.6e9, as seconds since 1970, float32 knows steps of 128 only: nothing would be left of a sine."""
+    (tmp_path / "t.csv").write_text("y\n" + "".join(f"{1.6e9 + math.sin(row / 5)!r}\n" for row in range(80)))
+    model = 'name = "autoencoder"\ncode = 2\nhidden = [4]' if task == "autoencoder" else 'name = "lstm"\nhidden = 4'
+    text = JOB.replace('name = "mlp"\nhidden = [4]', model)
+    text = text.replace('kind = "csv"', 'kind = "series"').replace('target = "kind"', 'target = "y"\nwindow = 6\nvalidation = 10')
+    (tmp_path / "t.toml").write_text(text)
+    assert partrain("run", tmp_path / "t.toml", "--out", tmp_path / "run", "-q").code == 0
+    (tmp_path / "end.csv").write_text("y\n" + "".join((tmp_path / "t.csv").read_text().splitlines(keepends=True)[-15:]))
+    whole = json.loads(partrain("evaluate", tmp_path / "run", "--json").out)["validation"]
+    part = json.loads(partrain("evaluate", tmp_path / "run", "--input", tmp_path / "end.csv", "--json").out)
+    part = part[str(tmp_path / "end.csv")]
+    assert (part["items"], whole["items"]) == ((10, 10) if task == "autoencoder" else (9, 10))
+    if task == "forecast":
+        assert 0 < part["naive"]["mae"] < 0.5
+        assert part["r2"] is not None
+    assert part["loss"] == pytest.approx(whole["loss"], rel=0.5)
+
+
+@pytest.mark.parametrize("name", ["packed.npz", "huge.npz", "pipe.npy"])
+def test_arrays_that_cannot_be_read(place: Path, name: str) -> None:
+    path = place / name
+    if name == "pipe.npy":
+        os.mkfifo(path)
+    elif name == "packed.npz":
+        np.savez_compressed(path, inputs=np.random.default_rng(0).normal(size=(400, 2)))
+        content = bytearray(path.read_bytes())
+        content[300:310] = b"\xff" * 10
+        path.write_bytes(content)
+    else:
+        text = "{'descr': '<f4', 'fortran_order': False, 'shape': (40, 100000000000), }\n"
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("inputs.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode())
+    said = partrain("predict", place / "run", "--input", path)
+    assert (said.code, said.errors) == (66, ["no-input"]), said

@@ -7,10 +7,12 @@ import torch
 from catalogue import BACK, CASES, IMAGES, PICTURES, SERIES, TEXT, WORDS, Case, answers, size
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from torch import nn
 
 from partrain.errors import BadJob
 from partrain.models import Interface
+from partrain.models.sections import Mlp
 
 DIGITS = Interface((1, 28, 28), 10, "classification")
 TINY = Interface((3, 32, 32), 10, "classification")
@@ -186,3 +188,9 @@ def test_initial_weights_follow_the_seed() -> None:
         first, again, other = (torch.cat([one.detach().flatten() for one in module.parameters()]) for module in drawn)
         assert torch.equal(first, again)
         assert not torch.equal(first, other)
+
+
+def test_initial_numbers_that_float32_does_not_hold() -> None:
+    """Each worker ended with torch's `from is out of bounds for float`."""
+    with pytest.raises(ValidationError, match="init_range"):
+        Mlp(name="mlp", init_range=1e300)
