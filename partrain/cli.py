@@ -83,7 +83,13 @@ def resume(
     folder = out or _run_folder(path)
     if (reason := nothing_left(loaded, content, _run_folder(path))) is not None:
         if own := _run_folder(path):
-            conclude(loaded, content, own, reason)
+
+            def test() -> tuple[float, float | None] | None:
+                from partrain.evaluation import tested
+
+                return tested(loaded, content)
+
+            conclude(loaded, content, own, reason, test)
         _nothing_to_do(path, content, reason, loaded, as_json)
         return
     if folder is None:

@@ -379,7 +379,8 @@ def epilogue(
         return lines
     path = shlex.quote(str(checkpoint)) + " --trust-code" * own_code
     until = "".join(f" --until {each}" for each in moved(content, stop or {}))
-    onward = [] if spent else [f"  partrain resume {path}{until}"]
+    again = content["status"] == "diverged"  # the same numbers would come
+    onward = [] if spent or again else [f"  partrain resume {path}{until}"]
     return [*lines, f"  partrain evaluate {path}", f"  partrain inspect {shlex.quote(str(checkpoint))}", *onward]
 
 

@@ -126,6 +126,17 @@ def judged(network: Restored, items: Items, watch: Watch | None = None) -> dict[
     return {"items": count, "loss": loss / count} | ({"accuracy": correct / count} if task.accuracy else {})
 
 
+def tested(loaded: LoadedJob, content: Content) -> tuple[float, float | None] | None:
+    """Loss and accuracy of a checkpoint's network on its test items; None if there are none."""
+    dataset = dataset_of(loaded, content)
+    if dataset.test_inputs is None or dataset.test_targets is None:
+        return None
+    inputs, targets = torch.from_numpy(dataset.test_inputs), torch.from_numpy(dataset.test_targets)
+    network = restored(loaded, content)
+    found = judged(network, network.items(inputs, targets, dataset.scale))
+    return found["loss"], found.get("accuracy")
+
+
 class Watched(Task):
     """A task that shows what it scores: nothing is computed twice."""
 

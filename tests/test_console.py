@@ -512,6 +512,8 @@ def test_epilogue():
     assert epilogue(CONTENT, Path("runs/x"), None)[-1] == "results: runs/x"
     failed = epilogue({**CONTENT, "status": "diverged", "reason": "diverged"}, Path("x"), None)
     assert failed[0].startswith("diverged: 400 rounds")
+    again = epilogue({**CONTENT, "status": "diverged", "reason": "diverged"}, Path("x"), Path("x/checkpoint.h5"))
+    assert again[-1] == "  partrain inspect x/checkpoint.h5"
     assert "judged (any-worker): loss 0.0812, accuracy 0.9712" in epilogue({**CONTENT, "judge": "any-worker"}, Path("x"), None)
 
 

@@ -396,8 +396,23 @@ def test_a_run_killed_between_its_last_checkpoint_and_its_end_is_concluded(tmp_p
     assert {key: same[key] for key in ("status", "reason", "rounds", "loss", "item_iterations")} == {
         key: whole[key] for key in ("status", "reason", "rounds", "loss", "item_iterations")
     }
+    assert same["test"] == pytest.approx(whole["test"], rel=1e-6)
+    assert events(run, "end")[0]["test"] == same["test"]
     resume(run)
     assert len(events(run, "end")) == 1
+
+
+def test_a_run_stopped_while_it_was_tested_is_concluded(tmp_path: Path) -> None:
+    """By a second Ctrl-C: it had come to its end."""
+    run = train(tmp_path, "stop.loss=9")
+    whole, path = summary(run), run / "events.jsonl"
+    text = path.read_text().replace('"status":"reached","reason":"target"', '"status":"stopped","reason":"SIGINT"')
+    path.write_text(text)
+    assert events(run, "end")[0]["status"] == "stopped"
+    resume(run)
+    assert summary(run)["status"] == "reached"
+    assert summary(run)["test"] == pytest.approx(whole["test"], rel=1e-6)
+    assert summary(run)["seconds"]["train"] == whole["seconds"]["train"]
 
 
 def test_no_file_is_begun_before_its_rounds_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

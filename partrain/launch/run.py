@@ -103,22 +103,41 @@ def nothing_left(loaded: LoadedJob, content: Content, folder: Path | None) -> st
     return stop.limit(progress, stop.seconds is not None and _trained(folder, progress.round) >= stop.seconds)
 
 
-def conclude(loaded: LoadedJob, content: Content, folder: Path, reason: str) -> None:
-    """Write down the end of a run that was killed after its last checkpoint, before it could: without a score on the test set."""
+def conclude(
+    loaded: LoadedJob, content: Content, folder: Path, reason: str, test: Callable[[], tuple[float, float | None] | None]
+) -> None:
+    """Write down the end of a run that was ended after its last checkpoint, before it could do so: while it was tested, say.
+
+    `test` gives loss and accuracy on the test set, if there is one.
+    """
     with locked(folder):
         check_home(content, folder)
         told = list(read_events(folder / "events.jsonl"))
-        if told and told[-1]["event"] == "end":
+        if told and told[-1]["event"] == "end" and told[-1]["status"] in ("reached", "finished", "not-reached"):
             return
         progress, stop = manifest_of(content).progress, loaded.job.stop
         view = cut(folder / "events.jsonl", progress.round)
         status = "reached" if reason == "target" else "not-reached" if stop.has_target else "finished"
-        seconds = {"startup": view.clock.startup, "train": view.clock.train, "total": view.clock.total}
-        event = {"event": "end", "t": time.time(), "status": status, "reason": reason, "round": progress.round}
+        scores = _scores(test())
+        event = {
+            "event": "end",
+            "t": time.time(),
+            "status": status,
+            "reason": reason,
+            "round": progress.round,
+            "seconds": {"startup": view.clock.startup, "train": view.clock.train, "total": view.clock.total},
+            "test": scores,
+        }
         with EventLog(folder / "events.jsonl") as log:
-            log.add(event | {"seconds": seconds, "test": {}})
-        view.feed(event | {"seconds": seconds, "test": {}})
-        write_summary(folder / "summary.json", summary(view))
+            log.add(event)
+        view.feed(event)
+        write_summary(folder / "summary.json", summary(view, scores))
+
+
+def _scores(test: tuple[float, float | None] | None) -> dict[str, float]:
+    """Loss and accuracy by their names, as far as there are any."""
+    loss, accuracy = test or (None, None)
+    return {name: value for name, value in (("loss", loss), ("accuracy", accuracy)) if value is not None}
 
 
 def _trained(folder: Path | None, number: int) -> float:
@@ -312,8 +331,7 @@ def _close(
     """Write down how a run ended."""
     hear(_end_event(ended, stage, began_at))
     tick()
-    test = {} if ended.test is None else {"loss": ended.test[0], "accuracy": ended.test[1]}
-    content = summary(stage.display.view, {key: value for key, value in test.items() if value is not None})
+    content = summary(stage.display.view, _scores(ended.test))
     write_summary(stage.folder / "summary.json", content)
     checkpoint = stage.folder / "checkpoint.h5"
     newest = checkpoint if checkpoint.exists() else None
@@ -329,9 +347,6 @@ def _end_event(ended: Ended, stage: Stage, began_at: float | None) -> dict[str, 
         "train": ended.seconds,
         "total": clock.total + max(0.0, now - since),
     }
-    test = {} if ended.test is None else {"loss": ended.test[0]}
-    if ended.test is not None and ended.test[1] is not None:
-        test["accuracy"] = ended.test[1]
     return {
         "event": "end",
         "t": now,
@@ -339,7 +354,7 @@ def _end_event(ended: Ended, stage: Stage, began_at: float | None) -> dict[str, 
         "reason": ended.reason,
         "round": ended.progress.round,
         "seconds": seconds,
-        "test": test,
+        "test": _scores(ended.test),
     }
 
 
