@@ -266,7 +266,7 @@ def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"folder": str(outcome.folder), "code": outcome.code, **outcome.summary}))
     else:
-        spent = _spent(loaded, outcome.summary["reason"], outcome.summary["item_iterations"])
+        spent = _spent(loaded, outcome.horizon, outcome.summary["item_iterations"])
         lines = epilogue(outcome.summary, outcome.folder, outcome.checkpoint, stop, bool(loaded.job.user_code), spent)
         print("\n".join(lines), flush=True)  # before the line about the failure, also where both go to one file
     if outcome.failure:
@@ -282,25 +282,24 @@ def _nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob,
         print(json.dumps({"status": "nothing to do", "reason": reason, "round": content.round}))
         return
     print(f"nothing to do: {path} is at the end of its run (round {content.round}, {reason})")
-    progress = manifest_of(content).progress
+    manifest = manifest_of(content)
+    progress = manifest.progress
     ending: dict[str, Any] = {
         "status": "reached" if reason == "target" else "finished",
         "reason": reason,
         "rounds": content.round,
     }
     ending |= {"loss": progress.loss, "metrics": {"accuracy": progress.accuracy}, "item_iterations": progress.item_iterations}
-    if _spent(loaded, reason, progress.item_iterations):
+    if _spent(loaded, manifest.horizon, progress.item_iterations):
         print("its learning rate has come to 0: to train for longer, run the job anew with a higher limit, or `horizon`")
         return
     further = "".join(f" --until {each}" for each in moved(ending, loaded.job.stop.model_dump(exclude_none=True)))
     print(f"to go further: partrain resume {path}{' --trust-code' * bool(loaded.job.user_code)}{further}")
 
 
-def _spent(loaded: LoadedJob, reason: str, items: int) -> bool:
-    """Whether the learning rate had come to 0, after so many item-iterations, when a limit ended the run."""
-    optimizer = loaded.job.optimizer
-    horizon = optimizer.horizon or (items if reason in ("rounds", "item_iterations") else 0)
-    return bool(horizon) and not optimizer.rate(items, horizon)
+def _spent(loaded: LoadedJob, horizon: int | None, items: int) -> bool:
+    """Whether the learning rate has come to 0 after so many item-iterations."""
+    return horizon is not None and not loaded.job.optimizer.rate(items, horizon)
 
 
 def _warn(loaded: LoadedJob) -> None:

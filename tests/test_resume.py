@@ -456,3 +456,10 @@ def test_the_advice_to_go_further_is_followed_further(tmp_path: Path) -> None:
     assert "nothing to do" in said
     (until,) = re.findall(r"--until (accuracy=\S+)", said)
     assert float(until.partition("=")[2]) > summary(run)["metrics"]["accuracy"]
+
+
+def test_a_limit_moved_closer_is_no_end_of_the_schedule(tmp_path: Path) -> None:
+    run = train(tmp_path, "optimizer.schedule='linear'", "stop={rounds=9, accuracy=0.2, judge_every=3}")
+    said = resume(run, "--until", "rounds=2", "--until", "accuracy=0.9999").out
+    assert "nothing to do" in said
+    assert "its learning rate has come to 0" not in said

@@ -44,6 +44,8 @@ class Outcome:
     checkpoint: Path | None
     """The newest one, if any was committed."""
     failure: Failure | None = None
+    horizon: int | None = None
+    """Item-iterations over which the learning rate's schedule runs, if it has one."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +238,7 @@ def _perform(
         coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals, machine, agree)
         describe = _describer(loaded, plan, ground.manifest, start, stage, hear, _unevenness(job, plan, dataset))
         ended = coordinator.run(dataset.card, ground.stock, stage.folder, ground.manifest.model_dump(), loaded.text, describe)
-        return _close(ended, coordinator.began_at, stage, hear, tick)
+        return replace(_close(ended, coordinator.began_at, stage, hear, tick), horizon=plan.horizon)
 
 
 def _warn_if_newer(manifest: Manifest, content: Content, stage: Stage) -> None:
