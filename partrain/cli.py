@@ -260,7 +260,7 @@ def _note(text: str) -> None:
 
 
 def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool) -> None:
-    from partrain.console import epilogue
+    from partrain.epilogue import epilogue
 
     stop = loaded.job.stop.model_dump(exclude_none=True)
     if as_json:
@@ -275,7 +275,7 @@ def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool) -> None:
 
 
 def _nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, as_json: bool) -> None:
-    from partrain.console import moved
+    from partrain.epilogue import moved
     from partrain.launch.manifest import manifest_of
 
     if as_json:

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live table on a terminal, a plain line per round elsewhere, and the last lines.
+"""What a person sees of a run: a live table on a terminal, or a plain line per round elsewhere.
 
 The coordinator shares its cores with the workers, so nothing here runs by itself: events are fed, and `tick` draws, at
 most four times a second. rich is imported only where there is a terminal. A reader who goes away, or who pauses the
@@ -7,20 +7,18 @@ terminal, never stops the training.
 
 from __future__ import annotations
 
-import io
 import math
 import os
-import select
 import shlex
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
-from partrain.table import ASCII, UNICODE, frame, number, printable
+from partrain.outlet import discard, finish, has_room, outlet_of
+from partrain.table import ASCII, UNICODE, frame, printable
 from partrain.view import Event, Judgement, View
 
 if TYPE_CHECKING:
@@ -39,74 +37,6 @@ BAR = 30
 """Characters of a bar."""
 BITE = 4096
 """Characters written at a time to a pipe that has room: so much never blocks."""
-
-
-class Terminal(io.TextIOBase):
-    """A terminal that is written to without waiting for it: what it has no room for waits here.
-
-    It is opened once more, for whether writes wait belongs to the open file, and that is shared with the shell. A terminal that has room
-    for one character may have none for a frame.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        stream.flush()
-        self._encoding = stream.encoding or "utf-8"
-        flags = os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            self._descriptor = os.open(os.ttyname(stream.fileno()), flags)
-        except OSError:  # another container's, or another user's
-            self._descriptor = os.dup(stream.fileno())
-        self._left = b""
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self._encoding
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def isatty(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        """Keep it for the next `flush`."""
-        self._left += text.encode(self._encoding, "replace")
-        return len(text)
-
-    def flush(self) -> None:
-        """Write as much as there is room for. Raises OSError where the terminal is gone."""
-        with suppress(BlockingIOError):
-            while self._left and select.select([], [self._descriptor], [], 0)[1]:
-                self._write()
-
-    def _write(self) -> None:
-        self._left = self._left[os.write(self._descriptor, self._left) :]
-
-    @property
-    def has_room(self) -> bool:
-        """Whether all has been written."""
-        self.flush()
-        return not self._left
-
-    def close(self) -> None:
-        """Wait until all is written."""
-        if not self.closed:
-            try:
-                os.set_blocking(self._descriptor, True)
-                while self._left:
-                    self._write()
-            finally:
-                os.close(self._descriptor)
-                self._left = b""
-                super().close()
-
-
-def _outlet(stream: TextIO) -> TextIO | Terminal:
-    """What to write to, so that a stream which is a terminal is not waited for."""
-    if stream.isatty():
-        with suppress(OSError, ValueError):  # it may only say that it is one
-            return Terminal(stream)
-    return stream
 
 
 class Display:
@@ -154,7 +84,7 @@ class PlainDisplay(Display):
         super().__init__(view)
         self._stream: TextIO | None = stream
         """None once nobody reads."""
-        self._outlet = _outlet(stream)
+        self._outlet = outlet_of(stream)
         self._lines: deque[str] = deque(maxlen=BACKLOG_LINES)
         self._round: tuple[float, str] | None = None
         self._second: tuple[int, str] = (-1, "")
@@ -180,13 +110,13 @@ class PlainDisplay(Display):
         self._written = now
         if self._round is not None and now - self._round[0] >= REDRAW_S:
             self._finish()
-        while self._lines and self._stream is not None and _has_room(self._outlet):
+        while self._lines and self._stream is not None and has_room(self._outlet):
             self._write(BITE)
 
     def close(self) -> None:
         self._finish()
         self._write(None)
-        _finish(self._outlet)
+        finish(self._outlet)
 
     def _numbers(self) -> str:
         view = self.view
@@ -229,7 +159,7 @@ class PlainDisplay(Display):
             self._outlet.write(text)
             self._outlet.flush()
         except (OSError, ValueError):
-            _discard(self._stream)
+            discard(self._stream)
             self._stream = None
 
 
@@ -241,7 +171,7 @@ class LiveDisplay(Display):
         from rich.live import Live
 
         super().__init__(view)
-        self._stream, self._outlet = stream, _outlet(stream)
+        self._stream, self._outlet = stream, outlet_of(stream)
         self._console = Console(file=cast("TextIO", self._outlet), force_terminal=True, force_interactive=True, highlight=False)
         both = sys.stderr is not None and sys.stderr.isatty()  # then messages go above the table, else where they were sent
         self._live: Live | None = Live(
@@ -259,14 +189,14 @@ class LiveDisplay(Display):
         if abs(now - self._drawn) < (REDRAW_S if self._dirty else IDLE_REDRAW_S) or not self.view.workers:
             return
         self._now = self._drawn = now
-        if _has_room(self._outlet):
+        if has_room(self._outlet):
             self._dirty = False
             self._draw()
 
     def close(self) -> None:
         self._now = self.view.t + FLASH_S
         self._draw(last=True)
-        _finish(self._outlet)
+        finish(self._outlet)
 
     def _draw(self, last: bool = False) -> None:
         if self._live is None:
@@ -278,7 +208,7 @@ class LiveDisplay(Display):
             elif self._live.is_started:
                 self._live.stop()
         except (OSError, ValueError, SystemExit):  # rich exits where a pipe is broken; training goes on
-            _discard(self._stream)
+            discard(self._stream)
             with suppress(OSError, ValueError):
                 self._live.stop()
             self._live = None
@@ -291,33 +221,6 @@ class LiveDisplay(Display):
             for text, style in line:
                 yield Segment(text, console.get_style(style) if style else None)
             yield Segment.line()
-
-
-def _has_room(stream: TextIO | Terminal) -> bool:
-    """Whether a write would not block: a pager that waits, or Ctrl-S on the terminal, must not hold up the workers."""
-    try:
-        if isinstance(stream, Terminal):
-            return stream.has_room
-        return bool(select.select([], [stream.fileno()], [], 0)[1])
-    except (OSError, ValueError):
-        return True
-
-
-def _finish(outlet: TextIO | Terminal) -> None:
-    """A stream that is ours alone is closed once all is written."""
-    if isinstance(outlet, Terminal):
-        with suppress(OSError):
-            outlet.close()
-
-
-def _discard(stream: TextIO) -> None:
-    """Send the rest to /dev/null: a closed stdout would raise again when Python flushes it at exit."""
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())
-        os.close(null)
-    except (OSError, ValueError):
-        return
 
 
 @contextmanager
@@ -345,60 +248,3 @@ def transfers(stream: TextIO | None) -> Iterator[Callable[[str, int, int | None]
         if drawn:
             stream.write("\r\x1b[K")
             stream.flush()
-
-
-def epilogue(
-    content: Mapping[str, Any],
-    folder: Path,
-    checkpoint: Path | None,
-    stop: Mapping[str, Any] | None = None,
-    own_code: bool = False,
-    spent: bool = False,
-) -> list[str]:
-    """The last lines of a run: how it ended, what came out, where it is, and commands to go on with, ready to paste.
-
-    `content` is that of summary.json; `stop`, the `[stop]` table, tells which condition a resumed run must move;
-    `own_code`: the network is the user's, who has to say so each time; `spent`: the learning rate has come to 0, so there is no
-    use in going on.
-    """
-    reason = f" ({content['reason']})" if content.get("reason") not in (None, content["status"]) else ""
-    seconds = content["seconds"]["train"]
-    done = f"{content['rounds']:,} rounds, {content['item_iterations']:,} item-iterations, {seconds:.1f} s of training"
-    lines = [f"{content['status']}{reason}: {done}"]
-    judged = {"loss": content["loss"], **content["metrics"]}
-    label = "judged (any-worker)" if content.get("judge") == "any-worker" else "judged"
-    for name, scores in ((label, judged), ("test", content["test"])):
-        shown = ", ".join(f"{key} {number(value)}" for key, value in scores.items() if value is not None)
-        if shown:
-            lines.append(f"{name}: {shown}")
-    if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
-        mean, most = sum(unlike) / len(unlike), max(unlike)
-        lines.append(f"partitions: unlike all together by {mean:.0%} on average, at most {most:.0%} (distance of target shares)")
-    lines.append(f"results: {shlex.quote(str(folder))}")
-    if checkpoint is None:
-        return lines
-    path = shlex.quote(str(checkpoint)) + " --trust-code" * own_code
-    until = "".join(f" --until {each}" for each in moved(content, stop or {}))
-    again = content["status"] == "diverged"  # the same numbers would come
-    onward = [] if spent or again else [f"  partrain resume {path}{until}"]
-    return [*lines, f"  partrain evaluate {path}", f"  partrain inspect {shlex.quote(str(checkpoint))}", *onward]
-
-
-def moved(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:
-    """Stop conditions that let the run go on: each target halfway from what was reached to perfection, or the limit that ended it doubled."""
-    status, reason = content["status"], str(content.get("reason"))
-    if status not in ("reached", "finished", "not-reached"):
-        return []
-    loss, accuracy = content.get("loss"), content.get("metrics", {}).get("accuracy")
-    targets = {
-        "loss": min(stop.get("loss", 0), math.inf if loss is None else loss) / 2,
-        "accuracy": (1 + max(stop.get("accuracy", 0), accuracy or 0)) / 2,
-    }
-    further = [f"{name}={goal:.4g}" for name, goal in targets.items() if name in stop and status == "reached"]
-    if further:
-        return further
-    if reason in ("rounds", "item_iterations") and reason in stop:
-        return [f"{reason}={2 * max(stop[reason], content[reason])}"]
-    if reason in ("seconds", "patience") and reason in stop:
-        return [f"{reason}={2 * stop[reason]}"]
-    return [f"rounds={2 * content['rounds']}"]

@@ -9,13 +9,14 @@ import sys
 import textwrap
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from partrain.console import Display, LiveDisplay, PlainDisplay, epilogue, make_display
+from partrain.console import Display, LiveDisplay, PlainDisplay, make_display
+from partrain.epilogue import epilogue
 from partrain.table import ASCII, COLUMNS, clock, count, frame, number, size, sparkline, tenths
 from partrain.view import View
 
@@ -298,6 +299,22 @@ def test_a_reader_who_leaves_stops_nothing():
     stream.close()
 
 
+@contextmanager
+def late_reader(source):
+    """What comes from a file to somebody who begins to read it only now, to its end."""
+    chunks: list[bytes] = []
+
+    def drain():
+        with suppress(OSError):  # a terminal's end
+            while chunk := os.read(source, 65536):
+                chunks.append(chunk)
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    yield chunks
+    reader.join()
+
+
 def test_a_reader_who_pauses_stops_nothing():
     read, write = os.pipe()
     stream = os.fdopen(write, "w")
@@ -305,18 +322,11 @@ def test_a_reader_who_pauses_stops_nothing():
     for event in fake_run(rounds=2000):
         display.feed(event)
         display.tick(event["t"])
-    lines: list[str] = []
-
-    def drain():
-        with os.fdopen(read) as late:
-            lines.extend(late)
-
-    reader = threading.Thread(target=drain)
-    reader.start()
-    display.close()
-    stream.close()
-    reader.join()
-    assert len(lines) == 2000
+    with late_reader(read) as chunks:
+        display.close()
+        stream.close()
+    os.close(read)
+    assert b"".join(chunks).count(b"\n") == 2000
 
 
 def test_the_display_fits_the_stream(monkeypatch):
@@ -423,19 +433,10 @@ def test_a_terminal_that_nobody_reads_holds_up_nothing(kind):
     for event in fake_run(rounds=3000):
         display.feed(event)
         display.tick(event["t"])
-    chunks: list[bytes] = []
-
-    def drain():
-        with suppress(OSError):
-            while chunk := os.read(main, 65536):
-                chunks.append(chunk)
-
-    reader = threading.Thread(target=drain)
-    reader.start()
-    display.close()
-    assert os.get_blocking(other), "the shell's own file waits as ever"
-    stream.close()
-    reader.join()
+    with late_reader(main) as chunks:
+        display.close()
+        assert os.get_blocking(other), "the shell's own file waits as ever"
+        stream.close()
     os.close(main)
     assert (b" 1,920,000 " if kind is LiveDisplay else b"round=3000 ") in b"".join(chunks)
 

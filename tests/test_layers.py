@@ -34,7 +34,7 @@ LAYERS = [
     {"rules", "comm"},
     {"schema", "checks", "wording", "explain", "job", "plan"},
     {"batches", "backward", "worker", "buffers", "state", "loop", "checkpoint", "record"},
-    {"launch", "bench", "console", "evaluation", "opening", "options", "after", "data_commands"},
+    {"launch", "bench", "console", "outlet", "epilogue", "evaluation", "opening", "options", "after", "data_commands"},
     {"cli", "api", "streams", "__main__", "__init__"},
 ]
 """From the ground up. A module imports from its own layer or from those below."""

@@ -1,0 +1,68 @@
+"""The last lines of a run, and what would let it go on."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from partrain.table import number
+
+
+def epilogue(
+    content: Mapping[str, Any],
+    folder: Path,
+    checkpoint: Path | None,
+    stop: Mapping[str, Any] | None = None,
+    own_code: bool = False,
+    spent: bool = False,
+) -> list[str]:
+    """The last lines of a run: how it ended, what came out, where it is, and commands to go on with, ready to paste.
+
+    `content` is that of summary.json; `stop`, the `[stop]` table, tells which condition a resumed run must move;
+    `own_code`: the network is the user's, who has to say so each time; `spent`: the learning rate has come to 0, so there is no
+    use in going on.
+    """
+    reason = f" ({content['reason']})" if content.get("reason") not in (None, content["status"]) else ""
+    seconds = content["seconds"]["train"]
+    done = f"{content['rounds']:,} rounds, {content['item_iterations']:,} item-iterations, {seconds:.1f} s of training"
+    lines = [f"{content['status']}{reason}: {done}"]
+    judged = {"loss": content["loss"], **content["metrics"]}
+    label = "judged (any-worker)" if content.get("judge") == "any-worker" else "judged"
+    for name, scores in ((label, judged), ("test", content["test"])):
+        shown = ", ".join(f"{key} {number(value)}" for key, value in scores.items() if value is not None)
+        if shown:
+            lines.append(f"{name}: {shown}")
+    if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
+        mean, most = sum(unlike) / len(unlike), max(unlike)
+        lines.append(f"partitions: unlike all together by {mean:.0%} on average, at most {most:.0%} (distance of target shares)")
+    lines.append(f"results: {shlex.quote(str(folder))}")
+    if checkpoint is None:
+        return lines
+    path = shlex.quote(str(checkpoint)) + " --trust-code" * own_code
+    until = "".join(f" --until {each}" for each in moved(content, stop or {}))
+    again = content["status"] == "diverged"  # the same numbers would come
+    onward = [] if spent or again else [f"  partrain resume {path}{until}"]
+    return [*lines, f"  partrain evaluate {path}", f"  partrain inspect {shlex.quote(str(checkpoint))}", *onward]
+
+
+def moved(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:
+    """Stop conditions that let the run go on: each target halfway from what was reached to perfection, or the limit that ended it doubled."""
+    status, reason = content["status"], str(content.get("reason"))
+    if status not in ("reached", "finished", "not-reached"):
+        return []
+    loss, accuracy = content.get("loss"), content.get("metrics", {}).get("accuracy")
+    targets = {
+        "loss": min(stop.get("loss", 0), math.inf if loss is None else loss) / 2,
+        "accuracy": (1 + max(stop.get("accuracy", 0), accuracy or 0)) / 2,
+    }
+    further = [f"{name}={goal:.4g}" for name, goal in targets.items() if name in stop and status == "reached"]
+    if further:
+        return further
+    if reason in ("rounds", "item_iterations") and reason in stop:
+        return [f"{reason}={2 * max(stop[reason], content[reason])}"]
+    if reason in ("seconds", "patience") and reason in stop:
+        return [f"{reason}={2 * stop[reason]}"]
+    return [f"rounds={2 * content['rounds']}"]
