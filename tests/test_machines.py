@@ -33,7 +33,7 @@ def free_port() -> int:
 
 @dataclass
 class Site:
-    """Two machines, each a folder and perhaps a network of its own."""
+    """Machines, two unless said otherwise, each a folder and perhaps a network of its own."""
 
     folder: Path
     address: str = "127.0.0.1"
@@ -43,20 +43,20 @@ class Site:
 
     def start(self, number: int, port: int, *words: object, restarts: int = 0) -> Command:
         """One machine's torchrun."""
-        launcher = (*self.prefixes[number], sys.executable, "-m", "torch.distributed.run", "--nnodes", 2, "--node-rank", number,
+        launcher = (*self.prefixes[number], sys.executable, "-m", "torch.distributed.run", "--nnodes", len(self.prefixes), "--node-rank", number,
                     "--nproc-per-node", 1, "--master-addr", self.address, "--master-port", port,
                     "--max-restarts", restarts, "--monitor-interval", 0.1)  # fmt: skip
         return Command(words, self.folder / str(number), self.environment, launcher=launcher)
 
     def run(self, first: tuple[object, ...], other: tuple[object, ...] | None = None, restarts: int = 0) -> list[Said]:
-        """What came of a command on both machines."""
+        """What came of a command on the first machine, and of that or another on the others."""
         port = free_port()
         with ExitStack() as stack:
-            both = [
-                stack.enter_context(self.start(number, port, *words, restarts=restarts))
-                for number, words in enumerate((first, first if other is None else other))
+            all_of_them = [
+                stack.enter_context(self.start(number, port, *(other if other and number else first), restarts=restarts))
+                for number in range(len(self.prefixes))
             ]
-            return [one.wait(120) for one in both]
+            return [one.wait(120) for one in all_of_them]
 
 
 def arrays(path: Path) -> dict[str, bytes]:
@@ -96,6 +96,14 @@ def test_two_machines_give_the_bits_of_one(two_machines: tuple[Path, list[Said]]
         assert arrays(round_file(run, number)) == arrays(round_file(one_machine, number))
     assert [worker["item_iterations"] for worker in summary(run)["workers"]] == [96] * 4
     assert {event["rank"] for event in events(run, "round")} == {0, 1, 2, 3}
+
+
+def test_four_machines_give_the_bits_of_one(tmp_path: Path, one_machine: Path) -> None:
+    """Of one worker each: none has a neighbour whose memory it could read."""
+    job, run = write_job(tmp_path / "job", "workers.0.count=1", text=MANY), tmp_path / "run"
+    said = Site(tmp_path, prefixes=((),) * 4).run(("run", job, "--out", run, "--quiet"))
+    assert [one.code for one in said] == [0] * 4, said
+    assert arrays(run / "checkpoint.h5") == arrays(one_machine / "checkpoint.h5")
 
 
 def test_a_resume_needs_the_checkpoint_on_the_first_machine_only(
@@ -269,6 +277,17 @@ def test_asynchronous_rules_train_on_two_machines(site: Site, rule: str, changes
     if changes:
         trained = [event for event in rounds if event["items"]]  # a late worker may find all visits taken
         assert all(event["bytes"] > 0 and event["staleness"] is not None for event in trained)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("rule", ASYNCHRONOUS)
+def test_asynchronous_rules_train_on_four_machines(tmp_path: Path, rule: str) -> None:
+    """Of one worker each; three of them have a part of the center where there are parts."""
+    text, changes = ASYNCHRONOUS[rule]
+    job, run = write_job(tmp_path / "job", text, "workers.0.count=1", text=MANY), tmp_path / "run"
+    said = Site(tmp_path, prefixes=((),) * 4).run(("run", job, "--out", run, "--quiet"))
+    assert [one.code for one in said] == [0] * 4, said
+    complete(run, 4, changes)
 
 
 def test_an_asynchronous_run_goes_on_where_its_checkpoint_stands(site: Site) -> None:
