@@ -99,13 +99,14 @@ class LocalWorker:
         rule: Rule,
         seed: int,
         batches: Batches,
-        planned_items: int,
+        planned: Sequence[int],
         horizon: int | None,
         shared: Tensor | None = None,
         task: Task | None = None,
         precision: Precision = "float32",
     ) -> None:
-        """`shared` (d,): parameters that are not this worker's alone. `task`: by default what the targets imply."""
+        """`planned`: item-iterations of each worker in a full round. `shared` (d,): parameters that are not this worker's alone.
+        `task`: by default what the targets imply."""
         self.rank, self.size = rank, size
         self.round = 0
         self.active = True
@@ -115,8 +116,6 @@ class LocalWorker:
         self.iterations = batches.iterations
         self.items = self.done = 0
         """`done`: local iterations of this round."""
-        self.planned_items = planned_items
-        """Item-iterations of all workers in a full round."""
         self.planned_iterations = batches.iterations * (rule.visits_per_worker or 1)
         self.task = task or (Classification() if items.targets.dtype == torch.int64 else Regression())
         self.seconds = 0.0
@@ -167,7 +166,7 @@ class LocalWorker:
         """Tensors that the newest gradient did not reach."""
         self._rule, self._seed, self._horizon = rule, seed, horizon
         self._draws = self._begun_at = 0
-        self._actives = size
+        self._planned, self._actives = planned, size
         self._losses: list[Any] = []
         """Of each iteration of the round: a number, or a tensor () on a device that must not be waited for."""
         self._known = (0, 0, float("nan"))
@@ -337,8 +336,7 @@ class LocalWorker:
 
     def _rate(self, done: float) -> float:
         """Learning rate after so many local iterations of this round, as a share of the round's planned ones."""
-        planned = self.planned_items * self._actives / self.size
-        so_far = self._begun_at + done / self.planned_iterations * planned
+        so_far = self._begun_at + done / self.planned_iterations * sum(self._planned[: self._actives])
         self.lr = self._scale * self.optimizer.section.rate(so_far, self._horizon or 1)
         return self.lr
 

@@ -395,7 +395,7 @@ class Trial:
         network, spans = self.network().train(), self.spans
         row = torch.zeros(spans.numbers, dtype=spans.layout.dtype) if row is None else row
         caps = self.caps or [self.cap(len(partition)) for partition in self.partitions]
-        planned = sum(caps) * self.optimizer.batch_size * (self.rule.visits_per_worker or 1)
+        planned = [cap * self.optimizer.batch_size * (self.rule.visits_per_worker or 1) for cap in caps]
         return LocalWorker(
             rank, len(self.partitions), network, self.items, row, spans, self.optimizer, self.rule, self.seed,
             self.batches(rank, caps[rank]), planned, self.horizon, shared, self.task, self.precision,

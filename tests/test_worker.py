@@ -518,9 +518,11 @@ def test_a_task_made_of_ours_is_not_taken_for_ours() -> None:
 
 def rates(trial: Trial, rounds: int = 2) -> list[float]:
     """Learning rate of each iteration of worker 0."""
-    worker, seen = trial.worker(), []
+    worker, seen, items = trial.worker(), [], 0
     for number in range(1, rounds + 1):
-        worker.begin(number, (number - 1) * worker.planned_items)
+        worker.begin(number, items)
+        caps = trial.caps or [worker.iterations] * worker.size
+        items += trial.optimizer.batch_size * sum(caps[: trial.rule.actives(worker.size, number)])
         for _ in range(worker.iterations):
             worker.train(1)
             seen.append(worker.lr)
@@ -546,6 +548,13 @@ def test_the_cosine_falls_to_zero() -> None:
 def test_workers_of_unlike_caps_pass_through_the_schedule_alike() -> None:
     trial = Trial(optimizer=Sgd(lr=8.0, batch_size=5, schedule="linear"), caps=[1, 3], horizon=20)
     assert rates(trial, 1) == pytest.approx([4])
+
+
+def test_while_workers_are_still_to_come_the_schedule_counts_those_there_are() -> None:
+    """Round 1 is the first worker's alone, 1 iteration of 5 items; in round 2 there is one of 3 beside it: 2.5, then 15 of 25 items."""
+    rule = Average(iterations=1, ramp_workers=2)
+    trial = Trial(rule=rule, optimizer=Sgd(lr=10.0, batch_size=5, schedule="linear"), caps=[1, 3], horizon=25)
+    assert rates(trial) == pytest.approx([9, 4])
 
 
 @pytest.mark.parametrize(("how", "scale"), [("none", 1.0), ("linear", 2.0), ("sqrt", math.sqrt(2))])

@@ -86,7 +86,7 @@ class Outfit:
             job.sync,
             job.seed,
             self.batches,
-            plan.items,
+            [share.items for share in plan.shares],
             plan.horizon,
             shared,
             self.task,
