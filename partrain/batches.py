@@ -16,7 +16,7 @@ from partrain.seeds import generator
 
 @dataclass(frozen=True)
 class Items:
-    """Items on a device: `inputs` (n, *shape), scaled on use; `targets` (n,) labels, (n, outputs) numbers or (n, length) tokens."""
+    """Items for a device: `inputs` (n, *shape), scaled on use; `targets` (n,) labels, (n, outputs) numbers or (n, length) tokens."""
 
     inputs: Tensor
     targets: Tensor
@@ -25,22 +25,34 @@ class Items:
     """What the network computes in."""
     channels_last: bool = False
     """Images are handed over with the channels innermost in memory, which a CPU's convolutions want."""
+    device: torch.device | None = None
+    """Where batches are wanted, if not where the items lie."""
+
+    @property
+    def place(self) -> torch.device:
+        """Where batches are."""
+        return self.device or self.inputs.device
 
     def batch(self, index: Tensor, room: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Inputs as floating point and targets of the items at `index` (b,); the inputs in the `room`, if one is given."""
-        return self.scaled(self.inputs.index_select(0, index), room), self.targets.index_select(0, index)
+        return self.scaled(self._there(self.inputs.index_select(0, index)), room), self._there(
+            self.targets.index_select(0, index)
+        )
 
     def part(self, block: slice) -> tuple[Tensor, Tensor]:
         """Inputs as floating point and targets of some items in a row: copies, for a network may change what it is given."""
         raw = self.inputs[block]
-        inputs = self.scaled(raw)
-        return inputs.clone() if inputs.data_ptr() == raw.data_ptr() else inputs, self.targets[block].clone()
+        inputs = self.scaled(self._there(raw))
+        return inputs.clone() if inputs.data_ptr() == raw.data_ptr() else inputs, self._there(self.targets[block].clone())
 
     def room(self, count: int) -> Tensor | None:
         """Memory for the inputs of so many items (count, *shape), where bytes become float32: what the last ones left in the cache."""
         if self.inputs.dtype != torch.uint8 or self.dtype != torch.float32 or self.scale == 1:
             return None
-        return torch.empty(count, *self.inputs.shape[1:], device=self.inputs.device)
+        return torch.empty(count, *self.inputs.shape[1:], device=self.place)
+
+    def _there(self, x: Tensor) -> Tensor:
+        return x if self.device is None else x.to(self.device)
 
     def scaled(self, inputs: Tensor, room: Tensor | None = None) -> Tensor:
         """Raw inputs as the network sees them; tokens stay what they are."""

@@ -373,7 +373,7 @@ def judge(
     """Sum of the loss and number of correct answers of a network in evaluation mode over a range of items."""
     loss, correct = 0.0, 0.0
     chunk = max(16, min(1024, JUDGED_NUMBERS // max(1, math.prod(items.inputs.shape[1:]))))
-    with torch.no_grad(), computing(precision, items.inputs.device):
+    with torch.no_grad(), computing(precision, items.place):
         for first in range(part.start, part.stop, chunk):
             alive()
             block = slice(first, min(first + chunk, part.stop))

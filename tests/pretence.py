@@ -50,6 +50,8 @@ class Pretence:
         """A second for each time that somebody waited for work that was under way."""
         self.busy = False
         """Work was given to the device that nobody has waited for."""
+        self.free = 1 << 40
+        """Bytes of its memory that nobody uses, whatever is put there."""
         self.inside = False
         """In a call that makes tensors of its own, where those that it is given lie."""
         self._there: dict[int, torch.UntypedStorage] = {}  # kept, so that no other storage gets the same address
@@ -75,6 +77,7 @@ class Pretence:
             patch.setattr(torch.cuda, "init", lambda: None)
             patch.setattr(torch.cuda, "set_device", lambda device: None)
             patch.setattr(torch.cuda, "synchronize", pretence.wait)
+            patch.setattr(torch.cuda, "mem_get_info", lambda device: (pretence.free, pretence.free))
             patch.setattr(torch.cuda, "default_generators", (torch.Generator(),))
             patch.setattr(torch.backends.cudnn, "is_acceptable", lambda x: False)
             patch.setattr("partrain.checks.cuda_count", lambda: 1)

@@ -91,6 +91,16 @@ def test_a_resumed_training(train: Trainer, name: str) -> None:
     assert train(MIXED, sync, rounds=3, since=(1, first)).same(train(CPUS, sync, rounds=3))
 
 
+def test_items_that_would_fill_the_device_come_batch_by_batch(train: Trainer, pretence: Pretence) -> None:
+    """The same bits; the set is never copied as a whole."""
+    longest = []
+    for pretence.free in 1 << 40, 1:
+        pretence.copies.clear()
+        assert train(MIXED).same(train(CPUS))
+        longest.append(max(copy.bytes for copy in pretence.copies if copy.to_device and not copy.pinned))
+    assert longest[1] < longest[0] / 2
+
+
 def test_a_row_is_staged_through_one_pinned_buffer(train: Trainer, pretence: Pretence) -> None:
     """Out once in a round, and in once; what else there is to copy is not as long."""
     rows = []

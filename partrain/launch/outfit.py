@@ -21,6 +21,9 @@ from partrain.models import Interface, build
 from partrain.seeds import derive
 from partrain.worker import LocalWorker, Spans, spans_of
 
+SHARE = 0.5
+"""Of a device's free memory, that items may take."""
+
 
 class Outfit:
     """All that one worker needs of a job but a row and company."""
@@ -65,7 +68,7 @@ class Outfit:
         self.test = None
         if dataset.test_inputs is not None and dataset.test_targets is not None:
             self.test = self._items(dataset.test_inputs, dataset.test_targets)
-        self._held = torch.from_numpy(first.held_out).to(self.device)
+        self._held = torch.from_numpy(first.held_out).to(self.stock.inputs.device)
 
     def held_out(self, most: int | None = None) -> Items | None:
         """A copy of the items held out, or of at most so many of them; None if there are none."""
@@ -96,9 +99,12 @@ class Outfit:
         return worker
 
     def _items(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Items:
-        inputs_there, targets_there = torch.from_numpy(inputs).to(self.device), torch.from_numpy(targets).to(self.device)
+        """A device has them all if they leave it room; else they stay where they are, and it gets batch by batch."""
         last = self._order.job.model.convolves and self.device.type == "cpu"
-        return Items(inputs_there, targets_there, self._order.card.scale, self.spans.layout.dtype, last)
+        items = Items(torch.from_numpy(inputs), torch.from_numpy(targets), self._order.card.scale, self.spans.layout.dtype, last)
+        if self.device.type == "cuda" and inputs.nbytes + targets.nbytes > SHARE * torch.cuda.mem_get_info(self.device)[0]:
+            return replace(items, device=self.device)
+        return replace(items, inputs=items.inputs.to(self.device), targets=items.targets.to(self.device))
 
     def _build(self) -> torch.nn.Module:
         job = self._order.job
