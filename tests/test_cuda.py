@@ -176,6 +176,12 @@ def test_a_resumed_training(near: Trainer, name: str) -> None:
     assert near(MIXED, sync, rounds=3, since=(1, first)).same(near(MIXED, sync, rounds=3))
 
 
+def test_where_the_items_lie_changes_no_bit(near: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = near(MIXED)
+    monkeypatch.setattr("partrain.launch.outfit.SHARE", 0.0)
+    assert near(MIXED).same(there)
+
+
 # Parts
 
 
