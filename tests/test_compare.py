@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runs import Command, Said, events, eventually, partrain, round_file, summary, train, write_job
 
-from partrain.bench.compare import differences, labels
+from partrain.bench.compare import differences, in_words, labels
 
 
 def compared(*words: object) -> dict[str, object]:
@@ -65,6 +65,12 @@ def test_the_table_names_rules_and_differences(tmp_path: Path) -> None:
     assert lines[0].split()[:2] == ["job", "rule"]
     assert [line.split()[1] for line in lines[2:4]] == ["average", "bsp"]
     assert any('sync.rule: one/run "average", two/run "bsp"' in line for line in lines), said.out
+
+
+def test_what_most_jobs_have_is_said_once() -> None:
+    assert in_words(dict.fromkeys("abc", 0.2) | {"d": 0.1}, "abcde") == "0.2, but d 0.1, e -"
+    assert in_words({"a": 1, "b": 1, "c": 2}, "abcd") == "a 1, b 1, c 2"
+    assert in_words({"a": "x"}, "abcd") == 'a "x"'
 
 
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:

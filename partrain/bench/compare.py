@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -141,8 +142,17 @@ def render(result: dict[str, Any]) -> list[str]:
     if result["differ"]:
         lines += ["", "settings that differ:"]
     for key, values in result["differ"].items():
-        lines.append(f"  {key}: " + ", ".join(f"{label} {json.dumps(value)}" for label, value in values.items()))
+        lines.append(f"  {key}: " + in_words(values, [row["label"] for row in result["rows"]]))
     return lines
+
+
+def in_words(values: Mapping[str, Any], jobs: Sequence[str]) -> str:
+    """What each job has for a key; what more than half of them have is said once, and then who has none."""
+    words = {job: json.dumps(values[job]) if job in values else "-" for job in jobs}
+    usual, count = Counter(words.values()).most_common(1)[0]
+    plain = usual == "-" or 2 * count <= len(words)
+    others = ", ".join(f"{job} {word}" for job, word in words.items() if word != ("-" if plain else usual))
+    return others if plain else f"{usual}, but {others}"
 
 
 def labels(paths: Sequence[Path]) -> list[str]:
