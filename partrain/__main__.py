@@ -1,9 +1,13 @@
 """Where a command begins: those that train start the forkserver before anything else is imported."""
 
-import gc
 import os
-import signal
 import sys
+
+try:
+    import gc
+    import signal
+except KeyboardInterrupt:  # nothing has begun
+    os._exit(130)
 
 TRAINING = {"run", "resume", "bench"}
 LASTING = TRAINING | {"compare", "evaluate", "predict", "export", "soup"}

@@ -1,15 +1,16 @@
 """What one table cannot know alone: contradictions between tables, and what this machine and its files do not allow.
 
-Each check is a generator of findings; all run, so that all problems are reported at once.
+Each check is a generator of findings; all run, so that all problems are reported at once. Values that are wrong themselves are
+missing in the job, and end a check that asks for one: it could not be right.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from partrain.comm.machine import Machine
 from partrain.data import Facts, facts
@@ -19,6 +20,7 @@ from partrain.engine import cpu_has_bfloat16
 from partrain.errors import InputMissing
 from partrain.models import Interface
 from partrain.problems import FileFinding, Finding
+from partrain.section import Section
 from partrain.tasks import FITTING
 from partrain.workforce import WorkerGroup, cuda_count
 
@@ -35,26 +37,49 @@ Caps = tuple[int | None, int | None]
 
 def contradictions(job: Job) -> Iterator[Finding]:
     """What is wrong with a job wherever it runs."""
-    yield from _length_of_a_round(job)
-    yield from _equal_rounds(job)
-    yield from _rule(job)
-    yield from _optimizer(job)
-    yield from _paces(job)
-    yield from _settings_without_effect(job)
-    yield from _end(job)
-    yield from _judging(job)
-    yield from _horizon(job)
-    yield from _moving_end(job)
-    if (workers := sum(group.count for group in job.workers)) > MAX_WORKERS:
-        yield Finding(("workers", 0), f"{workers:,} workers are more than {MAX_WORKERS:,}")
+    return _found(
+        (
+            _length_of_a_round,
+            _equal_rounds,
+            _rule,
+            _optimizer,
+            _paces,
+            _settings_without_effect,
+            _overlap,
+            _end,
+            _judging,
+            _horizon,
+            _moving_end,
+            _crowd,
+        ),
+        job,
+    )
 
 
 def obstacles(job: Job, folder: Path) -> Iterator[Finding]:
     """What keeps this machine from running a job whose data paths start from `folder`."""
-    yield from _devices(job)
-    yield from _cores(job)
-    yield from _exactness(job)
-    yield from _precision(job)
+    yield from _found((_devices, _cores, _exactness, _precision), job)
+    yield from _found((_files,), job, folder)
+
+
+def unsuited(job: Job, known: Facts) -> Iterator[Finding]:
+    """What does not go together with the data."""
+    yield from _found((_task, _classes), job, known)
+    yield from _found((_shares,), job, known.items)
+
+
+def _found(checks: Sequence[Callable[..., Iterator[Finding]]], *known: Any) -> Iterator[Finding]:
+    """What the checks find, each as far as it can be known."""
+    for check in checks:
+        try:
+            yield from check(*known)
+        except AttributeError as error:
+            if not (isinstance(error.obj, Section) and error.name in type(error.obj).model_fields):
+                raise
+
+
+def _files(job: Job, folder: Path) -> Iterator[Finding]:
+    """What the data set's files say against the job."""
     try:
         known = facts(job.dataset, folder)
     except InputMissing as missing:
@@ -67,13 +92,6 @@ def obstacles(job: Job, folder: Path) -> Iterator[Finding]:
     for key in absent(job.dataset):
         message = "has not been fetched yet, so nothing could be checked against it"
         yield Finding(("dataset", key), message, "partrain data fetch, or the run itself, does it", severity="warning")
-
-
-def unsuited(job: Job, known: Facts) -> Iterator[Finding]:
-    """What does not go together with the data."""
-    yield from _task(job, known)
-    yield from _classes(job, known)
-    yield from _shares(job, known.items)
 
 
 # The length of a round
@@ -121,6 +139,11 @@ def _equal_rounds(job: Job) -> Iterator[Finding]:
 # The rule and its workers
 
 
+def _crowd(job: Job) -> Iterator[Finding]:
+    if (workers := sum(group.count for group in job.workers)) > MAX_WORKERS:
+        yield Finding(("workers", 0), f"{workers:,} workers are more than {MAX_WORKERS:,}")
+
+
 def _rule(job: Job) -> Iterator[Finding]:
     workers = sum(group.count for group in job.workers)
     for key, message, advice, severity in job.sync.remarks(workers):
@@ -153,7 +176,8 @@ def _optimizer(job: Job) -> Iterator[Finding]:
     if job.rateless and job.sync.lr_scale != "none":
         message = '`lr_scale` has no effect on the steps of "rprop", which have sizes of their own'
         yield Finding(("sync", "lr_scale"), message, "remove it", at="key")
-    momentum = getattr(job.optimizer, "momentum", 0.0)
+    optimizer: Any = job.optimizer
+    momentum = optimizer.momentum if "momentum" in type(optimizer).model_fields else 0.0
     if getattr(job.sync, "local_momentum", 0.0) not in (0.0, momentum):
         message = f"the local optimizer has another momentum, {momentum:g}: the work of unequal workers is reckoned wrongly"
         yield Finding(("sync", "local_momentum"), message, "use the same in both, or leave it out here", severity="warning")
@@ -199,6 +223,9 @@ def _judging(job: Job) -> Iterator[Finding]:
         for key in set(conditions) - {"loss"}:
             message = f'`{key}` cannot be had with judge = "any-worker", which looks at training losses only'
             yield Finding(("stop", key), message, 'use `loss`, or judge = "mixed"', at="key")
+        if stop.judge_every:
+            message = '`judge_every` has no say under judge = "any-worker", which looks at the training losses of each round'
+            yield Finding(("stop", "judge_every"), message, "remove it", "key", "warning")
 
 
 def _task(job: Job, known: Facts) -> Iterator[Finding]:
@@ -249,6 +276,14 @@ def _settings_without_effect(job: Job) -> Iterator[Finding]:
     if job.sync.warmup_rounds and job.sync.lr_scale == "none":
         message = "`warmup_rounds` has no effect without `lr_scale`"
         yield Finding(("sync", "warmup_rounds"), message, 'add lr_scale = "linear" or "sqrt"', "key", "warning")
+
+
+def _overlap(job: Job) -> Iterator[Finding]:
+    if "overlap" in job.partition.model_fields_set and all(group.partition_size for group in job.workers):
+        message = (
+            "`overlap` has no say where all workers have a `partition_size`: what these come to beyond the items is the overlap"
+        )
+        yield Finding(("partition", "overlap"), message, "remove it, or a `partition_size`", "key", "warning")
 
 
 # This machine

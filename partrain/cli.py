@@ -6,11 +6,13 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from partrain import __version__
 from partrain.after.commands import app as after
 from partrain.data_commands import app as data
 from partrain.errors import INTERNAL, USAGE, BadCheckpoint, BadJob, Failure, InputMissing, Internal
@@ -32,6 +34,21 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"partrain {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -77,7 +94,7 @@ def resume(
     loaded = job_of(content, path, trust_code, until or (), here=True)
     from partrain.console import make_display
     from partrain.launch.folder import new_folder
-    from partrain.launch.run import Stage, conclude, nothing_left
+    from partrain.launch.run import Stage, conclude, nothing_left, went_on
     from partrain.launch.run import resume as proceed
 
     folder = out or _run_folder(path)
@@ -97,7 +114,8 @@ def resume(
     elif out is not None:
         folder = new_folder(out, loaded.job.name)
     stage = Stage(folder, make_display(sys.stdout, as_json, quiet), _say, machine=machine)
-    _finish(proceed(loaded, content, stage), loaded, as_json)
+    outcome = proceed(loaded, content, stage)
+    _finish(outcome, loaded, as_json, () if went_on(stage, content) else until or ())
 
 
 @app.command()
@@ -259,7 +277,8 @@ def _note(text: str) -> None:
     print(f"partrain: {text}", file=sys.stderr)
 
 
-def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool) -> None:
+def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[str] = ()) -> None:
+    """Say how a run ended; `until`: what the job in its newest checkpoint does not know of."""
     from partrain.epilogue import epilogue
 
     stop = loaded.job.stop.model_dump(exclude_none=True)
@@ -267,7 +286,7 @@ def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool) -> None:
         print(json.dumps({"folder": str(outcome.folder), "code": outcome.code, **outcome.summary}))
     else:
         spent = _spent(loaded, outcome.horizon, outcome.summary["item_iterations"])
-        lines = epilogue(outcome.summary, outcome.folder, outcome.checkpoint, stop, bool(loaded.job.user_code), spent)
+        lines = epilogue(outcome.summary, outcome.folder, outcome.checkpoint, stop, bool(loaded.job.user_code), spent, until)
         print("\n".join(lines), flush=True)  # before the line about the failure, also where both go to one file
     if outcome.failure:
         print(outcome.failure.render(), file=sys.stderr)

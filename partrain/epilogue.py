@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ def epilogue(
     stop: Mapping[str, Any] | None = None,
     own_code: bool = False,
     spent: bool = False,
+    until: Sequence[str] = (),
 ) -> list[str]:
     """The last lines of a run: how it ended, what came out, where it is, and commands to go on with, ready to paste.
 
     `content` is that of summary.json; `stop`, the `[stop]` table, tells which condition a resumed run must move;
     `own_code`: the network is the user's, who has to say so each time; `spent`: the learning rate has come to 0, so there is no
-    use in going on.
+    use in going on; `until`: stop conditions moved by hand, for a run that is to go on from where it did.
     """
     reason = f" ({content['reason']})" if content.get("reason") not in (None, content["status"]) else ""
     seconds = content["seconds"]["train"]
@@ -42,9 +43,9 @@ def epilogue(
     if checkpoint is None:
         return lines
     path = shlex.quote(str(checkpoint)) + " --trust-code" * own_code
-    until = "".join(f" --until {each}" for each in moved(content, stop or {}))
+    further = "".join(f" --until {shlex.quote(each)}" for each in until or moved(content, stop or {}))
     again = content["status"] == "diverged"  # the same numbers would come
-    onward = [] if spent or again else [f"  partrain resume {path}{until}"]
+    onward = [] if spent or again else [f"  partrain resume {path}{further}"]
     return [*lines, f"  partrain evaluate {path}", f"  partrain inspect {shlex.quote(str(checkpoint))}", *onward]
 
 

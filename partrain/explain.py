@@ -16,20 +16,31 @@ from partrain.schema import Job, Spot, either, heading, homes_of, meant_by, name
 from partrain.wording import advice, described, missing, no_table, quoted, titled, wrong_value
 
 _NO_TABLE = ("list_type", "model_type", "model_attributes_type", "dict_type")
+_STAND_INS: dict[KeyPath, Any] = {
+    ("name",): "job",
+    ("model",): {"name": "linear"},
+    ("dataset",): {"name": "mnist"},
+    ("optimizer",): {"name": "sgd", "lr": 1.0},
+    ("optimizer", "lr"): 1.0,
+    ("sync",): {"rule": "average"},
+    ("workers",): [{}],
+    ("stop",): {},
+}
+"""What a job needs to be one, put where something else is wrong, and taken away again."""
 
 
 def explain(data: dict[str, Any], error: ValidationError) -> tuple[Job | None, list[Finding]]:
-    """What is wrong with parsed TOML that is no job; and the job that was probably meant, if it can be guessed.
+    """What is wrong with parsed TOML that is no job; and the job that was probably meant, as far as it can be guessed.
 
     A misspelt key or name is corrected as was most likely meant, an unknown one left out, and the rest looked at again: so one
-    slip hides no other, and is reported once. There is no job where a value is missing or wrong.
+    slip hides no other, and is reported once. Where a value is missing or wrong, the job's table has no such attribute.
     """
     attempt = _Attempt(deepcopy(data))
     while True:
         errors = error.errors(include_url=False)
         corrected = [attempt.correct(error) for error in errors]
         if not any(corrected):
-            return None, [*attempt.findings, *map(attempt.explain, errors)]
+            return attempt.known(errors), [*attempt.findings, *map(attempt.explain, errors)]
         try:
             return Job.model_validate(attempt.data), attempt.findings
         except ValidationError as remaining:
@@ -68,6 +79,28 @@ class _Attempt:
         if kind == "value_error":
             return self._said_by_table(spot, str(error["ctx"]["error"]))
         return self._finding(spot.path, *wrong_value(spot, error))
+
+    def known(self, errors: Sequence[ErrorDetails]) -> Job | None:
+        """The job without the values that are missing or wrong: each check can tell whether it needs one of them."""
+        data, unknown = deepcopy(self.data), {_entry(spot_of(error["loc"]).path) for error in errors}
+        while True:
+            for path in unknown:
+                _assign(data, path)
+            try:
+                job = Job.model_validate(data)
+            except ValidationError as error:  # a table that cannot be without this value is unknown as a whole
+                wider = {spot_of(one["loc"]).path[:1] for one in error.errors(include_url=False)}
+                if wider <= unknown:
+                    return None
+                unknown = {path for path in unknown if path[:1] not in wider} | wider
+            else:
+                break
+        for *above, key in unknown:
+            owner: Any = job
+            for part in above:
+                owner = owner[part] if isinstance(part, int) else getattr(owner, part)
+            vars(owner).pop(key, None)
+        return job
 
     def _correct_key(self, spot: Spot) -> None:
         """Rename a key that nobody knows to what was meant, or drop it."""
@@ -151,3 +184,23 @@ class _Attempt:
         """Take a table for a list of one."""
         self._replace(path[:-1], str(path[-1]), str(path[-1]), [self._at(path)])
         self._written[(*path, 0)] = ()
+
+
+def _entry(path: KeyPath) -> KeyPath:
+    """The key of a table, or the table, that is unknown where there is something wrong at a path."""
+    if path[:1] == ("dataset",):  # its keys say together what the files hold
+        return path[:1]
+    if path[1:2] and isinstance(path[1], int):
+        return path[:3] if len(path) > 2 else path[:1]
+    return path[:2]
+
+
+def _assign(data: Any, path: KeyPath) -> None:
+    """Put something sound at a path, or nothing where that will do."""
+    *above, key = path
+    for part in above:
+        data = data[part]
+    if path in _STAND_INS:
+        data[key] = _STAND_INS[path]
+    else:
+        data.pop(key, None)

@@ -34,6 +34,9 @@ class Desk(Protocol):
     def began(self) -> None:
         """The first local iteration is about to run."""
 
+    def over(self) -> None:
+        """Training is over: what is left is the test."""
+
     def word(self, seconds: float) -> int:
         """What the user says now; to worker 0 also what clock and writer say, after this many seconds of training."""
 
@@ -113,6 +116,7 @@ def run(
             with group.waiting.free(), mixed(worker, group, rule, state):
                 desk.snapshot(progress, worker, state, wait=terms.wait_for_files)
         if ending:
+            desk.over()
             score = evaluate(worker, group, rule, state, terms, test) if test else None
             return Ending(ending, reached, seconds, score)
 

@@ -3,11 +3,12 @@
 Only the coordinator writes events. A line is one JSON object; times are in seconds, `t` is Unix time:
 
     start      version, name, run_id, rule, resumed_from, parameters, held_out, cores, workers[], stop{}
-    round      round, rank, iterations, items, loss, lr, compute, wait, mix, distance,
-               bytes, staleness                                                            one per worker
-    judgement  round, item_iterations, seconds (of training so far), loss, metrics{}, best
+    round      round, rank, iterations, items, loss, lr, compute, wait, mix, distance, bytes, staleness,
+               seconds (of training so far)                                                one per worker
+    judgement  judge, round, item_iterations, seconds (of training so far), loss, metrics{}, best
     commit     round, file, bytes, seconds, digest
     fault      what, rank (null where it is not one worker's)
+    stopping   signal, what (the user was told)
     end        status, reason, round, seconds {startup, train, total}
 
 Numbers that are not finite are null: NaN is no JSON.

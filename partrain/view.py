@@ -1,7 +1,8 @@
 """Where a run stands, told event by event: the state behind the live table, the plain lines and the summary.
 
 A view takes the lines of `events.jsonl` in their order, live or read back later, and keeps what does not grow with the
-run. All times are in seconds; `t` and `now` are Unix time. A run may have several sessions: each resume is one.
+run. All times are in seconds; `t` and `now` are Unix time, `seconds` those of training by the workers' clocks, which may be
+simulated. A run may have several sessions: each resume is one.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Curve:
 class Mark(NamedTuple):
     """A worker's totals at one moment."""
 
-    t: float
+    seconds: float
     rounds: int
     items: int
     compute: float
@@ -96,6 +97,7 @@ class WorkerView:
     curve: Curve = field(default_factory=Curve)
     marks: deque[Mark] = field(default_factory=deque)
     t: float = 0.0
+    seconds: float = 0.0
 
     def begin(self, described: Event, round_: int) -> None:
         """A session begins after this round; `before` holds what the worker did in another folder."""
@@ -107,13 +109,13 @@ class WorkerView:
         self.unevenness = described.get("unevenness")
         self.marks.clear()
 
-    def count(self, event: Event) -> None:
+    def count(self, event: Event, seconds: float) -> None:
         """Add a round."""
-        t, items, loss = event["t"], event["items"], event["loss"]
+        items, loss = event["items"], event["loss"]
         compute, wait, mix = event["compute"], event["wait"], event["mix"]
         if not self.marks:
-            self.marks.append(self._mark(t - compute - wait - mix))
-        self.t, self.round, self.lost = t, event["round"], False
+            self.marks.append(self._mark(seconds - compute - wait - mix))
+        self.t, self.seconds, self.round, self.lost = event["t"], seconds, event["round"], False
         self.rounds += 1
         self.iterations += event["iterations"]
         self.item_iterations += items
@@ -126,41 +128,38 @@ class WorkerView:
             self.curve.add(loss)
         if event["distance"] is not None:
             self.distance = event["distance"]
-        if t - self.marks[-1].t >= MARK_S:
-            self._remember(t)
+        if seconds - self.marks[-1].seconds >= MARK_S:
+            self._remember(seconds)
 
     def recent(self) -> Mark | None:
-        """What it did within the window: differences, `t` being the window's length; None before the first round."""
-        if not self.marks or self.t <= self.marks[0].t:
+        """What it did within the window: differences, `seconds` being the window's length; None before the first round."""
+        if not self.marks or self.seconds <= self.marks[0].seconds:
             return None
-        now, then = self._mark(self.t), self.marks[0]
-        seconds = (now.compute - then.compute, now.wait - then.wait, now.mix - then.mix)
-        return Mark(now.t - then.t, now.rounds - then.rounds, now.items - then.items, *seconds)
+        return Mark._make(now - then for now, then in zip(self._mark(self.seconds), self.marks[0], strict=True))
 
     def rate(self) -> float:
         """Item-iterations per second lately."""
         recent = self.recent()
-        return recent.items / recent.t if recent else 0.0
+        return recent.items / recent.seconds if recent else 0.0
 
-    def _mark(self, t: float) -> Mark:
-        return Mark(t, self.rounds, self.item_iterations, self.compute, self.wait, self.mix)
+    def _mark(self, seconds: float) -> Mark:
+        return Mark(seconds, self.rounds, self.item_iterations, self.compute, self.wait, self.mix)
 
-    def _remember(self, t: float) -> None:
-        self.marks.append(self._mark(t))
-        while len(self.marks) > 4 and self.marks[1].t <= t - WINDOW_S:
+    def _remember(self, seconds: float) -> None:
+        self.marks.append(self._mark(seconds))
+        while len(self.marks) > 4 and self.marks[1].seconds <= seconds - WINDOW_S:
             self.marks.popleft()
 
 
 class Clock:
     """Seconds of the run up to the newest event, earlier sessions included.
 
-    Training time is what the workers say when they judge; between judgements it follows the events' own times. A
-    session that was killed counts from its start line to its last line.
+    Training time is what the workers say. A session that was killed counts from its start line to its last line.
     """
 
     def __init__(self) -> None:
         self.startup = self.train = self.total = 0.0
-        self._anchor: tuple[float, float] | None = None
+        self._trains = False
         self._session: tuple[float, float] | None = None
 
     @property
@@ -170,18 +169,13 @@ class Clock:
 
     def start(self, t: float) -> None:
         """A session begins."""
-        self._anchor, self._session = None, (t, self.total)
+        self._trains, self._session = False, (t, self.total)
 
-    def round(self, t: float, lasted: float) -> None:
-        """A worker finished a round that lasted so long."""
-        if self._anchor is None:
-            self._anchor = (t - lasted, self.train)
-            self.startup += max(0.0, t - lasted - self._session[0]) if self._session else 0.0
-        self.train = self._anchor[1] + t - self._anchor[0]
-
-    def judgement(self, t: float, seconds: float) -> None:
-        """The workers' own word on training seconds so far."""
-        self._anchor, self.train = (t, seconds), seconds
+    def round(self, t: float, lasted: float, seconds: float) -> None:
+        """A worker finished a round that lasted so long, after so many seconds of training."""
+        if self._session and not self._trains:
+            self.startup += max(0.0, t - lasted - self._session[0])
+        self._trains, self.train = True, seconds
 
     def pass_to(self, t: float) -> None:
         """Time goes on, within a session."""
@@ -254,7 +248,7 @@ class View:
         """How the run ended; None while it runs, or when it was killed."""
         self.reason: str | None = None
         self._behind = 0
-        self._pace: tuple[float, int, int] | None = None
+        self._pace: tuple[float, float, int, int] | None = None
 
     def feed(self, event: Event) -> None:
         """Take note of the next event. Kinds that are not known are passed over: a newer partrain wrote them."""
@@ -328,9 +322,13 @@ class View:
         """Seconds until the first limit, at the pace of this session without its first round; None while that is unknown."""
         if self._pace is None or self.status is not None:
             return None
-        t, round_, items = self._pace
+        t, trained, round_, items = self._pace
         elapsed = max((worker.t for worker in self.workers.values()), default=t) - t
-        gains = {"rounds": self.round - round_, "item_iterations": self.item_iterations - items, "seconds": elapsed}
+        gains = {
+            "rounds": self.round - round_,
+            "item_iterations": self.item_iterations - items,
+            "seconds": self.clock.train - trained,
+        }
         steady = [(each.goal - (each.now or 0), gains[each.name]) for each in self.conditions() if each.limit]
         left = [distance * elapsed / gain for distance, gain in steady if gain > 0]
         return max(0.0, min(left) - max(0.0, now - t - elapsed)) if left else None
@@ -349,9 +347,10 @@ class View:
     def _round(self, event: Event) -> None:
         worker = self._worker(event["rank"])
         before = worker.round
-        worker.count(event)
+        seconds = event.get("seconds", self.clock.train)  # files of early versions tell of them at judgements only
+        worker.count(event, seconds)
         self.item_iterations += event["items"]
-        self.clock.round(event["t"], event["compute"] + event["wait"] + event["mix"])
+        self.clock.round(event["t"], event["compute"] + event["wait"] + event["mix"], seconds)
         if before == self.round:
             self._behind -= 1
             if self._behind <= 0:
@@ -365,13 +364,13 @@ class View:
         self.round = min(rounds)
         self._behind = rounds.count(self.round)
         if self._pace is None:
-            self._pace = (self.t, self.round, self.item_iterations)
+            self._pace = (self.t, self.clock.train, self.round, self.item_iterations)
 
     def _judgement(self, event: Event) -> None:
         metrics = {name: value for name, value in (event.get("metrics") or {}).items() if value is not None}
         self.judged = Judgement(event["t"], event["round"], event["loss"], metrics)
         self.best, self.misses = (self.judged, 0) if event["best"] else (self.best, self.misses + event.get("regular", True))
-        self.clock.judgement(event["t"], event["seconds"])
+        self.clock.train = event["seconds"]
 
     def _fault(self, event: Event) -> None:
         self.faults += 1

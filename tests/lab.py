@@ -422,6 +422,9 @@ class Desk:
     def began(self) -> None:
         pass
 
+    def over(self) -> None:
+        pass
+
     def word(self, seconds: float) -> int:
         return self._words.pop(0) if self._words else 0
 

@@ -250,6 +250,24 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
+def writer(command: Command) -> int:
+    """The coordinator's child that is a fork of it."""
+    (found,) = (
+        pid
+        for pid in command.members()
+        if parent(pid) == command.process.pid and commandline(pid) == commandline(command.process.pid)
+    )
+    return found
+
+
+def commandline(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def eventually(holds: Callable[[], Any], what: str, seconds: float = 30) -> Any:
     """What `holds` gives once it is true."""
     for _ in range(int(seconds / 0.01)):

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+import tomllib
+from collections.abc import Iterator
+from copy import deepcopy
+from datetime import date
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from partrain.job import problems
+from partrain.errors import BadJob
+from partrain.job import parse, problems
+from partrain.overrides import as_toml
+from partrain.problems import Rejected
 
 JOB = """\
 name = "trial"
@@ -189,6 +198,23 @@ def test_settings_without_effect(said) -> None:
     ]
 
 
+def test_an_overlap_that_the_sizes_decide(said) -> None:
+    overlap = ("count = 2", "count = 2\npartition_size = 2500\n[partition]\noverlap = 0.1")
+    (warning,) = said(*overlap)
+    assert warning.startswith("19:1 warning: `overlap` has no say where all workers have a `partition_size`")
+    assert said(overlap[0], f"{overlap[1]}\n[[workers]]") == [
+        "17:18 partition_size takes 5000 of the 4500 training items: the 1 worker without one cannot share the 0 that remain; "
+        "lower it, or give every worker a partition_size"
+    ]
+    assert said("count = 2", "count = 2\npartition_size = 1000\n[[workers]]\n[partition]\noverlap = 0.1") == []
+
+
+def test_judging_that_is_not_done(said) -> None:
+    (warning,) = said("rounds = 3", 'rounds = 3\njudge = "any-worker"\njudge_every = 2')
+    assert warning.startswith('16:1 warning: `judge_every` has no say under judge = "any-worker"')
+    assert said("rounds = 3", "rounds = 3\njudge_every = 2") == []
+
+
 def test_a_device_that_is_not_there(said, monkeypatch: pytest.MonkeyPatch) -> None:
     todo = "remove this [[workers]] table or run where there is one"
     assert said("count = 2", 'device = "cuda"') == [f"16:10 no device cuda on this machine (devices: cpu); {todo}"]
@@ -331,3 +357,53 @@ def test_a_schedule_of_the_learning_rate_over_rounds_that_change_their_length(sa
     assert said(*qsr) == []
     assert said(*decaying) == []
     assert said(*qsr, *decaying, "rounds = 3", "rounds = 3\nitem_iterations = 9000") == []
+
+
+def test_a_wrong_value_hides_no_contradiction(said) -> None:
+    """What does not depend on it is said with it."""
+    crowd = ("validation = 500", "validation = 500\nitems = 600", "count = 2", "count = 101")
+    wrong = ("lr = 0.1", 'lr = "fast"', "rounds = 3", "rounds = true")
+    found = [line for line in said(*crowd, *wrong, "iterations = 10", "iterations = 10\npasses = 1") if "warning" not in line]
+    assert found == [
+        '10:6 `lr`: expected a number, got the string "fast"',
+        "14:1 [sync] has both `iterations` and `passes`; keep one",
+        "16:10 `rounds`: expected an integer, got true",
+        "18:9 101 workers are more than the 100 training items",
+    ]
+    assert said("lr = 0.1", "lr = 0", "count = 2", "count = 2\npartition_size = 1000") == [
+        "9:6 `lr`: expected more than 0, got 0",
+        "17:18 no worker has 2,500 of the 4,500 training items; raise or remove `partition_size`, or set "
+        'uncovered = "allow" in [partition]',
+    ]
+    found = [line for line in said(*crowd, "[stop]\nrounds = 3\n", "") if "warning" not in line]
+    assert found == [
+        "1:1 missing table [stop]; add [stop] and below it rounds = 100",
+        "15:9 101 workers are more than the 100 training items",
+    ]
+
+
+JOBS = sorted((Path(__file__).parents[1] / "jobs").glob("*.toml"))
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda path: path.stem)
+def test_a_wrong_value_is_all_that_is_wrong(job: Path) -> None:
+    """No check takes it for another one: each value of a sound job in turn is a date."""
+    data, sound = tomllib.loads(job.read_text()), {problem.message for problem in problems(job)}
+    for path in _places(data):
+        if path[0] in ("model", "dataset", "task") and ":" in str(data[path[0]].get("name")):
+            continue  # arguments of the user's own code may be dates
+        changed = deepcopy(data)
+        table = reduce(lambda table, key: table[key], path[:-1], changed)
+        table[path[-1]] = date(2026, 11, 22)
+        with pytest.raises(BadJob) as caught:
+            parse(as_toml(changed), job.parent, "job.toml", here=True)
+        assert isinstance(caught.value, Rejected)
+        assert len({problem.message for problem in caught.value.problems} - sound) == 1, path
+
+
+def _places(data: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+        if isinstance(data, dict):
+            yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from _places(value, (*path, key))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from runs import Command, newest, partrain, round_file, sabotage, train, write_job
 
-from partrain import checkpoint
+from partrain import __version__, checkpoint
 
 MISSING, DAMAGED, RUN, JOB = "missing.h5", "damaged.h5", "run", "job.toml"
 
@@ -28,6 +28,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "broken.toml").write_text("name = \n")
     (folder / "empty").mkdir()
     (folder / "file").touch()
+    (folder / "taken" / "checkpoints").mkdir(parents=True)
+    (folder / "taken" / "summary.json").mkdir()
     cuda = write_job(folder / "gpu", "workers.0.device='cuda:7'")
     own = sabotage(folder / "own", "")
     assert partrain("run", own, "--out", folder / "own" / "run", "-q").code == 0
@@ -49,6 +51,7 @@ FAILURES = [
     (["run", JOB, "--out", "file/run"], 73, "cannot-create"),
     (["run", JOB, "--out", "/proc/run"], 73, "cannot-create"),
     (["run", JOB, "--out", "x" * 300], 73, "cannot-create"),
+    (["run", JOB, "--out", "taken"], 73, "cannot-create"),
     (["validate", "nowhere.toml"], 66, "no-input"),
     (["resume", MISSING], 66, "no-input"),
     (["resume", "empty"], 66, "no-input"),
@@ -145,6 +148,11 @@ def test_inspect(place: Path) -> None:
     text = partrain("inspect", place / RUN / "checkpoint.h5").out
     assert "0.weight" in text
     assert "float32 (16, 2)" in text
+    size = (place / RUN / "checkpoint.h5").stat().st_size
+    assert outline["bytes"] < outline["file_bytes"] == size
+    assert f"\nfile_bytes  {size:,}\n" in text
+    assert f"\nbytes  {outline['bytes']:,}, in the arrays\n" in text
+    assert outline["judge"] == "mixed"
     assert partrain("inspect", place / "own" / "run").code == 0, "no code is needed, so none must be trusted"
 
 
@@ -251,3 +259,5 @@ def test_help_lists_what_works(place: Path) -> None:
     for command in commands:
         assert f"\n  {command} " in text
         assert partrain(command, "--help").code == 0
+    said = partrain("--version")
+    assert (said.code, said.out) == (0, f"partrain {__version__}\n")

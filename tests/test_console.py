@@ -35,6 +35,7 @@ def fake_run(rounds=40, workers=2, slow=1.0, **stop):
             yield {
                 "event": "round", "t": t, "round": round_, "rank": rank, "iterations": 10, "items": 640, "loss": 2.3 * 0.9**round_,
                 "lr": 0.1, "compute": compute, "wait": 0.48 - compute, "mix": 0.02, "distance": 0.01 if round_ % 10 == 0 else None,
+                "seconds": 0.5 * round_,
             }  # fmt: skip
         if round_ % 10 == 0:
             yield {

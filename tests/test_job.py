@@ -236,7 +236,7 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
                 "job.toml:11:1: missing key `name` in [optimizer]",
                 "   |",
                 "11 | [optimizer]",
-                '   | ^^^^^^^^^^^ one of "sgd", "adam", "adamw", "radam", "adamax", "rmsprop", "adagrad", "rprop", "lbfgs", "muon"',
+                '   | ^^^^^^^^^^^ one of "sgd", "adam", "adamw", "nadam", "radam", "adamax", "rmsprop", "adagrad", "rprop", "lbfgs", "muon"',
             ],
         ),
         (

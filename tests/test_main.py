@@ -74,3 +74,22 @@ def test_a_failure_is_one_json_document_too(words: list[str], code: int, message
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == code
     assert json.loads(done.stdout)["error"] == {"name": {2: "usage", 66: "no-input"}[code], "code": code, "message": message}
+
+
+IMPATIENT = """\
+import sys
+
+class Interrupt:
+    def find_spec(self, name, *rest):
+        if name == "signal":
+            raise KeyboardInterrupt
+
+sys.modules.pop("signal", None)
+sys.meta_path.insert(0, Interrupt())
+import partrain.__main__
+"""
+
+
+def test_whoever_interrupts_our_first_lines_sees_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPATIENT], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

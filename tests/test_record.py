@@ -39,7 +39,7 @@ def start(t=T, workers=2, resumed_from=None, **stop):
 def round_(number, rank=0, t=T, **values):
     return {
         "event": "round", "t": t, "round": number, "rank": rank, "iterations": 10, "items": 640, "loss": 1.0 / number, "lr": 0.1,
-        "compute": 0.7, "wait": 0.2, "mix": 0.1, "distance": None,
+        "compute": 0.7, "wait": 0.2, "mix": 0.1, "distance": None, "seconds": t - T - 2,
     } | values  # fmt: skip
 
 
@@ -229,11 +229,18 @@ def test_cut_returns_the_run_as_it_stood(path):
 
 
 def test_cut_between_judgements_takes_the_time_from_the_rounds(path):
-    rounds = [round_(number, rank, T + 2 + number) for number in range(1, 6) for rank in range(2)]
-    written(path, start(), *rounds[:4], judgement(2, T + 4, 2.25), *rounds[4:])
-    assert cut(path, 1).clock.train == 1.0
-    written(path, *rounds[2:4], judgement(2, T + 4, 2.25), *rounds[4:])
-    assert cut(path, 4).clock.train == 4.25
+    rounds = [round_(number, rank, T + 2 + number, seconds=30.0 * number) for number in range(1, 6) for rank in range(2)]
+    written(path, start(), *rounds[:4], judgement(2, T + 4, 60.25), *rounds[4:])
+    assert cut(path, 1).clock.train == 30.0
+    written(path, *rounds[2:4], judgement(2, T + 4, 60.25), *rounds[4:])
+    assert cut(path, 4).clock.train == 120.0
+
+
+def test_a_file_whose_rounds_have_no_seconds(path):
+    """As early versions wrote them."""
+    lines = [{key: value for key, value in event.items() if event["event"] != "round" or key != "seconds"} for event in run(3)]
+    written(path, start(), *lines)
+    assert cut(path, 2).clock.train == 2.0
 
 
 def test_cut_of_a_folder_without_events_begins_one(path):
@@ -297,9 +304,22 @@ def test_rates_cover_a_few_seconds_and_memory_is_bounded():
     assert view.rate() == pytest.approx(2 * 64 / 0.003, rel=0.01)
     recent = view.workers[0].recent()
     assert recent is not None
-    assert recent.t == pytest.approx(WINDOW_S, abs=0.6)
+    assert recent.seconds == pytest.approx(WINDOW_S, abs=0.6)
     assert len(view.workers[0].marks) <= 12
     assert len(view.workers[0].curve.means) < 2 * CELLS
+
+
+def test_rates_go_by_the_workers_clocks():
+    """Simulated ones may be far from ours: what is seen meanwhile is what the summary says."""
+    view = fed(start(seconds=1000.0))
+    for number in range(1, 21):
+        for rank in range(2):
+            view.feed(round_(number, rank, T + 2 + 0.01 * number, seconds=10.0 * number, compute=7.0, wait=2.0, mix=1.0))
+    assert view.workers[1].rate() == pytest.approx(64.0)
+    assert view.rate() == pytest.approx(128.0)
+    assert [worker["items_per_second"] for worker in summary(view)["workers"]] == [64.0, 64.0]
+    assert [(each.name, each.now) for each in view.conditions()] == [("seconds", 200.0)]
+    assert view.eta(T + 2.2) == pytest.approx(0.8), "for whoever waits"
 
 
 def test_a_worker_is_called_slow_only_after_three_rounds():
@@ -354,8 +374,8 @@ def test_eta_leaves_the_first_round_out_and_follows_the_limit_that_comes_first()
 def test_eta_by_time():
     view = fed(start(seconds=100.0))
     for number in range(1, 11):
-        view.feed(round_(number, 0, T + number))
-        view.feed(round_(number, 1, T + number))
+        view.feed(round_(number, 0, T + number, seconds=float(number)))
+        view.feed(round_(number, 1, T + number, seconds=float(number)))
     assert view.eta(T + 10) == pytest.approx(90)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import JOB, events, newest, partrain, resume, round_file, summary, train, write_job
+from runs import JOB, Command, events, eventually, newest, partrain, resume, round_file, sabotage, summary, train, write_job
 
 from partrain import checkpoint
 from partrain import train as train_here
@@ -41,6 +42,7 @@ JOBS = {
     "adamw local": ['optimizer={name="adamw", lr=0.01, batch_size=8}', 'sync.optimizer_state="local"'],
     "amsgrad": ['optimizer={name="adam", lr=0.01, batch_size=8, amsgrad=true, weight_decay=0.01, decay="matrices"}'],
     "dampening": ["optimizer.dampening=0.2", "optimizer.clip_norm=0.5", "optimizer.accumulate=3"],
+    "nadam": ['optimizer={name="nadam", lr=0.01, batch_size=8}'],
     "radam": ['optimizer={name="radam", lr=0.01, batch_size=8, clip_value=0.1}'],
     "adamax local": ['optimizer={name="adamax", lr=0.01, batch_size=8}', 'sync.optimizer_state="local"'],
     "rmsprop": ['optimizer={name="rmsprop", lr=0.01, batch_size=8, centered=true, momentum=0.5}'],
@@ -463,3 +465,55 @@ def test_a_limit_moved_closer_is_no_end_of_the_schedule(tmp_path: Path) -> None:
     said = resume(run, "--until", "rounds=2", "--until", "accuracy=0.9999").out
     assert "nothing to do" in said
     assert "its learning rate has come to 0" not in said
+
+
+def test_an_end_stays_one_until_more_is_there(tmp_path: Path) -> None:
+    """Going on that comes to nothing takes nothing away; the line that says how to try again says how far, too."""
+    job = sabotage(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)", "stop.rounds=2", call=2)
+    (tmp_path / "done").touch()
+    run = tmp_path / "run"
+    assert partrain("run", job, "--out", run, "-q").code == 0
+    finished = summary(run)
+    (tmp_path / "done").unlink()
+    said = partrain("resume", run, "--trust-code", "--until", "rounds=5", "--json")
+    assert (said.code, json.loads(said.out)["status"]) == (69, "failed")
+    assert (summary(run), finished["status"], bool(finished["test"])) == (finished, "finished", True)
+    assert events(run, "fault")
+    (tmp_path / "done").unlink()
+    said = partrain("resume", run, "--trust-code", "--until", "rounds=5")
+    assert said.code == 69
+    (words,) = [line.split() for line in said.out.splitlines() if line.startswith("  partrain resume ")]
+    assert words[-2:] == ["--until", "rounds=5"]
+    assert partrain(*words[1:], "-q").code == 0
+    assert (summary(run)["status"], summary(run)["rounds"]) == ("finished", 5)
+
+
+def test_a_run_that_went_on_and_was_killed_has_no_end(tmp_path: Path) -> None:
+    run = train(tmp_path, "stop.rounds=2")
+    with Command(("resume", run, "--until", "rounds=100000"), tmp_path) as command:
+        eventually(lambda: events(run, "commit")[-1]["round"] > 3, "more commits")
+        command.interrupt(signal.SIGKILL)
+        command.process.wait()
+    assert not (run / "summary.json").exists(), "the one of round 2 would be taken for what is there"
+
+
+def test_a_summary_that_is_gone_is_written_anew(tmp_path: Path) -> None:
+    """As by a power cut between its removal and the first word of a run that goes on."""
+    run = train(tmp_path, "stop.rounds=2")
+    before = summary(run)
+    (run / "summary.json").unlink()
+    assert "nothing to do" in resume(run).out
+    after = summary(run)
+    assert after["test"] == pytest.approx(before["test"]), "by one worker, not by two"
+    assert {**after, "test": {}, "seconds": {}} == {**before, "test": {}, "seconds": {}}
+
+
+def test_a_simulated_clock_goes_on(tmp_path: Path) -> None:
+    """Also between judgements, where nothing but the rounds tells of it: what is shown is what the summary will say."""
+    run = train(tmp_path, 'transport={kind="simulated", delay=[5.0]}', "stop.judge_every=4")
+    seconds = summary(run)["seconds"]["train"]
+    told = [event["seconds"] for event in events(run, "round")]
+    assert told == sorted(told)
+    assert 5.0 < told[0] < told[-1] == pytest.approx(seconds)
+    resume(round_file(run, 2))
+    assert summary(run)["seconds"]["train"] == pytest.approx(seconds)

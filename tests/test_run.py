@@ -202,6 +202,8 @@ def test_any_worker_is_called_so(tmp_path: Path) -> None:
     assert "judged (any-worker)" in said.out
     assert summary(tmp_path / "run")["judge"] == "any-worker"
     assert events(tmp_path / "run", "start")[0]["stop"]["judge"] == "any-worker"
+    assert [event["judge"] for event in events(tmp_path / "run", "judgement")] == ["any-worker"] * 4
+    assert "\njudge  any-worker\n" in partrain("inspect", tmp_path / "run").out
 
 
 # Which files stay

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -46,11 +47,13 @@ def inspect(
     from partrain.after import tree
     from partrain.checkpoint import describe
 
-    content = opened(checkpoint)[1]
+    path, content = opened(checkpoint)
     if tensors:
         _show(found := tree.tree(content), tree.render(found), as_json)
     else:
-        _show(found := describe(content), tree.outlined(found), as_json)
+        found = {"file": str(path), "file_bytes": path.stat().st_size, "judge": _judge(content), **describe(content)}
+        sizes = {"file_bytes": f"{found['file_bytes']:,}", "bytes": f"{found['bytes']:,}, in the arrays"}
+        _show(found, tree.outlined(found | sizes), as_json)
 
 
 @app.command()
@@ -216,6 +219,14 @@ def soup(
     create(output, encode(mixed), force)
     lines = [*kitchen.render(rows), "", f"{output}: the average of {len(members)} networks, for evaluate, predict and export"]
     _show({"output": str(output), "networks": rows}, lines, as_json)
+
+
+def _judge(content: Content) -> str | None:
+    """Whose loss is the judged one, if its job says so: what it says is nobody's word but the file's."""
+    try:
+        return str(tomllib.loads(content.job)["stop"].get("judge", "mixed"))
+    except (ValueError, RecursionError, LookupError, AttributeError, TypeError):
+        return None
 
 
 def _restored(checkpoint: Path, trusted: bool, own: Path | None, data: bool = False) -> tuple[Path, Content, Restored]:

@@ -40,6 +40,8 @@ STOPPED = "it was stopped"
 """What other machines are told of a trial that the user ended."""
 RESUMABLE = WorkersLost, Stalled, InputOutputFailed
 """Failures after which a user goes on from the newest checkpoint."""
+SLOW_S = 0.5
+"""A user who wants the run to end is told what it waits for after so long."""
 LEAST_S = 120.0
 """Starting up, and writing a file, may take so long without a sign of life, however short iterations are (`stall_seconds`)."""
 
@@ -114,9 +116,9 @@ class Coordinator:
         self._ready: dict[int, int] = {}
         self._done: dict[int, dict[str, Any]] = {}
         judge_every = 1 if job.stop.judge == "any-worker" else plan.judge_every
-        self.rounds = Rounds(self.arena, start.progress, start.elapsed, judge_every, hear)
+        self.rounds = Rounds(self.arena, start.progress, start.elapsed, job.stop.judge, judge_every, hear)
         self.arena.put("committed", start.progress.round)
-        self._training = False
+        self._training = self._over = False
         self.began_at: float | None = None
         """Unix time of the first local iteration."""
         self._workers, self._writers = Silence(), Silence()
@@ -266,8 +268,17 @@ class Coordinator:
         self.signals.heed()
         if self.signals.count > 1:
             raise StoppedNow
-        self.hear({"event": "stopping", "t": time.time(), "signal": self.signals.name})
+        if not self._training:
+            self._say("stopping before the first round")
+        elif self._over:
+            self._say("training is over, and the test goes on; once more to leave it out")
+        else:
+            self._say("stopping after this round; once more to stop now")
         self.arena.put("command", 1)
+
+    def _say(self, what: str) -> None:
+        """Answer a signal."""
+        self.hear({"event": "stopping", "t": time.time(), "signal": self.signals.name, "what": what})
 
     def _on_ready(
         self, rank: int, pid: int, parameters: int, slots_at: int, map: list[dict[str, Any]], fixed: dict[str, str]
@@ -295,6 +306,9 @@ class Coordinator:
 
     def _on_began(self, t: float) -> None:
         self.began_at = t
+
+    def _on_over(self) -> None:
+        self._over = True
 
     def _on_snapshot(self, slot: int, progress: dict[str, Any]) -> None:
         self._drain()
@@ -354,17 +368,28 @@ class Coordinator:
         self.hear({"event": "commit", "t": time.time(), **answer})
 
     def _flush(self) -> None:
-        """Everything offered reaches the disk."""
+        """Everything offered reaches the disk, unless the user will not wait for it: then the file before it stays the newest."""
+        began: float | None = time.monotonic()
         while not self.slots.idle and self.writer and not self.writer.broken:
             self._write_next(at_once=True)
-            if wait([self.writer.pipe], TICK_S):
+            ready = wait([self.writer.pipe, self.signals.pipe], TICK_S)
+            if self.writer.pipe in ready:
                 self._committed()
+            elif self.signals.pipe in ready:
+                self.signals.heed()
+                if self.signals.count > 1:
+                    self.writer.broken = True
+                    raise StoppedNow
+            elif self.signals.count and began and time.monotonic() - began > SLOW_S:
+                began = None
+                self._say(f"waiting for the last checkpoint's file; once more to leave it out: {self._way_back()}")
             self._check_writer()
+            self.tick()
 
     def _rescue(self) -> None:
         """After a failure: rounds that all have finished are told, and whole snapshots that wait still reach the disk."""
         self._drain()
-        with suppress(Failure):
+        with suppress(Failure, StoppedNow):
             self._flush()
 
     def _check_stall(self) -> None:

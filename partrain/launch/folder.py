@@ -42,6 +42,15 @@ def _holds_a_run(folder: Path) -> bool:
     )
 
 
+def forget(folder: Path, *names: str) -> None:
+    """Remove small files of a run folder that tell of what is no more."""
+    for name in names:
+        try:
+            (folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise CannotCreate(f"{folder / name} is in the way: {error.strerror}") from None
+
+
 def check_home(content: Content, folder: Path) -> None:
     """Refuse to continue one run in the folder of another, whose events and checkpoints would be lost."""
     path = folder / "events.jsonl"
@@ -83,6 +92,8 @@ class locked:
         except BlockingIOError:
             os.close(self._descriptor)
             raise CannotCreate(f"{self._folder} is in use by a run that is under way") from None
+        except OSError as error:
+            raise CannotCreate(f"{self._folder}: {error.strerror}; give --out another folder") from None
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)

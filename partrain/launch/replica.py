@@ -274,6 +274,10 @@ class Replica:
         if self.rank == 0:
             self.talk.say("began", t=time.time())
 
+    def over(self) -> None:
+        if self.rank == 0:
+            self.talk.say("over")
+
     def word(self, seconds: float) -> int:
         if self.rank:
             return STOP if self.arena.get("command") else 0

@@ -17,9 +17,9 @@ Hear = Callable[[dict[str, Any]], None]
 class Rounds:
     """The rounds that all workers have finished."""
 
-    def __init__(self, arena: Arena, progress: Progress, elapsed: float, judge_every: int, hear: Hear) -> None:
-        """`progress` is kept up to date; `elapsed`: training seconds before; `judge_every`: rounds between regular judgements."""
-        self._arena, self._elapsed, self._judge_every, self._hear = arena, elapsed, judge_every, hear
+    def __init__(self, arena: Arena, progress: Progress, elapsed: float, judge: str, judge_every: int, hear: Hear) -> None:
+        """`progress` is kept up to date; `elapsed`: training seconds before; `judge`: who is judged, each `judge_every` rounds."""
+        self._arena, self._elapsed, self._judge, self._judge_every, self._hear = arena, elapsed, judge, judge_every, hear
         self.progress = progress
         self.newest = progress.round
         self.rows: list[tuple[float, ...]] = []
@@ -64,6 +64,7 @@ class Rounds:
                 "distance": finite(record["distance"]),
                 "bytes": int(record["bytes"]),
                 "staleness": finite(record["staleness"]),
+                "seconds": self._elapsed + record["seconds"],
             }
         )
 
@@ -87,6 +88,7 @@ class Rounds:
             {
                 "event": "judgement",
                 "t": t,
+                "judge": self._judge,
                 "round": self.progress.round,
                 "item_iterations": self._items,
                 "seconds": self.seconds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from partrain.environment import process_start
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadCheckpoint, Failure
 from partrain.job import LoadedJob
 from partrain.launch.coordinator import Coordinator, Ended, Start
-from partrain.launch.folder import check_home, locked, point_at, stage_file
+from partrain.launch.folder import check_home, forget, locked, point_at, stage_file
 from partrain.launch.machines import Meeting, keep_folder
 from partrain.launch.manifest import Manifest, continued, manifest_for, manifest_of
 from partrain.launch.signals import Signals
@@ -31,6 +32,9 @@ from partrain.record import EventLog, cut, read_events, summary, write_summary
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
+
+WELL = ("reached", "finished", "not-reached")
+"""Statuses of a run that has come to its end."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,7 @@ class Stage:
 def run(loaded: LoadedJob, stage: Stage) -> Outcome:
     """Train a job in a new run folder."""
     with locked(stage.folder):
-        for name in ("events.jsonl", "summary.json"):  # of an attempt that committed nothing
-            (stage.folder / name).unlink(missing_ok=True)
+        forget(stage.folder, "events.jsonl", "summary.json")  # of an attempt that committed nothing
         return _train(loaded, stage, Start(), lambda: _prepare(loaded, stage, None))
 
 
@@ -85,7 +88,28 @@ def resume(loaded: LoadedJob, content: Content, stage: Stage) -> Outcome:
         point_at(content, stage.folder)
         earlier = cut(stage.folder / "events.jsonl", progress.round)
         stage.display.adopt(earlier)
-        return _train(loaded, stage, Start(progress, content.arrays, history, earlier.clock.train), lambda: ground)
+        ended = _ended(stage.folder, progress.round)
+        forget(stage.folder, "summary.json")  # it tells of an end that this is no longer
+        try:
+            return _train(loaded, stage, Start(progress, content.arrays, history, earlier.clock.train), lambda: ground)
+        finally:
+            if ended and not went_on(stage, content):
+                write_summary(stage.folder / "summary.json", ended)
+
+
+def went_on(stage: Stage, content: Content) -> bool:
+    """Whether a resumed run has committed anything: else the checkpoint that it went on from is still what is there."""
+    commit = stage.display.view.commit
+    return commit is not None and commit.round > content.round
+
+
+def _ended(folder: Path, number: int) -> dict[str, Any]:
+    """The summary of a run that had come to its end with this round."""
+    try:
+        told = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        return dict(told) if told["status"] in WELL and told["rounds"] == number else {}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
 
 
 def _warn_of_the_end(loaded: LoadedJob, content: Content, stage: Stage) -> None:
@@ -115,7 +139,8 @@ def conclude(
     with locked(folder):
         check_home(content, folder)
         told = list(read_events(folder / "events.jsonl"))
-        if told and told[-1]["event"] == "end" and told[-1]["status"] in ("reached", "finished", "not-reached"):
+        ended = told and told[-1]["event"] == "end" and told[-1]["status"] in WELL
+        if ended and (folder / "summary.json").exists():
             return
         progress, stop = manifest_of(content).progress, loaded.job.stop
         view = cut(folder / "events.jsonl", progress.round)
@@ -197,7 +222,7 @@ def _train(loaded: LoadedJob, stage: Stage, start: Start, prepare: Callable[[], 
             log.add(event)
             stage.display.feed(event)
             if event["event"] == "stopping":
-                stage.warn(f"{event['signal']}: stopping after this round; once more to stop now")
+                stage.warn(f"{event['signal']}: {event['what']}")
 
         def tick() -> None:
             log.flush()

@@ -14,7 +14,22 @@ from pathlib import Path
 
 import pytest
 from aftermath import Aftermath
-from runs import Command, descendants, events, eventually, newest, partrain, resume, round_file, sabotage, summary, write_job
+from runs import (
+    Command,
+    commandline,
+    descendants,
+    events,
+    eventually,
+    newest,
+    parent,
+    partrain,
+    resume,
+    round_file,
+    sabotage,
+    summary,
+    write_job,
+    writer,
+)
 
 from partrain import checkpoint
 from partrain.launch import coordinator
@@ -334,16 +349,6 @@ def test_two_at_once(job: Path, tmp_path: Path) -> None:
     assert told == list(range(1, len(told) + 1))
 
 
-def writer(command: Command) -> int:
-    """The coordinator's child that is a fork of it."""
-    (found,) = (
-        pid
-        for pid in command.members()
-        if parent(pid) == command.process.pid and commandline(pid) == commandline(command.process.pid)
-    )
-    return found
-
-
 def forkservers(command: Command) -> list[int]:
     """The coordinator's child that forks workers, once there is one."""
     with suppress(OSError):
@@ -354,11 +359,3 @@ def forkservers(command: Command) -> list[int]:
 def ignored(pid: int) -> int:
     """Mask of the signals a process ignores."""
     return int(Path(f"/proc/{pid}/status").read_text().partition("SigIgn:")[2].split()[0], 16)
-
-
-def commandline(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text()
-
-
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from runs import Command, Said, events, eventually, newest, partrain, resume, round_file, sabotage, summary
+from runs import Command, Said, events, eventually, newest, partrain, resume, round_file, sabotage, summary, writer
 
 from partrain import checkpoint
 from partrain.launch.signals import Signals
@@ -131,14 +131,49 @@ def test_impatience_counts_and_an_echo_does_not(monkeypatch: pytest.MonkeyPatch)
     assert counts == [1, 1, 1, 2, 2]
 
 
-def test_after_the_last_round(tmp_path: Path) -> None:
-    """A run that is done is done: 0."""
-    job = sabotage(tmp_path, "", "stop.rounds=2")
-    slow = "        if not self.training and len(x) == 20:  # of the test items\n            time.sleep(1)\n        if self.training:\n"
-    saboteur = tmp_path / "saboteur.py"
-    saboteur.write_text(saboteur.read_text().replace("        if self.training:\n", slow))
+@pytest.mark.parametrize("times", [1, 2])
+def test_after_the_last_round(tmp_path: Path, times: int) -> None:
+    """A run that is done is done: 0. The test may be left out, and is made up for."""
+    run, job = tmp_path / "run", sabotage(tmp_path, "", "stop.rounds=2")
+    slow = f"        if not self.training and len(x) == 20:  # of the test items\n            time.sleep({[1, 60][times - 1]})\n"
+    saboteur, plain = tmp_path / "saboteur.py", (tmp_path / "saboteur.py").read_text()
+    saboteur.write_text(plain.replace("        if self.training:\n", f"{slow}        if self.training:\n"))
     with Command(("run", job, "--out", "run"), tmp_path) as command:
-        committed(tmp_path / "run", 2)
+        committed(run, 2)
+        for number in range(1, times + 1):
+            command.interrupt()
+            eventually(lambda: len(events(run, "stopping")) == 1, "the first to be heard")
+            time.sleep(0.3 * (number < times))
+        said = command.wait()
+    assert "warning: SIGINT: training is over, and the test goes on; once more to leave it out" in said.err
+    assert (said.code, summary(run)["status"]) == ((0, "finished") if times == 1 else (130, "stopped")), said
+    assert summary(run)["rounds"] == 2
+    assert bool(summary(run)["test"]) == (times == 1)
+    saboteur.write_text(plain)
+    resume(run, "--trust-code")
+    assert (summary(run)["status"], bool(summary(run)["test"])) == ("finished", True)
+
+
+@pytest.mark.parametrize("commit", ["every", "coalesce"])
+def test_a_file_that_is_not_waited_for(job: Path, tmp_path: Path, commit: str) -> None:
+    """Whoever asks once more leaves the last file to a disk that does not answer; the one before it is whole."""
+    run, sets = tmp_path / "run", ("--set", f"checkpoint.commit='{commit}'", "--set", "stop.rounds=100000")
+    with Command(("run", job, "--out", "run", *sets), tmp_path) as command:
+        committed(run, 1)
+        os.kill(writer(command), signal.SIGSTOP)
+        last = checkpoint.read(run / "checkpoint.h5").round
+        for _ in range(2 if commit == "every" else 1):  # there, workers wait for the file, too
+            time.sleep(0.5)
+            command.interrupt()
+        eventually(lambda: [event for event in events(run, "stopping") if event["what"].startswith("waiting")], "words")
         command.interrupt()
         said = command.wait()
-    assert (said.code, summary(tmp_path / "run")["status"]) == (0, "finished"), said
+    assert said.code == 130, said
+    words = r"waiting for the last checkpoint's file; once more to leave it out: the checkpoint of round (\d+) is intact"
+    assert int(re.findall(words, said.err)[0]) in (last - 1, last), "it may not have been told of the newest"
+    assert "Traceback" not in said.err
+    assert summary(run)["status"] == "stopped"
+    assert checkpoint.read(run / "checkpoint.h5").round == last
+    resume(run, "--until", f"rounds={last + 2}")
+    assert newest(run) == round_file(run, last + 2).read_bytes()
+    assert not list(run.rglob("*.tmp"))
