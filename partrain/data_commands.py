@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable
+from mmap import mmap
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from partrain.after.output import check
-from partrain.errors import InputMissing
+from partrain.errors import CannotCreate, InputMissing
 from partrain.options import Debug, Force, Json, Sets
 from partrain.record import finite
 
@@ -51,7 +54,7 @@ def convert(
     buffers: list[memoryview] = []
 
     def allocate(size: int) -> memoryview:
-        buffers.append(memoryview(bytearray(size)))
+        buffers.append(_scratch(output, size))
         return buffers[0]
 
     dataset, loaded = _loaded(source, set_ or (), allocate)
@@ -114,11 +117,21 @@ def _loaded(source: Path, overrides: Iterable[str], allocate: Any = None) -> tup
         section = _section(source)
         if isinstance(section, mapped.Mapped):  # as it is: nobody trains on it here
             return mapped.read(source).attach(allocate(0) if allocate else memoryview(b"")), None
-        return load(section, Path(), allocate), None
+        return load(section, Path(), allocate, in_memory=not allocate), None
     from partrain import job as jobs
 
     loaded = jobs.load(source, tuple(overrides))
-    return load(loaded.job.dataset, loaded.folder, allocate, loaded.job.training), loaded
+    return load(loaded.job.dataset, loaded.folder, allocate, loaded.job.training, in_memory=not allocate), loaded
+
+
+def _scratch(output: Path, size: int) -> memoryview:
+    """Space on the disk that is to hold the output, which is gone with this process: the items may be more than fit into memory."""
+    try:
+        with TemporaryFile(dir=output.absolute().parent) as file:
+            os.posix_fallocate(file.fileno(), 0, max(size, 1))
+            return memoryview(mmap(file.fileno(), max(size, 1)))[:size]
+    except OSError as error:
+        raise CannotCreate(f"{output}: {error.strerror}") from None
 
 
 def _section(path: Path) -> DataSection:

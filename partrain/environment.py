@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,6 +27,16 @@ def process_start() -> float:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     alive = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.time() - alive
+
+
+def free_memory() -> int:
+    """Bytes that this process could still take, as far as the kernel tells."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    free = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
+    for limit in "memory.max", "memory/memory.limit_in_bytes":  # a container's
+        with suppress(OSError, ValueError):
+            free.append(int((Path("/sys/fs/cgroup") / limit).read_text(encoding="ascii")))
+    return min(free, default=sys.maxsize)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,11 @@ class UserCode(Section):
 
 def make(table: str, section: UserCode, folder: Path, kind: type[Made], known_as: str) -> Made:
     """Import what the section of `[table]` names and call it; what comes of it is to be of a kind. `folder` holds the job."""
-    made = find(table, section, folder)(**section.arguments)
+    named = find(table, section, folder)
+    if not callable(named) or (kind is not object and isinstance(named, kind)):
+        what = f"[{table}] name: `{section.name}` is of type {type(named).__name__}, made already"
+        raise UserCodeFailed(f"{what}; name its class, or a function that makes one")
+    made = named(**section.arguments)
     if not isinstance(made, kind):
         raise UserCodeFailed(f"[{table}] name: `{section.name}` gave {type(made).__name__}, not a {known_as}")
     return made

@@ -15,7 +15,7 @@ from torch import Tensor
 from partrain.flat import Layout
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.optim.local import LocalOptimizer, moments_of
-from partrain.optim.named import Adagrad, Adam, Adamax, AdamW, Lbfgs, Muon, RAdam, RmsProp, Rprop
+from partrain.optim.named import Adagrad, Adam, Adamax, AdamW, Lbfgs, Muon, NAdam, RAdam, RmsProp, Rprop
 
 SHAPES = [(7, 5), (33,), (), (2, 3, 4)]
 OPTIMIZERS: list[tuple[AnyOptimizer, Callable[..., torch.optim.Optimizer]]] = [
@@ -34,6 +34,9 @@ OPTIMIZERS: list[tuple[AnyOptimizer, Callable[..., torch.optim.Optimizer]]] = [
 ]
 """Those that torch fuses."""
 LOOPS: list[tuple[AnyOptimizer, Callable[..., torch.optim.Optimizer]]] = [
+    (NAdam(name="nadam", lr=0.01), torch.optim.NAdam),
+    (NAdam(name="nadam", lr=0.01, betas=[0.7, 0.8], eps=1e-4, weight_decay=0.02, momentum_decay=0.1), torch.optim.NAdam),
+    (NAdam(name="nadam", lr=0.01, weight_decay=0.02, decoupled_weight_decay=True), torch.optim.NAdam),
     (RAdam(name="radam", lr=0.01), torch.optim.RAdam),
     (RAdam(name="radam", lr=0.01, betas=[0.7, 0.8], eps=1e-4, weight_decay=0.02), torch.optim.RAdam),
     (RAdam(name="radam", lr=0.01, weight_decay=0.02, decoupled_weight_decay=True), torch.optim.RAdam),
@@ -52,7 +55,7 @@ LOOPS: list[tuple[AnyOptimizer, Callable[..., torch.optim.Optimizer]]] = [
 """Those that are loops over tensors."""
 OWN = {
     "alpha", "amsgrad", "betas", "centered", "dampening", "decoupled_weight_decay", "eps", "etas", "initial_accumulator_value",
-    "lr_decay", "momentum", "nesterov", "step_sizes", "weight_decay",
+    "lr_decay", "momentum", "momentum_decay", "nesterov", "step_sizes", "weight_decay",
 }  # fmt: skip
 
 
@@ -440,6 +443,17 @@ def test_no_schedule_leaves_its_bounds(settings: dict[str, object], progress: fl
 def test_settings_without_effect_are_told(table: dict[str, object], key: str) -> None:
     section = TypeAdapter(AnyOptimizer).validate_python({"name": "sgd", "lr": 1.0, **table})
     assert [(remark.key, remark.severity) for remark in section.remarks()] == [(key, "error")]
+
+
+@pytest.mark.parametrize(("key", "number"), [("eps", 1e-60), ("eps", 1e39), ("lr", 1e-40)])
+@pytest.mark.parametrize("section", [Adam, NAdam, Adagrad, Muon, RmsProp])
+def test_a_setting_that_float32_does_not_know_is_refused(section: type[AnyOptimizer], key: str, number: float) -> None:
+    """With eps = 0 an optimizer divides 0 by 0 where a gradient is 0."""
+    (remark,) = section.model_validate(
+        {"name": section.model_fields["name"].annotation.__args__[0], "lr": 0.1, key: number}
+    ).remarks()
+    assert (remark.key, remark.severity) == (key, "error")
+    assert remark.message.startswith(f"`{key}` = {number:g} is {'infinite' if number > 1 else '0'} in float32")
 
 
 def test_defaults_are_without_remarks() -> None:

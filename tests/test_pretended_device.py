@@ -16,7 +16,7 @@ from runs import partrain, write_job
 from torch import Tensor, nn
 from variants import FORMS, VARIANTS
 
-from partrain.errors import UserCodeFailed
+from partrain.errors import BadJob, UserCodeFailed
 from partrain.launch.replica import explain
 from partrain.optim import OPTIMIZERS
 from partrain.tasks.kinds import Classification
@@ -206,9 +206,10 @@ def test_a_torch_without_cuda_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     ],
 )
 def test_too_little_memory_is_the_users_to_change(text: str) -> None:
-    failure = explain(RuntimeError(text), "worker 1, round 2", users="", built=True)
-    assert isinstance(failure, UserCodeFailed)
-    assert failure.message == f"worker 1, round 2: out of memory: RuntimeError: {text.splitlines()[0]}"
+    for users, kind in ("", BadJob), ("own.py:Net", UserCodeFailed):
+        failure = explain(RuntimeError(text), "worker 1, round 2", users, built=True)
+        assert type(failure) is kind
+        assert failure.message == f"worker 1, round 2: out of memory: RuntimeError: {text.splitlines()[0]}"
 
 
 # The pretence itself

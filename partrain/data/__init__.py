@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from partrain.data import fetch
-from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Slot, Training, lay_out, views
+from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Slot, Training, lay_out, require_memory, views
 from partrain.section import OneOf
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def load(
     allocate: Allocate | None = None,
     training: Training | None = None,
     report: fetch.Report | None = None,
+    in_memory: bool = True,
 ) -> Dataset:
     """Fetch, read or generate a data set, all its arrays in one buffer; see `DataSection.load`.
 
@@ -72,9 +73,17 @@ def load(
         allocate: Gives the buffer; default: ordinary memory of this process.
         training: Gives the indices of the items trained on; default: all.
         report: Told how the fetching of files goes; default: a line for each.
+        in_memory: The buffer is memory, which there has to be enough of.
     """
     fetch.fetch(section, report)
-    return section.load(folder, allocate or (lambda size: memoryview(bytearray(size))), training or _all)
+    given = allocate or (lambda size: memoryview(bytearray(size)))
+
+    def roomy(size: int) -> memoryview:
+        if in_memory:
+            require_memory(size, "[dataset]")
+        return given(size)
+
+    return section.load(folder, roomy, training or _all)
 
 
 def _all(items: int, labels: NDArray[Any] | None = None, gap: int | None = None) -> NDArray[Any]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import Field
 
+from partrain.environment import free_memory
 from partrain.errors import InputMissing
 from partrain.section import Section
 from partrain.tasks import Kind
@@ -221,6 +222,15 @@ def views(slots: tuple[Slot, ...], *buffers: memoryview) -> dict[str, NDArray[An
         slot.name: np.ndarray(slot.shape, slot.dtype, buffers[slot.file][slot.offset : slot.end], strides=slot.strides)
         for slot in slots
     }
+
+
+def require_memory(size: int, where: str) -> None:
+    """InputMissing where so many bytes would not fit into memory."""
+    free = free_memory()
+    if size > free:
+        wanted, there = size / 2**30, free / 2**30
+        message = f"{where}: its numbers need {wanted:,.1f} GiB of memory, and {there:,.1f} GiB are free"
+        raise InputMissing(f'{message}; `partrain data convert` writes a file that kind = "mapped" leaves on the disk')
 
 
 def check_finite(numbers: NDArray[Any], where: str) -> None:

@@ -195,6 +195,7 @@ def _transfer(url: str, part: BufferedRandom, target: Path, report: Report) -> s
         if total is not None and done < total:
             raise InputMissing(f"{address}: the transfer ended after {done:,} of {total:,} bytes; try again, {byhand}")
     except HTTPError as error:
+        error.close()
         if error.code == 416 and start:  # nothing is lacking, or what is there is not of this file
             part.seek(0)
             digest = hashlib.file_digest(part, "sha256").hexdigest()
@@ -202,11 +203,18 @@ def _transfer(url: str, part: BufferedRandom, target: Path, report: Report) -> s
                 return digest
             part.truncate(0)
             return _transfer(url, part, target, report)
-        raise InputMissing(f"{address}: the server says {error.code} {error.reason}; look at the URL, {byhand}") from None
+        raise InputMissing(
+            f"{address}: the server says {error.code} {_in_one_line(error.reason)}; look at the URL, {byhand}"
+        ) from None
     except (HTTPException, OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
-        said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        said = getattr(reason, "strerror", None) or _in_one_line(reason) or type(reason).__name__
         raise InputMissing(f"{address}: cannot be fetched: {said}; try again, {byhand}") from None
     part.flush()
     part.seek(0)
     return hashlib.file_digest(part, "sha256").hexdigest()
+
+
+def _in_one_line(said: object) -> str:
+    """What a server, or a library, says: anything."""
+    return " ".join("".join(one if one.isprintable() else " " for one in str(said)).split())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.data import idx
-from partrain.data.base import Dataset
+from partrain.data.base import Dataset, require_memory
 from partrain.data.npy import Found, hdf5, npy, npz
 from partrain.data.sheets import TABLES, Sheet, is_missing, sheet_of
 from partrain.errors import InputMissing
@@ -158,6 +158,7 @@ def _contradictions(prints: Sequence[bytes], targets: NDArray[Any], index: NDArr
 def _array(name: str, found: Found) -> dict[str, Any]:
     """One array of a file: shape, type and range."""
     if found.offset is None or not found.shape:
+        require_memory(math.prod(found.shape) * int(found.dtype[2:]), found.where)
         numbers = np.empty(found.shape, found.dtype)
         found.read(numbers)
     else:

@@ -106,12 +106,26 @@ def _stored_at(member: zipfile.ZipInfo, whole: IO[bytes]) -> int | None:
 
 def _reader(path: Path, name: str) -> Callable[[NDArray[Any]], None]:
     def read(target: NDArray[Any]) -> None:
-        import numpy as np
-
-        with _named(path), np.load(path, allow_pickle=False) as arrays:
-            _copy(arrays[name], target, f"{path}: array `{name}`")
+        where = f"{path}: array `{name}`"
+        with _named(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
+            dtype, shape, by_columns = _header(file, where)
+            target = target.reshape(shape or 1)
+            _fill(_unpacked(file, dtype, shape[::-1] if by_columns else shape), target.T if by_columns else target, where)
 
     return read
+
+
+def _unpacked(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """The numbers of an array some rows at a time, and which is the first of them."""
+    import numpy as np
+
+    rows, *axes = shape or (1,)
+    width = prod(axes) * int(dtype[2:])
+    step = max(1, _BLOCK_BYTES // max(width, 1))
+    for first in range(0, rows, step):
+        count = min(step, rows - first)
+        yield first, np.frombuffer(file.read(count * width), dtype).reshape(count, *axes)
+    file.read(1)  # at its end an archive's checksum is compared
 
 
 def hdf5(path: Path) -> dict[str, Found]:
@@ -197,15 +211,20 @@ def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
 
 def _copy(source: Any, target: NDArray[Any], where: str) -> None:
     """Convert block by block: no second copy of the whole is made where the source is not one already."""
-    import numpy as np
-
     if not source.shape:
         target[...] = source
         return
     items = len(source)
     step = max(1, _BLOCK_BYTES * items // max(source.nbytes, 1))
-    for first in range(0, items, step):
-        part, there = source[first : first + step], target[first : first + step]
+    _fill(((first, source[first : first + step]) for first in range(0, items, step)), target, where)
+
+
+def _fill(blocks: Iterator[tuple[int, NDArray[Any]]], target: NDArray[Any], where: str) -> None:
+    """Convert blocks of rows, each with the number of its first."""
+    import numpy as np
+
+    for first, part in blocks:
+        there = target[first : first + len(part)]
         if part.dtype == np.uint64 and target.dtype == np.int64 and (part > np.iinfo(np.int64).max).any():
             raise InputMissing(f"{where}: holds a whole number of more than 63 bits")
         try:

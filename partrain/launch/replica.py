@@ -174,7 +174,7 @@ def explain(error: BaseException, where: str, users: str, built: bool) -> Failur
     if frames := usercode.frames(error):
         return UserCodeFailed(f"{where}: {text.splitlines()[0]}", frames + text)
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(words in text for words in OUT_OF_MEMORY):
-        return UserCodeFailed(f"{where}: out of memory: {text.splitlines()[0]}")
+        return (UserCodeFailed if users else BadJob)(f"{where}: out of memory: {text.splitlines()[0]}")
     if "more than 1 value per channel" in text:  # a short last batch, or a part of one
         message = "BatchNorm needs at least two items at a time: change `batch_size` or `accumulate`, or use `iterations`"
         return BadJob(f"{where}: {message}")

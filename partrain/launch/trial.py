@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from partrain.comm.arena import Arena
 from partrain.errors import Diverged, UserCodeFailed
@@ -59,6 +59,7 @@ def _steps(rank: int, order: Order) -> Iterator[str]:
     if endless:
         what = f"buffer `{endless[0]}` holds numbers that are not finite, so replicas of it have no mean"
         raise UserCodeFailed(f"{on_trial(job)}: {what}; register it with persistent=False if it is a constant")
+    homes = _homes(outfit.module)
     worker.begin(1, 0)
     worker.active = True  # also where the job lets it wait for its first round
 
@@ -72,11 +73,20 @@ def _steps(rank: int, order: Order) -> Iterator[str]:
             f"{on_trial(job)}: `{late[0]}` came or went with the first batch; make parameters and buffers in `__init__`"
         )
 
+    if moved := [name for name, home in _homes(outfit.module).items() if home != homes[name]]:
+        what = f"parameter `{moved[0]}` was exchanged for another tensor with the first batch, and would not be trained"
+        raise UserCodeFailed(f"{on_trial(job)}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()")
+
     judged = (outfit.held_out(batches.batch_size) if job.stop.judge == "mixed" else None) or outfit.test
     if judged:
         count = min(batches.batch_size, len(judged.targets))
         yield f"judging a batch of {count}"
         worker.evaluate(judged, range(count))
+
+
+def _homes(module: nn.Module) -> dict[str, tuple[int, int]]:
+    """Which tensor each parameter is, and where its numbers lie."""
+    return {name: (id(parameter), parameter.data_ptr()) for name, parameter in module.named_parameters()}
 
 
 def _watch(task: Task, interface: Interface, order: Order) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
+from partrain.environment import free_memory
 from partrain.errors import BadJob
 from partrain.models.interface import Interface
 from partrain.models.sections import TORCHVISION, Network, UserModel
@@ -20,6 +22,9 @@ __all__ = ["AnyModel", "Interface", "build"]
 
 NAMED = 24
 """So many parameters are named where one is not found."""
+
+ASKED = r"tried to allocate (\d+) bytes"
+"""What torch says where there is no memory."""
 
 
 def _which(table: Any) -> str | None:
@@ -63,9 +68,37 @@ def build(section: AnyModel, folder: Path, interface: Interface) -> nn.Module:
         module = usercode.make("model", section, folder, nn.Module, "torch.nn.Module")
         _settle(module, interface)
     else:
-        module = import_module(f"partrain.models.{section.builder}").build(section, interface)
+        module = _ours(section, interface)
     _freeze(module, section.freeze)
     return module
+
+
+def _ours(section: AnyModel, interface: Interface) -> nn.Module:
+    """A network of ours; refused as soon as its parameters, not filled yet, are seen to be more than fits into memory."""
+    from torch.nn.modules.module import register_module_parameter_registration_hook
+
+    wanted, free = 0, free_memory()
+
+    def too_large(size: int) -> BadJob:
+        need = f"its parameters need at least {size / 2**30:,.1f} GiB of memory, and {free / 2**30:,.1f} GiB are free"
+        return BadJob(f"[model] `{section.name}` is too large: {need}")
+
+    def weigh(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal wanted
+        wanted += parameter.nbytes if parameter is not None else 0
+        if wanted > free:
+            raise too_large(wanted)
+
+    hook = register_module_parameter_registration_hook(weigh)
+    try:
+        module: nn.Module = import_module(f"partrain.models.{section.builder}").build(section, interface)
+        return module
+    except (RuntimeError, TypeError) as error:  # torch's words for a tensor that is too large by itself
+        if not (asked := re.search(ASKED, str(error))) and "overflow" not in str(error).lower():
+            raise
+        raise too_large(wanted + int(asked[1]) if asked else 1 << 63) from None
+    finally:
+        hook.remove()
 
 
 def _settle(module: nn.Module, interface: Interface) -> None:

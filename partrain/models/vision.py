@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
@@ -11,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from partrain.errors import BadJob
+from partrain.models import ASKED
 
 if TYPE_CHECKING:
     from partrain.models import Interface
@@ -21,6 +25,9 @@ _PLAIN: dict[str, dict[str, Any]] = {
     "inception_v3": {"aux_logits": False, "init_weights": True},
 }
 """Those that would give auxiliary answers in training, too."""
+
+_SIDES = 32, 64, 96, 128, 192, 224, 299
+"""Heights and widths of images that are tried where the items' will not do."""
 
 _OPERATORS = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
 
@@ -35,17 +42,32 @@ def build(section: TorchVision, interface: Interface) -> nn.Module:
             f"[model] torchvision has no model `{name}`; "
             + (f"did you mean `{near[0]}`?" if near else f"it has {', '.join(known)}")
         )
+    module: nn.Module | None = None
     try:
-        module: nn.Module = models.get_model(
+        module = models.get_model(
             name, weights=None, num_classes=interface.outputs, **{**_PLAIN.get(name, {}), **section.arguments}
         )
+        assert module is not None
         if interface.item[0] == 1:
             module.register_forward_pre_hook(_in_three_channels)
         _try(module, interface)
     except (TypeError, ValueError, RuntimeError, AssertionError) as error:
+        if re.search(ASKED, str(error)):
+            raise
         words = str(error).splitlines() or [type(error).__name__]
-        raise BadJob(f"[model] torchvision's `{name}` for {interface.in_words}: {words[0]}") from None
+        enough = _enough(module, interface) if module is not None else ""
+        raise BadJob(f"[model] torchvision's `{name}` for {interface.in_words}: {words[0]}{enough}") from None
     return module
+
+
+def _enough(module: nn.Module, interface: Interface) -> str:
+    """What size of images would do, where it can be found."""
+    channels, *size = interface.item
+    for side in (side for side in _SIDES if side >= max(size)):
+        with suppress(TypeError, ValueError, RuntimeError, AssertionError):
+            _try(module, replace(interface, item=(channels, side, side)))
+            return f"; images of {channels} x {side} x {side} would do"
+    return ""
 
 
 def _try(module: nn.Module, interface: Interface) -> None:

@@ -11,6 +11,9 @@ from partrain.optim.schedule import Scheduled
 from partrain.protocols import Remark
 from partrain.section import OneOf, by_key
 
+FLOAT32 = 1.18e-38, 3.4e38
+"""What is smaller is 0 in float32, what is larger infinite."""
+
 
 class Optimizer(Scheduled):
     """What every optimizer has: batches, limits of the gradient, a schedule."""
@@ -50,6 +53,10 @@ class Optimizer(Scheduled):
 
     def remarks(self) -> Iterator[Remark]:
         yield from super().remarks()
+        for key in ("lr", "eps", "adamw_lr", "adamw_eps"):
+            if (number := getattr(self, key, None)) and not FLOAT32[0] <= number <= FLOAT32[1]:
+                what = "0" if number < 1 else "infinite"
+                yield Remark(key, f"`{key}` = {number:g} is {what} in float32, in which steps are computed")
         for key in self.in_vain:
             if key in self.model_fields_set:
                 yield Remark(key, f'`{key}` has no effect on the steps of "{self.name}"', "remove it")
@@ -103,6 +110,7 @@ OPTIMIZERS = {
     "sgd": "partrain.optim:Sgd",
     "adam": "partrain.optim.named:Adam",
     "adamw": "partrain.optim.named:AdamW",
+    "nadam": "partrain.optim.named:NAdam",
     "radam": "partrain.optim.named:RAdam",
     "adamax": "partrain.optim.named:Adamax",
     "rmsprop": "partrain.optim.named:RmsProp",

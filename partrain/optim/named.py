@@ -52,10 +52,9 @@ class AdamW(Adam):
     weight_decay: float = Field(0.01, ge=0)
 
 
-class RAdam(_TwoMoments):
-    """Adam that trusts its second moment only once it is known, as torch.optim.RAdam. Liu et al. 2020. arXiv:1908.03265"""
+class _Decoupling(_TwoMoments):
+    """What may decay as AdamW does."""
 
-    name: Literal["radam"]
     decoupled_weight_decay: bool = False
     """Weight decay as AdamW has it."""
 
@@ -64,6 +63,20 @@ class RAdam(_TwoMoments):
         if self.decoupled_weight_decay and not self.weight_decay:
             message = "`decoupled_weight_decay` has no effect without `weight_decay`"
             yield Remark("decoupled_weight_decay", message, "add `weight_decay = 0.01`, say")
+
+
+class NAdam(_Decoupling):
+    """Adam with Nesterov's momentum, as torch.optim.NAdam. Dozat. Incorporating Nesterov Momentum into Adam. 2016."""
+
+    name: Literal["nadam"]
+    momentum_decay: float = Field(4e-3, ge=0)
+    """psi: at step t the momentum is betas[0] (1 - 0.96^(t psi) / 2)."""
+
+
+class RAdam(_Decoupling):
+    """Adam that trusts its second moment only once it is known, as torch.optim.RAdam. Liu et al. 2020. arXiv:1908.03265"""
+
+    name: Literal["radam"]
 
 
 class Adamax(_TwoMoments):
@@ -143,8 +156,6 @@ class Rprop(Optimizer):
             yield Remark("etas", f"`etas` {self.etas} are not below and above 1", "torch has [0.5, 1.2]")
         if self.step_sizes[0] > self.step_sizes[1]:
             yield Remark("step_sizes", f"the smallest step {self.step_sizes[0]:g} is larger than the largest")
-        if self.lr > 1e38:
-            yield Remark("lr", f"the first step {self.lr:g} is more than float32 holds", "torch has 0.01")
 
 
 class Lbfgs(Optimizer):

@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.optim._muon import muon
 from torch.optim.adagrad import adagrad
 from torch.optim.adamax import adamax
+from torch.optim.nadam import nadam
 from torch.optim.radam import radam
 from torch.optim.rmsprop import rmsprop
 from torch.optim.rprop import rprop
 
 from partrain.optim import AnyOptimizer, Sgd
-from partrain.optim.named import Adagrad, Adam, Adamax, AdamW, Muon, RAdam, RmsProp, Rprop
+from partrain.optim.named import Adagrad, Adam, Adamax, AdamW, Muon, NAdam, RAdam, RmsProp, Rprop
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,38 @@ def _fused(
         amsgrad=amsgrad,
         maximize=False,
     )
+
+
+def _nadam(section: NAdam, of: Tensors, gradients: list[Tensor], steps: int, lr: float) -> None:
+    of.count.fill_(steps - 1)
+    product = _product(section.betas[0], section.momentum_decay, steps - 1)
+    nadam(
+        of.params,
+        gradients,
+        of.moments[0],
+        of.moments[1],
+        list(torch.full((len(of.params),), product).unbind()),
+        of.counts,
+        section.decoupled_weight_decay,
+        beta1=section.betas[0],
+        beta2=section.betas[1],
+        lr=lr,
+        weight_decay=of.decay,
+        momentum_decay=section.momentum_decay,
+        eps=section.eps,
+    )
+
+
+_PRODUCTS: dict[tuple[float, float], list[float]] = {}
+
+
+def _product(beta: float, psi: float, steps: int) -> float:
+    """Product of NAdam's momenta of so many steps, rounded to float32 after each, as torch keeps it with each tensor."""
+    products = _PRODUCTS.setdefault((beta, psi), [1.0])
+    while len(products) <= steps and products[-1]:
+        momentum = beta * (1.0 - 0.5 * (0.96 ** (len(products) * psi)))
+        products.append(float(torch.tensor(products[-1]).mul_(momentum)))
+    return products[min(steps, len(products) - 1)]
 
 
 def _radam(section: RAdam, of: Tensors, gradients: list[Tensor], steps: int, lr: float) -> None:
@@ -212,6 +245,7 @@ _STEPS: dict[type, Step] = {
     Sgd: _sgd,
     Adam: _adam,
     AdamW: _adam,
+    NAdam: _nadam,
     RAdam: _radam,
     Adamax: _adamax,
     RmsProp: _rmsprop,

@@ -1,9 +1,12 @@
 """Arrays in .npy, .npz and HDF5 files: what is mapped, what is converted, and what is said about faults; the memory-mapped form."""
 
+import errno
 import io
 import json
+import os
 import pickle
 import struct
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,10 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from partrain.data import AnyDataset, Dataset, facts, load, mapped
+from partrain import data_commands
+from partrain.data import AnyDataset, Dataset, base, facts, load, mapped, npy
 from partrain.data.idx import Mnist
+from partrain.data.inspection import outline_file
 from partrain.errors import CannotCreate, InputMissing
 
 X = np.random.default_rng(0).standard_normal((12, 3)).astype(np.float32)
@@ -365,3 +370,63 @@ def test_what_cannot_be_written(items: Path) -> None:
         mapped.write(items.parent / "nowhere" / "x.items", opened(items).card, memoryview(b""))
     with pytest.raises(InputMissing, match="No such file"):
         opened(items.parent / "nothing.items")
+
+
+# More than fits into memory
+
+
+def endless(folder: Path) -> Any:
+    """A table whose packed arrays would take 800 GB, in a file of a few kB."""
+    with h5py.File(folder / "a.h5", "w") as file:
+        for name, axes, dtype in (("inputs", (4,), "f4"), ("targets", (), "i8")):
+            file.create_dataset(name, (1 << 35, *axes), dtype, chunks=(1 << 10, *axes))[:1] = 1
+    return TypeAdapter[Any](AnyDataset).validate_python({"kind": "hdf5", "path": "a.h5"})
+
+
+def test_a_set_larger_than_the_memory_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    words = said(endless(tmp_path), tmp_path)
+    assert words.startswith("[dataset]: its numbers need 768.0 GiB of memory, and ")
+    assert "GiB are free; `partrain data convert` writes a file that kind" in words
+
+
+def test_so_it_is_where_a_file_is_looked_at(tmp_path: Path) -> None:
+    endless(tmp_path)
+    with pytest.raises(InputMissing, match=r"dataset `inputs`: its numbers need 512.0 GiB of memory, and .* are free"):
+        outline_file(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_packed_array_is_read_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Any) -> None:
+    monkeypatch.setattr(npy, "_BLOCK_BYTES", 1 << 16)
+    numbers = np.arange(1 << 20, dtype=np.float64).reshape(1 << 14, 1 << 6)
+    np.savez_compressed(tmp_path / "a.npz", numbers=np.asarray(numbers, order=order))
+    read, target = npy.npz(tmp_path / "a.npz")["numbers"].read, np.empty(numbers.shape, np.float32)
+    tracemalloc.start()
+    try:
+        read(target)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(target, numbers)
+    assert peak < numbers.nbytes / 4
+
+
+def test_what_is_converted_need_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "a.npz", inputs=X, targets=Y)
+    monkeypatch.setattr(base, "free_memory", lambda: 0)
+    data_commands.convert(tmp_path / "a.npz", tmp_path / "a.items")
+    again = opened(tmp_path / "a.items", verify=True)
+    assert np.array_equal(again.inputs, X)
+    assert np.array_equal(again.targets, Y)
+    assert {one.name for one in tmp_path.iterdir()} == {"a.npz", "a.items"}
+
+
+def test_a_full_disk_ends_the_conversion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    np.savez_compressed(tmp_path / "a.npz", inputs=X, targets=Y)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(CannotCreate, match=r"a\.items: No space left on device"):
+        data_commands.convert(tmp_path / "a.npz", tmp_path / "a.items")
+    assert [one.name for one in tmp_path.iterdir()] == ["a.npz"]

@@ -41,6 +41,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         wanted = self.headers["Range"]
         self.server.asked.append(wanted)
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.server.ranges else 0
+        if self.path == "/round/and/round":
+            self.send_response(302)
+            self.send_header("Location", self.path)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        if self.path == "/noise":
+            self.wfile.write(b"\0no\x1b[2Jhttp\n\n")
+            return
         if self.path != "/some/hamlet.txt":
             self.send_error(404)
             return
@@ -151,6 +160,16 @@ def test_a_missing_file_says_where_to_put_it(server: Server) -> None:
         InputMissing, match=rf"the server says 404 Not Found; look at the URL, or .* by hand: {place(url, Path())}$"
     ):
         fetch(text(url))
+
+
+@pytest.mark.parametrize(
+    ("path", "said"), [("round/and/round", "infinite loop. The last 30x error"), ("noise", "no [2Jhttp; try")]
+)
+def test_whatever_a_server_says_is_one_line(server: Server, path: str, said: str) -> None:
+    with pytest.raises(InputMissing) as caught:
+        fetch(text(server.url.replace("some/hamlet.txt", path)))
+    assert said in caught.value.message
+    assert caught.value.message.isprintable()
 
 
 def test_no_server(server: Server) -> None:

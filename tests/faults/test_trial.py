@@ -127,7 +127,13 @@ def net(deed: str, mode: str = "train", **more: object) -> str:
 LATE = "nn.init.zeros_(self.late.weight) if hasattr(self, 'late') else self.add_module('late', nn.Linear(3, 3))"
 COUNTED = "self.register_buffer('seen', torch.zeros(()), persistent=True)"
 
+NEW_DATA = "self[0].weight.data = self[0].weight.data.clone()"
+NEW_PARAMETER = "self[0].weight = nn.Parameter(self[0].weight.data)"
+EXCHANGED = "parameter `0.weight` was exchanged for another tensor with the first batch, and would not be trained"
+
 FAULTS = {
+    "exchanges a parameter's numbers": (net(NEW_DATA), EXCHANGED),
+    "exchanges a parameter": (net(NEW_PARAMETER), EXCHANGED),
     "makes parameters": (net(LATE), "`late.bias` came or went with the first batch; make parameters and buffers in `__init__`"),
     "makes a buffer": (net(COUNTED), "`seen` came or went with the first batch; make parameters and buffers in `__init__`"),
     "raises": (net("raise ValueError('a bad item')"), "training on a batch of 8: ValueError: a bad item"),

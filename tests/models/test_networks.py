@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from catalogue import BACK, CASES, IMAGES, PICTURES, SERIES, TEXT, WORDS, Case, answers, size
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import nn
 
+from partrain import models
 from partrain.errors import BadJob
 from partrain.models import Interface
 from partrain.models.sections import Mlp
@@ -194,3 +197,33 @@ def test_initial_numbers_that_float32_does_not_hold() -> None:
     """Each worker ended with torch's `from is out of bounds for float`."""
     with pytest.raises(ValidationError, match="init_range"):
         Mlp(name="mlp", init_range=1e300)
+
+
+@pytest.mark.parametrize(
+    ("table", "wanted"),
+    [
+        ({"name": "mlp", "hidden": [2_000_000, 2_000_000]}, "14,901.2 GiB"),
+        ({"name": "mlp", "hidden": [10, 10**19]}, "8,589,934,592.0 GiB"),
+        ({"name": "mlp", "hidden": [10**30]}, "8,589,934,592.0 GiB"),
+        ({"name": "gru", "hidden": 1 << 21}, "49,152.0 GiB"),
+        ({"name": "torchvision:resnet50", "width_per_group": 10**7}, "3,352,763.7 GiB"),
+    ],
+)
+def test_a_network_larger_than_the_memory(table: dict[str, Any], wanted: str) -> None:
+    form = {"gru": (5, 3), "torchvision:resnet50": (3, 64, 64)}.get(table["name"], (4,))
+    with pytest.raises(BadJob) as caught:
+        Case(Interface(form, 2, "classification"), table).build()
+    message = caught.value.message
+    assert message.startswith(f"[model] `{table['name']}` is too large: its parameters need at least {wanted} of memory, and ")
+
+
+def test_parameters_are_weighed_before_they_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "free_memory", lambda: 4 * 90)
+    case = Case(Interface((4,), 2, "classification"), {"name": "mlp", "hidden": [10, 10]})  # 50 and 110 numbers, and 22
+    filled: list[int] = []
+    monkeypatch.setattr(nn.Linear, "reset_parameters", lambda layer: filled.append(layer.in_features))
+    with pytest.raises(BadJob, match=r"`mlp` is too large"):
+        case.build()
+    assert filled == [4]
+    monkeypatch.setattr(models, "free_memory", lambda: 4 * 182)
+    case.build()
