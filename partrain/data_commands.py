@@ -6,17 +6,14 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from mmap import mmap
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from partrain.after.output import check
+from partrain.after.output import check, document
 from partrain.errors import CannotCreate, InputMissing
 from partrain.options import Debug, Force, Json, Sets
-from partrain.record import finite
 
 if TYPE_CHECKING:
     from partrain.data import DataSection, Dataset
@@ -31,7 +28,7 @@ Source = Annotated[Path, typer.Argument(metavar="JOB.toml|FILE", help="A job, fo
 def inspect(source: Source, set_: Sets = None, as_json: Json = False, debug: Debug = False) -> None:
     """Shapes, classes, ranges, faults, and items that training shares with validation and test."""
     found = _inspected(source, set_ or ())
-    print(json.dumps({"source": str(source), **finite(found)}) if as_json else "\n".join(_lines(source, found)))
+    print(document({"source": str(source), **found}) if as_json else "\n".join(_lines(source, found)))
 
 
 @app.command()
@@ -126,6 +123,9 @@ def _loaded(source: Path, overrides: Iterable[str], allocate: Any = None) -> tup
 
 def _scratch(output: Path, size: int) -> memoryview:
     """Space on the disk that is to hold the output, which is gone with this process: the items may be more than fit into memory."""
+    from mmap import mmap
+    from tempfile import TemporaryFile
+
     try:
         with TemporaryFile(dir=output.absolute().parent) as file:
             os.posix_fallocate(file.fileno(), 0, max(size, 1))

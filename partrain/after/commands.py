@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from partrain.after.output import document
 from partrain.errors import NotTrusted
 from partrain.opening import job_of, opened
 from partrain.options import Checkpoint, Debug, Force, Json, Made, Output, Own, Trust
-from partrain.record import finite
 
 if TYPE_CHECKING:
     from partrain.after.generate import Text
@@ -130,7 +128,7 @@ def predict(
         create(output, answers.encoded(output.suffix.lower()), force)
         _show({"output": str(output)}, [f"{output}: {answers.summary}"], as_json)
     elif as_json:
-        print(json.dumps(finite({"checkpoint": str(path), "round": content.round, **answers.document()})))
+        print(document({"checkpoint": str(path), "round": content.round, **answers.document()}))
     else:
         print(answers.text())
 
@@ -223,6 +221,8 @@ def soup(
 
 def _judge(content: Content) -> str | None:
     """Whose loss is the judged one, if its job says so: what it says is nobody's word but the file's."""
+    import tomllib
+
     try:
         return str(tomllib.loads(content.job)["stop"].get("judge", "mixed"))
     except (ValueError, RecursionError, LookupError, AttributeError, TypeError):
@@ -251,6 +251,6 @@ def _layout(path: Path, content: Content, trusted: bool, own: Path | None) -> La
     return Layout.of(parameters, parameters[0][1].dtype)
 
 
-def _show(document: Mapping[str, Any], lines: Sequence[str], as_json: bool) -> None:
+def _show(content: Mapping[str, Any], lines: Sequence[str], as_json: bool) -> None:
     """The one JSON document, or lines for people."""
-    print(json.dumps(finite(document)) if as_json else "\n".join(lines))
+    print(document(content) if as_json else "\n".join(lines))

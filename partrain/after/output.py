@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -65,3 +67,10 @@ def _place(temporary: Path, path: Path) -> None:
         raise CannotCreate(f"{path} is there already; --force replaces it") from None
     except OSError:
         temporary.replace(path)
+
+
+def document(content: Mapping[str, Any]) -> str:
+    """One JSON document; null for numbers that are not finite."""
+    from partrain.record import finite  # with pydantic's core, which `--help` is not to wait for
+
+    return json.dumps(finite(content))
