@@ -347,6 +347,8 @@ def main() -> None:
     except SystemExit as end:
         if end.code == USAGE:
             _tell("usage", USAGE, getattr(end.__context__, "format_message", str)())
+            if any(word.endswith(".toml") for word in sys.argv[1:2]):
+                print(f"Did you mean: partrain run {' '.join(sys.argv[1:])}", file=sys.stderr)
         raise
     except Failure as failure:
         if "--debug" in sys.argv:

@@ -261,3 +261,9 @@ def test_help_lists_what_works(place: Path) -> None:
         assert partrain(command, "--help").code == 0
     said = partrain("--version")
     assert (said.code, said.out) == (0, f"partrain {__version__}\n")
+
+
+def test_a_job_without_a_command(place: Path) -> None:
+    said = partrain(place / JOB, "--quiet")
+    assert said.code == 2
+    assert said.err.splitlines()[-1] == f"Did you mean: partrain run {place / JOB} --quiet"
