@@ -11,7 +11,11 @@ from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from runs import descendants
+
+settings.register_profile("patient", deadline=None)  # a machine may be busy with something else
+settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True)

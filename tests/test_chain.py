@@ -30,7 +30,7 @@ def chained(module: nn.Module) -> tuple[Chain | None, list[torch.Tensor]]:
     return Chain.of(module, gradients), gradients
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.sampled_from([torch.float32, torch.float64]), st.booleans(), st.booleans())
 def test_loss_and_gradient_have_the_bits_of_autograd(data: st.DataObject, dtype: torch.dtype, labels: bool, image: bool) -> None:
     widths = data.draw(st.lists(st.integers(1, 40), min_size=2, max_size=5))

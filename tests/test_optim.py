@@ -295,7 +295,7 @@ def test_lbfgs_passes_over_pairs_that_curve_the_wrong_way() -> None:
 
 
 @pytest.mark.parametrize("section", EVERY[::4], ids=lambda section: section.name)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.floats(0.01, 50), st.floats(0.01, 3), st.booleans())
 def test_a_step_within_limits_is_one_with_the_gradient_torch_clips(
     section: AnyOptimizer, norm: float, value: float, both: bool
@@ -407,7 +407,6 @@ def test_one_cycle_is_torchs() -> None:
             reference.step()
 
 
-@settings(deadline=None)
 @given(st.sampled_from([keys for keys, _ in COURSES]), st.floats(0, 2), st.floats(0, 0.9))
 def test_no_schedule_leaves_its_bounds(settings: dict[str, object], progress: float, warmup: float) -> None:
     section = Sgd.model_validate({"lr": 8.0, **settings, "warmup": warmup})

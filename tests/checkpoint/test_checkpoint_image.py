@@ -59,7 +59,7 @@ def test_every_kind_of_number_comes_back(dtype: str, shape: tuple[int, ...]) -> 
         elements=None,
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_bits_come_back(array: np.ndarray) -> None:
     sample = with_arrays(rule__x=array)
     assert decode(encode(sample)).arrays["rule/x"].tobytes() == array.tobytes()  # NaN payloads and -0.0 too

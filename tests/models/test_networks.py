@@ -136,14 +136,14 @@ def test_noise_is_for_training_only() -> None:
 
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(0, 3))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_convolutions_back_give_images_of_any_size(height: int, width: int, stages: int) -> None:
     case = Case(Interface((2, height, width), 1, "autoencoder"), {"name": "autoencoder", "channels": [3] * stages, "hidden": []})
     assert case.build()(torch.zeros(2, 2, height, width)).shape == (2, 2, height, width)
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 3), st.integers(1, 3))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_images_are_pooled_away_only_where_that_is_said(height: int, width: int, stages: int, pool: int) -> None:
     case = Case(
         Interface((1, height, width), 2, "classification"), {"name": "cnn", "channels": [2] * stages, "pool": pool, "dense": []}
