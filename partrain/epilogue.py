@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from partrain.table import number
+from partrain.view import WELL
 
 
 def epilogue(
@@ -52,7 +53,7 @@ def epilogue(
 def moved(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:
     """Stop conditions that let the run go on: each target halfway from what was reached to perfection, or the limit that ended it doubled."""
     status, reason = content["status"], str(content.get("reason"))
-    if status not in ("reached", "finished", "not-reached"):
+    if status not in WELL:
         return []
     loss, accuracy = content.get("loss"), content.get("metrics", {}).get("accuracy")
     targets = {

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 Event = Mapping[str, Any]
 """One line of `events.jsonl`."""
 
+WELL = ("reached", "finished", "not-reached")
+"""Statuses of a run that has come to its end."""
 WINDOW_S = 4.0
 """Rates are means over this time, and over three rounds where those take longer."""
 MARK_S = 0.5
@@ -110,7 +112,7 @@ class WorkerView:
         self.marks.clear()
 
     def count(self, event: Event, seconds: float) -> None:
-        """Add a round."""
+        """Add a round that ended after so many seconds of training."""
         items, loss = event["items"], event["loss"]
         compute, wait, mix = event["compute"], event["wait"], event["mix"]
         if not self.marks:
@@ -347,7 +349,7 @@ class View:
     def _round(self, event: Event) -> None:
         worker = self._worker(event["rank"])
         before = worker.round
-        seconds = event.get("seconds", self.clock.train)  # files of early versions tell of them at judgements only
+        seconds = event.get("seconds", self.clock.train)  # a run that an earlier version began has them with judgements only
         worker.count(event, seconds)
         self.item_iterations += event["items"]
         self.clock.round(event["t"], event["compute"] + event["wait"] + event["mix"], seconds)

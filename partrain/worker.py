@@ -166,7 +166,7 @@ class LocalWorker:
         """Tensors that the newest gradient did not reach."""
         self._rule, self._seed, self._horizon = rule, seed, horizon
         self._draws = self._begun_at = 0
-        self._planned, self._actives = planned, size
+        self._planned, self._actives, self._expected = planned, size, 0
         self._losses: list[Any] = []
         """Of each iteration of the round: a number, or a tensor () on a device that must not be waited for."""
         self._known = (0, 0, float("nan"))
@@ -180,7 +180,7 @@ class LocalWorker:
         self.items, self.done, self.seconds = 0, 0, 0.0
         self._losses, self._sizes, self._known = [], [], (0, 0, float("nan"))
         self._actives = self._rule.actives(self.size, number)
-        self.active = self.rank < self._actives
+        self.active, self._expected = self.rank < self._actives, sum(self._planned[: self._actives])
         self._scale = self._lr_scale()
         self.batches.begin(number)
         self._feed = self._blocks()
@@ -336,7 +336,7 @@ class LocalWorker:
 
     def _rate(self, done: float) -> float:
         """Learning rate after so many local iterations of this round, as a share of the round's planned ones."""
-        so_far = self._begun_at + done / self.planned_iterations * sum(self._planned[: self._actives])
+        so_far = self._begun_at + done / self.planned_iterations * self._expected
         self.lr = self._scale * self.optimizer.section.rate(so_far, self._horizon or 1)
         return self.lr
 

@@ -29,12 +29,10 @@ from partrain.launch.stock import stocked
 from partrain.launch.writer import HISTORY
 from partrain.plan import Plan, make_plan
 from partrain.record import EventLog, cut, read_events, summary, write_summary
+from partrain.view import WELL
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
-
-WELL = ("reached", "finished", "not-reached")
-"""Statuses of a run that has come to its end."""
 
 
 @dataclass(frozen=True)
