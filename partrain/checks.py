@@ -159,9 +159,6 @@ def _rule(job: Job) -> Iterator[Finding]:
     if job.sync.shares_params and cuda:
         message = f'under rule "{job.sync.rule}" all workers train the same numbers in memory: CPU workers only'
         yield Finding(("workers", cuda[0], "device"), message)
-    if job.sync.ramp_workers and not job.sync.synchronous:
-        message = f'`ramp_workers` has no meaning under the asynchronous rule "{job.sync.rule}"'
-        yield Finding(("sync", "ramp_workers"), message, "remove it", at="key")
     for key in job.sync.in_rounds:
         number, rounds = getattr(job.sync, key), job.stop.rounds
         if key in job.sync.model_fields_set and number and rounds and number > rounds:

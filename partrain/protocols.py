@@ -240,6 +240,11 @@ class Rule(Section):
         """How many workers train in a round: those of the lowest ranks."""
         return workers if round >= self.ramp_workers else -(-workers * round // self.ramp_workers)
 
+    def open_visits(self, worker: Worker) -> int:
+        """Asynchronous rules: visits of this round that a worker may `claim`, shared by all who train in it; none where it does not,
+        so that nobody waits for it."""
+        return (self.visits_per_worker or 0) * self.actives(worker.size, worker.round) if worker.active else 0
+
     def weight(self, items: int) -> float:
         """A replica's weight in the mean, given its item-iterations: none has no say."""
         return float(items) if self.weights == "items" else float(items > 0)

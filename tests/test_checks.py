@@ -374,11 +374,6 @@ def test_inexact_sums_are_for_several_machines(said, monkeypatch: pytest.MonkeyP
     assert said(stop, stop + "[engine]\nexact = false\n") == []
 
 
-def test_asynchronous_rules_have_no_ramp(said) -> None:
-    (error,) = said('rule = "average"', 'rule = "async"\nramp_workers = 3')
-    assert error == '12:1 `ramp_workers` has no meaning under the asynchronous rule "async"; remove it'
-
-
 def test_a_schedule_of_the_learning_rate_over_rounds_that_change_their_length(said) -> None:
     qsr, decaying = (
         ('rule = "average"', 'rule = "average"\nschedule = "qsr"\nalpha = 0.01'),

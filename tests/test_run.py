@@ -300,6 +300,25 @@ def test_a_decay_comes_to_its_end_also_where_workers_come_in_one_after_another(t
     assert last[0]["lr"] == pytest.approx(0.05 * left / done["item_iterations"])
 
 
+@pytest.mark.parametrize("kind", ["shared", "simulated"])
+@pytest.mark.parametrize(
+    "rule", ["rule='async'", "rule='hogwild'", "rule='easgd', asynchronous=true", "rule='gossip', style='push-sum'"]
+)
+def test_visits_come_in_with_the_workers(tmp_path: Path, rule: str, kind: str) -> None:
+    """A worker of three in rounds 1 to 3 of a ramp of nine, two in rounds 4 to 6, all from then on; also in a run that goes on."""
+    sync = f"sync={{{rule}, iterations=2, visits=3, ramp_workers=9}}"
+    workers = ["workers=[{count=3}]", f"transport={{kind='{kind}'}}"]
+    run = train(tmp_path, sync, "stop={rounds=4, judge_every=4}", *workers)
+    for first, last in (1, 4), (5, 10):
+        seen = [event for event in events(run, "round") if event["round"] >= first]
+        numbers = range(first, last + 1)
+        items = [[one["items"] for one in seen if one["round"] == number] for number in numbers]
+        actives = [min(3, -(-number // 3)) for number in numbers]
+        assert [sum(of_round) for of_round in items] == [count * 3 * 2 * 8 for count in actives]
+        assert all(not any(of_round[count:]) for of_round, count in zip(items, actives, strict=True))
+        assert partrain("resume", run, "--until", "rounds=10", "--quiet").code == 0
+
+
 def test_a_worker_without_a_visit_is_not_the_luckiest(tmp_path: Path) -> None:
     sets = ['sync={rule="hogwild", iterations=1, visits=1}', 'stop={rounds=3, loss=1e-12, judge="any-worker"}']
     run = train(tmp_path, *sets, 'transport={kind="simulated", delay=[1.0, 0.0]}', code=1)

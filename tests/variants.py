@@ -31,6 +31,7 @@ FORMS: dict[str, dict[str, object]] = {
     "async, inverse": {"rule": "async", "visits": 3, "staleness_weight": "inverse", "bound": 1},
     "async, soft-sync": {"rule": "async", "visits": 3, "soft_sync": 2, "parts": 3},
     "async, momentum": {"rule": "async", "visits": 3, "momentum": 0.5},
+    "async, ramp": {"rule": "async", "visits": 3, "ramp_workers": 3},
     "async, compensated": {"rule": "async", "visits": 3, "compensation": 0.04},
     "hogwild": {"rule": "hogwild", "visits": 3},
     "hogwild, local": {"rule": "hogwild", "visits": 3, "local": True},

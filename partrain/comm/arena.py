@@ -97,7 +97,7 @@ class Arena:
         """(SLICES,): updates merged into each slice of the center."""
         numbers = parts[8].reshape(SLICES + 1, LINE)
         self.claims = numbers[0]
-        """(1 + ...,): visits claimed since the run's processes began."""
+        """(1 + ...,): visits claimed, of which each round begins another multiple of `center.LEFT`."""
         self.numbers = numbers[1:].view(np.float64)
         """(SLICES, 8): the rule's own numbers beside each slice of the center."""
         self.ring = parts[9].view(np.float64).reshape(RING, size, len(RECORD))

@@ -19,7 +19,7 @@ from partrain.protocols import Center, Update
 CLAIMS, INBOX, SLICE = 0, 1, 1 << 12
 """Places to be alone at: the round's visits, the inbox of a worker, a slice of the center."""
 LEFT = 1 << 32
-"""Visits of a worker that has none left in this round; rounds count in these."""
+"""More visits than a round has: so many are those of a worker that has none left, and by so many counters go on with each round."""
 
 Merge = Callable[[Center, Update], None]
 
@@ -92,8 +92,9 @@ class Commons:
         """Take one of the round's visits."""
         self._waiting.message()
         with self._waiting.alone(CLAIMS):
-            granted = bool(self._arena.claims[0] < (self._rounds + 1) * visits)
-            self._arena.claims[0] += granted
+            taken = max(int(self._arena.claims[0]), self._rounds * LEFT)
+            granted = taken < self._rounds * LEFT + visits
+            self._arena.claims[0] = taken + granted
         if granted:
             self._arena.visits[self._rank] += 1
         else:

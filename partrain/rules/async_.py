@@ -99,8 +99,7 @@ class Async(Rule):
 
     def round(self, worker: Worker, group: Group, state: Speed | None) -> None:
         iterations = state.iterations(worker, group) if state else worker.iterations
-        visits = self.visits * worker.size if worker.active else 0  # also tells the others not to wait for this worker
-        while group.claim(visits):
+        while group.claim(self.open_visits(worker)):
             base = group.pull(self.bound)
             worker.params.copy_(base)
             worker.train(iterations)

@@ -90,7 +90,7 @@ class Easgd(Apart):
     def round(self, worker: Worker, group: Group, state: Rope | None) -> None:
         alpha = self.elasticity / self.actives(worker.size, worker.round)
         if state is None:
-            while worker.active and group.claim(self.visits * worker.size):
+            while group.claim(self.open_visits(worker)):
                 pull = (worker.params - group.pull()) * alpha
                 group.push(pull)
                 self.train(worker, pull)

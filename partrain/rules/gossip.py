@@ -80,7 +80,7 @@ class Gossip(Apart):
 
     def round(self, worker: Worker, group: Group, state: Share | None) -> None:
         if state is not None:
-            state.round(worker, group, self.visits, self.probability)
+            state.round(worker, group, self.open_visits(worker), self.probability)
         elif self.order == "after":
             worker.train()
             worker.params.add_(self.pull(worker, group))

@@ -59,7 +59,7 @@ class Hogwild(Rule):
         return None
 
     def round(self, worker: Worker, group: Group, state: State) -> None:
-        while worker.active and group.claim(self.visits * worker.size):
+        while group.claim(self.open_visits(worker)):
             if self.local:
                 worker.params.copy_(group.center[0])
                 start = worker.params.clone()

@@ -15,10 +15,10 @@ class Share:
     """a_i: how much of all replicas' sum is this worker's; those of all workers and messages add up to 1."""
 
     def round(self, worker: Worker, group: Group, visits: int, probability: float) -> None:
-        """A round of so many visits on average, after which no message is under way; each iteration sends with `probability`."""
+        """A round of so many visits of all, after which no message is under way; each iteration sends with `probability`."""
         draw, chance = worker.draw("push-sum"), 1 - (1 - probability) ** worker.iterations
         group.barrier()  # until now messages might have come to where others still read means
-        while worker.active and group.claim(visits * worker.size):
+        while group.claim(visits):
             self.take_in(worker, group)
             worker.train()
             if worker.size > 1 and draw.random() < chance:

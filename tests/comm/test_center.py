@@ -64,13 +64,13 @@ def dawdle(moods: random.Random, group: ArenaGroup) -> None:
 
 def claim_rounds(group: ArenaGroup, row: Tensor, visits: int) -> list[int]:
     moods, counts = random.Random(group.rank), []
-    for _ in range(3):
+    for number in range(3):
         group.begin(measure=False)
         counts.append(0)
-        while group.claim(visits):
+        while group.claim(visits * (number + 1)):
             counts[-1] += 1
             dawdle(moods, group)
-        assert not group.claim(visits), "used up stays used up"
+        assert not group.claim(visits * (number + 1)), "used up stays used up"
         group.barrier()
     return counts
 
@@ -80,7 +80,7 @@ def claim_rounds(group: ArenaGroup, row: Tensor, visits: int) -> list[int]:
 @pytest.mark.parametrize("visits", [1, 10])
 def test_each_round_has_so_many_visits(transport: Callable[..., list[Any]], size: int, visits: int) -> None:
     counts = together(transport, size, partial(claim_rounds, visits=visits))
-    assert [sum(of_round) for of_round in zip(*counts, strict=True)] == [visits] * 3
+    assert [sum(of_round) for of_round in zip(*counts, strict=True)] == [visits, 2 * visits, 3 * visits]
 
 
 def keep_within(group: ArenaGroup, row: Tensor, fresh: int) -> tuple[int, int]:
