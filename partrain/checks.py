@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from partrain.comm.machine import Machine
 from partrain.data import Facts, facts
+from partrain.data.base import WrongSetting
 from partrain.data.fetch import absent
 from partrain.data.partition import uncovered, windows
 from partrain.engine import cpu_has_bfloat16
@@ -89,6 +90,8 @@ def _files(job: Job, folder: Path) -> Iterator[Finding]:
         files = {name: key for key, names in named.items() for name in names if isinstance(name, str) and name in missing.message}
         blamed = [files[max(files, key=len)]] if files else []
         yield FileFinding(("dataset", *blamed), missing.message)
+    except WrongSetting as wrong:
+        yield Finding(("dataset", wrong.key), wrong.problem, wrong.advice, at="key")
     else:
         yield from unsuited(job, known) if known else ()
     for key in absent(job.dataset):

@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,6 +118,7 @@ def resume(
         folder = new_folder(out, loaded.job.name)
     stage = Stage(folder, make_display(sys.stdout, as_json, quiet), _say, machine=machine)
     outcome = proceed(loaded, content, stage)
+    outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # where it came from, if it has added nothing
     _finish(outcome, loaded, as_json, () if went_on(stage, content) else until or ())
 
 

@@ -101,8 +101,9 @@ def _inspected(source: Path, overrides: Iterable[str]) -> dict[str, Any]:
     trained, held_out = np.arange(len(dataset.inputs)), np.arange(0)
     if loaded is not None:
         job = loaded.job
-        labels = dataset.targets if job.dataset.stratify else None
-        trained, held_out = hold_out(dataset.items, job.dataset.validation, job.partition.order, job.seed, dataset.gap, labels)
+        labels, order = dataset.targets if job.dataset.stratify else None, job.partition.order
+        section = job.dataset
+        trained, held_out = hold_out(dataset.items, section.validation, order, job.seed, dataset.gap, labels, dataset.rows)
     return inspection.outline(dataset, trained, held_out)
 
 

@@ -23,7 +23,8 @@ def epilogue(
 ) -> list[str]:
     """The last lines of a run: how it ended, what came out, where it is, and commands to go on with, ready to paste.
 
-    `content` is that of summary.json; `stop`, the `[stop]` table, tells which condition a resumed run must move;
+    `content` is that of summary.json; `checkpoint`: what to go on from, which lies outside `folder` where a run came from there and
+    has added nothing; `stop`, the `[stop]` table, tells which condition a resumed run must move;
     `own_code`: the network is the user's, who has to say so each time; `spent`: the learning rate has come to 0, so there is no
     use in going on; `until`: stop conditions moved by hand, for a run that is to go on from where it did.
     """
@@ -45,10 +46,13 @@ def epilogue(
     lines.append(f"results: {shlex.quote(str(folder))}")
     if checkpoint is None:
         return lines
+    here = checkpoint.absolute().is_relative_to(folder.absolute())
     path = shlex.quote(str(checkpoint)) + " --trust-code" * own_code
+    into = "" if here else f" --out {shlex.quote(str(folder))}"
+    lines += [] if here else [f"nothing was added to {shlex.quote(str(checkpoint))}"]
     further = "".join(f" --until {shlex.quote(each)}" for each in until or moved(content, stop or {}))
     again = content["status"] == "diverged"  # the same numbers would come
-    onward = [] if spent or again else [f"  partrain resume {path}{further}"]
+    onward = [] if spent or again else [f"  partrain resume {path}{into}{further}"]
     return [*lines, f"  partrain evaluate {path}", f"  partrain inspect {shlex.quote(str(checkpoint))}", *onward]
 
 

@@ -120,7 +120,8 @@ def held_out(loaded: LoadedJob, dataset: Dataset) -> tuple[Any, Any]:
 
     job = loaded.job
     labels = dataset.targets if job.dataset.stratify else None
-    return hold_out(dataset.items, job.dataset.validation, job.partition.order, job.seed, dataset.gap, labels)
+    section, order = job.dataset, job.partition.order
+    return hold_out(dataset.items, section.validation, order, job.seed, dataset.gap, labels, dataset.rows)
 
 
 def judged(network: Restored, items: Items, watch: Watch | None = None) -> dict[str, Any]:

@@ -54,7 +54,8 @@ def find(table: str, section: UserCode, folder: Path) -> Any:
     try:
         return reduce(getattr, attribute.split("."), module)
     except AttributeError:
-        advice = '; what a script or notebook defines is found by its file: "file.py:..."' if place == "__main__" else ""
+        files = '; what a script defines is found by its file, "file.py:..."; a notebook writes one by %%writefile file.py'
+        advice = files if place == "__main__" else ""
         raise UserCodeFailed(f"[{table}] name: `{place}` has no `{attribute}`{advice}") from None
 
 

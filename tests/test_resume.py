@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import signal
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from partrain import train as train_here
 from partrain.checkpoint import Content
 from partrain.errors import BadCheckpoint
 from partrain.launch import run as launch
+from partrain.launch.coordinator import Coordinator
 from partrain.launch.manifest import manifest_of
 from partrain.launch.writer import Writer
 
@@ -332,6 +334,35 @@ def test_from_a_copy(tmp_path: Path) -> None:
     for worker in ours["workers"]:  # of what was trained here, in the seconds that it took
         assert worker["items_per_second"] == pytest.approx(worker["item_iterations"] / 2 / ours["seconds"]["train"], rel=1e-3)
     assert partrain("resume", copy, "--out", tmp_path / "again").code == 73
+
+
+@pytest.mark.parametrize("began", [False, True], ids=["before the first round", "within it"])
+def test_from_a_copy_and_stopped_before_it_added_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, began: bool) -> None:
+    """What is told is what the copy holds, and it is from there that the run goes on, in the same folder."""
+    job = sabotage(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)" if began else "", "stop.rounds=2", call=2)
+    (tmp_path / "done").touch()
+    run, again, copy = tmp_path / "run", tmp_path / "my again", tmp_path / "elsewhere" / "copy.h5"
+    assert partrain("run", job, "--out", run, "-q").code == 0
+    (tmp_path / "done").unlink()
+    copy.parent.mkdir()
+    shutil.copy(run / "checkpoint.h5", copy)
+    if not began:
+        monkeypatch.setattr(Coordinator, "_spawn", lambda self, *_: self.signals.note(signal.SIGINT))
+    said = partrain("resume", copy, "--trust-code", "--out", again, "--until", "rounds=4")
+    monkeypatch.undo()
+    assert said.code == (69 if began else 130), said
+    whole, told = summary(run), summary(again)
+    assert (told["rounds"], told["item_iterations"]) == (2, whole["item_iterations"])
+    for ours, theirs in zip(told["workers"], whole["workers"], strict=True):
+        assert {key: ours[key] for key in ("device", "iterations", "item_iterations")}.items() <= theirs.items()
+    assert f": 2 rounds, {whole['item_iterations']:,} item-iterations, 0.0 s of training\n" in said.out
+    assert f"\nnothing was added to {copy}\n" in said.out
+    (words,) = [shlex.split(line) for line in said.out.splitlines() if line.startswith("  partrain resume ")]
+    assert words[1:] == ["resume", str(copy), "--trust-code", "--out", str(again), "--until", "rounds=4"]
+    (tmp_path / "done").touch()
+    assert partrain(*words[1:], "-q").code == 0
+    assert (summary(again)["status"], summary(again)["rounds"]) == ("finished", 4)
+    assert summary(again)["item_iterations"] == 2 * whole["item_iterations"]
 
 
 def test_not_in_the_folder_of_another_run(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from partrain.data.scaling import along
+
 Numbers = NDArray[np.float64]
 Scale = tuple[Numbers, Numbers]
 """Mean and standard deviation of each column."""
@@ -66,10 +68,13 @@ class Codec:
         return self._scale(self.targets, "target_mean", "target_std")
 
     def standardised(self, inputs: NDArray[Any]) -> NDArray[Any]:
-        """Raw inputs (n, ..., columns) as the network was trained on them; what is missing (NaN) as the data set filled it in."""
+        """Raw inputs (n, ..., columns) as the network was trained on them; what is missing (NaN) as the data set filled it in.
+
+        Those of arrays may have their features along another axis: (n, channels, ...).
+        """
         if self.scale is None:
             return inputs
-        mean, std = self.scale
+        mean, std = (along(one, self.stored.get("axis", -1), inputs.ndim) for one in self.scale)
         if self.stored.get("missing") == "mean" and inputs.dtype.kind == "f":
             inputs = np.where(np.isnan(inputs), np.asarray(self.stored["fill"], np.float64), inputs)
         scaled: NDArray[Any] = (inputs.astype(np.float64) - mean) / std

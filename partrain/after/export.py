@@ -87,7 +87,7 @@ def usage(network: Restored, format: Format) -> str:
     if network.facts.vocabulary is not None:
         kind, how = "int64", f"tokens below {network.facts.vocabulary}"
     elif codec.scale is not None:
-        how = "(value - mean) / standard deviation of each column"
+        how = f"(value - mean) / standard deviation of each {'channel' if codec.stored.get('axis') == 1 else 'column'}"
     shape = ", ".join(map(str, ("items", *network.facts.input)))
     answers = "" if codec.target_scale is None else "; its answers are standardised, too"
     return f"it takes {kind} ({shape}){how and ': '}{how}{answers}; {WHERE[format]}"

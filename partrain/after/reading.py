@@ -25,6 +25,7 @@ from partrain.data.base import check_finite
 from partrain.data.fetch import lasting
 from partrain.data.images import SUFFIXES
 from partrain.data.sheets import TABLES
+from partrain.data.words import numbered
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -62,16 +63,18 @@ def read(network: Restored, path: Path, targets: Path | None = None, judged: boo
     names: Sequence[str] = []
     answers: NDArray[Any] | None
     wanted = judged and targets is None and network.kind != "autoencoder"
+    codec = Codec(network.codec)
     if kind == "images":
         inputs, answers, names = read_images(network, path, wanted)
+        inputs = codec.standardised(inputs)
     elif kind == "table":
         inputs, answers = read_table(network, path, wanted)
     elif kind == "text":
         inputs, answers = read_text(network, path)
     else:
         inputs, answers = _arrays(path, kind)
-        inputs = _scaled(network, inputs, Codec(network.codec), path)
-    fitted = torch.from_numpy(_fitted(network, inputs, path))
+        inputs = _scaled(network, _shaped(network, inputs, path), codec, path)
+    fitted = torch.from_numpy(_fitted(network, _shaped(network, inputs, path), path))
     names = names or [str(number) for number in range(len(fitted))]
     if not judged:
         return Sample(fitted, None, names)
@@ -129,13 +132,11 @@ def _scaled(network: Restored, inputs: NDArray[Any], codec: Codec, path: Path) -
         return inputs
     if inputs.dtype == np.uint8 and not (codec.is_table or codec.is_series):  # numbers of columns are what they are
         inputs = inputs.astype(np.float32) * np.float32(1 / 255)
-    if codec.scale is not None and (not inputs.ndim or inputs.shape[-1] != len(codec.scale[0])):
-        raise InputMissing(f"{path}: holds items of shape {inputs.shape[1:]}, the network takes {tuple(network.facts.input)}")
     return codec.standardised(inputs)
 
 
-def _fitted(network: Restored, inputs: NDArray[Any], path: Path) -> NDArray[Any]:
-    """Inputs in the shape and the type of number that the network takes."""
+def _shaped(network: Restored, inputs: NDArray[Any], path: Path) -> NDArray[Any]:
+    """Inputs in the shape that the network takes."""
     shape = tuple(network.facts.input)
     bare = tuple(size for size in shape if size != 1)
     if inputs.shape == shape or (inputs.ndim == len(bare) and inputs.shape == bare):
@@ -144,7 +145,11 @@ def _fitted(network: Restored, inputs: NDArray[Any], path: Path) -> NDArray[Any]
         raise InputMissing(f"{path}: holds items of shape {inputs.shape[1:]}, the network takes {shape}")
     if not len(inputs):
         raise InputMissing(f"{path}: holds no items")
-    inputs = np.ascontiguousarray(inputs).reshape(len(inputs), *shape)
+    return np.ascontiguousarray(inputs).reshape(len(inputs), *shape)
+
+
+def _fitted(network: Restored, inputs: NDArray[Any], path: Path) -> NDArray[Any]:
+    """Inputs in the type of number that the network takes."""
     vocabulary = network.facts.vocabulary
     if vocabulary is not None:
         if inputs.dtype.kind not in "iu" or inputs.min() < 0 or inputs.max() >= vocabulary:
@@ -154,6 +159,21 @@ def _fitted(network: Restored, inputs: NDArray[Any], path: Path) -> NDArray[Any]
         inputs = inputs.astype({torch.float64: np.float64}.get(network.dtype, np.float32))
     check_finite(inputs, str(path))
     return inputs
+
+
+def _labels(network: Restored, names: NDArray[Any], path: Path) -> NDArray[Any]:
+    """Labels (n,) of the names of classes."""
+    known: dict[str, int] = {}
+    numbers = numbered(names.reshape(-1), known, f"{path}: targets", 0)
+    classes = Codec(network.codec).classes or []
+    labels = {name: label for label, name in enumerate(classes)}
+    found: NDArray[Any] = np.array([labels.get(name, -1) for name in known])[numbers]
+    if (found < 0).any():
+        item = int(found.argmin())
+        raise InputMissing(
+            f"{path}: targets: item {item}: the class `{list(known)[numbers[item]][:60]}` is not one that was trained on"
+        )
+    return found
 
 
 def _targets(network: Restored, answers: NDArray[Any] | None, inputs: Tensor, path: Path) -> Tensor:
@@ -170,6 +190,8 @@ def _targets(network: Restored, answers: NDArray[Any] | None, inputs: Tensor, pa
             wanted = "one label" if kind == "classification" else f"{inputs[0].numel()} tokens"
             raise InputMissing(f"{path}: targets are {answers.shape}, expected {wanted} for each of {len(inputs)} items")
         limit = facts.outputs
+        if answers.dtype.kind in "US" and kind == "classification":
+            answers = _labels(network, answers, path)
         if answers.dtype.kind not in "iu" or answers.min() < 0 or answers.max() >= limit:
             raise InputMissing(f"{path}: targets are whole numbers from 0 to {limit - 1}")
         return torch.from_numpy(answers.astype(np.int64).reshape(len(answers), *((-1,) if kind == "language" else ())))

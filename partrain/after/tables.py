@@ -36,7 +36,8 @@ def read_table(network: Restored, path: Path, judged: bool) -> Pair:
         raise InputMissing(f"{path}: the network was not trained on a table, so no column is known to be the target; use NPZ")
     if len(sheet.names) != width:
         raise InputMissing(f"{sheet.head}: {len(sheet.names)} columns, the network takes {width} numbers")
-    return columns.numbers_of(sheet, sheet.names), None
+    numbers = columns.numbers_of(sheet, sheet.names)
+    return codec.standardised(numbers.reshape(len(numbers), *network.facts.input)), None
 
 
 def _judged_rows(codec: Codec, sheet: Sheet) -> Pair:

@@ -31,6 +31,17 @@ _ROUND = re.compile(r"round-([0-9]{6}|[1-9][0-9]{6,17})\.h5")
 _TEMPORARY = re.compile(r"\..*\.h5\.[0-9a-f]{16}\.tmp")
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CANNOT_RESERVE = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+_ELSEWHERE = "then resume, or resume into another with --out"
+_FORBIDDEN, _GONE = f"make the folder writable again, {_ELSEWHERE}", f"bring the folder back, {_ELSEWHERE}"
+_REMEDIES = {
+    errno.ENOSPC: "make room, then resume",
+    errno.EDQUOT: "make room, then resume",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f), then resume",
+    errno.EMFILE: "raise the limit of open files (ulimit -n), then resume",
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _FORBIDDEN),
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), _GONE),
+}
+"""What mends an error; for others it is the disk that is to be mended."""
 _CANNOT_LINK = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
 
@@ -132,7 +143,8 @@ def _folder(path: Path, verb: str) -> Iterator[int]:
             with suppress(OSError):  # nothing was written through it
                 os.close(descriptor)
     except OSError as error:
-        raise InputOutputFailed(f"cannot {verb} {path}: {error.strerror}; make room or mend the disk, then resume") from error
+        remedy = _REMEDIES.get(error.errno or 0, "mend the disk, then resume")
+        raise InputOutputFailed(f"cannot {verb} {path}: {error.strerror}; {remedy}") from error
 
 
 def _temporary(name: str) -> str:

@@ -56,10 +56,15 @@ SCORES = 8
 SLICES = 16
 """Most slices of a center."""
 
+LONG_S = 0.1
+"""A round of so many seconds is long: writing a small network's file takes 6 ms of processor time."""
+IF_LONG = 2
+"""A snapshot is welcome if its round was."""
+
 _WORDS = ("command", "wanted", "granted", "committed", "drained", "restored")
-"""All are the coordinator's. `command`: 1 = end after this round. `wanted`: 1 = a snapshot is welcome. `granted`: the slot
-that may be filled next, plus 1; 0 = none (worker 0 takes it by setting 0). `committed`: newest round on disk. `drained`: newest
-round read from the ring. `restored`: 1 = the state to resume from lies in slot 0."""
+"""All are the coordinator's. `command`: 1 = end after this round. `wanted`: 1 = a snapshot is welcome, or IF_LONG.
+`granted`: the slot that may be filled next, plus 1; 0 = none (worker 0 takes it by setting 0). `committed`: newest round on disk.
+`drained`: newest round read from the ring. `restored`: 1 = the state to resume from lies in slot 0."""
 
 
 class Arena:

@@ -2,68 +2,94 @@
 
 from __future__ import annotations
 
-import hashlib
-import zlib
 from abc import abstractmethod
-from collections.abc import Mapping, Set
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from partrain.data.base import (
-    Allocate,
-    Card,
-    DataSection,
-    Dataset,
-    Facts,
-    MappedFile,
-    Slot,
-    Training,
-    check_finite,
-    classes,
-    digest,
-    lay_out,
-    views,
-)
+from partrain.data.base import Allocate, Dataset, Facts, Slot, Training, WrongSetting
 from partrain.data.fetch import File, place
 from partrain.data.npy import Found, chosen, hdf5, npy, npz
+from partrain.data.tested import Tested
 from partrain.errors import InputMissing
 from partrain.tasks import Kind
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 ROLES = ("inputs", "targets", "test_inputs", "test_targets")
-_SAMPLES, _SAMPLE = 64, 1 << 20
-"""Blocks of so many bytes that a mapped file is known by."""
 
 
-class ArraySection(DataSection):
+@dataclass(frozen=True)
+class Forms:
+    """What the arrays of files become."""
+
+    slots: dict[str, Slot]
+    """Each array by role, its place left open."""
+    task: Kind
+    """What the items are made for."""
+    tests: int
+    """How many items are split off as test items."""
+
+
+class ArraySection(Tested):
     """What data sets of arrays have.
 
     Inputs (n, ...): bytes are scaled to [0, 1], those of two axes being grey images (1, height, width); other numbers stay as they
-    are. Targets: whole numbers (n,) are class labels, others (n,) or (n, k) what a regression is to give.
+    are. Targets: whole numbers (n,) are class labels, texts (n,) names of classes, other numbers (n,) or (n, k) what a regression is
+    to give. Test items that are drawn are copied into memory, the others stay where they are; the last ones are not copied either.
     """
+
+    tests_by: ClassVar[tuple[str, ...]] = ("test_inputs", "test_targets")
 
     tokens: bool = False
     """Whole numbers are tokens: inputs (n, length), and targets of that shape the next token of each."""
+    standardise: bool = False
+    """Inputs less their mean, divided by their standard deviation, both of the items trained on: each number of items (k), each of the
+    k of items (steps, k), each channel of items (channels, ...). They are read into memory."""
+    standardise_target: bool = False
+    """Likewise each number of the targets of a regression; losses are in these units then."""
+
+    @model_validator(mode="after")
+    def _numbers_to_standardise(self) -> ArraySection:
+        if self.tokens and self.standardise:
+            raise ValueError("`standardise` is for numbers, and `tokens` have no mean: keep one")
+        return self
 
     @abstractmethod
     def found(self, folder: Path) -> dict[str, Found]:
         """The arrays by role."""
 
     def facts(self, folder: Path) -> Facts:
-        found = self.found(folder)
-        slots, task = _forms(found, self.tokens)
-        width = slots["targets"].shape[1] if task == "regression" else None
-        tests = slots["test_inputs"].shape[0] if "test_inputs" in slots else 0
-        return Facts(slots["inputs"].shape[0], tests, slots["inputs"].shape[1:], task, width, self.tokens)
+        forms = self.forms(self.found(folder))
+        slots, tests = forms.slots, forms.tests
+        width = slots["targets"].shape[1] if forms.task == "regression" else None
+        known = slots["test_inputs"].shape[0] if "test_inputs" in slots else tests
+        return Facts(slots["inputs"].shape[0] - tests, known, slots["inputs"].shape[1:], forms.task, width, self.tokens)
 
     def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-        return _load(self.found(folder), self.tokens, allocate)
+        from partrain.data import loading
+
+        return loading.load(self, self.found(folder), allocate, training)
+
+    def forms(self, found: Mapping[str, Found]) -> Forms:
+        """What the arrays become; InputMissing where they do not go together, WrongSetting where these settings do not go with them."""
+        slots, task = _forms(found, self.tokens)
+        inputs = found["inputs"]
+        if self.splitting and "test_inputs" in found:
+            problem = f"`{self.splitting}` splits test items off, but there are some already: {found['test_inputs'].where}"
+            raise WrongSetting(self.splitting, problem, "remove it")
+        if self.standardise and slots["inputs"].dtype == "uint8":
+            problem = f"`standardise` is for other numbers than bytes, which are scaled to [0, 1]: {inputs.where}"
+            raise WrongSetting("standardise", problem, "remove it, or write them as float32")
+        if self.standardise_target and task != "regression":
+            problem = f"`standardise_target` is for numbers, but these targets are for {task}: {found['targets'].where}"
+            raise WrongSetting("standardise_target", problem, "remove it")
+        if self.standardise:
+            slots |= {role: replace(slots[role], dtype=_exact(found[role])) for role in slots if role.endswith("inputs")}
+        items = slots["inputs"].shape[0]
+        return Forms(slots, task, self.tests_among(items, inputs.where, "items") if self.splitting else 0)
 
 
 class _Named(ArraySection):
@@ -133,6 +159,8 @@ def _forms(found: Mapping[str, Found], tokens: bool) -> tuple[dict[str, Slot], K
     for role, array in found.items():
         if not array.shape or not prod(array.shape):
             raise InputMissing(f"{array.where}: holds no numbers: its shape is {array.shape}")
+        if unfit := array.unfit(role):
+            raise InputMissing(f"{array.where}: holds {unfit}; arrays of numbers can be used")
         if role.endswith("inputs"):
             slots[role] = _inputs(array, tokens)
             continue
@@ -145,6 +173,8 @@ def _forms(found: Mapping[str, Found], tokens: bool) -> tuple[dict[str, Slot], K
         if (slot.dtype == "uint8") != (first.dtype == "uint8") or slot.shape[1:] != first.shape[1:]:
             now, before = f"{slot.dtype} {slot.shape[1:]}", f"{first.dtype} {first.shape[1:]}"
             raise InputMissing(f"{found[role].where}: its items are {now}, those for training {before}")
+        if (found[role].texts is None) != (found[role.removeprefix("test_")].texts is None):
+            raise InputMissing(f"{found[role].where}: of texts and numbers, its labels are one and those for training the other")
     targets = slots["targets"]
     if targets.dtype != "int64":
         return slots, "regression"
@@ -169,6 +199,11 @@ def _inputs(array: Found, tokens: bool) -> Slot:
 
 def _targets(array: Found, tokens: bool) -> Slot:
     items, *axes = array.shape
+    if array.texts is not None:
+        if axes not in ([], [1]) or tokens:
+            what = "tokens are whole numbers (n, length)" if tokens else "names of classes have one axis"
+            raise InputMissing(f"{array.where}: texts of shape {array.shape}; {what}")
+        return Slot("", "int64", (items,), 0)
     if array.kind in "iu":
         if axes not in ([], [1]) and not (tokens and len(axes) == 1):
             raise InputMissing(f"{array.where}: whole numbers of shape {array.shape}; class labels have one axis")
@@ -178,71 +213,6 @@ def _targets(array: Found, tokens: bool) -> Slot:
     return Slot("", "float32", (items, *(axes or [1])), 0)
 
 
-def _load(found: Mapping[str, Found], tokens: bool, allocate: Allocate) -> Dataset:
-    forms, task = _forms(found, tokens)
-    mapped = {role: array for role, array in found.items() if _as_it_lies(array, forms[role])}
-    files = list(dict.fromkeys(array.path for array in mapped.values()))
-    own = lay_out({role: (form.dtype, form.shape) for role, form in forms.items() if role not in mapped})
-    lying = [
-        replace(forms[role], name=role, offset=array.offset or 0, file=1 + files.index(array.path))
-        for role, array in mapped.items()
-    ]
-    slots = (*own, *lying)
-    buffer = allocate(own[-1].end if own else 0)
-    known = tuple(map(MappedFile.of, files))
-    arrays = views(slots, buffer, *(file.mapped() for file in known))
-    for slot in own:
-        found[slot.name].read(arrays[slot.name])
-    _check(found, arrays, mapped.keys() - _summed(mapped, dict(zip(files, known, strict=True))))
-    vocabulary = max(int(array.max()) for array in arrays.values() if array.ndim > 1) + 1 if tokens else None
-    numbers = arrays["targets"].shape[-1] if task == "regression" else vocabulary or 0
-    outputs = _classes(arrays, found) if task == "classification" else numbers
-    scale = 1 / 255 if forms["inputs"].dtype == "uint8" else 1.0
-    prints = [digest(own, buffer, {"slots": repr(lying)}), *map(_sampled, known)]
-    fingerprint = hashlib.sha256("\n".join(prints).encode()).hexdigest()
-    return Card(slots, task, outputs, scale, fingerprint, vocabulary, files=known).attach(buffer)
-
-
-def _as_it_lies(array: Found, form: Slot) -> bool:
-    """Whether the numbers in the file are what is wanted, where a processor reads them gladly."""
-    same = {"|u1": "uint8", "<f4": "float32", "<f8": "float64", "<i8": "int64"}.get(array.dtype)
-    return same == form.dtype and array.offset is not None and array.offset % int(array.dtype[2:]) == 0
-
-
-def _summed(mapped: Mapping[str, Found], files: Mapping[Path, MappedFile]) -> set[str]:
-    """The mapped arrays with a checksum, in files that are read as a whole anyway; InputMissing where it is another."""
-    summed = {role for role, array in mapped.items() if array.checksum and files[array.path].size <= _SAMPLES * _SAMPLE}
-    for role in summed:
-        first, end, expected = mapped[role].checksum or (0, 0, 0)
-        if zlib.crc32(files[mapped[role].path].mapped()[first:end]) != expected:
-            raise InputMissing(f"{mapped[role].where}: damaged: its CRC-32 is not what the file says")
-    return summed
-
-
-def _check(found: Mapping[str, Found], arrays: Mapping[str, NDArray[Any]], unread: Set[str]) -> None:
-    """InputMissing for labels and tokens below 0, and for numbers that are none: in all targets, and in inputs that were read."""
-    import numpy as np
-
-    for role, array in arrays.items():
-        if array.dtype == np.int64 and int(array.min()) < 0:
-            item = int(np.argwhere(array < 0)[0][0])
-            raise InputMissing(f"{found[role].where}: item {item} has the label {int(array[item].min())}; labels are 0 or more")
-        if role not in unread or role.endswith("targets"):
-            check_finite(array, found[role].where)
-
-
-def _classes(arrays: Mapping[str, NDArray[Any]], found: Mapping[str, Found]) -> int:
-    """Classes: the largest label of training and test items, plus one."""
-    return classes([array for role, array in arrays.items() if role.endswith("targets")], found["targets"].where)
-
-
-def _sampled(file: MappedFile) -> str:
-    """SHA-256 (hex) over a file's size and blocks spread evenly over it: over all of it, if it is small."""
-    content, total = file.mapped(), hashlib.sha256(str(file.size).encode())
-    if file.size <= _SAMPLES * _SAMPLE:
-        total.update(content)
-    else:
-        for index in range(_SAMPLES):
-            start = index * (file.size - _SAMPLE) // (_SAMPLES - 1)
-            total.update(content[start : start + _SAMPLE])
-    return total.hexdigest()
+def _exact(array: Found) -> str:
+    """The type that holds an array's numbers before they are less their mean: dates in seconds are beyond float32."""
+    return "float64" if int(array.dtype[2:]) > (4 if array.kind == "f" else 2) else "float32"

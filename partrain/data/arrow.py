@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -22,6 +22,8 @@ _NUMBERS = {"bool": "|b1", "halffloat": "<f2", "float": "<f4", "double": "<f8", 
     f"{sign}int{8 * width}": f"<{sign or 'i'}{width}" for sign in ("", "u") for width in (2, 4, 8)
 }
 """Types of numbers as numpy writes them, by Arrow's name."""
+TEXT = "|S"
+"""Type of texts, as in other files."""
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 """What a whole stream of Arrow batches ends with."""
 
@@ -96,8 +98,23 @@ class SavedSet:
                         flat[first : first + len(chunk), at : at + width] = _dense(chunk, shape, self.where(name), first)
                 at += width
 
+        if types == {TEXT}:
+            texts: dict[str, int] = {}
+            return Found(
+                self.where(names[0]), self.path, TEXT, (rows,), None, self._reader_of_texts(names[0], texts), texts=texts
+            )
         shape = axes[0] if len(axes) == 1 else (sum(widths),)
         return Found(self.where(names[0]), self.path, types.pop() if len(types) == 1 else "<f4", (rows, *shape), None, read)
+
+    def _reader_of_texts(self, name: str, texts: dict[str, int]) -> Callable[[NDArray[Any]], None]:
+        def read(target: NDArray[Any]) -> None:
+            from partrain.data.words import numbered
+
+            for first, chunk in pieces(self.table.column(name)):
+                found = _dense(chunk, (), self.where(name), first)
+                target[first : first + len(chunk)] = numbered(found, texts, self.where(name), first)[:, 0]
+
+        return read
 
     def _form(self, name: str, key: str) -> tuple[str, tuple[int, ...]]:
         """Type of a column's numbers, and shape of an item: that of the first."""
@@ -110,12 +127,12 @@ class SavedSet:
             first = inner
         kind = str(first.type)
         if kind in ("string", "large_string"):
-            advice = f'name its classes first: dataset.class_encode_column("{name}")'
-            if key == "inputs":
-                advice = (
-                    'write it to a file for kind = "text", or save token numbers in lists of one length, and set tokens = true'
-                )
-            raise InputMissing(f"{self.where(name)}: holds text; {advice}")
+            if key == "target" and not axes:
+                return TEXT, ()
+            advice = 'write it to a file for kind = "text", or save token numbers in lists of one length, and set tokens = true'
+            if key == "target":
+                advice = "a target is one text, the name of a class, or numbers"
+            raise InputMissing(f"{self.where(name)}: holds {'lists of ' * bool(axes)}text; {advice}")
         if kind not in _NUMBERS:
             what = f"{self.feature(name).lower()}s" if self.feature(name) in ("Image", "Audio", "Video") else kind
             images = ", and images as `inputs`" if key == "inputs" else ""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pydantic import Field
 
 from partrain.environment import free_memory
-from partrain.errors import InputMissing
+from partrain.errors import BadJob, InputMissing
 from partrain.section import Section
 from partrain.tasks import Kind
 
@@ -31,6 +31,14 @@ Allocate = Callable[[int], memoryview]
 """Gives a writable, contiguous buffer of so many bytes."""
 _BLOCK = 1 << 14
 """Items looked at together."""
+
+
+class WrongSetting(BadJob):
+    """A key of the `[dataset]` table that does not go with what its files hold."""
+
+    def __init__(self, key: str, problem: str, advice: str) -> None:
+        super().__init__(f"[dataset] {problem}; {advice}")
+        self.key, self.problem, self.advice = key, problem, advice
 
 
 class Training(Protocol):
@@ -175,6 +183,7 @@ class Card:
             targets=arrays["targets"],
             test_inputs=arrays.get("test_inputs"),
             test_targets=arrays.get("test_targets"),
+            rows=arrays.get("rows"),
         )
 
 
@@ -188,11 +197,19 @@ class Dataset(Card):
     """(n,) int64 class labels, (n, outputs) float32, or (n, length) int64 tokens."""
     test_inputs: NDArray[Any] | None
     test_targets: NDArray[Any] | None
+    rows: NDArray[Any] | None = None
+    """(items,) int64, increasing: which of `inputs` and `targets` are items to train on or to hold out, where test items were drawn
+    from among them and those that stay lie in a file as they were; None: all are."""
 
     @property
     def items(self) -> int:
         """Items to train on or to hold out."""
-        return len(self.inputs) - (self.gap or 0)
+        return len(self.inputs if self.rows is None else self.rows) - (self.gap or 0)
+
+    @property
+    def item_targets(self) -> NDArray[Any]:
+        """The targets (items, ...) of these, the ones in a `gap` among them: a copy where there are `rows`."""
+        return self.targets if self.rows is None else self.targets[self.rows]
 
     @property
     def facts(self) -> Facts:

@@ -11,11 +11,10 @@ import numpy as np
 
 from partrain.data.base import Allocate, Card, Dataset, Training, digest, lay_out, views
 from partrain.data.fetch import place
-from partrain.data.partition import hold_out
+from partrain.data.scaling import spread
 from partrain.data.sheets import Block, Sheet, is_missing
 from partrain.data.survey import Class, Scheme, class_of, kept, surveyed
 from partrain.errors import InputMissing
-from partrain.seeds import derive
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,8 +33,9 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     inputs, targets = read(sheet, scheme)
     parts = {"": (inputs, targets)}
     if known.split:
-        first, last = _split(section, len(inputs), known.split, targets if scheme.classes else None)
-        _check_classes(sheet, scheme, targets[first], targets[last])
+        first, last = section.part(len(inputs), known.split, targets if scheme.classes else None)
+        if scheme.classes:
+            section.check_classes(str(sheet.path), scheme.classes, targets[first], targets[last])
         parts = {"": (inputs[first], targets[first]), "test_": (inputs[last], targets[last])}
     elif section.test_path:
         parts["test_"] = read(section.sheet(place(section.test_path, folder)), scheme)
@@ -170,19 +170,6 @@ def _number(cell: Any, sheet: Sheet, place: int, name: str, holes: bool) -> floa
     return number
 
 
-def _split(section: Tabular, n: int, tests: int, labels: NDArray[Any] | None) -> Pair:
-    """Indices of the rows that stay, and of the test items, both in the file's order; the same for every seed of the job."""
-    order: Any = "given" if section.test_from == "end" else "shuffled"
-    stay, tested = hold_out(n, tests, order, derive(0, "test items"), None, labels if section.stratify else None)
-    return np.sort(stay), np.sort(tested)
-
-
-def _check_classes(sheet: Sheet, scheme: Scheme, trained: NDArray[Any], tested: NDArray[Any]) -> None:
-    if scheme.classes and (only := sorted(set(tested.tolist()) - set(trained.tolist()))):
-        advice = "set stratify = true, or hold fewer items out"
-        raise InputMissing(f"{sheet.path}: the class `{scheme.classes[only[0]]}` occurs among the test items only: {advice}")
-
-
 def _codec(section: Tabular, scheme: Scheme, inputs: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
     """How rows become items, as JSON; means and deviations are those of the given items, which are trained on."""
     numeric = np.array([name in scheme.inputs and name not in scheme.words for name in scheme.features])
@@ -216,7 +203,7 @@ def moments(numbers: NDArray[Any], names: Iterable[str], path: str) -> Pair:
     if not (fine := np.isfinite(mean) & np.isfinite(std)).all():
         column = list(names)[int(fine.argmin())]
         raise InputMissing(f"{path}: column `{column}`: its numbers are too large for a mean and a deviation: scale the column")
-    return mean, np.where(std > 1e-12 * np.maximum(abs(mean), 1e-300), std, 1.0)
+    return mean, spread(mean, std)
 
 
 def _scaled(numbers: NDArray[Any], mean: Sequence[float], std: Sequence[float]) -> NDArray[Any]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class HuggingFace(ArraySection):
     """A `Dataset` or `DatasetDict` as `save_to_disk` wrote it."""
 
+    tests_by = ("test_split",)
+
     kind: Literal["huggingface"]
     path: Folder
     """The folder."""
@@ -34,7 +36,7 @@ class HuggingFace(ArraySection):
     inputs: Names = Field(min_length=1)
     """The column to learn from: numbers, lists of one length, or images; or several of numbers and lists, one behind the other."""
     target: str
-    """The column to learn: whole numbers, names of classes being known or not, or others for a regression."""
+    """The column to learn: whole numbers, names of classes being known or not, texts, which are such names, or others for a regression."""
     size: list[Annotated[int, Field(ge=1, le=10_000)]] | None = Field(None, min_length=2, max_length=2)
     """Height and width that all images are resized to; default: those of the first, which all must have."""
     channels: Literal[1, 3] | None = None
@@ -56,8 +58,8 @@ class HuggingFace(ArraySection):
     def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
         data = super().load(folder, allocate, training)
         parts, outputs = self._parts(folder), data.outputs
-        codec: dict[str, Any] = {}
-        if data.task == "classification" and (names := parts[""].classes(self.target)):
+        codec = dict(data.codec)
+        if data.task == "classification" and "classes" not in codec and (names := parts[""].classes(self.target)):
             codec["classes"], outputs = names, len(names)
             for prefix, part in parts.items():
                 labels = getattr(data, f"{prefix}targets")

@@ -84,9 +84,12 @@ def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
     if dataset.vocabulary is not None:
         return [], []
     names, shift, spread = _names(dataset)
-    found, count, broken, where = _Moments(len(names)), len(dataset.inputs), 0, 0
+    found, broken, where = _Moments(len(names)), 0, 0
+    count = len(dataset.inputs if dataset.rows is None else dataset.rows)
     for first in range(0, count, _BLOCK):
-        block = dataset.inputs[first : first + _BLOCK].reshape(-1, len(names)).astype(np.float64)
+        some = slice(first, first + _BLOCK)
+        block = dataset.inputs[some if dataset.rows is None else dataset.rows[some]]
+        block = np.moveaxis(block, dataset.codec.get("axis", -1), -1).reshape(-1, len(names)).astype(np.float64)
         fine = np.isfinite(block).all(axis=1)
         where = where if broken or fine.all() else first + int(fine.argmin())
         broken += int((~np.isfinite(block)).sum())
@@ -105,7 +108,7 @@ def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
 
 def _names(dataset: Dataset) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
     """What the numbers along the last axis of inputs are called, and what they were less and divided by; one name for all together."""
-    codec, width = dataset.codec, int(np.prod(dataset.inputs.shape[1:]))
+    codec, shape = dataset.codec, dataset.inputs.shape[1:]
     match codec.get("form"):
         case "table":
             return list(codec["features"]), np.asarray(codec["mean"]), np.asarray(codec["std"])
@@ -113,8 +116,11 @@ def _names(dataset: Dataset) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
             names = list(codec["columns"])
             mean, deviation = (np.array([codec[key][name] for name in names]) for key in ("mean", "deviation"))
             return names, mean, deviation
-    if dataset.inputs.ndim == 2 and width <= _COLUMNS:
-        return [f"input {index}" for index in range(width)], np.zeros(1), np.ones(1)
+    if "axis" in codec:
+        what = "input" if len(shape) == 1 else "channel" if codec["axis"] == 1 else "column"
+        return [f"{what} {index}" for index in range(len(codec["mean"]))], np.asarray(codec["mean"]), np.asarray(codec["std"])
+    if len(shape) == 1 and shape[0] <= _COLUMNS:
+        return [f"input {index}" for index in range(shape[0])], np.zeros(1), np.ones(1)
     return ["inputs"], np.zeros(1), np.ones(1)
 
 
@@ -159,6 +165,12 @@ def _array(name: str, found: Found) -> dict[str, Any]:
     """One array of a file: shape, type and range."""
     if found.useless:
         return {"name": name, "dtype": found.useless, "shape": list(found.shape), "mapped": False}
+    if found.texts is not None:
+        labels = np.empty(found.shape, np.int64)
+        found.read(labels)
+        counts = zip(found.texts, np.bincount(labels.reshape(-1)).tolist(), strict=True)
+        words = dict(sorted(counts, key=lambda pair: -pair[1])[:10])
+        return {"name": name, "dtype": "text", "shape": list(found.shape), "mapped": False, "words": words}
     if found.offset is None or not found.shape:
         require_memory(math.prod(found.shape) * int(found.dtype[2:]), found.where)
         numbers = np.empty(found.shape, found.dtype)

@@ -14,17 +14,38 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, MappedFile, Slot, Training
+from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, MappedFile, Slot, Training, lay_out
 from partrain.data.fetch import File, place
 from partrain.errors import CannotCreate, InputMissing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _MAGIC = b"PTITEMS1"
 _PAGE = 4096
 _BLOCK = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Some rows of an array, which do not lie one behind the other."""
+
+    array: NDArray[Any]
+    rows: NDArray[Any]
+
+    def blocks(self) -> Iterator[memoryview]:
+        """Their bytes."""
+        step = max(1, _BLOCK * len(self.array) // self.array.nbytes)
+        for first in range(0, len(self.rows), step):
+            yield self.array[self.rows[first : first + step]].data.cast("B")
+
+
+_Source = memoryview | _Rows
+"""Part of a file to be written."""
 
 
 class Mapped(DataSection):
@@ -63,9 +84,9 @@ def learnt_from(path: Path) -> str:
 
 def trained_on(dataset: Dataset, training: Training) -> str:
     """SHA-256 (hex) over which items are trained on, where something learnt from them is in the items; otherwise nothing."""
-    if dataset.gap is None and "mean" not in dataset.codec:
+    if dataset.gap is None and not {"mean", "target_mean"} & dataset.codec.keys():
         return ""
-    labels = dataset.targets if dataset.task == "classification" else None
+    labels = dataset.item_targets if dataset.task == "classification" else None
     return hashlib.sha256(training(dataset.items, labels, dataset.gap).tobytes()).hexdigest()
 
 
@@ -78,20 +99,12 @@ def write(path: Path, card: Card, buffer: memoryview, trained: str = "") -> None
     Raises:
         CannotCreate: the file cannot be written.
     """
-    sources = [buffer[: max((slot.end for slot in card.slots if not slot.file), default=0)]]
-    slots, end = [], len(sources[0])
-    for slot in card.slots:
-        if slot.file:
-            content = card.files[slot.file - 1].mapped()[slot.offset : slot.end]
-            sources += [memoryview(bytes(-end % 64)), content]
-            slots.append(replace(slot, offset=end + -end % 64, file=1))
-            end = slots[-1].end
-        else:
-            slots.append(replace(slot, file=1))
-    total = hashlib.sha256()
+    apart = any(slot.name == "rows" for slot in card.slots)
+    slots, sources = _parted(card.attach(buffer)) if apart else _as_they_lie(card, buffer)
+    end, total = max(slot.end for slot in slots), hashlib.sha256()
     for block in _blocks(sources):
         total.update(block)
-    header = _header(replace(card, slots=tuple(slots), files=()), end, total.hexdigest(), trained)
+    header = _header(replace(card, slots=slots, files=()), end, total.hexdigest(), trained)
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:
@@ -104,6 +117,39 @@ def write(path: Path, card: Card, buffer: memoryview, trained: str = "") -> None
     except OSError as error:
         part.unlink(missing_ok=True)
         raise CannotCreate(f"{path}: {error.strerror}") from None
+
+
+def _as_they_lie(card: Card, buffer: memoryview) -> tuple[tuple[Slot, ...], list[_Source]]:
+    """Where the arrays of a card lie in the file to be written, and what that consists of."""
+    end = max((slot.end for slot in card.slots if not slot.file), default=0)
+    slots: list[Slot] = []
+    sources: list[_Source] = [buffer[:end]]
+    for slot in card.slots:
+        if slot.file:
+            content = card.files[slot.file - 1].mapped()[slot.offset : slot.end]
+            sources += [memoryview(bytes(-end % 64)), content]
+            slots.append(replace(slot, offset=end + -end % 64, file=1))
+            end = slots[-1].end
+        else:
+            slots.append(replace(slot, file=1))
+    return tuple(slots), sources
+
+
+def _parted(dataset: Dataset) -> tuple[tuple[Slot, ...], list[_Source]]:
+    """The same for a data set of which some `rows` are items: these alone, one behind the other."""
+    assert dataset.rows is not None
+    names = [name for slot in dataset.slots if (name := slot.name) != "rows"]
+    arrays: dict[str, NDArray[Any]] = {name: getattr(dataset, name) for name in names}
+    left = {name: len(array) if name.startswith("test_") else len(dataset.rows) for name, array in arrays.items()}
+    slots = lay_out({name: (str(array.dtype), (left[name], *array.shape[1:])) for name, array in arrays.items()})
+    sources: list[_Source] = []
+    end = 0
+    for slot in slots:
+        array = arrays[slot.name]
+        part = array.data.cast("B") if slot.name.startswith("test_") else _Rows(array, dataset.rows)
+        sources += [memoryview(bytes(slot.offset - end)), part]
+        end = slot.end
+    return tuple(replace(slot, file=1) for slot in slots), sources
 
 
 def read(path: Path) -> Card:
@@ -167,6 +213,9 @@ def _slot(slot: dict[str, Any], start: int) -> Slot:
     return Slot(**slot | {"shape": tuple(slot["shape"]), "strides": strides, "offset": start + slot["offset"]})
 
 
-def _blocks(sources: list[memoryview]) -> Iterator[memoryview]:
+def _blocks(sources: list[_Source]) -> Iterator[memoryview]:
     for source in sources:
-        yield from (source[first : first + _BLOCK] for first in range(0, len(source), _BLOCK))
+        if isinstance(source, _Rows):
+            yield from source.blocks()
+        else:
+            yield from (source[first : first + _BLOCK] for first in range(0, len(source), _BLOCK))

@@ -1,6 +1,7 @@
 """Arrays in files: .npy, .npz and HDF5. Where they lie and of what form they are, by their headers; their numbers on request.
 
-Objects are never read: an array of them is a pickle, which could run anything.
+Those of texts, as labels may be, are read as numbers that stand for them. Objects are never read: an array of them is a pickle, which
+could run anything.
 """
 
 from __future__ import annotations
@@ -42,16 +43,22 @@ class Found:
     """Bytes from the file's beginning to the numbers, which lie one behind the other; None: they are packed, in other order, or
     in a place where processors do not read such numbers gladly."""
     read: Callable[[NDArray[Any]], None]
-    """Fill an array of the same shape with the numbers, converted."""
+    """Fill an array of the same shape with the numbers, converted; of texts, with int64 that stand for them."""
     checksum: tuple[int, int, int] | None = None
     """CRC-32 of the bytes from here to there, where the file says one: (first, behind the last, CRC)."""
     useless: str = ""
-    """What it holds where that is no array of numbers, in words; it cannot be read then."""
+    """What it holds where that is no array of numbers or texts, in words; it cannot be read then."""
+    texts: dict[str, int] | None = None
+    """Of an array of texts: those that were read, and the number that stands for each; None: it holds no texts."""
 
     @property
     def kind(self) -> str:
-        """`u` and `i` whole numbers, `f` others, `b` true or false."""
+        """`u` and `i` whole numbers, `f` others, `b` true or false, `U` and `S` texts."""
         return self.dtype[1]
+
+    def unfit(self, role: str) -> str:
+        """What it holds that cannot be used as this, in words; texts can as targets."""
+        return self.useless or "text" * (self.texts is not None and not role.endswith("targets"))
 
 
 def npy(path: Path) -> Found:
@@ -59,15 +66,16 @@ def npy(path: Path) -> Found:
     with _named(path), path.open("rb") as file:
         dtype, shape, by_columns = _header(file, str(path))
         offset, size = file.tell(), file.seek(0, 2)
-    _check_size(str(path), shape, offset + prod(shape) * int(dtype[2:]), size)
+    _check_size(str(path), shape, offset + prod(shape) * _width(dtype), size)
+    texts = _texts(dtype)
 
     def read(target: NDArray[Any]) -> None:
         import numpy as np
 
         with _named(path):
-            _copy(np.load(path, mmap_mode="r", allow_pickle=False), target, str(path))
+            _copy(np.load(path, mmap_mode="r", allow_pickle=False), target, str(path), texts)
 
-    return Found(str(path), path, dtype, shape, None if by_columns else offset, read)
+    return Found(str(path), path, dtype, shape, None if by_columns else offset, read, texts=texts)
 
 
 def npz(path: Path) -> dict[str, Found]:
@@ -80,16 +88,27 @@ def npz(path: Path) -> dict[str, Found]:
                 name = member.filename.removesuffix(".npy")
                 with archive.open(member) as file:
                     dtype, shape, by_columns = _header(file, f"{path}: array `{name}`")
-                    skipped, width = file.tell(), int(dtype[2:])
+                    skipped, width, texts = file.tell(), _width(dtype), _texts(dtype)
                 _check_size(f"{path}: array `{name}`", shape, skipped + prod(shape) * width, member.file_size)
                 offset = checksum = None
                 if (start := _stored_at(member, whole)) is not None and not by_columns:
                     end = start + member.file_size
                     there = end <= size
-                    offset = start + skipped if there and (start + skipped) % width == 0 else None
+                    offset = start + skipped if there and (start + skipped) % max(width, 1) == 0 else None
                     checksum = start, end, member.CRC
-                found[name] = Found(f"{path}: array `{name}`", path, dtype, shape, offset, _reader(path, name), checksum)
+                read = _reader(path, name, texts)
+                found[name] = Found(f"{path}: array `{name}`", path, dtype, shape, offset, read, checksum, texts=texts)
     return found
+
+
+def _width(dtype: str) -> int:
+    """Bytes of a number, or of a text."""
+    return int(dtype[2:]) * (4 if dtype[1] == "U" else 1)
+
+
+def _texts(dtype: str) -> dict[str, int] | None:
+    """Room for the texts of an array of them."""
+    return {} if dtype[1] in "US" else None
 
 
 def _check_size(where: str, shape: tuple[int, ...], wanted: int, found: int) -> None:
@@ -106,13 +125,14 @@ def _stored_at(member: zipfile.ZipInfo, whole: IO[bytes]) -> int | None:
     return int(member.header_offset + 30 + name + extra)
 
 
-def _reader(path: Path, name: str) -> Callable[[NDArray[Any]], None]:
+def _reader(path: Path, name: str, texts: dict[str, int] | None) -> Callable[[NDArray[Any]], None]:
     def read(target: NDArray[Any]) -> None:
         where = f"{path}: array `{name}`"
         with _named(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
             dtype, shape, by_columns = _header(file, where)
             target = target.reshape(shape or 1)
-            _fill(_unpacked(file, dtype, shape[::-1] if by_columns else shape), target.T if by_columns else target, where)
+            blocks = _unpacked(file, dtype, shape[::-1] if by_columns else shape)
+            _fill(blocks, target.T if by_columns else target, where, texts)
 
     return read
 
@@ -122,7 +142,7 @@ def _unpacked(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> Iterator[t
     import numpy as np
 
     rows, *axes = shape or (1,)
-    width = prod(axes) * int(dtype[2:])
+    width = prod(axes) * _width(dtype)
     step = max(1, _BLOCK_BYTES // max(width, 1))
     for first in range(0, rows, step):
         count = min(step, rows - first)
@@ -131,7 +151,7 @@ def _unpacked(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> Iterator[t
 
 
 def hdf5(path: Path) -> dict[str, Found]:
-    """The datasets of an HDF5 file, by path; of those that hold no numbers, only what they hold: objects are never read."""
+    """The datasets of an HDF5 file, by path; of those that hold no numbers or texts, only what they hold: objects are never read."""
     import h5py
 
     found: dict[str, Found] = {}
@@ -139,9 +159,15 @@ def hdf5(path: Path) -> dict[str, Found]:
     def note(name: str, one: Any) -> None:
         if not isinstance(one, h5py.Dataset):
             return
-        where, read = f"{path}: dataset `{name}`", _extractor(path, name)
-        if useless := _useless(one):
+        where = f"{path}: dataset `{name}`"
+        useless, text = _useless(one)
+        texts: dict[str, int] | None = {} if text else None
+        read = _extractor(path, name, texts)
+        if useless:
             found[name] = Found(where, path, useless, one.shape or (), None, read, useless=useless)
+            return
+        if text:
+            found[name] = Found(where, path, "|S", one.shape, None, read, texts=texts)
             return
         native = one.dtype.isnative and one.chunks is None and not one.external
         found[name] = Found(where, path, one.dtype.str, one.shape, one.id.get_offset() if native else None, read)
@@ -151,17 +177,18 @@ def hdf5(path: Path) -> dict[str, Found]:
     return found
 
 
-def _useless(one: Any) -> str:
-    """What a dataset holds that is no array of numbers; empty for one that is."""
+def _useless(one: Any) -> tuple[str, bool]:
+    """What a dataset holds that is no array of numbers or texts, empty for one that is; and whether it holds texts."""
     import h5py
 
     try:
         kind, text = one.dtype.kind, h5py.check_string_dtype(one.dtype) is not None
     except TypeError:
-        return "a type that numpy has not"
-    if kind not in "biuf":
-        return "text" if text else "records" if one.dtype.names else "objects" if kind == "O" else str(one.dtype)
-    return "" if one.shape else "nothing" if one.shape is None else "a single number"
+        return "a type that numpy has not", False
+    if kind not in "biuf" and not text:
+        return "records" if one.dtype.names else "objects" if kind == "O" else str(one.dtype), False
+    single = "a single text" if text else "a single number"
+    return "" if one.shape else "nothing" if one.shape is None else single, text
 
 
 def _lost(one: Any, path: Path) -> str | None:
@@ -185,14 +212,14 @@ def _lost(one: Any, path: Path) -> str | None:
     return None
 
 
-def _extractor(path: Path, name: str) -> Callable[[NDArray[Any]], None]:
+def _extractor(path: Path, name: str, texts: dict[str, int] | None) -> Callable[[NDArray[Any]], None]:
     def read(target: NDArray[Any]) -> None:
         import h5py
 
         with _named(path), h5py.File(path, "r") as file:
             if lost := _lost(file[name], path):
                 raise InputMissing(f"{path}: dataset `{name}`: {lost}")
-            _copy(file[name], target, f"{path}: dataset `{name}`")
+            _copy(file[name], target, f"{path}: dataset `{name}`", texts)
 
     return read
 
@@ -200,12 +227,12 @@ def _extractor(path: Path, name: str) -> Callable[[NDArray[Any]], None]:
 def chosen(found: dict[str, Found], name: str, path: Path, key: str) -> Found:
     """One of the arrays of a file; InputMissing if `key` asks for one that is not there."""
     if name not in found:
-        known = [one for one in found if not found[one].useless]
+        known = [one for one in found if not found[one].unfit(key)]
         near = get_close_matches(name, known, n=1)
         advice = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}" if known else "there are none"
         raise InputMissing(f"{path}: no array `{name}`, which `{key}` asks for: {advice}")
-    if found[name].useless:
-        raise InputMissing(f"{found[name].where}: holds {found[name].useless}; arrays of numbers can be used")
+    if unfit := found[name].unfit(key):
+        raise InputMissing(f"{found[name].where}: holds {unfit}; arrays of numbers can be used")
     return found[name]
 
 
@@ -223,27 +250,31 @@ def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
             raise ValueError
     except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError):
         raise InputMissing(f"{where}: its header is damaged") from None
-    if not isinstance(dtype, str) or len(dtype) < 3 or dtype[1] not in "biuf" or not dtype[2:].isdigit():
+    if not isinstance(dtype, str) or len(dtype) < 3 or dtype[1] not in "biufUS" or not dtype[2:].isdigit():
         what = "objects, which are code to run" if isinstance(dtype, str) and dtype[1:2] == "O" else f"{dtype}"
         raise InputMissing(f"{where}: holds {what}; arrays of numbers can be used")
     return dtype, shape, by_columns
 
 
-def _copy(source: Any, target: NDArray[Any], where: str) -> None:
+def _copy(source: Any, target: NDArray[Any], where: str, texts: dict[str, int] | None) -> None:
     """Convert block by block: no second copy of the whole is made where the source is not one already."""
     if not source.shape:
         target[...] = source
         return
     items = len(source)
     step = max(1, _BLOCK_BYTES * items // max(source.nbytes, 1))
-    _fill(((first, source[first : first + step]) for first in range(0, items, step)), target, where)
+    _fill(((first, source[first : first + step]) for first in range(0, items, step)), target, where, texts)
 
 
-def _fill(blocks: Iterator[tuple[int, NDArray[Any]]], target: NDArray[Any], where: str) -> None:
+def _fill(blocks: Iterator[tuple[int, NDArray[Any]]], target: NDArray[Any], where: str, texts: dict[str, int] | None) -> None:
     """Convert blocks of rows, each with the number of its first."""
     import numpy as np
 
     for first, part in blocks:
+        if texts is not None:
+            from partrain.data.words import numbered
+
+            part = numbered(part, texts, where, first)
         there = target[first : first + len(part)]
         if part.dtype == np.uint64 and target.dtype == np.int64 and (part > np.iinfo(np.int64).max).any():
             raise InputMissing(f"{where}: holds a whole number of more than 63 bits")

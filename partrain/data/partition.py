@@ -185,13 +185,20 @@ class Assignment:
 
 
 def hold_out(
-    n: int, validation: int, order: Order, seed: int, gap: int | None = None, labels: NDArray[Any] | None = None
+    n: int,
+    validation: int,
+    order: Order,
+    seed: int,
+    gap: int | None = None,
+    labels: NDArray[Any] | None = None,
+    rows: Indices | None = None,
 ) -> tuple[Indices, Indices]:
     """Split `n` items into those to train on, in the order that windows are cut from, and those held out.
 
     Shuffled: a permutation by the job's seed, of which the first `validation` items are held out; where `labels` (n,) are given,
     the first ones of each class, in proportion. As given: the last ones are; so also where items follow one another in time, those
-    that begin within the `gap` before them being nobody's.
+    that begin within the `gap` before them being nobody's. Where the items are some `rows` (n,) of more, indices and labels are of
+    the rows.
 
     Returns:
         (n - validation,) and (validation,) int64 indices.
@@ -203,6 +210,9 @@ def hold_out(
 
     if not 0 <= validation < n:
         raise ValueError(f"validation = {validation} leaves none of the {n} items to train on")
+    if rows is not None:
+        among = hold_out(n, validation, order, seed, gap, None if labels is None else labels[rows])
+        return rows[among[0]], rows[among[1]]
     if order == "given" or gap is not None:
         items = np.arange(n)
         training, held_out = items[: n - validation], items[n - validation :] + (gap or 0)
@@ -239,6 +249,7 @@ def assign(
     gap: int | None = None,
     targets: NDArray[Any] | None = None,
     stratify: bool = False,
+    rows: Indices | None = None,
 ) -> Assignment:
     """Share `n` items among workers.
 
@@ -252,10 +263,15 @@ def assign(
         gap: Where items follow one another in time: how many lie between those to train on and those held out.
         targets: (n,) labels or (n, outputs) numbers, of which the first counts; needed where the order goes by class, or to `stratify`.
         stratify: Hold out each class in proportion.
+        rows: (n,) which rows of the arrays the items are, `targets` among them, where test items lie between; indices are of rows.
 
     Raises:
         ValueError: as `hold_out` and `windows`; or items that no worker has, unless the section allows it.
     """
+    if rows is not None:
+        kept = None if targets is None else targets[rows]
+        found = assign(section, n, validation, sizes, seed, round, gap, kept, stratify)
+        return Assignment(tuple(rows[part] for part in found.partitions), rows[found.held_out])
     training, held_out = hold_out(n, validation, section.order, seed, gap, targets if stratify else None)
     cut = windows(len(training), sizes, section.overlap)
     if section.uncovered == "error" and (holes := uncovered(len(training), cut)):

@@ -7,7 +7,7 @@ concern names, words and the shape of the table are told by `validate`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -98,6 +98,12 @@ def class_of(cell: Any, whole: bool) -> Class:
     return str(cell).lower() if isinstance(cell, bool) else str(cell).strip()
 
 
+def classes_in_order(cells: Collection[Any]) -> tuple[Class, ...]:
+    """The different classes that target cells name, in the order of their labels: numbers by size, then words."""
+    whole = all(map(_is_whole, cells))
+    return tuple(sorted({class_of(cell, whole) for cell in cells}, key=lambda one: (isinstance(one, str), one)))
+
+
 def kept(block: Block, scheme: Scheme) -> Block:
     """The rows that count."""
     if scheme.missing != "drop":
@@ -124,10 +130,7 @@ def _survey(text: str, kind: type[Tabular], paths: tuple[Path, ...], stamps: obj
     words = {name: tuple(sorted({str(cell).strip() for cell in found[name]})) for name in section.one_hot}
     scheme = Scheme(columns, words, scheme.targets, _classes(section, sheet, found, rows), section.missing)
     tested = _tested(section, paths[1], scheme) if len(paths) > 1 else 0
-    split = section.test_items or round(section.test_share * rows)
-    if split >= rows or (section.test_share and not split):
-        raise InputMissing(f"{sheet.path}: holds {rows:,} rows: {split:,} test items of them leave nothing of one part")
-    return Survey(scheme, rows, split, tested)
+    return Survey(scheme, rows, section.tests_among(rows, str(sheet.path), "rows"), tested)
 
 
 def _columns(section: Tabular, sheet: Sheet) -> tuple[str, ...]:
@@ -180,13 +183,13 @@ def _classes(section: Tabular, sheet: Sheet, found: dict[str, set[Any]], rows: i
     if whole and any(map(_is_large, cells)):
         what = f"a class of more than {DIGITS} digits; give classes smaller numbers, or words for names"
         raise InputMissing(f"{_first(sheet, section.target[0], _is_large)}: column `{section.target[0]}`: {what}")
-    classes = {class_of(cell, whole) for cell in cells}
+    classes = classes_in_order(cells)
     if section.target_kind == "auto" and len(classes) > max(20, rows // 2):
         many = f"{len(classes):,} different values in {rows:,} rows are hardly classes"
         raise InputMissing(f'{sheet.path}: column `{section.target[0]}`: {many}; set target_kind = "number" or "class"')
     if len(classes) < 2:
-        raise InputMissing(f"{sheet.path}: column `{section.target[0]}`: all rows have the class `{classes.pop()}`")
-    return tuple(sorted(classes, key=lambda one: (isinstance(one, str), one)))
+        raise InputMissing(f"{sheet.path}: column `{section.target[0]}`: all rows have the class `{classes[0]}`")
+    return classes
 
 
 def _tested(section: Tabular, path: Path, scheme: Scheme) -> int:

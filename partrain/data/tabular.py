@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from partrain.data.base import Allocate, DataSection, Dataset, Facts, Training
+from partrain.data.base import Allocate, Dataset, Facts, Training
 from partrain.data.fetch import File
 from partrain.data.sheets import CsvSheet, ParquetSheet, Sheet
 from partrain.data.survey import surveyed
+from partrain.data.tested import Tested
 
 
 def _different(names: list[str]) -> list[str]:
@@ -31,8 +32,10 @@ Names = Annotated[Columns, BeforeValidator(lambda value: [value] if isinstance(v
 Separator = Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_parting)]
 
 
-class Tabular(DataSection):
+class Tabular(Tested):
     """What tables have, whatever file they lie in."""
+
+    tests_by = ("test_path",)
 
     path: File
     """The file, relative to the job."""
@@ -55,19 +58,9 @@ class Tabular(DataSection):
     """Cells without a value (empty, NA, nan, null, ?): an error; leave the row out; or the mean of the column, if it is a numeric input."""
     test_path: File | None = None
     """A file of test items with the same columns."""
-    test_items: int = Field(0, ge=0)
-    """Or: so many rows of the file are test items."""
-    test_share: float = Field(0.0, ge=0, lt=1)
-    """Or: this share of them."""
-    test_from: Literal["shuffled", "end"] = "shuffled"
-    """Which rows are test items: drawn, the same for every seed of the job; or the last ones, where rows follow one another in time."""
 
     @model_validator(mode="after")
     def _without_contradiction(self) -> Tabular:
-        if sum(map(bool, (self.test_path, self.test_items, self.test_share))) > 1:
-            raise ValueError("`test_path`, `test_items` and `test_share` exclude one another: keep one")
-        if "test_from" in self.model_fields_set and not (self.test_items or self.test_share):
-            raise ValueError("`test_from` has no effect without `test_items` or `test_share`")
         if self.inputs and self.drop:
             raise ValueError("`inputs` and `drop` exclude each other: keep one")
         if self.inputs and (outside := [name for name in self.one_hot if name not in self.inputs]):

@@ -15,6 +15,7 @@ from partrain.launch.coordinator import Start
 from partrain.launch.manifest import Manifest, manifest_of
 from partrain.launch.stage import Stage
 from partrain.plan import Plan
+from partrain.view import View, WorkerView
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -70,6 +71,15 @@ def describer(
     return describe
 
 
+def take_over(view: View, start: Start, manifest: Manifest) -> None:
+    """Tell the view of a run that goes on in a folder of its own, which has no events yet, what stands by the checkpoint's word."""
+    view.round = start.progress.round
+    for member, before in zip(manifest.workers, _before(start, len(manifest.workers)), strict=True):
+        worker = view.workers[member.rank] = WorkerView(member.rank)
+        worker.begin({"device": member.device, **before}, view.round)
+    view.item_iterations = sum(worker.item_iterations for worker in view.workers.values())
+
+
 def _before(start: Start, size: int) -> list[dict[str, Any]]:
     """What each worker had done before this start, by the checkpoint's word."""
     if start.arrays is None:
@@ -83,9 +93,9 @@ def unevenness_of(job: Any, plan: Plan, dataset: Dataset) -> list[dict[str, floa
     if job.partition.order == "shuffled" or dataset.task == "language":
         return [{}] * len(plan.shares)
     n, sizes = plan.training_items + plan.held_out, [share.spec.partition_size for share in plan.shares]
-    section = job.partition
-    cut = assign(section, n, plan.held_out, sizes, job.seed, None, dataset.gap, dataset.targets, job.dataset.stratify)
-    return [{"unevenness": distance} for distance in unevenness(dataset.targets, cut.partitions)]
+    section, targets = job.partition, dataset.item_targets
+    cut = assign(section, n, plan.held_out, sizes, job.seed, None, dataset.gap, targets, job.dataset.stratify)
+    return [{"unevenness": distance} for distance in unevenness(targets, cut.partitions)]
 
 
 def warn_if_newer(manifest: Manifest, content: Content, stage: Stage) -> None:
@@ -98,7 +108,7 @@ def warn_if_newer(manifest: Manifest, content: Content, stage: Stage) -> None:
 
 def warn_if_uneven(job: Any, plan: Plan, dataset: Dataset, stage: Stage) -> None:
     cuts = windows(plan.training_items, [share.spec.partition_size for share in plan.shares], job.partition.overlap)
-    if text := uneven(dataset.targets[: plan.training_items], cuts):
+    if text := uneven(dataset.item_targets[: plan.training_items], cuts):
         stage.warn(text)
 
 

@@ -22,6 +22,7 @@ from partrain.job import Job
 from partrain.launch import prefork
 from partrain.launch.crew import Crew, Handed
 from partrain.launch.lifeline import death
+from partrain.launch.memory import Room, room
 from partrain.launch.order import Order, attempt, obey, on_trial
 from partrain.launch.rounds import Hear, Rounds
 from partrain.launch.signals import Signals
@@ -97,15 +98,18 @@ class Coordinator:
         signals: Signals,
         machine: Machine | None = None,
         agree: Callable[[str], None] = lambda complaint: None,
+        warn: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`agree` is told what keeps this machine from starting, if anything, and raises what keeps another from it."""
+        """`agree` is told what keeps this machine from starting, if anything, and raises what keeps another from it; `warn` tells the
+        user."""
         self.machine, self.agree = machine, agree
         number, count = (machine.number, machine.count) if machine else (0, 1)
         local = len(plan.shares) // count
         self.members = range(number * local, (number + 1) * local)
         """The workers of this machine."""
         self.job, self.folder, self.plan, self.start = job, folder, plan, start
-        self.hear, self.tick, self.signals = hear, tick, signals
+        self.hear, self.tick, self.signals, self.warn = hear, tick, signals, warn
+        self._room: Room | None = None
         self.arena = Arena.create(len(plan.shares))
         self.writer: Writer | None = None
         self.slots = Slots(self.arena, coalesce=job.checkpoint.commit == "coalesce")
@@ -128,6 +132,7 @@ class Coordinator:
         try:
             prefork.start()
             prepare()
+            self._room = room()  # the data are in memory by now, the workers are not
             self._try_out(card, stock)
             if not self.signals.count:
                 self._spawn(card, stock)
@@ -219,6 +224,7 @@ class Coordinator:
                 self.start.elapsed,
                 self.start.resuming,
                 prefork.pid(),
+                self._room,
             )
 
         self.crew.start(living[0], name, work, order)
@@ -300,6 +306,9 @@ class Coordinator:
                 return f"`{ours.path}` {ours.shape} against `{theirs.path}` {theirs.shape}"
         return "one has more tensors than the other"
 
+    def _on_tight(self, text: str) -> None:
+        self.warn(text)
+
     def _on_tried(self) -> None:
         self._trying = ""
         self._kill()  # nobody is to wait for what the user's code may have left running in it
@@ -312,7 +321,7 @@ class Coordinator:
 
     def _on_snapshot(self, slot: int, progress: dict[str, Any]) -> None:
         self._drain()
-        self.slots.offered(Offer(slot, progress))
+        self.slots.offered(Offer(slot, progress), self.rounds.pace)
         self._write_next()
 
     def _on_done(self, rank: int, **ending: Any) -> None:

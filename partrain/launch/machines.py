@@ -136,7 +136,8 @@ def assist(machine: Machine, own: LoadedJob | None, say: Callable[[str], None]) 
     start = Start(Progress(**told["progress"]), elapsed=told["elapsed"], elsewhere=told["resuming"])
     with Signals() as signals:
         machine = replace(machine, patience_s=loaded.job.transport.stall_seconds)
-        coordinator = Coordinator(loaded.job, loaded.folder, plan, start, _ignore, lambda: None, signals, machine, meeting.agree)
+        agree, tick = meeting.agree, lambda: None
+        coordinator = Coordinator(loaded.job, loaded.folder, plan, start, _ignore, tick, signals, machine, agree, say)
         first, last = coordinator.members[0], coordinator.members[-1]
         say(f"machine {machine.number} of {machine.count} trains workers {first} to {last}; machine 0 has the run folder")
         try:

@@ -14,12 +14,14 @@ import torch
 from numpy.typing import NDArray
 
 from partrain.batches import Batches, Items
+from partrain.comm.arena import SLOTS
 from partrain.data.partition import assign
 from partrain.environment import total_memory
 from partrain.errors import BadJob, UserCodeFailed
 from partrain.launch.order import Order
 from partrain.models import Interface, build
 from partrain.seeds import derive
+from partrain.state import slot_map
 from partrain.worker import LocalWorker, Spans, spans_of
 
 SHARE = 0.5
@@ -54,7 +56,9 @@ class Outfit:
         def partition(number: int | None) -> Any:
             n = plan.training_items + plan.held_out
             stratify = job.dataset.stratify
-            return assign(job.partition, n, plan.held_out, sizes, job.seed, number, order.card.gap, dataset.targets, stratify)
+            return assign(
+                job.partition, n, plan.held_out, sizes, job.seed, number, dataset.gap, dataset.targets, stratify, dataset.rows
+            )
 
         first = partition(None)
         self.batches = Batches(
@@ -119,14 +123,48 @@ class Outfit:
 
 
 def require_memory(order: Order, spans: Spans) -> None:
-    """Refuse rows that this machine can never hold all at once, whatever else it does: the kernel would kill one of the workers."""
-    local = [order.plan.shares[rank].spec.device for rank in order.members]
-    count, own = local.count("cpu"), spans.wire - spans.layout.size * order.job.sync.shares_params
-    needed, total = count * own * spans.layout.dtype.itemsize, total_memory()
-    if needed > total:
-        what = "parameters, gradients and optimizer states"
-        size = f"{needed / 2**30:,.1f} GiB for their {what}, and this machine has {total / 2**30:,.1f} GiB of memory"
-        raise BadJob(f"[[workers]]: {count} on the CPU need {size}; take fewer workers or a smaller network")
+    """Refuse rows that this machine cannot hold all at once, whatever caches it drops: the kernel would kill one of the workers."""
+    count, needed = _rows(order, spans)
+    total = total_memory()
+    most = order.room.most if order.room else total  # with swap it may be more
+    need = f"[[workers]]: {count} on the CPU need {_gib(needed)} for their parameters, gradients and optimizer states"
+    if needed > max(total, most):
+        raise BadJob(f"{need}, and this machine has {_gib(total)} of memory; take fewer workers or a smaller network")
+    if needed > most:
+        there = f"of this machine's {_gib(total)} of memory no more than {_gib(most)} are not in use"
+        raise BadJob(f"{need}, and {there}; free memory, or take fewer workers or a smaller network")
+
+
+def tight(order: Order, outfit: Outfit) -> str:
+    """What to say of a run that may not find all the memory it is going to take, as far as that is known; nothing if it should.
+
+    A slot may be taken for each snapshot, a file of one is twice in memory for a moment, and items held out are copied by each worker.
+    """
+    if not order.room:
+        return ""
+    count, rows = _rows(order, outfit.spans)
+    slot = slot_map(outfit.module, outfit.spans, order.job.sync, len(order.plan.shares)).size
+    vector = outfit.spans.layout.size * outfit.spans.layout.dtype.itemsize
+    shared, held = order.job.sync.shared_vectors * vector, outfit.held_out(1)
+    copies = count * order.plan.held_out * (held.inputs.nbytes + held.targets.nbytes) if held else 0
+    own, snapshots = rows + shared + copies, (SLOTS + 2) * slot
+    needed = own + snapshots
+    if needed <= order.room.free:
+        return ""
+    parts = f"{count} workers on the CPU {_gib(own)}, snapshots and their files {_gib(snapshots)}"
+    need = f"memory may not suffice: this run needs about {_gib(needed)} ({parts})"
+    return f"{need}, and {_gib(order.room.free)} are free; the kernel kills a worker when there is no more"
+
+
+def _rows(order: Order, spans: Spans) -> tuple[int, int]:
+    """How many workers of this machine have their rows in its memory, and bytes of what all of them write from the first round on."""
+    count = [order.plan.shares[rank].spec.device for rank in order.members].count("cpu")
+    own = spans.wire - spans.layout.size * order.job.sync.shares_params
+    return count, count * own * spans.layout.dtype.itemsize
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB"
 
 
 def _repeat_exactly() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from partrain import usercode
-from partrain.comm.arena import RECORD, RING, Arena
+from partrain.comm.arena import IF_LONG, LONG_S, RECORD, RING, Arena
 from partrain.comm.center import Commons
 from partrain.comm.group import ArenaGroup, NonFinite, Waiting, bytes_by_rank
 from partrain.comm.shared import Shared
@@ -24,10 +24,12 @@ from partrain.comm.simulated import Abandoned, Baton, Deadlock, Simulated
 from partrain.errors import BadJob, Diverged, Failure, UserCodeFailed
 from partrain.launch.lifeline import arm, let_go_of_forkserver
 from partrain.launch.order import Order
-from partrain.launch.outfit import Outfit
+from partrain.launch.outfit import Outfit, tight
+from partrain.launch.watch import Misfit, watch
 from partrain.loop import LATE, STOP, WELCOME, Ending, Terms, run
 from partrain.state import restore, save, slot_map
 from partrain.stop import Progress
+from partrain.tasks import UserTask
 from partrain.worker import LocalWorker, Spans
 
 NAN = float("nan")
@@ -162,6 +164,8 @@ def _explain(error: BaseException, rank: int, order: Order, replica: Replica | N
         what = _name_of(replica.worker.spans, error)
         return Diverged(f"{where}: non-finite numbers in {what}; lower the learning rate, or look at the data")
     iteration = f", iteration {replica.worker.done + 1}" if replica and number else ""
+    if isinstance(error, Misfit):
+        return UserCodeFailed(f"{where}{iteration}: {error.message}")
     users = ", ".join(f"`{name}`" for name in order.job.user_code)
     return explain(error, where + iteration, users, built=replica is not None)
 
@@ -212,7 +216,13 @@ class Replica:
         job, plan = order.job, order.plan
         self.progress = Progress(**asdict(order.progress))
         self._elapsed = order.elapsed
+        self._asked_at = 0.0
+        """Seconds of training when the round before ended."""
         outfit = Outfit(rank, order)
+        if rank == order.members[0] and (text := tight(order, outfit)):
+            talk.say("tight", text=text)
+        if isinstance(job.task, UserTask):
+            watch(outfit.task, job.task.name)
         module, spans, device = outfit.module, outfit.spans, outfit.device
         dtype, d = spans.layout.dtype, spans.layout.size
         lines, common, end = arena.map_rows(spans.numbers * dtype.itemsize, job.sync.shared_vectors * d * dtype.itemsize)
@@ -284,7 +294,9 @@ class Replica:
             return STOP if self.arena.get("command") else 0
         limit = self.order.job.stop.seconds
         late = limit is not None and seconds + self._elapsed >= limit
-        welcome = self.arena.get("wanted") and self.arena.get("granted")
+        lasted, self._asked_at = seconds - self._asked_at, seconds
+        wanted = self.arena.get("wanted")
+        welcome = wanted and self.arena.get("granted") and (wanted != IF_LONG or lasted >= LONG_S)
         return (STOP if self.arena.get("command") else 0) | (LATE if late else 0) | (WELCOME if welcome else 0)
 
     def record(self, progress: Progress, worker: LocalWorker, times: dict[str, float]) -> None:

@@ -13,7 +13,7 @@ from partrain.comm.machine import Machine
 from partrain.data import Dataset
 from partrain.errors import BadCheckpoint, Failure
 from partrain.job import LoadedJob
-from partrain.launch.beginning import describer, unevenness_of, warn_if_newer, warn_if_uneven, warn_of_the_end
+from partrain.launch.beginning import describer, take_over, unevenness_of, warn_if_newer, warn_if_uneven, warn_of_the_end
 from partrain.launch.coordinator import Coordinator, Ended, Start
 from partrain.launch.ending import Outcome, close, end_of, went_on
 from partrain.launch.folder import check_home, forget, locked, point_at, stage_file
@@ -49,11 +49,14 @@ def resume(loaded: LoadedJob, content: Content, stage: Stage) -> Outcome:
         ground = _prepare(loaded, stage, content)
         point_at(content, stage.folder)
         earlier = cut(stage.folder / "events.jsonl", progress.round)
+        start = Start(progress, content.arrays, history, earlier.clock.train)
+        if not earlier.workers:
+            take_over(earlier, start, ground.manifest)
         stage.display.adopt(earlier)
         ended = end_of(stage.folder, progress.round)
         forget(stage.folder, "summary.json")  # it tells of an end that this is no longer
         try:
-            return _train(loaded, stage, Start(progress, content.arrays, history, earlier.clock.train), lambda: ground)
+            return _train(loaded, stage, start, lambda: ground)
         finally:
             if ended and not went_on(stage, content):
                 write_summary(stage.folder / "summary.json", ended)
@@ -145,7 +148,7 @@ def _perform(
         meeting.lead(loaded, plan, start, dataset.fingerprint)
     with stage.signals as signals:  # to the last line: a run that is done is done
         agree = meeting.agree if meeting else (lambda complaint: None)
-        coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals, machine, agree)
+        coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals, machine, agree, stage.warn)
         describe = describer(loaded, plan, ground.manifest, start, stage, hear, unevenness_of(job, plan, dataset))
         ended = coordinator.run(dataset.card, ground.stock, stage.folder, ground.manifest.model_dump(), loaded.text, describe)
         return replace(close(ended, coordinator.began_at, stage, hear, tick), horizon=plan.horizon)

@@ -18,6 +18,7 @@ from partrain.errors import Diverged, UserCodeFailed
 from partrain.launch.order import Order, on_trial
 from partrain.launch.outfit import Outfit
 from partrain.launch.replica import enter, explain, report
+from partrain.launch.watch import check_gradients, check_loss, kind
 from partrain.models import Interface
 from partrain.state import slot_map
 from partrain.tasks import UserTask
@@ -101,7 +102,7 @@ def _watch(task: Task, interface: Interface, order: Order) -> None:
             _check_answers(answers, interface, job.model.name)
         lost = given_loss(answers, targets)
         if not owns:
-            _check_loss(lost, f"[task] name: `{named}`: `loss`")
+            check_loss(lost, f"[task] name: `{named}`: `loss`")
             if torch.is_grad_enabled() and not lost.requires_grad:
                 raise UserCodeFailed(f"{on_trial(job)}: the loss does not depend on any parameter that is trained")
         return lost
@@ -109,7 +110,7 @@ def _watch(task: Task, interface: Interface, order: Order) -> None:
     def differentiate(module: Any, parameters: Any, *batch: Any) -> Any:
         given = given_differentiate(module, parameters, *batch)
         if owns:
-            _check_gradients(given, parameters, f"[task] name: `{named}`: `differentiate`")
+            check_gradients(given, parameters, f"[task] name: `{named}`: `differentiate`")
         elif all(gradient is None for gradient in given[1]):
             raise UserCodeFailed(f"{on_trial(job)}: the loss does not depend on any parameter that is trained")
         return given
@@ -122,10 +123,10 @@ def _watch(task: Task, interface: Interface, order: Order) -> None:
         except TypeError:
             two = ()
         if len(two) != 2:
-            raise UserCodeFailed(f"{who} {_kind(given)}; {expected}")
+            raise UserCodeFailed(f"{who} {kind(given)}; {expected}")
         for number in two:
             if not _is_number(number):
-                raise UserCodeFailed(f"{who} {_kind(number)} for a number; {expected}")
+                raise UserCodeFailed(f"{who} {kind(number)} for a number; {expected}")
         return given
 
     vars(task).update(loss=loss, differentiate=differentiate, score=score)
@@ -134,41 +135,15 @@ def _watch(task: Task, interface: Interface, order: Order) -> None:
 def _check_answers(answers: Any, interface: Interface, name: str) -> None:
     """Answers (b, ...) of a network to a task of ours; logits may be more than there are classes."""
     if not isinstance(answers, Tensor):
-        raise UserCodeFailed(f"[model] name: `{name}` gives {_kind(answers)}; expected a tensor (items, ...)")
+        raise UserCodeFailed(f"[model] name: `{name}` gives {kind(answers)}; expected a tensor (items, ...)")
     shape, expected = tuple(answers.shape), (len(answers) if answers.dim() else 1, *interface.answer)
     fits = shape == expected
     if interface.task in ("classification", "language"):
         fits = len(shape) == len(expected) and shape[:-1] == expected[:-1] and shape[-1] >= expected[-1]
     if not fits:
         words = ", ".join(map(str, ("items", *interface.answer)))
-        raise UserCodeFailed(f"[model] name: `{name}` gives {_kind(answers)}; expected ({words}) for this data set and task")
-
-
-def _check_loss(loss: Any, who: str) -> None:
-    if not isinstance(loss, Tensor) or loss.shape != () or not loss.is_floating_point():
-        raise UserCodeFailed(f"{who} gives {_kind(loss)}; expected the mean loss of the items, a tensor () of one number")
-
-
-def _check_gradients(given: Any, parameters: Any, who: str) -> None:
-    """What a backward pass of the user's own gives."""
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise UserCodeFailed(f"{who} gives {_kind(given)}; expected the mean loss, and a gradient or None for each parameter")
-    loss, gradients = given
-    _check_loss(loss, who)
-    if not isinstance(gradients, tuple | list) or len(gradients) != len(parameters):
-        raise UserCodeFailed(f"{who} gives as gradients {_kind(gradients)}; expected {len(parameters)}, one for each parameter")
-    for number, (gradient, parameter) in enumerate(zip(gradients, parameters, strict=True)):
-        if gradient is not None and (not isinstance(gradient, Tensor) or gradient.shape != parameter.shape):
-            wanted = f"expected a tensor {tuple(parameter.shape)} or None"
-            raise UserCodeFailed(f"{who} gives {_kind(gradient)} as gradient of parameter {number}; {wanted}")
+        raise UserCodeFailed(f"[model] name: `{name}` gives {kind(answers)}; expected ({words}) for this data set and task")
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) or (getattr(value, "shape", None) == () and value.dtype not in (bool, torch.bool))
-
-
-def _kind(value: Any) -> str:
-    """What something is, in words."""
-    if isinstance(value, Tensor):
-        return f"a tensor {tuple(value.shape)} of {value.dtype}"
-    return f"{type(value).__name__}" + (f" of {len(value)}" if isinstance(value, tuple | list) else "")

@@ -70,7 +70,8 @@ class Losses:
     """lr_0: highest learning rate so far."""
 
     def iterations(self, most: int, rate: float) -> int:
-        """K = ceil(tau sqrt(lr_0 / rate))."""
+        """K = ceil(tau sqrt(lr_0 / rate)). (PaddlePaddle's `adaptive_localsgd`, by the same paper, has F lr_0 / (F_0 lr) under the root, too,
+        and K_0 beside it.)"""
         self.rate = max(self.rate, rate)
         return math.ceil(min(self.period * math.sqrt(self.rate / rate), most)) if rate else self.period
 

@@ -120,6 +120,25 @@ def test_every_call_fails_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert hit.count("fsync") == 3  # the file, its folder, the run folder
 
 
+ADVICE = {
+    errno.ENOSPC: "make room, then resume",
+    errno.EDQUOT: "make room, then resume",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f), then resume",
+    errno.EROFS: "make the folder writable again, then resume, or resume into another with --out",
+    errno.EACCES: "make the folder writable again, then resume, or resume into another with --out",
+    errno.EIO: "mend the disk, then resume",
+    errno.ENOENT: "bring the folder back, then resume, or resume into another with --out",
+}
+
+
+@pytest.mark.parametrize("number", ADVICE)
+def test_the_advice_is_for_what_went_wrong(run: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr(files, "os", FaultyOs(1, fail(number), only="rename"))
+    with pytest.raises(InputOutputFailed) as caught:
+        write(round_path(run, 2), NEW)
+    assert caught.value.message == f"cannot write {round_path(run, 2)}: {os.strerror(number)}; {ADVICE[number]}"
+
+
 def test_a_failed_fsync_is_not_repeated(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faulty = FaultyOs(1, fail(errno.EIO), only="fsync")
     monkeypatch.setattr(files, "os", faulty)

@@ -14,6 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from array_files import KINDS, is_mapped, said, written
 from pydantic import TypeAdapter
 
 from partrain import data_commands
@@ -24,42 +25,6 @@ from partrain.errors import CannotCreate, InputMissing
 
 X = np.random.default_rng(0).standard_normal((12, 3)).astype(np.float32)
 Y = np.arange(12) % 4
-KINDS = ["npz", "npy", "hdf5"]
-
-
-def written(folder: Path, kind: str, **arrays: Any) -> Any:
-    """A data set's table, its files written."""
-    table = {"kind": kind}
-    if kind == "npz":
-        np.savez(folder / "a.npz", **arrays)
-        table["path"] = "a.npz"
-    elif kind == "hdf5":
-        with h5py.File(folder / "a.h5", "w") as file:
-            for name, array in arrays.items():
-                file[name] = array
-        table["path"] = "a.h5"
-    else:
-        for name, array in arrays.items():
-            np.save(folder / f"{name}.npy", array)
-            table[name] = f"{name}.npy"
-    return TypeAdapter[Any](AnyDataset).validate_python(table)
-
-
-def said(section: Any, folder: Path) -> str:
-    with pytest.raises(InputMissing) as caught:
-        load(section, folder)
-    assert "\n" not in caught.value.message
-    return caught.value.message.replace(f"{folder}/", "")
-
-
-def is_mapped(array: Any) -> bool:
-    """Whether its numbers lie in a file."""
-    address = array.ctypes.data
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        start, end = (int(part, 16) for part in line.split()[0].split("-"))
-        if start <= address < end:
-            return line.split()[-1].endswith((".npy", ".npz", ".h5", ".items"))
-    return False
 
 
 @pytest.mark.parametrize("kind", KINDS)

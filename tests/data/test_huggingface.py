@@ -129,7 +129,13 @@ def test_names_of_classes_belong_to_the_content(folder: Path) -> None:
     ("columns", "fault"),
     [
         ({"spot": ["a", "b"]}, 'pets: column `spot`: holds text; write it to a file for kind = "text"'),
-        ({"kind": ["a", "b"]}, 'pets: column `kind`: holds text; name its classes first: dataset.class_encode_column("kind")'),
+        ({"kind": ["a", ""]}, "pets: column `kind`: item 1 has no label"),
+        ({"kind": ["a", None]}, "pets: column `kind`: item 1 has no value"),
+        ({"kind": ["a", "a"]}, "pets: column `kind`: all 2 items have the class `a`: there is nothing to tell apart"),
+        (
+            {"kind": [["a"], ["b"]]},
+            "pets: column `kind`: holds lists of text; a target is one text, the name of a class, or numbers",
+        ),
         ({"spot": [{"x": 1}, {"x": 2}]}, "pets: column `spot`: holds struct<x: int64>; numbers and lists of numbers can be used"),
         ({"spot": [[1], [2, 3]]}, "pets: column `spot`: item 1 has a list of 2 where others have 1"),
         ({"spot": [[[1, 2], [3, 4]], [[5, 6], [7]]]}, "pets: column `spot`: item 1 has a list of 1 where others have 2"),

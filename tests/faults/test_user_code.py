@@ -51,6 +51,70 @@ def test_two_at_once(tmp_path: Path) -> None:
     assert (said.code, said.errors) == (71, ["user-code"]), said
 
 
+TASKS = """
+import multiprocessing
+import pathlib
+
+import partrain
+from torch import nn
+
+DONE = pathlib.Path(__file__).with_name("done")
+
+
+class Late(partrain.Task):
+    calls = 0
+
+    def late(self):
+        \"\"\"Once, in the second iteration of round 3 of worker 1.\"\"\"
+        self.calls += multiprocessing.current_process().name == "partrain worker 1"
+        if self.calls != 8 or DONE.exists():
+            return False
+        DONE.touch()
+        return True
+
+
+class Loss(Late):
+    def __init__(self, what):
+        self.what = what
+
+    def loss(self, answers, targets):
+        loss = nn.functional.cross_entropy(answers, targets)
+        return eval(self.what) if answers.requires_grad and self.late() else loss
+
+
+class Backward(Late):
+    def __init__(self, what):
+        self.what = what
+
+    def loss(self, answers, targets):
+        return nn.functional.cross_entropy(answers, targets)
+
+    def differentiate(self, *batch):
+        loss, gradients = super().differentiate(*batch)
+        return eval(self.what) if self.late() else (loss, gradients)
+"""
+LATE = {
+    "a float": ("Loss", "loss.item()", "`loss` gives float; expected the mean loss of the items, a tensor () of one number"),
+    "many": ("Loss", "loss.expand(8)", "`loss` gives a tensor (8,) of torch.float32; expected the mean loss"),
+    "a float beside gradients": ("Backward", "(loss.item(), gradients)", "`differentiate` gives float; expected the mean loss"),
+    "few gradients": ("Backward", "(loss, gradients[:3])", "`differentiate` gives as gradients tuple of 3; expected 4"),
+    "flat gradients": (
+        "Backward",
+        "(loss, [g.flatten() for g in gradients])",
+        "`differentiate` gives a tensor (32,) of torch.float32 as gradient of parameter 0; expected a tensor (16, 2) or None",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "what", "words"), LATE.values(), ids=LATE)
+def test_a_task_that_gives_something_else_in_the_midst_of_training(tmp_path: Path, name: str, what: str, words: str) -> None:
+    """There are no frames of the user's by then: what is wrong, and whose it is, is said as on trial."""
+    (tmp_path / "tasks.py").write_text(TASKS)
+    after = Aftermath(write_job(tmp_path, f'task={{name="tasks.py:{name}", what="{what}"}}'))
+    where = "worker 1, round 3, iteration 2: "
+    after.check(after.train(), 71, "user-code", f"error[user-code]: {where}[task] name: `tasks.py:{name}`: {words}")
+
+
 BUILDS = {
     "no file": ('name="missing.py:Net"', "no file `missing.py`"),
     "no class": ('name="net.py:Nat"', "has no `Nat`"),

@@ -1,0 +1,82 @@
+"""Means and deviations of the items trained on, and items standardised by them, block by block: in double precision, without copies.
+
+Symbols: n items; k features. The features of items (k) and (steps, k) are their last axis; those of items with more axes are the
+first one, the channels of images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partrain.errors import InputMissing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Pair = tuple[NDArray[Any], NDArray[Any]]
+    """Mean and standard deviation (k,) of each feature."""
+
+_BLOCK = 1 << 20
+"""Numbers looked at together."""
+
+
+def feature_axis(dimensions: int) -> int:
+    """Which axis of items, all n in one array of so many dimensions, has the features."""
+    return 1 if dimensions > 3 else -1
+
+
+def spread(mean: NDArray[Any], std: NDArray[Any]) -> NDArray[Any]:
+    """What to divide by: the deviation, or 1 where a feature never varies, as far as rounding lets one tell."""
+    return np.where(std > 1e-12 * np.maximum(abs(mean), 1e-300), std, 1.0)
+
+
+def moments(numbers: NDArray[Any], trained: NDArray[Any], where: str) -> Pair:
+    """Mean, and what to divide by, of each feature of numbers (n, ...), over the items at `trained`."""
+    axis, index = feature_axis(numbers.ndim), np.sort(trained)
+    step = _items(numbers)
+
+    def blocks() -> Iterator[NDArray[Any]]:
+        """(numbers of a feature, k) each."""
+        for first in range(0, len(index), step):
+            block = np.moveaxis(numbers[index[first : first + step]], axis, -1)
+            yield block.reshape(-1, block.shape[-1]).astype(np.float64)
+
+    start = next(blocks())[0]
+    """Off which sums are taken, so that those of a feature that never varies are exactly 0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        count = sum(map(len, blocks()))
+        mean = start + sum((block - start).sum(axis=0) for block in blocks()) / count
+        std = np.sqrt(sum(((block - mean) ** 2).sum(axis=0) for block in blocks()) / count)
+    if not (fine := np.isfinite(mean) & np.isfinite(std)).all():
+        what = f"feature {int(fine.argmin())}: its numbers are too large for a mean and a deviation: scale them"
+        raise InputMissing(f"{where}: {what}")
+    return mean, spread(mean, std)
+
+
+def standardise(numbers: NDArray[Any], scale: Pair, where: str, source: NDArray[Any] | None = None) -> None:
+    """Write the `source` (n, ...), by default the numbers themselves, into `numbers` with each feature standardised."""
+    axis, step = feature_axis(numbers.ndim), _items(numbers)
+    mean, std = (along(one, axis, numbers.ndim) for one in scale)
+    source = numbers if source is None else source
+    for first in range(0, len(numbers), step):
+        block = numbers[first : first + step]
+        with np.errstate(over="ignore"):
+            block[...] = (source[first : first + step].astype(np.float64) - mean) / std
+        if not (fine := np.isfinite(block)).all():
+            item = first + int(np.argwhere(~fine)[0][0])
+            raise InputMissing(
+                f"{where}: item {item} is too far from those trained on: {numbers.dtype} cannot hold it standardised"
+            )
+
+
+def along(values: NDArray[Any], axis: int, dimensions: int) -> NDArray[Any]:
+    """Values (k,) in a shape that meets the features' axis, 1 or the last one, of an array of so many dimensions."""
+    return values.reshape(-1, *[1] * (dimensions - 1 - axis % dimensions))
+
+
+def _items(numbers: NDArray[Any]) -> int:
+    """Items looked at together."""
+    return max(1, _BLOCK * len(numbers) // numbers.size)
