@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,25 +25,6 @@ def process_start() -> float:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     alive = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.time() - alive
-
-
-def free_memory() -> int:
-    """Bytes that this process could still take, as far as the kernel tells."""
-    return _memory("MemAvailable:")
-
-
-def total_memory() -> int:
-    """Bytes that this machine, or the container this process lives in, has in all."""
-    return _memory("MemTotal:")
-
-
-def _memory(word: str) -> int:
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    known = [int(line.split()[1]) << 10 for line in lines if line.startswith(word)]
-    for limit in "memory.max", "memory/memory.limit_in_bytes":  # a container's
-        with suppress(OSError, ValueError):
-            known.append(int((Path("/sys/fs/cgroup") / limit).read_text(encoding="ascii")))
-    return min(known, default=sys.maxsize)
 
 
 @dataclass(frozen=True)

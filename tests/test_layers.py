@@ -25,6 +25,7 @@ LAYERS = [
         "view",
         "table",
         "environment",
+        "room",
         "compress",
     },
     {

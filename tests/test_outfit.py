@@ -8,15 +8,15 @@ from torch import nn
 
 from partrain.errors import BadJob
 from partrain.launch import outfit
-from partrain.launch.memory import Room
 from partrain.optim import Sgd
+from partrain.room import Room
 from partrain.worker import spans_of
 
 SPANS = spans_of(nn.Linear(32, 2, bias=False), Sgd(lr=0.1, momentum=0.9))
 """Parameters, gradient and one moment of 64 numbers each."""
 
 
-def order(devices: list[str], members: range, shares_params: bool = False, room: Room | None = None) -> Any:
+def order(devices: list[str], members: range, shares_params: bool, room: Room) -> Any:
     shares = [SimpleNamespace(spec=SimpleNamespace(device=device)) for device in devices]
     job = SimpleNamespace(sync=SimpleNamespace(shares_params=shares_params))
     return SimpleNamespace(plan=SimpleNamespace(shares=shares), members=members, job=job, room=room)
@@ -31,26 +31,18 @@ CASES = {
 
 
 @pytest.mark.parametrize(("devices", "members", "shares_params", "needed"), CASES.values(), ids=CASES)
-def test_rows_that_never_fit_are_refused(
-    monkeypatch: pytest.MonkeyPatch, devices: list[str], members: range, shares_params: bool, needed: int
-) -> None:
-    monkeypatch.setattr(outfit, "total_memory", lambda: needed)
-    outfit.require_memory(order(devices, members, shares_params), SPANS)
-    monkeypatch.setattr(outfit, "total_memory", lambda: needed - 1)
+def test_rows_that_never_fit_are_refused(devices: list[str], members: range, shares_params: bool, needed: int) -> None:
+    outfit.require_memory(order(devices, members, shares_params, Room(needed, needed, 0)), SPANS)
     with pytest.raises(BadJob, match=r"^\[\[workers\]\]: \d on the CPU need .* take fewer workers or a smaller network$"):
-        outfit.require_memory(order(devices, members, shares_params), SPANS)
+        outfit.require_memory(order(devices, members, shares_params, Room(needed - 1, needed - 1, 0)), SPANS)
 
 
 @pytest.mark.parametrize(("devices", "members", "shares_params", "needed"), CASES.values(), ids=CASES)
-def test_rows_that_do_not_fit_now_are_refused(
-    monkeypatch: pytest.MonkeyPatch, devices: list[str], members: range, shares_params: bool, needed: int
-) -> None:
+def test_rows_that_do_not_fit_now_are_refused(devices: list[str], members: range, shares_params: bool, needed: int) -> None:
     """Caches count as memory that is there, and so does swap."""
-    monkeypatch.setattr(outfit, "total_memory", lambda: 2 * needed)
-    outfit.require_memory(order(devices, members, shares_params, Room(needed, 0)), SPANS)
+    outfit.require_memory(order(devices, members, shares_params, Room(2 * needed, needed, 0)), SPANS)
     with pytest.raises(
         BadJob, match=r"^\[\[workers\]\]: \d on the CPU need .* are not in use; free memory, or take fewer workers"
     ):
-        outfit.require_memory(order(devices, members, shares_params, Room(needed - 1, 0)), SPANS)
-    monkeypatch.setattr(outfit, "total_memory", lambda: needed // 2)
-    outfit.require_memory(order(devices, members, shares_params, Room(needed, 0)), SPANS)
+        outfit.require_memory(order(devices, members, shares_params, Room(2 * needed, needed - 1, 0)), SPANS)
+    outfit.require_memory(order(devices, members, shares_params, Room(needed // 2, needed, 0)), SPANS)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import Field
 
-from partrain.environment import free_memory
 from partrain.errors import BadJob, InputMissing
+from partrain.room import room
 from partrain.section import Section
 from partrain.tasks import Kind
 
@@ -243,7 +243,7 @@ def views(slots: tuple[Slot, ...], *buffers: memoryview) -> dict[str, NDArray[An
 
 def require_memory(size: int, where: str) -> None:
     """InputMissing where so many bytes would not fit into memory."""
-    free = free_memory()
+    free = room().free
     if size > free:
         wanted, there = size / 2**30, free / 2**30
         message = f"{where}: its numbers need {wanted:,.1f} GiB of memory, and {there:,.1f} GiB are free"

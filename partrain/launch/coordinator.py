@@ -22,13 +22,13 @@ from partrain.job import Job
 from partrain.launch import prefork
 from partrain.launch.crew import Crew, Handed
 from partrain.launch.lifeline import death
-from partrain.launch.memory import Room, room
 from partrain.launch.order import Order, attempt, obey, on_trial
 from partrain.launch.rounds import Hear, Rounds
 from partrain.launch.signals import Signals
 from partrain.launch.slots import Offer, Slots
 from partrain.launch.writer import Frame, Writer, prepare
 from partrain.plan import Plan
+from partrain.room import room
 from partrain.snapshot import SlotMap
 from partrain.stop import Progress
 
@@ -109,7 +109,6 @@ class Coordinator:
         """The workers of this machine."""
         self.job, self.folder, self.plan, self.start = job, folder, plan, start
         self.hear, self.tick, self.signals, self.warn = hear, tick, signals, warn
-        self._room: Room | None = None
         self.arena = Arena.create(len(plan.shares))
         self.writer: Writer | None = None
         self.slots = Slots(self.arena, coalesce=job.checkpoint.commit == "coalesce")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from partrain.data import Card
 from partrain.job import Job
-from partrain.launch.memory import Room
 from partrain.plan import Plan
+from partrain.room import Room
 from partrain.stop import Progress
 from partrain.usercode import UserCode
 
@@ -45,8 +45,8 @@ class Order:
     resuming: bool
     parent: int
     """The forkserver's process: its children end with it."""
-    room: Room | None = None
-    """Memory that was there before the first process started; None: nobody has looked."""
+    room: Room
+    """Memory that was there before the first process started."""
 
 
 def obey(order: Order) -> None:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from partrain.batches import Batches, Items
 from partrain.comm.arena import SLOTS
 from partrain.data.partition import assign
-from partrain.environment import total_memory
 from partrain.errors import BadJob, UserCodeFailed
 from partrain.launch.order import Order
 from partrain.models import Interface, build
@@ -125,8 +124,7 @@ class Outfit:
 def require_memory(order: Order, spans: Spans) -> None:
     """Refuse rows that this machine cannot hold all at once, whatever caches it drops: the kernel would kill one of the workers."""
     count, needed = _rows(order, spans)
-    total = total_memory()
-    most = order.room.most if order.room else total  # with swap it may be more
+    total, most = order.room.total, order.room.most  # with swap this may be more
     need = f"[[workers]]: {count} on the CPU need {_gib(needed)} for their parameters, gradients and optimizer states"
     if needed > max(total, most):
         raise BadJob(f"{need}, and this machine has {_gib(total)} of memory; take fewer workers or a smaller network")
@@ -140,8 +138,6 @@ def tight(order: Order, outfit: Outfit) -> str:
 
     A slot may be taken for each snapshot, a file of one is twice in memory for a moment, and items held out are copied by each worker.
     """
-    if not order.room:
-        return ""
     count, rows = _rows(order, outfit.spans)
     slot = slot_map(outfit.module, outfit.spans, order.job.sync, len(order.plan.shares)).size
     vector = outfit.spans.layout.size * outfit.spans.layout.dtype.itemsize

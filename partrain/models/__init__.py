@@ -7,10 +7,10 @@ from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
-from partrain.environment import free_memory
 from partrain.errors import BadJob
 from partrain.models.interface import Interface
 from partrain.models.sections import TORCHVISION, Network, UserModel
+from partrain.room import room
 from partrain.section import OneOf
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _ours(section: AnyModel, interface: Interface) -> nn.Module:
     """A network of ours; refused as soon as its parameters, not filled yet, are seen to be more than fits into memory."""
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
-    wanted, free = 0, free_memory()
+    wanted, free = 0, room().free
 
     def too_large(size: int) -> BadJob:
         need = f"its parameters need at least {size / 2**30:,.1f} GiB of memory, and {free / 2**30:,.1f} GiB are free"

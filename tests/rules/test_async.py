@@ -204,4 +204,6 @@ def test_remarks() -> None:
     assert remarks(2, outer_lr=1.5) == [("outer_lr", "warning")]
     assert remarks(2, momentum=0.9) == remarks(8, momentum=0.9, outer_lr=0.7) == [("momentum", "warning")]
     assert remarks(3) == remarks(8, outer_lr=0.5) == remarks(8, soft_sync=2) == [("outer_lr", "warning")]
-    assert remarks(8, outer_lr=0.25) == remarks(8, soft_sync=4) == remarks(8, momentum=0.5) == [], "shares, means, and shares of 1/N"
+    assert remarks(8, outer_lr=0.25) == remarks(8, soft_sync=4) == remarks(8, momentum=0.5) == [], (
+        "shares, means, and shares of 1/N"
+    )
