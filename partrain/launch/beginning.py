@@ -10,6 +10,7 @@ from partrain import __version__
 from partrain.data import Dataset
 from partrain.data.partition import assign, windows
 from partrain.data.unevenness import uneven, unevenness
+from partrain.errors import BadCheckpoint
 from partrain.job import LoadedJob
 from partrain.launch.coordinator import Start
 from partrain.launch.manifest import Manifest, manifest_of
@@ -84,7 +85,12 @@ def _before(start: Start, size: int) -> list[dict[str, Any]]:
     """What each worker had done before this start, by the checkpoint's word."""
     if start.arrays is None:
         return [{}] * size
-    counts = [start.arrays[f"workers/{rank}/counts"].tolist() for rank in range(size)]
+    counts = []
+    for rank in range(size):
+        array = start.arrays.get(path := f"workers/{rank}/counts")
+        if array is None or array.shape != (4,):
+            raise BadCheckpoint(f"the checkpoint does not fit the job: `{path}` should be <i8 (4,)")
+        counts.append(array.tolist())
     return [{"before": {"iterations": iterations, "item_iterations": items}} for _, iterations, items, _ in counts]
 
 

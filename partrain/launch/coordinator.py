@@ -17,34 +17,29 @@ from typing import TYPE_CHECKING, Any
 
 from partrain.comm.arena import Arena
 from partrain.data import Card
-from partrain.errors import BadCheckpoint, Failure, InputOutputFailed, Internal, Stalled, UserCodeFailed, WorkersLost
+from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, UserCodeFailed, WorkersLost
 from partrain.job import Job
 from partrain.launch import prefork
 from partrain.launch.crew import Crew, Handed
+from partrain.launch.filing import Filing
 from partrain.launch.lifeline import death
+from partrain.launch.muster import Muster
 from partrain.launch.order import Order, attempt, obey, on_trial
+from partrain.launch.patience import LEAST_S, TICK_S, Silence
 from partrain.launch.rounds import Hear, Rounds
-from partrain.launch.signals import Signals
-from partrain.launch.slots import Offer, Slots
-from partrain.launch.writer import Frame, Writer, prepare
+from partrain.launch.signals import Signals, StoppedNow
+from partrain.launch.writer import Frame, prepare
 from partrain.plan import Plan
 from partrain.room import room
-from partrain.snapshot import SlotMap
 from partrain.stop import Progress
 
 if TYPE_CHECKING:
     from partrain.comm.machine import Machine
 
-TICK_S = 0.1
-"""Longest the coordinator sleeps."""
 STOPPED = "it was stopped"
 """What other machines are told of a trial that the user ended."""
 RESUMABLE = WorkersLost, Stalled, InputOutputFailed
 """Failures after which a user goes on from the newest checkpoint."""
-SLOW_S = 0.5
-"""A user who wants the run to end is told what it waits for after so long."""
-LEAST_S = 120.0
-"""Starting up, and writing a file, may take so long without a sign of life, however short iterations are (`stall_seconds`)."""
 
 Describe = Callable[[dict[int, int], int], None]
 """Told the process of each worker and the number of parameters, once both are known."""
@@ -110,21 +105,20 @@ class Coordinator:
         self.job, self.folder, self.plan, self.start = job, folder, plan, start
         self.hear, self.tick, self.signals, self.warn = hear, tick, signals, warn
         self.arena = Arena.create(len(plan.shares))
-        self.writer: Writer | None = None
-        self.slots = Slots(self.arena, coalesce=job.checkpoint.commit == "coalesce")
         self.crew = Crew()
         self._trying = ""
         """What is on trial now, in words."""
-        self._map: SlotMap | None = None
-        self._ready: dict[int, int] = {}
+        self._muster = Muster()
         self._done: dict[int, dict[str, Any]] = {}
         judge_every = 1 if job.stop.judge == "any-worker" else plan.judge_every
         self.rounds = Rounds(self.arena, start.progress, start.elapsed, job.stop.judge, judge_every, hear)
+        coalesce = job.checkpoint.commit == "coalesce"
+        self.filing = Filing(self.arena, self.rounds, coalesce, job.transport.stall_seconds, hear, tick)
         self.arena.put("committed", start.progress.round)
         self._training = self._over = False
         self.began_at: float | None = None
         """Unix time of the first local iteration."""
-        self._workers, self._writers = Silence(), Silence()
+        self._silence = Silence()
 
     def run(self, card: Card, stock: int, out: Path | None, manifest: dict[str, Any], text: str, describe: Describe) -> Ended:
         """Train to the end. `stock` is the memory file of the data, `out` the run folder (on one machine only); `describe` completes the start event."""
@@ -138,20 +132,20 @@ class Coordinator:
                 self._await_ready()
             if self.signals.count:
                 return self._ended("stopped", "stopped before the first round", None)
-            assert self._map is not None
-            slots = self.arena.map_slots(self._slots_at, self._map.size)
-            self._restore(slots[0])
+            slots = self.arena.map_slots(self._muster.slots_at, self._muster.map.size)
+            if self.start.arrays is not None:
+                self._muster.restore(self.start.arrays, slots[0])
             if out:
-                frame = Frame(out, self.job.checkpoint.keep, text, manifest, self._map, slots, list(self.start.history))
-                self.writer = Writer(frame)
-            describe(self._ready, self._parameters)
+                history = list(self.start.history)
+                self.filing.open(Frame(out, self.job.checkpoint.keep, text, manifest, self._muster.map, slots, history))
+            describe(self._muster.processes, self._muster.parameters)
             self._training = True
-            self.slots.begin()
+            self.filing.begin()
             self._drain()  # where workers were done before we looked, nothing more will be heard
             self.arena.put("restored", 1)
             while len(self._done) < len(self.members):
                 self._step()
-            self._flush()
+            self.filing.flush(self.signals, self._say_what_for)
             return self._finished()
         except StoppedNow:
             self._kill()
@@ -171,8 +165,7 @@ class Coordinator:
             raise
         finally:
             self._kill()
-            if self.writer:
-                self.writer.close()
+            self.filing.close()
             os.close(self.arena.descriptor)
 
     def _try_out(self, card: Card, stock: int) -> None:
@@ -229,39 +222,22 @@ class Coordinator:
         self.crew.start(living[0], name, work, order)
 
     def _await_ready(self) -> None:
-        while len(self._ready) < len(self.members) and not self.signals.count:
+        while len(self._muster.processes) < len(self.members) and not self.signals.count:
             self._step()
-
-    def _restore(self, slot: memoryview) -> None:
-        """Put the checkpoint's arrays where the workers look for them."""
-        if self.start.arrays is None:
-            return
-        assert self._map is not None
-        for entry in self._map.entries:
-            array = self.start.arrays.get(entry.path)
-            if array is None or tuple(array.shape) != entry.shape or array.dtype.str != entry.dtype:
-                raise BadCheckpoint(f"the checkpoint does not fit the job: `{entry.path}` should be {entry.dtype} {entry.shape}")
-        for path, view in self._map.view(slot).items():
-            view[...] = self.start.arrays[path]
 
     def _step(self, timeout: float = TICK_S) -> None:
         """Hear what there is to hear, and do what follows from it."""
-        waited: list[Any] = [self.signals.pipe, *self.crew.waited]
-        if self.writer and self.writer.busy:
-            waited.append(self.writer.pipe)
-        ready = wait(waited, timeout)
+        ready = wait([self.signals.pipe, *self.crew.waited, *self.filing.waited], timeout)
         if self.signals.pipe in ready:
             self._heed_signals()
         for message in self.crew.said(ready):
             getattr(self, f"_on_{message.pop('kind')}")(**message)
         for rank, code in self.crew.ended(ready):
             self._miss(rank, code)
-        if self.writer and self.writer.pipe in ready:
-            self._committed()
+        self.filing.hear_of(ready)
         self._drain()
         self._check_stall()
-        self.slots.tick()
-        self._write_next()
+        self.filing.go_on()
         self.tick()
 
     def _drain(self) -> None:
@@ -285,25 +261,12 @@ class Coordinator:
         """Answer a signal."""
         self.hear({"event": "stopping", "t": time.time(), "signal": self.signals.name, "what": what})
 
-    def _on_ready(
-        self, rank: int, pid: int, parameters: int, slots_at: int, map: list[dict[str, Any]], fixed: dict[str, str]
-    ) -> None:
-        if self._map is None:
-            self._map, self._parameters, self._slots_at = SlotMap.from_json(map), parameters, slots_at
-            self._first, self._fixed = rank, fixed
-        elif SlotMap.from_json(map) != self._map:
-            raise UserCodeFailed(f"workers {self._first} and {rank} built different networks: {self._difference(map)}")
-        elif other := [name for name in fixed if fixed[name] != self._fixed[name]]:
-            what = f"workers {self._first} and {rank} built different networks: `{other[0]}` begins with other numbers"
-            raise UserCodeFailed(f"{what}; draw them from torch's default generator, which is seeded")
-        self._ready[rank] = pid
+    def _say_what_for(self) -> None:
+        """The end has to wait."""
+        self._say(f"waiting for the last checkpoint's file; once more to leave it out: {self._way_back()}")
 
-    def _difference(self, map: list[dict[str, Any]]) -> str:
-        assert self._map is not None
-        for ours, theirs in zip(self._map.entries, SlotMap.from_json(map).entries, strict=False):
-            if ours != theirs:
-                return f"`{ours.path}` {ours.shape} against `{theirs.path}` {theirs.shape}"
-        return "one has more tensors than the other"
+    def _on_ready(self, **worker: Any) -> None:
+        self._muster.enter(**worker)
 
     def _on_tight(self, text: str) -> None:
         self.warn(text)
@@ -320,8 +283,7 @@ class Coordinator:
 
     def _on_snapshot(self, slot: int, progress: dict[str, Any]) -> None:
         self._drain()
-        self.slots.offered(Offer(slot, progress), self.rounds.pace)
-        self._write_next()
+        self.filing.offered(slot, progress)
 
     def _on_done(self, rank: int, **ending: Any) -> None:
         self._done[rank] = ending
@@ -362,53 +324,21 @@ class Coordinator:
         committed = self.arena.get("committed")
         return f"the checkpoint of round {committed} is intact" if committed else "no checkpoint was committed yet"
 
-    def _write_next(self, at_once: bool = False) -> None:
-        offer = self.slots.next(at_once) if self.writer else None
-        if offer and self.writer:
-            self.tick()  # events are on disk before a file that counts on them
-            self.writer.write(offer.slot, offer.progress, self.rounds.rows)
-            self.rounds.rows = []
-
-    def _committed(self) -> None:
-        assert self.writer is not None
-        answer = self.writer.answer()
-        self.slots.written(answer["round"], answer.pop("busy"), self.rounds.pace)
-        self.hear({"event": "commit", "t": time.time(), **answer})
-
-    def _flush(self) -> None:
-        """Everything offered reaches the disk, unless the user will not wait for it: then the file before it stays the newest."""
-        began: float | None = time.monotonic()
-        while not self.slots.idle and self.writer and not self.writer.broken:
-            self._write_next(at_once=True)
-            ready = wait([self.writer.pipe, self.signals.pipe], TICK_S)
-            if self.writer.pipe in ready:
-                self._committed()
-            elif self.signals.pipe in ready:
-                self.signals.heed()
-                if self.signals.count > 1:
-                    self.writer.broken = True
-                    raise StoppedNow
-            elif self.signals.count and began and time.monotonic() - began > SLOW_S:
-                began = None
-                self._say(f"waiting for the last checkpoint's file; once more to leave it out: {self._way_back()}")
-            self._check_writer()
-            self.tick()
-
     def _rescue(self) -> None:
         """After a failure: rounds that all have finished are told, and whole snapshots that wait still reach the disk."""
         self._drain()
         with suppress(Failure, StoppedNow):
-            self._flush()
+            self.filing.flush(self.signals, self._say_what_for)
 
     def _check_stall(self) -> None:
         """No sign of life although no file is waited for: a worker is stuck, or what is on trial."""
-        self._check_writer()
+        self.filing.check()
         limit = self.job.transport.stall_seconds
         begun = self._training or (self._trying and self.arena.beats.any())
         limit = limit if begun else max(limit, LEAST_S)
-        arena, waits = self.arena, self._done or (self.writer and self.writer.busy)
-        signs = (arena.beats.tobytes(), arena.arrivals.tobytes(), *self._ready, *self.crew)
-        if self._workers.seconds(None if waits else signs) <= limit:
+        arena, waits = self.arena, self._done or self.filing.waited
+        signs = (arena.beats.tobytes(), arena.arrivals.tobytes(), *self._muster.processes, *self.crew)
+        if self._silence.seconds(None if waits else signs) <= limit:
             return
         late = self._laggards()
         workers = f"worker{'s'[: len(late) > 1]} {', '.join(map(str, late))}"
@@ -419,14 +349,6 @@ class Coordinator:
             who, what = f"{workers} gave no sign of life for {limit:g} s before the first round", "starting up"
         lone = late[0] if len(late) == 1 and not self._trying else None
         raise Stalled(f"{who}; raise [transport] stall_seconds if {what} may take that long", rank=lone)
-
-    def _check_writer(self) -> None:
-        """A file is waited for, and the writer does nothing: the disk is stuck."""
-        limit = max(self.job.transport.stall_seconds, LEAST_S)
-        if self.writer and self._writers.seconds(self.writer.life() if self.writer.busy else None) > limit:
-            self.writer.broken = True
-            why = f"the checkpoint writer has done nothing for {limit:g} s: the disk does not answer"
-            raise Stalled(f"{why}; raise [transport] stall_seconds if it may take that long")
 
     def _laggards(self) -> list[int]:
         """The workers that the others wait for."""
@@ -458,24 +380,3 @@ class Coordinator:
             test,
             signal=self.signals.first if status == "stopped" else None,
         )
-
-
-class Silence:
-    """How long nobody has given a sign of life."""
-
-    def __init__(self) -> None:
-        self._sign: object = None
-        self._looked_at, self._seconds = time.monotonic(), 0.0
-
-    def seconds(self, sign: object) -> float:
-        """Seconds since the sign of life was another one; None: nobody is waited for."""
-        now = time.monotonic()
-        self._seconds += min(now - self._looked_at, 4 * TICK_S)  # where all processes were stopped, that was no silence
-        self._looked_at = now
-        if sign is None or sign != self._sign:
-            self._sign, self._seconds = sign, 0.0
-        return self._seconds
-
-
-class StoppedNow(Exception):
-    """The user asked twice."""

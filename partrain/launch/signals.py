@@ -17,6 +17,10 @@ ONE_WISH_S = 0.2
 """Signals closer than this count as one: a terminal that closes sends its own twice, and so does timeout(1)."""
 
 
+class StoppedNow(Exception):
+    """The user asked twice."""
+
+
 @contextmanager
 def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Have signals that ask a command to end handled so; the others' handlers come back afterwards."""

@@ -11,6 +11,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -72,10 +73,11 @@ class Writer:
     def write(self, slot: int, progress: dict[str, Any], rows: Sequence[tuple[float, ...]]) -> None:
         """Start writing a slot; `rows` are the history's new ones, up to the newest round known."""
         self.busy = True
-        try:
+        with suppress(OSError):
             self.pipe.send((slot, progress, rows))
-        except OSError:
-            raise self._lost() from None
+            return
+        # Out here it does not keep the error, and with it the open buffer of what was not sent: Python 3.12.1 crashes over that.
+        raise self._lost()
 
     def answer(self) -> dict[str, Any]:
         """What came of it: `file`, `bytes`, `seconds`, `digest`, `round`. Raises the failure it met: that was its last file."""
