@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -86,8 +86,6 @@ class ArraySection(Tested):
         if self.standardise_target and task != "regression":
             problem = f"`standardise_target` is for numbers, but these targets are for {task}: {found['targets'].where}"
             raise WrongSetting("standardise_target", problem, "remove it")
-        if self.standardise:
-            slots |= {role: replace(slots[role], dtype=_exact(found[role])) for role in slots if role.endswith("inputs")}
         items = slots["inputs"].shape[0]
         return Forms(slots, task, self.tests_among(items, inputs.where, "items") if self.splitting else 0)
 
@@ -211,8 +209,3 @@ def _targets(array: Found, tokens: bool) -> Slot:
     if len(axes) > 1 or array.kind == "b":
         raise InputMissing(f"{array.where}: targets are {array.dtype} {array.shape}; expected labels (n,) or numbers (n, k)")
     return Slot("", "float32", (items, *(axes or [1])), 0)
-
-
-def _exact(array: Found) -> str:
-    """The type that holds an array's numbers before they are less their mean: dates in seconds are beyond float32."""
-    return "float64" if int(array.dtype[2:]) > (4 if array.kind == "f" else 2) else "float32"

@@ -173,23 +173,26 @@ def _outputs(
 def _standardised(section: ArraySection, found: Mapping[str, Found], arrays: Arrays, trained: NDArray[Any]) -> dict[str, Any]:
     """Standardise in place by the items at `trained`; what was learnt of them, as JSON."""
     codec: dict[str, Any] = {}
+    for wanted, kind, prefix in (section.standardise, "inputs", ""), (section.standardise_target, "targets", "target_"):
+        if wanted:
+            numbers = {role: _exactly(found[role], arrays[role]) for role in (kind, f"test_{kind}") if role in found}
+            scale = moments(numbers[kind], trained, found[kind].where)
+            for role, source in numbers.items():
+                standardise(arrays[role], scale, found[role].where, source)
+            mean, std = (one.tolist() for one in scale)
+            codec |= {f"{prefix}mean": mean, f"{prefix}std": std}
     if section.standardise:
-        scale = moments(arrays["inputs"], trained, found["inputs"].where)
-        for role in ("inputs", "test_inputs"):
-            if role in found:
-                standardise(arrays[role], scale, found[role].where)
-        mean, std = (one.tolist() for one in scale)
-        codec |= {"mean": mean, "std": std, "axis": feature_axis(arrays["inputs"].ndim)}
-    if section.standardise_target:
-        numbers = {role: np.empty(arrays[role].shape) for role in ("targets", "test_targets") if role in found}
-        for role, exact in numbers.items():
-            found[role].read(exact)  # once more: what float32 makes of a target far from 0 is not exact
-        scale = moments(numbers["targets"], trained, found["targets"].where)
-        for role, exact in numbers.items():
-            standardise(arrays[role], scale, found[role].where, exact)
-        mean, std = (one.tolist() for one in scale)
-        codec |= {"target_mean": mean, "target_std": std}
+        codec["axis"] = feature_axis(arrays["inputs"].ndim)
     return codec
+
+
+def _exactly(found: Found, read: NDArray[Any]) -> NDArray[Any]:
+    """What was read of an array; once more where its type does not hold the numbers: seconds since 1970 are beyond float32."""
+    if read.itemsize > 4 or int(found.dtype[2:]) <= (4 if found.kind == "f" else 2):
+        return read
+    exact = np.empty(read.shape)
+    found.read(exact)
+    return exact
 
 
 def _sampled(file: MappedFile) -> str:
