@@ -95,7 +95,7 @@ def test_a_worker_that_does_not_train_yet_has_no_say() -> None:
 
 @pytest.mark.parametrize(
     ("momentum", "workers", "warned"),
-    [(None, 2, False), (0.2, 2, False), (0.5, 2, True), (0.5, 4, True), (0.5, 8, False), (0.8, 8, True), (0.7, 32, False)],
+    [(None, 2, False), (0.5, 2, False), (0.7, 2, True), (0.6, 4, False), (0.7, 4, True), (0.7, 8, False), (0.8, 8, True)],
 )
 def test_a_momentum_too_high_for_so_few_is_remarked_on(momentum: float | None, workers: int, warned: bool) -> None:
     remarks = list(slowmo(momentum=momentum).remarks(workers))
