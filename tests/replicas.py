@@ -23,6 +23,7 @@ from partrain.launch.replica import Replica
 from partrain.launch.stock import stocked
 from partrain.loop import Ending
 from partrain.plan import make_plan
+from partrain.room import room
 from partrain.snapshot import SlotMap
 from partrain.stop import Progress
 
@@ -157,6 +158,7 @@ class Trainer:
                 0.0,
                 bool(since),
                 os.getpid(),
+                room(),
             )
             with self.on() if devices[group.rank] != "cpu" else nullcontext():
                 return Replica(group.rank, order, group.arena, group.waiting, talk).train()
