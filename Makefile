@@ -4,7 +4,10 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: check setup run test test-gpu soak format lint types bench clean
+# Four at a time on two cores: most of a test's time is spent waiting for its processes.
+TEST := $(PY) -m pytest -m 'not gpu and not soak' -n 4 --dist worksteal
+
+.PHONY: check setup run test test-gpu test-processors fuzz soak bits format lint types bench clean
 
 check: lint types test
 
@@ -19,10 +22,27 @@ run: $(STAMP)
 	$(VENV)/bin/partrain run jobs/mnist.toml
 
 test: $(STAMP)
-	$(PY) -m pytest -m 'not gpu and not soak' -n 2 --dist loadfile
+	$(TEST)
 
 test-gpu: $(STAMP)
 	$(PY) -m pytest -m gpu
+
+# The suite with the instructions of other processors, as far as this one has them: torch and oneDNN choose other kernels.
+test-processors: $(STAMP)
+	ATEN_CPU_CAPABILITY=default $(TEST)
+	ATEN_CPU_CAPABILITY=avx2 $(TEST)
+	ATEN_CPU_CAPABILITY=avx512 $(TEST)
+	ONEDNN_MAX_CPU_ISA=AVX2 $(TEST)
+
+# Ten minutes of new cases for the property tests; failures are kept in .hypothesis and tried first the next time.
+FUZZ_SECONDS ?= 600
+fuzz: $(STAMP)
+	end=$$(($$(date +%s) + $(FUZZ_SECONDS))); while [ $$(date +%s) -lt $$end ]; do \
+	$(PY) -m pytest -m 'hypothesis and not soak' --hypothesis-profile fuzz -n 2 --dist worksteal --timeout 0 || exit 1; done
+
+# Digests of short runs, to compare with those of another commit: see benchmarks/bits.py.
+bits: $(STAMP)
+	$(PY) benchmarks/bits.py record bits.json
 
 # What is too long for the gate: every network under every synchronous rule.
 soak: $(STAMP)
@@ -51,4 +71,4 @@ bench: $(STAMP)
 	$(PY) benchmarks/rules.py straggler
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache *.egg-info

@@ -41,6 +41,11 @@ class Processor:
         widest = next((name for name, flag in (("AVX-512", "avx512f"), ("AVX2", "avx2")) if flag in self.flags), "")
         return " ".join(filter(None, [platform.machine(), self.vendor, f"family {self.family}" * (self.family > 0), widest]))
 
+    @property
+    def rounds_to_bfloat16(self) -> bool:
+        """True if its matrix units (Intel AMX, Arm BF16) multiply in bfloat16 wherever torch permits that for float32."""
+        return any(flag.startswith("amx") or flag == "bf16" for flag in self.flags)
+
     @classmethod
     def of(cls, text: str) -> Processor:
         """The first of those that the kernel lists."""

@@ -40,13 +40,14 @@ class Refused(Exception):
         self.message, self.span = message, span
 
 
+# A repeated group is atomic, (?>(...)*), rather than possessive, (...)*+: Python before 3.11.5 matches the latter wrongly (gh-106052).
 _SPACE = re.compile(r"[ \t]*+")
-_BLANK = re.compile(r"(?:[ \t\r\n]++|#[^\n]*+)*+")
-_KEY = re.compile(r"""[A-Za-z0-9_-]++|"(?:[^"\\\n]++|\\.)*+"|'[^'\n]*+'""")
+_BLANK = re.compile(r"(?>(?:[ \t\r\n]++|#[^\n]*+)*)")
+_KEY = re.compile(r"""[A-Za-z0-9_-]++|"(?>(?:[^"\\\n]++|\\.)*)"|'[^'\n]*+'""")
 _STRING = re.compile(
-    r'"""(?:[^"\\]++|\\[\s\S]|"(?!""))*+"{3,5}'
-    r"|'''(?:[^']++|'(?!''))*+'{3,5}"
-    r'|"(?:[^"\\\n]++|\\.)*+"'
+    r'"""(?>(?:[^"\\]++|\\[\s\S]|"(?!""))*)"{3,5}'
+    r"|'''(?>(?:[^']++|'(?!''))*)'{3,5}"
+    r'|"(?>(?:[^"\\\n]++|\\.)*)"'
     r"|'[^'\n]*+'"
 )
 _SCALAR = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9:.+Zz-]*+|[^\s,\[\]{}#\"'=]++")

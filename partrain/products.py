@@ -4,8 +4,9 @@ torch asks MKL, which leaves the widest vectors of other makers' processors alon
 does, the other library that comes with torch. The products of linear layers go there if they are large enough to repay its
 dearer call. That depends on shapes and processor only, never on a clock, so the same job has the same bits.
 
-(What torch calls leave to compute in bfloat16 is what makes it ask oneDNN, which makes use of it on processors with AMX only;
-`onednn_pays` refuses those, and looks at what comes out.)
+torch asks oneDNN only under a permission to compute in bfloat16. Processors with matrix units of bfloat16 (Intel AMX, Arm)
+would use that permission, so `_Onednn` refuses to be entered there. On all others oneDNN computes in float32; `onednn_pays`
+checks the numbers before it says yes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional
 
-from partrain.environment import processor
+from partrain.environment import Processor, processor
 
 LEAST = 1_500_000
 """Multiplications from which a product is oneDNN's: there the two take as long, a call of it 11 us and one of MKL 3."""
@@ -35,9 +36,13 @@ _mkl: AbstractContextManager[object] = nullcontext()
 
 
 class _Onednn:
-    """While it lasts, products are oneDNN's."""
+    """While it lasts, products are oneDNN's. It refuses processors on which they would be bfloat16's."""
+
+    def __init__(self, cpu: Processor) -> None:
+        self._exact = not cpu.rounds_to_bfloat16
 
     def __enter__(self) -> None:
+        assert self._exact, "this processor would multiply in bfloat16"
         self._before = _matmul.fp32_precision
         _matmul.fp32_precision = "bf16"
 
@@ -45,7 +50,7 @@ class _Onednn:
         _matmul.fp32_precision = self._before
 
 
-_onednn = _Onednn()
+_onednn = _Onednn(processor())
 
 
 @cache
@@ -53,7 +58,7 @@ def onednn_pays() -> bool:
     """Whether oneDNN multiplies faster than MKL here, and is as exact."""
     cpu = processor()
     wide = cpu.vendor == AMD and cpu.family >= ZEN_5 and "avx512f" in cpu.flags
-    if not wide or any(flag.startswith("amx") for flag in cpu.flags):
+    if not wide or cpu.rounds_to_bfloat16:
         return False
     if not (_libraries.mkl.is_available() and _libraries.mkldnn.is_available()):
         return False

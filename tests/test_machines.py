@@ -41,14 +41,20 @@ class Site:
     """What runs a command on each machine."""
     environment: dict[str, str] = field(default_factory=lambda: {"GLOO_SOCKET_IFNAME": "lo"})
 
-    def start(self, number: int, port: int, *words: object, restarts: int = 0) -> Command:
-        """One machine's torchrun."""
+    def start(self, number: int, port: int, *words: object, restarts: int | None = None) -> Command:
+        """One machine's command: under a torchrun that starts it again so often, or (None) with the environment that torchrun would give
+        it, which spares each machine a second import of torch."""
+        if restarts is None:
+            given = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": 0, "LOCAL_WORLD_SIZE": 1, "WORLD_SIZE": len(self.prefixes),
+                     "RANK": number, "MASTER_ADDR": self.address, "MASTER_PORT": port}  # fmt: skip
+            environment = self.environment | {name: str(value) for name, value in given.items()}
+            return Command(words, self.folder / str(number), environment, launcher=(*self.prefixes[number], sys.executable))
         launcher = (*self.prefixes[number], sys.executable, "-m", "torch.distributed.run", "--nnodes", len(self.prefixes), "--node-rank", number,
                     "--nproc-per-node", 1, "--master-addr", self.address, "--master-port", port,
                     "--max-restarts", restarts, "--monitor-interval", 0.1)  # fmt: skip
         return Command(words, self.folder / str(number), self.environment, launcher=launcher)
 
-    def run(self, first: tuple[object, ...], other: tuple[object, ...] | None = None, restarts: int = 0) -> list[Said]:
+    def run(self, first: tuple[object, ...], other: tuple[object, ...] | None = None, restarts: int | None = None) -> list[Said]:
         """What came of a command on the first machine, and of that or another on the others."""
         port = free_port()
         with ExitStack() as stack:
@@ -79,7 +85,7 @@ def two_machines(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[S
     """That run on two machines: its folder, and what they said."""
     site = Site(tmp_path_factory.mktemp("both"))
     job, run = write_job(site.folder / "job", text=MANY), site.folder / "run"
-    return run, site.run(("run", job, "--out", run, "--quiet"), ("run", job, "--out", site.folder / "unused"))
+    return run, site.run(("run", job, "--out", run, "--quiet"), ("run", job, "--out", site.folder / "unused"), restarts=0)
 
 
 @pytest.fixture
@@ -135,7 +141,8 @@ def test_what_cannot_run_on_several_machines_is_refused_by_all(site: Site, job: 
 def test_a_lost_machine_ends_the_run_and_leaves_the_checkpoint(site: Site) -> None:
     job = write_job(site.folder / "job", "stop.rounds=1000000", text=MANY)
     port, run = free_port(), site.folder / "run"
-    with site.start(0, port, "run", job, "--out", run, "--quiet") as first, site.start(1, port, "run", job) as other:
+    words = "run", job, "--out", run, "--quiet"
+    with site.start(0, port, *words, restarts=0) as first, site.start(1, port, *words, restarts=0) as other:
         eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
         os.kill(other.process.pid, signal.SIGKILL)  # and nobody outlives its torchrun
         said = first.wait(120)

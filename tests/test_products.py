@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import platform
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -12,26 +12,21 @@ from torch import Tensor, nn
 
 from partrain import products
 from partrain.chain import Chain
-from partrain.environment import Processor
+from partrain.environment import processor
 from partrain.tasks.kinds import Classification
 
-CPUINFO = """processor\t: 0
-vendor_id\t: AuthenticAMD
-cpu family\t: 26
-flags\t\t: fpu avx2 avx512f
-
-processor\t: 1
-vendor_id\t: AuthenticAMD
-cpu family\t: 25
-flags\t\t: fpu
-"""
+needs_onednn = pytest.mark.skipif(
+    processor().rounds_to_bfloat16, reason="oneDNN would multiply in bfloat16 on this processor (AMX or Arm BF16)"
+)
 
 
-@pytest.fixture(autouse=True)
-def paying(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As on a processor where it pays; on others torch makes the same products as ever."""
+@pytest.fixture(autouse=True, params=["MKL", pytest.param("oneDNN", marks=needs_onednn)])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As on a processor where oneDNN pays. With MKL multiplying in its place, all but the numbers is checked on every processor."""
     before = torch.backends.mkldnn.matmul.fp32_precision
     monkeypatch.setattr(products, "onednn_pays", lambda: True)
+    if request.param == "MKL":
+        monkeypatch.setattr(products, "_onednn", nullcontext())
     yield
     assert torch.backends.mkldnn.matmul.fp32_precision == before
 
@@ -153,52 +148,3 @@ def test_a_chain_has_the_bits_of_autograd_with_large_layers_too(labels: bool) ->
     expected = (Classification().loss if labels else nn.functional.mse_loss)(module(inputs), targets)
     assert torch.equal(loss, expected)
     assert all(map(torch.equal, out, torch.autograd.grad(expected, list(module.parameters()))))
-
-
-def test_a_processor_is_read_from_the_kernels_list() -> None:
-    assert Processor.of(CPUINFO) == Processor("AuthenticAMD", 26, frozenset({"fpu", "avx2", "avx512f"}))
-    assert Processor.of("processor\t: 0\nFeatures\t: fp asimd bf16\n").flags >= {"asimd", "bf16"}
-    assert Processor.of("") == Processor()
-
-
-def test_its_kind_is_what_decides_the_last_bits() -> None:
-    assert Processor.of(CPUINFO).kind == f"{platform.machine()} AuthenticAMD family 26 AVX-512"
-    assert Processor("GenuineIntel", 6, frozenset({"avx2"})).kind == f"{platform.machine()} GenuineIntel family 6 AVX2"
-    assert Processor().kind == platform.machine()
-
-
-ZEN = Processor("AuthenticAMD", 26, frozenset({"avx512f"}))
-OTHERS = {
-    "Intel": Processor("GenuineIntel", 26, frozenset({"avx512f"})),
-    "Zen 4": Processor("AuthenticAMD", 25, frozenset({"avx512f"})),
-    "no wide vectors": Processor("AuthenticAMD", 26, frozenset({"avx2"})),
-    "one that computes in bfloat16": Processor("AuthenticAMD", 26, frozenset({"avx512f", "amx_tile", "amx_bf16"})),
-    "an unknown one": Processor(),
-}
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """`onednn_pays` itself, which asks only once."""
-    monkeypatch.undo()
-    products.onednn_pays.cache_clear()
-    yield
-    products.onednn_pays.cache_clear()
-
-
-@pytest.mark.usefixtures("asked")
-@pytest.mark.parametrize("cpu", OTHERS.values(), ids=OTHERS)
-def test_elsewhere_it_is_not_asked(cpu: Processor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "processor", lambda: cpu)
-    assert not products.onednn_pays()
-
-
-@pytest.mark.usefixtures("asked")
-def test_nor_is_it_where_its_numbers_are_not_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "processor", lambda: ZEN)
-    if not (torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()):
-        pytest.skip("this torch has only one of the two libraries")
-    assert products.onednn_pays()
-    products.onednn_pays.cache_clear()
-    monkeypatch.setattr(products, "ROUNDING", 1e-9)
-    assert not products.onednn_pays()

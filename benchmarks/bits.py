@@ -1,0 +1,198 @@
+"""Record what short runs come to, to the bit: a refactoring must leave every digest as it was.
+
+    python benchmarks/bits.py record before.json      # every job, and every form of every rule on every transport
+    python benchmarks/bits.py compare before.json     # exit 1 if a digest or a number of a summary has changed
+
+A digest covers all arrays of the last checkpoint: the network, each worker's state, the rule's state, the history. Seeds are fixed;
+asynchronous rules run on the simulated transport alone, where their order is fixed too. `--only TEXT` runs what has TEXT in its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+ROOT = Path(__file__).parents[1]
+TIMED = {"seconds", "items_per_second", "seconds_per_round", "folder", "checkpoint", "started", "verdict"}
+"""Keys of a summary that differ from run to run."""
+
+CLOUDS = """
+name = "clouds"
+seed = 3
+model = {name = "cnn", channels = [4], dense = [8], batch_norm = true, dropout = 0.2}
+optimizer = {name = "sgd", lr = 0.05, momentum = 0.9, batch_size = 8}
+workers = [{count = 2}]
+stop = {rounds = 4, judge_every = 1}
+checkpoint = {commit = "every"}
+
+[dataset]
+name = "mnist"
+validation = 59_000
+"""
+"""A small convolutional network with BatchNorm, so that buffers are mixed too; 1,000 items to train on."""
+
+FORMS = {
+    "average": 'rule="average"',
+    "average equal": 'rule="average", weights="equal", optimizer_state="local", buffers="recalibrate"',
+    "average post-local": 'rule="average", schedule="post-local", switch_round=3',
+    "average qsr": 'rule="average", schedule="qsr", alpha=0.02',
+    "average adacomm": 'rule="average", schedule="adacomm", every=2',
+    "average ramp": 'rule="average", ramp_workers=3',
+    "bsp": 'rule="bsp"',
+    "slowmo": 'rule="slowmo", momentum=0.4',
+    "diloco": 'rule="diloco"',
+    "fednova": 'rule="fednova"',
+    "rprop": 'rule="rprop"',
+    "rprop irprop+": 'rule="rprop", variant="irprop+"',
+    "swap": 'rule="swap"',
+    "easgd": 'rule="easgd"',
+    "easgd asynchronous": 'rule="easgd", asynchronous=true, visits=3',
+    "gossip": 'rule="gossip"',
+    "gossip before": 'rule="gossip", order="before"',
+    "gossip pairs": 'rule="gossip", style="pairs", topology="complete"',
+    "gossip push-sum": 'rule="gossip", style="push-sum", probability=0.5, visits=4',
+    "async": 'rule="async", visits=3',
+    "async inverse": 'rule="async", visits=3, staleness_weight="inverse", bound=1',
+    "async soft-sync": 'rule="async", visits=3, soft_sync=2, parts=3',
+    "async compensated": 'rule="async", visits=3, compensation=0.04',
+    "hogwild": 'rule="hogwild", visits=3',
+    "hogwild local": 'rule="hogwild", visits=3, local=true',
+    "threshold": 'rule="threshold", threshold=0.01',
+    "threshold mean": 'rule="threshold", threshold=0.01, combine="mean", adaptive=false',
+    "topk": 'rule="topk", compressor={kind="topk", density=0.2}',
+    "topk fp16": 'rule="topk", compressor={kind="fp16"}, error_feedback=false',
+    "choco": 'rule="choco", compressor={kind="topk", density=0.2}',
+    "sparseloco": 'rule="sparseloco", density=0.2, chunk=16',
+}
+ASYNCHRONOUS = {
+    "easgd asynchronous", "gossip push-sum", "async", "async inverse", "async soft-sync", "async compensated", "hogwild", "hogwild local",
+}  # fmt: skip
+OPTIMIZERS = ["sgd", "adam", "adamw", "nadam", "radam", "adamax", "rmsprop", "adagrad", "rprop", "lbfgs", "muon"]
+
+
+def main(verb: str, file: Path, only: str = "") -> int:
+    """Record the digests in a file, or compare them with it."""
+    expected = json.loads(file.read_text()) if verb == "compare" else {}
+    found = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, run in cases(Path(scratch)):
+            if only not in name:
+                continue
+            found[name] = run()
+            if verb == "compare":
+                print(f"{'same' if found[name] == expected.get(name) else 'OTHER'}  {name}", flush=True)
+            else:
+                print(f"{found[name]['digest'][:12]}  {name}", flush=True)
+    if verb == "record":
+        file.write_text(json.dumps(found, indent=1))
+        return 0
+    others = [name for name in found if found[name] != expected.get(name)]
+    for name in others:
+        print(f"{name}\n  was {expected.get(name)}\n  is  {found[name]}")
+    print(f"{len(found)} cases, {len(others)} others than before")
+    return bool(others)
+
+
+def cases(scratch: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Every case: its name, and what runs it."""
+    for job in sorted([*(ROOT / "jobs").glob("*.toml"), *(ROOT / "jobs" / "rules").glob("*.toml")]):
+        name = str(job.relative_to(ROOT / "jobs"))
+        if name == "mnist-mixed.toml":  # needs CUDA
+            continue
+        sets = ["stop={rounds=3, judge_every=1}", "checkpoint={commit='every'}", "transport.kind=simulated"]
+        sets = sets if any(word in job.read_text() for word in ASYNCHRONOUS_JOBS) else sets[:2]
+        yield f"job {name}", lambda job=job, sets=sets: alone(scratch, job, sets)
+    clouds = scratch / "clouds.toml"
+    clouds.write_text(CLOUDS)
+    for form, table in FORMS.items():
+        kinds = ["simulated"] if form in ASYNCHRONOUS else ["simulated", "shared", "distributed"]
+        for kind in kinds:
+            sets = [f"sync={{iterations=3, {table}}}"]
+            if kind == "distributed":
+                yield f"rule {form}, distributed", lambda sets=sets: together(scratch, clouds, [*sets, "workers.0.count=1"])
+            else:
+                sets.append(f"transport.kind={kind}")
+                yield f"rule {form}, {kind}", lambda sets=sets: alone(scratch, clouds, sets)
+    for optimizer in OPTIMIZERS:
+        sets = [f"optimizer={{name='{optimizer}', batch_size=8}}", "model={name='mlp', hidden=[16]}"]
+        yield f"optimizer {optimizer}", lambda sets=sets: alone(scratch, clouds, sets)
+
+
+ASYNCHRONOUS_JOBS = ['rule = "async"', 'rule = "hogwild"', "asynchronous = true", '"push-sum"']
+
+
+def alone(scratch: Path, job: Path, sets: list[str]) -> dict[str, Any]:
+    """Run a job on this machine."""
+    out = scratch / f"run{len(list(scratch.iterdir()))}"
+    return came_to(out, subprocess.run(command(job, out, sets), **PIPES, env=environment()))
+
+
+def together(scratch: Path, job: Path, sets: list[str]) -> dict[str, Any]:
+    """Run a job as two machines with a worker each."""
+    out = scratch / f"run{len(list(scratch.iterdir()))}"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    machines = [
+        subprocess.Popen([sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(number), "--nproc-per-node", "1",
+                          "--master-addr", "127.0.0.1", "--master-port", str(port), *command(job, out, sets)[1:]],
+                         **PIPES, env=environment(GLOO_SOCKET_IFNAME="lo"))
+        for number in range(2)
+    ]  # fmt: skip
+    outputs = [machine.communicate() for machine in machines]
+    done = subprocess.CompletedProcess([], machines[0].returncode, *outputs[0])
+    return came_to(out, done)
+
+
+PIPES: dict[str, Any] = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+
+
+def command(job: Path, out: Path, sets: list[str]) -> list[str]:
+    words = [sys.executable, "-m", "partrain", "run", str(job), "--out", str(out), "--json"]
+    return [*words, *(word for one in sets for word in ("--set", one))]
+
+
+def environment(**more: object) -> dict[str, str]:
+    """This process's, with this tree's package."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), **{name: str(value) for name, value in more.items()}}
+
+
+def came_to(out: Path, done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The exit code, the digest of the last checkpoint, and the summary without what is measured."""
+    if done.returncode not in (0, 1):
+        return {"code": done.returncode, "digest": "", "error": done.stderr.partition("\n")[0]}
+    return {"code": done.returncode, "digest": digest(out / "checkpoint.h5"), "summary": untimed(json.loads(done.stdout))}
+
+
+def digest(checkpoint: Path) -> str:
+    """SHA-256 of all arrays but the job's text and the manifest, by path."""
+    total = hashlib.sha256()
+    with h5py.File(checkpoint) as file:
+
+        def add(path: str, node: Any) -> None:
+            if isinstance(node, h5py.Dataset) and path not in ("job", "manifest"):
+                total.update(f"{path} {node.dtype.str} {node.shape}".encode() + node[()].tobytes())
+
+        file.visititems(add)
+    return total.hexdigest()
+
+
+def untimed(value: Any) -> Any:
+    """A summary without the keys that differ from run to run."""
+    if isinstance(value, dict):
+        return {key: untimed(part) for key, part in value.items() if key not in TIMED}
+    return [untimed(part) for part in value] if isinstance(value, list) else value
+
+
+if __name__ == "__main__":
+    words = [word for word in sys.argv[1:] if word != "--only"]
+    sys.exit(main(words[0], Path(words[1]), *words[2:]))
