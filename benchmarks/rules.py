@@ -29,7 +29,7 @@ from runs import machine
 
 from partrain.bench import Case, outcomes, spread
 from partrain.bench.compare import Facts, facts
-from partrain.job import LoadedJob, load
+from partrain.job.load import LoadedJob, load
 
 JOBS = Path(__file__).parents[1] / "jobs" / "rules"
 RULES = ("average", "bsp", "slowmo", "diloco", "fednova", "easgd", "easgd-async", "gossip", "push-sum", "async", "hogwild",

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from partrain.version import __version__
+
 if TYPE_CHECKING:
     from partrain.api import Trained, train
     from partrain.errors import Failure
-    from partrain.schema import Job
+    from partrain.job.schema import Job
     from partrain.tasks.kinds import Task
 
 __all__ = ["Failure", "Job", "Task", "Trained", "__version__", "train"]
-__version__ = "0.1.0"
 
 _HOMES = {
     "Failure": "partrain.errors",
-    "Job": "partrain.schema",
+    "Job": "partrain.job.schema",
     "Task": "partrain.tasks.kinds",
     "Trained": "partrain.api",
     "train": "partrain.api",

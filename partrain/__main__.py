@@ -28,17 +28,17 @@ def main() -> None:
         gc.disable()
         os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     if trains:
-        from partrain.launch import prefork
+        from partrain.launch import forkserver
     try:
         if trains:
-            prefork.start()
-        from partrain.cli import main as run_command
-        from partrain.streams import forgiving
+            forkserver.start()
+        from partrain.cli.main import main as run_command
+        from partrain.system.stdio import forgiving
 
         forgiving(run_command)
     finally:
         if trains:
-            prefork.stop()
+            forkserver.stop()
 
 
 def _occupy() -> None:
@@ -52,7 +52,7 @@ def _occupy() -> None:
 
 def _leave(number: int, frame: object) -> None:
     """Stopped while there is no run yet to end well. No exception: half-done imports would show it, or swallow it."""
-    if abandon := getattr(sys.modules.get("partrain.launch.prefork"), "abandon", None):
+    if abandon := getattr(sys.modules.get("partrain.launch.forkserver"), "abandon", None):
         abandon()
     code, what = 130 if number == signal.SIGINT else 143, f"stopped by {signal.Signals(number).name} before there was a result"
     try:

@@ -15,16 +15,17 @@ from typing import Any
 
 import torch
 
-from partrain import checkpoint, evaluation
-from partrain.console import make_display
+from partrain import checkpoint
+from partrain.config.overrides import as_toml
+from partrain.display.display import make_display
 from partrain.errors import INTERRUPTED, TERMINATED, Failure, UserCodeFailed
-from partrain.job import LoadedJob, load, parse
-from partrain.launch import prefork
-from partrain.launch.folder import new_folder
+from partrain.inference import network
+from partrain.job.load import LoadedJob, load, parse
+from partrain.job.schema import Job, given_in
+from partrain.launch import forkserver
+from partrain.launch.context import Stage
 from partrain.launch.run import run
-from partrain.launch.stage import Stage
-from partrain.overrides import as_toml
-from partrain.schema import Job, given_in
+from partrain.launch.run_folder import new_folder
 
 _alone = threading.Lock()
 """Threads of a script train one after the other: the forkserver and the environment are the process's."""
@@ -83,7 +84,7 @@ def _train(job: Job | str | os.PathLike[str], out: Path | None, show: bool) -> T
     finally:
         os.environ.clear()
         os.environ.update(before)  # the forkserver's threads are not the caller's
-        prefork.stop()
+        forkserver.stop()
     if outcome.failure:
         raise outcome.failure
     if outcome.checkpoint is None:
@@ -99,7 +100,7 @@ def _trained(loaded: LoadedJob, summary: dict[str, Any], folder: Path, path: Pat
         name.removeprefix("history/"): array.tolist() for name, array in content.arrays.items() if name.startswith("history/")
     }
     with _as_trained(content):
-        module = evaluation.network(loaded, content)
+        module = network.network(loaded, content)
     return Trained(module, history, summary, folder, path)
 
 
@@ -108,7 +109,7 @@ def _as_trained(content: checkpoint.Content) -> Iterator[None]:
     """Networks built within are on the CPU and of the trained numbers' type, whatever the caller has set for those of its own;
     and the caller's random numbers go on as if there were none."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(next(one.dtype for one in evaluation.tensors(content).values() if one.is_floating_point()))
+    torch.set_default_dtype(next(one.dtype for one in network.tensors(content).values() if one.is_floating_point()))
     try:
         with torch.device("cpu"), torch.inference_mode(False), torch.random.fork_rng(devices=[]):
             yield

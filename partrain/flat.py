@@ -6,6 +6,11 @@ Shapes: d numbers in the flat vector, padding included; N rows.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -122,3 +127,24 @@ def first_non_finite(x: Tensor) -> int | None:
         return None
     found = torch.nonzero(~torch.isfinite(x))
     return int(found[0]) if len(found) else None
+
+
+class Entries(NamedTuple):
+    """What a message says, on the CPU; all other entries are zero."""
+
+    places: Tensor | None
+    """Increasing indices (n,); None = all."""
+    values: Tensor
+    """(n,)"""
+
+    def spread(self, d: int) -> Tensor:
+        """The vector (d,)."""
+        return self.values if self.places is None else self.put(self.values.new_empty(d))
+
+    def put(self, x: Tensor) -> Tensor:
+        """Make x (d,) that vector."""
+        if self.places is None:
+            return x.copy_(self.values)
+        x.zero_()
+        x[self.places] = self.values.to(x)
+        return x

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import Field
 
-from partrain.section import Section
+from partrain.config.section import Section
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from partrain.compress.messages import Entries
+    from partrain.flat import Entries
 
 State = Any
 """What a rule changes from round to round: a dataclass of tensors and numbers, or None. Every field is checkpointed."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from runs import descendants
+from support.runs import descendants
 
 settings.register_profile("gate", deadline=None, derandomize=True)  # no deadline: the machine may be busy with something else
 settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)  # new cases at each run (make fuzz)

@@ -10,11 +10,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from runs import JOB, descendants, events, eventually, summary
+from support.runs import JOB, descendants, events, eventually, summary
 
-from partrain.overrides import as_toml
+from partrain.config.overrides import as_toml
+from partrain.job.schema import Job, given_in
 from partrain.rules.average import Average
-from partrain.schema import Job, given_in
 
 SCRIPT = f"""
 import json, os, sys

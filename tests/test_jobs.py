@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from partrain.job import problems
-from partrain.workforce import cuda_count
+from partrain.job.load import problems
+from partrain.job.workers import cuda_count
 
 FOLDER = Path(__file__).parents[1] / "jobs"
 JOBS = sorted(FOLDER.rglob("*.toml"))

@@ -13,15 +13,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from partrain.console import Display
+from partrain.display.display import Display
+from partrain.display.run_state import View
 from partrain.errors import INTERRUPTED, OK, TERMINATED, BadJob, Diverged
-from partrain.job import LoadedJob
-from partrain.launch.ending import Outcome
-from partrain.launch.folder import new_folder
+from partrain.job.load import LoadedJob
+from partrain.launch.context import Stage
+from partrain.launch.outcome import Outcome
 from partrain.launch.run import run
+from partrain.launch.run_folder import new_folder
 from partrain.launch.signals import Signals, handled
-from partrain.launch.stage import Stage
-from partrain.view import View
 
 
 @dataclass(frozen=True)
@@ -169,16 +169,3 @@ def spread(values: Sequence[float], digits: str = ",.2f") -> str:
         return "-"
     middle, least, most = statistics.median(values), min(values), max(values)
     return f"{middle:{digits}} ({least:{digits}}-{most:{digits}})"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Text in columns: the first to the left, the others to the right."""
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if column else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in [head, *rows]
-    ]
-    return [lines[0], "  ".join("-" * width for width in widths), *lines[1:]]

@@ -13,10 +13,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from partrain.bench import Case, Interrupted, outcomes, refuse_seed, shortfalls, spread, table
+from partrain.bench import Case, Interrupted, outcomes, refuse_seed, shortfalls, spread
+from partrain.display.event_log import read_events
+from partrain.display.text_table import table
 from partrain.errors import OK, BadJob, InputMissing
-from partrain.job import LoadedJob, load, parse
-from partrain.record import read_events
+from partrain.job.load import LoadedJob, load, parse
 
 UNSAID = object()
 """What a job has for a key it does not mention."""

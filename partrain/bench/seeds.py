@@ -16,8 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from partrain.bench import Case, Row, measure, shortfalls, spread, table
-from partrain.job import LoadedJob, parse
+from partrain.bench import Case, Row, measure, shortfalls, spread
+from partrain.display.text_table import table
+from partrain.job.load import LoadedJob, parse
 
 TARGET = 0.005
 

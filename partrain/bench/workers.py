@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from partrain.bench import Case, Row, measure, refuse_seed, shortfalls, spread, table
-from partrain.job import LoadedJob, load, parse
+from partrain.bench import Case, Row, measure, refuse_seed, shortfalls, spread
+from partrain.display.text_table import table
+from partrain.job.load import LoadedJob, load, parse
 
 MNIST = """\
 # The default benchmark: an MLP on MNIST to 97 % of held-out items.

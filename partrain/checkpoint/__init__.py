@@ -26,9 +26,9 @@ def encode(content: Content) -> bytes:
 
     ValueError for a content that `read` would refuse (bad paths, complex numbers, NaN in the manifest, ragged history).
     """
-    from partrain.checkpoint import image
+    from partrain.checkpoint import writer
 
-    return image.encode(content)
+    return writer.encode(content)
 
 
 def decode(data: bytes, name: str = "checkpoint", allow_nonfinite: bool = False) -> Content:
@@ -36,10 +36,10 @@ def decode(data: bytes, name: str = "checkpoint", allow_nonfinite: bool = False)
 
     Floats under `model/` and `workers/` must be finite unless `allow_nonfinite`. The arrays own their memory.
     """
-    from partrain.checkpoint import loading
+    from partrain.checkpoint import reader
 
     try:
-        return loading.load(data, allow_nonfinite)[1]
+        return reader.load(data, allow_nonfinite)[1]
     except Refused as problem:
         raise _bad(name, problem) from None
 
@@ -73,9 +73,9 @@ def verify(path: Path, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES
 
 def describe(content: Content) -> dict[str, Any]:
     """A JSON-able outline of a checkpoint: tensors with dtype, shape and norm, workers, history, manifest, the job's name."""
-    from partrain.checkpoint import outline
+    from partrain.checkpoint import describe
 
-    return outline.describe(content)
+    return describe.describe(content)
 
 
 def _bytes(path: Path, max_bytes: int) -> bytes:

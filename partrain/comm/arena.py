@@ -1,7 +1,7 @@
 """The shared arena of a run: one anonymous memory file (nothing in /dev/shm) that every process of the run maps.
 
     board      what the processes tell one another: commands, arrivals, weights, scores, a ring of round records
-    rows       one flat row per worker (see `partrain.worker` for what lies in it)
+    rows       one flat row per worker (see `partrain.train.worker` for what lies in it)
     commons    vectors that belong to all workers: the center variable of asynchronous rules
     slots      snapshots: one consistent copy of everything a round changes, each
 

@@ -20,7 +20,7 @@ from partrain.comm.center import Commons, Turns
 from partrain.flat import first_non_finite, mean_into, share_into
 
 if TYPE_CHECKING:
-    from partrain.compress.messages import Entries
+    from partrain.flat import Entries
 
 
 class NonFinite(Exception):

@@ -10,9 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from partrain.config.section import OneOf
 from partrain.data import fetch
 from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Slot, Training, lay_out, require_memory, views
-from partrain.section import OneOf
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,20 +30,20 @@ def _which(table: Any) -> str | None:
 
 
 DATASETS = {
-    "mnist": "partrain.data.idx:Mnist",
-    "idx": "partrain.data.idx:Idx",
-    "synthetic": "partrain.data.synthetic:Synthetic",
-    "csv": "partrain.data.tabular:Csv",
-    "parquet": "partrain.data.tabular:Parquet",
-    "npz": "partrain.data.arrays:Npz",
-    "npy": "partrain.data.arrays:Npy",
-    "hdf5": "partrain.data.arrays:Hdf5",
-    "mapped": "partrain.data.mapped:Mapped",
+    "mnist": "partrain.data.arrays.idx:Mnist",
+    "idx": "partrain.data.arrays.idx:Idx",
+    "synthetic": "partrain.data.generated.section:Synthetic",
+    "csv": "partrain.data.tables.sections:Csv",
+    "parquet": "partrain.data.tables.sections:Parquet",
+    "npz": "partrain.data.arrays.sections:Npz",
+    "npy": "partrain.data.arrays.sections:Npy",
+    "hdf5": "partrain.data.arrays.sections:Hdf5",
+    "mapped": "partrain.data.arrays.mapped:Mapped",
     "text": "partrain.data.text:Text",
-    "series": "partrain.data.series:Series",
+    "series": "partrain.data.tables.series:Series",
     "images": "partrain.data.images:Images",
-    "huggingface": "partrain.data.huggingface:HuggingFace",
-    "user": "partrain.data.user:UserData",
+    "huggingface": "partrain.data.arrays.huggingface:HuggingFace",
+    "user": "partrain.data.user.section:UserData",
 }
 
 AnyDataset = Annotated[DataSection, OneOf(DATASETS, _which)]

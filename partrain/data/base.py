@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import Field
 
+from partrain.config.section import Section
 from partrain.errors import BadJob, InputMissing
-from partrain.room import room
-from partrain.section import Section
+from partrain.system.memory import room
 from partrain.tasks import Kind
 
 if TYPE_CHECKING:

@@ -37,11 +37,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
+from partrain.config.section import Section
 from partrain.data import orders
 from partrain.data.base import DataSection, Training
-from partrain.data.unevenness import groups
+from partrain.data.skew import groups
 from partrain.errors import InputMissing
-from partrain.section import Section
 from partrain.seeds import generator
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Slot, Training, digest, lay_out, views
 from partrain.data.fetch import Files, place
-from partrain.data.sequence import Cut, cut
+from partrain.data.windows import Cut, cut
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:

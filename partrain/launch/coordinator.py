@@ -18,20 +18,21 @@ from typing import TYPE_CHECKING, Any
 from partrain.comm.arena import Arena
 from partrain.data import Card
 from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, UserCodeFailed, WorkersLost
-from partrain.job import Job
-from partrain.launch import prefork
-from partrain.launch.crew import Crew, Handed
-from partrain.launch.filing import Filing
-from partrain.launch.lifeline import death
-from partrain.launch.muster import Muster
-from partrain.launch.order import Order, attempt, obey, on_trial
-from partrain.launch.patience import LEAST_S, TICK_S, Silence
-from partrain.launch.rounds import Hear, Rounds
+from partrain.job.load import Job
+from partrain.job.plan import Plan
+from partrain.launch import forkserver
+from partrain.launch.checkpoint_writer import Frame, prepare
+from partrain.launch.checkpointer import Filing
+from partrain.launch.processes import Crew, Handed
+from partrain.launch.ready_check import Muster
+from partrain.launch.round_records import Hear, Rounds
 from partrain.launch.signals import Signals, StoppedNow
-from partrain.launch.writer import Frame, prepare
-from partrain.plan import Plan
-from partrain.room import room
-from partrain.stop import Progress
+from partrain.launch.stall_timer import LEAST_S, TICK_S, Silence
+from partrain.launch.worker.entry import attempt, obey
+from partrain.launch.worker.spec import Order, on_trial
+from partrain.system.memory import room
+from partrain.system.parent_death import death
+from partrain.train.stop import Progress
 
 if TYPE_CHECKING:
     from partrain.comm.machine import Machine
@@ -123,7 +124,7 @@ class Coordinator:
     def run(self, card: Card, stock: int, out: Path | None, manifest: dict[str, Any], text: str, describe: Describe) -> Ended:
         """Train to the end. `stock` is the memory file of the data, `out` the run folder (on one machine only); `describe` completes the start event."""
         try:
-            prefork.start()
+            forkserver.start()
             prepare()
             self._room = room()  # the data are in memory by now, the workers are not
             self._try_out(card, stock)
@@ -215,7 +216,7 @@ class Coordinator:
                 self.rounds.progress,
                 self.start.elapsed,
                 self.start.resuming,
-                prefork.pid(),
+                forkserver.pid(),
                 self._room,
             )
 

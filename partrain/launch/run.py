@@ -9,21 +9,21 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from partrain.checkpoint.manifest import Manifest
 from partrain.comm.machine import Machine
 from partrain.data import Dataset
-from partrain.errors import BadCheckpoint, Failure
-from partrain.job import LoadedJob
-from partrain.launch.beginning import describer, take_over, unevenness_of, warn_if_newer, warn_if_uneven, warn_of_the_end
+from partrain.display.event_log import EventLog
+from partrain.errors import Failure
+from partrain.job.load import LoadedJob
+from partrain.job.plan import Plan, make_plan
+from partrain.launch.context import Stage
 from partrain.launch.coordinator import Coordinator, Ended, Start
-from partrain.launch.ending import Outcome, close, end_of, went_on
-from partrain.launch.folder import check_home, forget, locked, point_at, stage_file
-from partrain.launch.machines import Meeting, keep_folder
-from partrain.launch.manifest import Manifest, continued, manifest_for, manifest_of
-from partrain.launch.stage import Stage
-from partrain.launch.stock import stocked
-from partrain.launch.writer import HISTORY
-from partrain.plan import Plan, make_plan
-from partrain.record import EventLog, cut, write_summary
+from partrain.launch.manifest import continued, manifest_for
+from partrain.launch.outcome import Outcome, close
+from partrain.launch.rendezvous import Meeting, keep_folder
+from partrain.launch.run_folder import forget, locked, stage_file
+from partrain.launch.shared_dataset import stocked
+from partrain.launch.start_event import describer, unevenness_of, warn_if_newer, warn_if_uneven
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -34,40 +34,6 @@ def run(loaded: LoadedJob, stage: Stage) -> Outcome:
     with locked(stage.folder):
         forget(stage.folder, "events.jsonl", "summary.json")  # of an attempt that committed nothing
         return _train(loaded, stage, Start(), lambda: _prepare(loaded, stage, None))
-
-
-def resume(loaded: LoadedJob, content: Content, stage: Stage) -> Outcome:
-    """Continue from what a checkpoint holds; later events of its folder are cut off, once it is sure that it can be continued.
-
-    Raises BadCheckpoint where it does not fit the job.
-    """
-    progress = manifest_of(content).progress
-    history = _history(content)
-    with locked(stage.folder):
-        check_home(content, stage.folder)
-        warn_of_the_end(loaded, content, stage)
-        ground = _prepare(loaded, stage, content)
-        point_at(content, stage.folder)
-        earlier = cut(stage.folder / "events.jsonl", progress.round)
-        start = Start(progress, content.arrays, history, earlier.clock.train)
-        if not earlier.workers:
-            take_over(earlier, start, ground.manifest)
-        stage.display.adopt(earlier)
-        ended = end_of(stage.folder, progress.round)
-        forget(stage.folder, "summary.json")  # it tells of an end that this is no longer
-        try:
-            return _train(loaded, stage, start, lambda: ground)
-        finally:
-            if ended and not went_on(stage, content):
-                write_summary(stage.folder / "summary.json", ended)
-
-
-def _history(content: Content) -> list[tuple[float, ...]]:
-    """The rows of `/history`, one for each round."""
-    columns = [content.arrays.get(f"history/{name}") for name in HISTORY]
-    if any(column is None or column.shape != (content.round,) for column in columns):
-        raise BadCheckpoint(f"/history does not hold {', '.join(HISTORY)} of {content.round} rounds")
-    return list(zip(*(column.tolist() for column in columns if column is not None), strict=True))
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
+from partrain.config.section import OneOf
 from partrain.errors import BadJob
 from partrain.models.interface import Interface
 from partrain.models.sections import TORCHVISION, Network, UserModel
-from partrain.room import room
-from partrain.section import OneOf
+from partrain.system.memory import room
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +63,7 @@ def build(section: AnyModel, folder: Path, interface: Interface) -> nn.Module:
     if isinstance(section, UserModel):
         from torch import nn
 
-        from partrain import usercode
+        from partrain.config import usercode
 
         module = usercode.make("model", section, folder, nn.Module, "torch.nn.Module")
         _settle(module, interface)

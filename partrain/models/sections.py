@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from partrain.config.section import Section
+from partrain.config.usercode import UserCode
 from partrain.models.interface import FORMS, Form, Interface
-from partrain.section import Section
 from partrain.tasks import Kind
-from partrain.usercode import UserCode
 
 Activation = Literal["relu", "leaky_relu", "elu", "gelu", "silu", "tanh", "sigmoid"]
 Count = Annotated[int, Field(ge=1)]

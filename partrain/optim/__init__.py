@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from partrain.config.section import OneOf, by_key
 from partrain.optim.schedule import Scheduled
 from partrain.protocols import Remark
-from partrain.section import OneOf, by_key
 
 FLOAT32 = 1.18e-38, 3.4e38
 """What is smaller is 0 in float32, what is larger infinite."""
@@ -108,16 +108,16 @@ class Sgd(Decaying):
 
 OPTIMIZERS = {
     "sgd": "partrain.optim:Sgd",
-    "adam": "partrain.optim.named:Adam",
-    "adamw": "partrain.optim.named:AdamW",
-    "nadam": "partrain.optim.named:NAdam",
-    "radam": "partrain.optim.named:RAdam",
-    "adamax": "partrain.optim.named:Adamax",
-    "rmsprop": "partrain.optim.named:RmsProp",
-    "adagrad": "partrain.optim.named:Adagrad",
-    "rprop": "partrain.optim.named:Rprop",
-    "lbfgs": "partrain.optim.named:Lbfgs",
-    "muon": "partrain.optim.named:Muon",
+    "adam": "partrain.optim.sections:Adam",
+    "adamw": "partrain.optim.sections:AdamW",
+    "nadam": "partrain.optim.sections:NAdam",
+    "radam": "partrain.optim.sections:RAdam",
+    "adamax": "partrain.optim.sections:Adamax",
+    "rmsprop": "partrain.optim.sections:RmsProp",
+    "adagrad": "partrain.optim.sections:Adagrad",
+    "rprop": "partrain.optim.sections:Rprop",
+    "lbfgs": "partrain.optim.sections:Lbfgs",
+    "muon": "partrain.optim.sections:Muon",
 }
 
 AnyOptimizer = Annotated[Optimizer, OneOf(OPTIMIZERS, by_key("name"))]

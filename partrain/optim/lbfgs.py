@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from partrain.flat import Layout
-from partrain.optim.named import Lbfgs
+from partrain.optim.sections import Lbfgs
 
 CURVATURE = 1e-10
 """A pair whose s y is not larger says nothing of a minimum."""

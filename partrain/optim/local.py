@@ -14,7 +14,7 @@ from torch import Tensor
 from partrain.flat import Layout
 from partrain.optim import AnyOptimizer
 from partrain.optim.lbfgs import Curvature
-from partrain.optim.named import Adam, Lbfgs, Muon
+from partrain.optim.sections import Adam, Lbfgs, Muon
 from partrain.optim.steps import Step, Tensors, step_of
 
 

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from partrain.config.section import Section
 from partrain.protocols import Remark
-from partrain.section import Section
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 

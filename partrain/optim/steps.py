@@ -17,7 +17,7 @@ from torch.optim.rmsprop import rmsprop
 from torch.optim.rprop import rprop
 
 from partrain.optim import AnyOptimizer, Sgd
-from partrain.optim.named import Adagrad, Adam, Adamax, AdamW, Muon, NAdam, RAdam, RmsProp, Rprop
+from partrain.optim.sections import Adagrad, Adam, Adamax, AdamW, Muon, NAdam, RAdam, RmsProp, Rprop
 
 
 @dataclass(frozen=True)

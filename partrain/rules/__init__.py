@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
+from partrain.config.section import OneOf, by_key
 from partrain.protocols import Rule
-from partrain.section import OneOf, by_key
 
 RULES = {
     "average": "partrain.rules.average:Average",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
 
 from partrain.protocols import Center, Group, Remark, Rule, Update, Worker
-from partrain.rules.arrivals import AtOnce, DelayedNesterov, Discount, SoftSync, phi
-from partrain.rules.pace import Speed
+from partrain.rules.async_updates import AtOnce, DelayedNesterov, Discount, SoftSync, phi
 
 FAR = 3.0
 """So many times as far as the updates' mean is too far for the center (measured on MNIST: `benchmarks/momentum.py`)."""
@@ -118,3 +118,22 @@ class Async(Rule):
         if base is not None and update.lr:
             delta = delta + delta.square() * (center.vectors[0] - base) * (self.compensation / update.lr)
         self.arrival.take(center, delta * phi(self.staleness_weight, update.staleness), self.outer_lr)
+
+
+@dataclass
+class Speed:
+    """The state of a paced worker: measured times, which no replay would give again, end here."""
+
+    speed: float
+    """v_i: local iterations a second in the round before; 0 before the first."""
+
+    def iterations(self, worker: Worker, group: Group) -> int:
+        """H_i = max(1, floor(H v_i / max v)), by what all workers did in the round before."""
+        speeds = [speed for (speed,) in group.scores(self.speed)]
+        relative = self.speed / max(speeds) if self.speed else 1.0
+        return max(1, int(worker.iterations * relative + 1e-4))  # equal speeds differ in the last digits
+
+    def note(self, worker: Worker) -> None:
+        """The round is over; a worker that did nothing in it keeps its speed."""
+        if worker.done:
+            self.speed = float(f"{worker.done / worker.seconds:.6g}")  # further digits are noise of the clock

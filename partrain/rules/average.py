@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from partrain.protocols import Group, Remark, Rule, State, Worker
-from partrain.rules.schedules import SETTINGS, Losses, Overhead, Rate
+from partrain.rules.average_schedules import SETTINGS, Losses, Overhead, Rate
 
 
 class Average(Rule):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from partrain.compress import AnyCompressor, TopK
 from partrain.protocols import Apart, Group, Remark, Worker
-from partrain.topology import Topology, peers
+from partrain.rules.compression import AnyCompressor, TopK
+from partrain.rules.topology import Topology, peers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +78,7 @@ class Choco(Apart):
         return Public(worker.params.clone(), worker.params.clone())
 
     def round(self, worker: Worker, group: Group, state: Public) -> None:
-        from partrain.compress.messages import total
+        from partrain.rules.compression.messages import total
 
         worker.train()
         message, sent = self.compressor.compress(worker.params - state.estimate)

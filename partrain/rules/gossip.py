@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from partrain.protocols import Apart, Group, Remark, Worker
-from partrain.rules.push_sum import Share
-from partrain.topology import Topology, pairable, pairs, peers
+from partrain.rules.topology import Topology, pairable, pairs, peers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,3 +108,32 @@ class Gossip(Apart):
         network = worker.params.clone()
         group.all_reduce_mean(network, weight=1.0 if state is None else state.share)
         return network
+
+
+@dataclass
+class Share:
+    """The state of push-sum."""
+
+    share: float
+    """a_i: how much of all replicas' sum is this worker's; those of all workers and messages add up to 1."""
+
+    def round(self, worker: Worker, group: Group, visits: int, probability: float) -> None:
+        """A round of so many visits of all, after which no message is under way; each iteration sends with `probability`."""
+        draw, chance = worker.draw("push-sum"), 1 - (1 - probability) ** worker.iterations
+        group.barrier()  # until now messages might have come to where others still read means
+        while group.claim(visits):
+            self.take_in(worker, group)
+            worker.train()
+            if worker.size > 1 and draw.random() < chance:
+                self.share /= 2
+                group.send(worker.params, self.share, int(worker.rank + draw.integers(1, worker.size)) % worker.size)
+        group.barrier()
+        self.take_in(worker, group)
+
+    def take_in(self, worker: Worker, group: Group) -> None:
+        """Mix what has come into the params."""
+        total, share = group.receive()
+        if share:
+            self.share += share
+            # Own share: what is left of 1. So equal replicas stay equal, up to rounding.
+            worker.params.mul_(1 - share / self.share).add_(total[: len(worker.params)], alpha=1 / self.share)

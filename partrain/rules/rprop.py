@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from partrain.protocols import Group, same
+
+if TYPE_CHECKING:
+    from torch import Tensor
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from partrain.protocols import Group, Remark, Rule, Worker
-from partrain.rules.steps import Backtracking, Steps
+from partrain.protocols import Remark, Rule, Worker
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -98,3 +104,29 @@ class Rprop(Rule):
     def losses(self, worker: Worker) -> float:
         """Sum of the losses of the round so far, where they matter."""
         return worker.loss() * worker.items if self.variant == "irprop+" and worker.items else 0.0
+
+
+@dataclass
+class Steps:
+    """The state."""
+
+    steps: Tensor = same()
+    """Delta (d,)"""
+    signs: Tensor = same()
+    """Of the gradient before (d,); 0 where a step was taken back or left out."""
+
+
+@dataclass
+class Backtracking(Steps):
+    """The state where steps may be taken back."""
+
+    move: Tensor = same()
+    """What the newest iteration has added to the params (d,)."""
+    loss: float = same()
+    """E: mean loss of all items before it."""
+
+    def risen(self, group: Group, weight: float, losses: float, items: int) -> bool:
+        """Whether the mean loss has risen since the iteration before, given this worker's weight and its losses' sum."""
+        seen = group.scores(weight, weight * losses / max(items, 1))
+        before, self.loss = self.loss, sum(loss for _, loss in seen) / sum(weight for weight, _ in seen)
+        return self.loss > before

@@ -94,7 +94,7 @@ class Threshold(Rule):
         return Waiting(worker.params.new_zeros(len(worker.params)), self.threshold)
 
     def round(self, worker: Worker, group: Group, state: Waiting) -> None:
-        from partrain.compress.messages import read_signs, sign_message
+        from partrain.rules.compression.messages import read_signs, sign_message
 
         for iteration in range(worker.iterations):
             start, before = worker.params.clone(), worker.items

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from partrain.compress import AnyCompressor, TopK
 from partrain.protocols import Group, Remark, Rule, Worker
-from partrain.rules.compressed import Memory
+from partrain.rules.compression import AnyCompressor, TopK
+from partrain.rules.error_feedback import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Tag
 
-from partrain.section import Section
-from partrain.usercode import UserCode
+from partrain.config.section import Section
+from partrain.config.usercode import UserCode
 
 if TYPE_CHECKING:
     from partrain.tasks.kinds import Task
@@ -51,7 +51,7 @@ def make(section: KnownTask | UserTask | None, implied: Kind, folder: Path) -> T
     from partrain.tasks import kinds
 
     if isinstance(section, UserTask):
-        from partrain import usercode
+        from partrain.config import usercode
 
         return usercode.make("task", section, folder, kinds.Task, "partrain.Task")
     return kinds.KINDS[section.kind if section else implied]()

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from lab import TRANSPORTS, Common, Program, in_processes, simulate
+from support.lab import TRANSPORTS, Common, Program, in_processes, simulate
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup, NonFinite

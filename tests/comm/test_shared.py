@@ -5,7 +5,7 @@ import time
 from functools import partial
 
 import pytest
-from lab import in_processes
+from support.lab import in_processes
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from lab import Snapshot, Trial, in_processes, same, simulate
+from support.lab import Snapshot, Trial, in_processes, same, simulate
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup

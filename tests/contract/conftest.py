@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from crew import Crew
-from lab import TRANSPORTS
+from support.lab import TRANSPORTS
+from support.process_pool import Crew
 
 
 @pytest.fixture(scope="module")

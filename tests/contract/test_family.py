@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from lab import Trial, restless
+from support.lab import Trial, restless
 
 from partrain.optim import Sgd
-from partrain.optim.named import Adam
+from partrain.optim.sections import Adam
 from partrain.protocols import Rule
 from partrain.rules.average import Average
 from partrain.rules.bsp import Bsp

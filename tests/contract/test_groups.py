@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 import torch
-from crew import Crew
-from lab import Quadratic, in_processes, simulate
+from support.lab import Quadratic, in_processes, simulate
+from support.process_pool import Crew
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup, NonFinite
-from partrain.compress.messages import Entries, raw_message, read_raw, read_sparse, sparse_message
-from partrain.flat import mean_into
+from partrain.flat import Entries, mean_into
 from partrain.rules.average import Average
+from partrain.rules.compression.messages import raw_message, read_raw, read_sparse, sparse_message
 
 D = 33
 WIRE = 48

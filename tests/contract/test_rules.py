@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from lab import Snapshot, Trial, blobs, descend, mlp, restless, same
+from support.lab import Snapshot, Trial, blobs, descend, mlp, restless, same
+from support.rule_forms import ALONE, FORMS, MEAN, NAMES, VARIANTS
 from torch.nn import functional
-from variants import ALONE, FORMS, MEAN, NAMES, VARIANTS
 
 from partrain.errors import Diverged
 from partrain.optim import AnyOptimizer, Sgd
-from partrain.optim.named import Adam, AdamW
+from partrain.optim.sections import Adam, AdamW
 from partrain.protocols import Rule
 
 OPTIMIZERS: list[AnyOptimizer] = [

@@ -4,14 +4,14 @@ from functools import cache, partial
 
 import pytest
 import torch
-from crew import Crew
-from lab import Trial, blobs, in_processes, mlp, restless, simulate
+from support.lab import Trial, blobs, in_processes, mlp, restless, simulate
+from support.process_pool import Crew
+from support.rule_forms import SYNCHRONOUS, VARIANTS
 from torch import Tensor
-from variants import SYNCHRONOUS, VARIANTS
 
 from partrain.comm.group import ArenaGroup
 from partrain.optim import Sgd
-from partrain.optim.named import Adam
+from partrain.optim.sections import Adam
 from partrain.protocols import Rule
 from partrain.rules.average import Average
 

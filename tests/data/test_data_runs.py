@@ -7,7 +7,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from runs import events, newest, partrain, resume, round_file, summary, train, write_job
+from support.runs import events, newest, partrain, resume, round_file, summary, train, write_job
 
 BIRDS = "wing,leg,kind\n" + "".join(f"{wing},{wing % 7},{'abc'[wing % 3]}\n" for wing in range(120))
 

@@ -12,19 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from support.generated import HERE, made
 
-from partrain.data import AnyDataset, Card, Dataset, Facts, facts, idx, load
-from partrain.data.idx import Idx, Mnist
-from partrain.data.synthetic import Synthetic
+from partrain.data import AnyDataset, Card, Dataset, Facts, facts, load
+from partrain.data.arrays import idx
+from partrain.data.arrays.idx import Idx, Mnist
+from partrain.data.generated.section import Synthetic
 from partrain.errors import InputMissing
 
-HERE = Path()
 DIGITS = Path(__file__).parents[2] / "datasets" / "mnist"
 MNIST = Mnist(name="mnist")
-
-
-def made(function: str, **more: object) -> Dataset:
-    return load(Synthetic.model_validate({"kind": "synthetic", "function": function, **more}), HERE)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +66,7 @@ def copied_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The installed layout: no repository around the package, the files inside it."""
     folder = tmp_path / "partrain" / "_datasets" / "mnist"
     shutil.copytree(DIGITS, folder)
-    monkeypatch.setattr(idx, "__file__", str(tmp_path / "partrain" / "data" / "idx.py"))
+    monkeypatch.setattr(idx, "__file__", str(tmp_path / "partrain" / "data" / "arrays" / "idx.py"))
     return folder
 
 

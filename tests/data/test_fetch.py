@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
-from runs import partrain
+from support.runs import partrain
 
-from partrain.console import transfers
 from partrain.data import AnyDataset, DataSection, facts, load
 from partrain.data.fetch import absent, fetch, place
+from partrain.display.display import transfers
 from partrain.errors import CannotCreate, InputMissing
-from partrain.job import problems
+from partrain.job.load import problems
 
 TEXT = b"To be, or not to be, that is the question.\n" * 200
 DIGEST = hashlib.sha256(TEXT).hexdigest()

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from partrain.data import orders
 from partrain.data.orders import by_label, dirichlet, in_proportion, stratified
 from partrain.data.partition import Partition, assign, hold_out, windows
-from partrain.data.unevenness import unevenness
+from partrain.data.skew import unevenness
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 100))
 EACH: list[dict[str, Any]] = [{"order": "stratified"}, {"order": "by-label"}, {"order": "dirichlet", "alpha": 0.5}]

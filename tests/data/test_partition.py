@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from partrain.data import partition
 from partrain.data.partition import Partition, assign, hold_out, uncovered, windows
-from partrain.data.unevenness import uneven
+from partrain.data.skew import uneven
 
 
 def test_the_documented_examples_hold() -> None:

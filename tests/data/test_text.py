@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from partrain.data import Dataset, Facts, facts, load
 from partrain.data.partition import hold_out
-from partrain.data.sequence import cut
 from partrain.data.text import UNKNOWN, Text
+from partrain.data.windows import cut
 from partrain.errors import InputMissing
 
 ALPHABET = "".join(map(chr, range(97, 97 + 26))) * 4

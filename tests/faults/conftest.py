@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from runs import train
+from support.runs import train
 
 
 @pytest.fixture(autouse=True)

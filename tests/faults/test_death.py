@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from aftermath import Aftermath
-from runs import (
+from support.aftermath import Aftermath
+from support.runs import (
     Command,
     commandline,
     descendants,
@@ -33,9 +33,9 @@ from runs import (
 
 from partrain import checkpoint
 from partrain.errors import InputOutputFailed
-from partrain.launch import coordinator, filing
-from partrain.launch.writer import Frame, Writer
-from partrain.snapshot import SlotMap
+from partrain.launch import checkpointer, coordinator
+from partrain.launch.checkpoint_writer import Frame, Writer
+from partrain.train.snapshot_layout import SlotMap
 
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 
@@ -45,8 +45,11 @@ MOMENTS = {
     "within a round": (KILL, 8),
     "while it mixes": (f"import partrain.comm.group as g; g.mean_into = lambda *_: {KILL}", 4),
     "while others wait for it": (f"from partrain.comm.shared import Shared; Shared.barrier = lambda *_: {KILL}", 4),
-    "while it copies its state": (f"import partrain.launch.replica as r; r.save = lambda *_: {KILL}", 4),
-    "after its state is copied": (f"import partrain.launch.replica as r; r.save = lambda *a, save=r.save: (save(*a), {KILL})", 4),
+    "while it copies its state": (f"import partrain.launch.worker.process as r; r.save = lambda *_: {KILL}", 4),
+    "after its state is copied": (
+        f"import partrain.launch.worker.process as r; r.save = lambda *a, save=r.save: (save(*a), {KILL})",
+        4,
+    ),
 }
 
 
@@ -115,7 +118,7 @@ def test_the_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commit:
 
         found.extend(eventually(children, "the writer"))
         os.kill(found[0], signal.SIGSTOP)
-        monkeypatch.setattr(filing, "LEAST_S", 0.0)
+        monkeypatch.setattr(checkpointer, "LEAST_S", 0.0)
 
     job = write_job(tmp_path, f"checkpoint.commit='{commit}'", "stop.rounds=60", "transport.stall_seconds=2")
     thread = threading.Thread(target=stop)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from aftermath import Aftermath
-from runs import JOB, partrain, sabotage, write_job
+from support.aftermath import Aftermath
+from support.runs import JOB, partrain, sabotage, write_job
 
 from partrain import checkpoint
 

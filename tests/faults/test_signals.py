@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from runs import Command, Said, events, eventually, newest, partrain, resume, round_file, sabotage, summary, writer
+from support.runs import Command, Said, events, eventually, newest, partrain, resume, round_file, sabotage, summary, writer
 
 from partrain import checkpoint
 from partrain.launch.signals import Signals

@@ -8,8 +8,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from runs import JOB, Command, descendants, events, eventually, newest, partrain, summary, train, write_job
-from test_machines import MANY, Site
+from support.machines import MANY, Site
+from support.runs import JOB, Command, descendants, events, eventually, newest, partrain, summary, train, write_job
 
 from partrain import checkpoint
 

@@ -1,7 +1,7 @@
 """Trajectories that can be checked in the head: one weight, two workers."""
 
 import pytest
-from lab import OneWeight, Trial, descend, line
+from support.lab import OneWeight, Trial, descend, line
 
 from partrain.optim import Sgd
 from partrain.protocols import Rule

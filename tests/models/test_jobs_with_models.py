@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from runs import JOB, newest, partrain, summary, train, write_job
+from support.runs import JOB, newest, partrain, summary, train, write_job
 
 from partrain.checkpoint import Content, decode
-from partrain.evaluation import network
-from partrain.job import load, problems
+from partrain.inference.network import network
+from partrain.job.load import load, problems
 
 JOBS = Path(__file__).parents[2] / "jobs"
 

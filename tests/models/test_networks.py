@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 import torch
-from catalogue import BACK, CASES, IMAGES, PICTURES, SERIES, TEXT, WORDS, Case, answers, size
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from support.networks import BACK, CASES, IMAGES, PICTURES, SERIES, TEXT, WORDS, Case, answers, size
 from torch import nn
 
 from partrain import models
 from partrain.errors import BadJob
 from partrain.models import Interface
 from partrain.models.sections import Mlp
-from partrain.room import Room
+from partrain.system.memory import Room
 
 DIGITS = Interface((1, 28, 28), 10, "classification")
 TINY = Interface((3, 32, 32), 10, "classification")

@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 import torch
-from catalogue import CASES, Case, lesson
-from pretence import CPU, CUDA, Pretence
+from support.networks import CASES, Case, lesson
+from support.pretended_device import CPU, CUDA, Pretence
 from torch import Tensor, nn
 
-from partrain.launch.outfit import _repeat_exactly
+from partrain.launch.worker.setup import _repeat_exactly
 
 
 @pytest.fixture

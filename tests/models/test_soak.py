@@ -7,10 +7,10 @@ from importlib import util
 
 import pytest
 import torch
-from catalogue import CASES, Case, lesson
-from lab import same
+from support.lab import same
+from support.networks import CASES, Case, lesson
+from support.rule_forms import SYNCHRONOUS, VARIANTS
 from torch import nn
-from variants import SYNCHRONOUS, VARIANTS
 
 from partrain.models import MODELS, TORCHVISION, Interface
 from partrain.optim import Sgd

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from catalogue import CASES, Case, lesson
-from lab import Snapshot, Trained
+from support.lab import Snapshot, Trained
+from support.networks import CASES, Case, lesson
+from support.rule_forms import SYNCHRONOUS, VARIANTS
 from torch import nn
-from variants import SYNCHRONOUS, VARIANTS
 
 from partrain.flat import trainable
 from partrain.protocols import Rule

@@ -6,9 +6,9 @@ from importlib import util
 
 import pytest
 import torch
-from catalogue import Case, lesson, size
+from support.networks import Case, lesson, size
+from support.rule_forms import VARIANTS
 from torch import nn
-from variants import VARIANTS
 
 from partrain.errors import BadJob
 from partrain.models import Interface

@@ -4,12 +4,12 @@ import math
 from typing import Any
 
 import pytest
-from lab import Quadratic, Trial, descend, same, simulate
+from support.lab import Quadratic, Trial, descend, same, simulate
 
 from partrain.comm.simulated import Pace
 from partrain.optim import Sgd
 from partrain.rules.average import Average
-from partrain.rules.schedules import Losses
+from partrain.rules.average_schedules import Losses
 
 
 def test_replicas_are_weighted_by_their_items() -> None:

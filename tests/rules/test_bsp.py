@@ -1,7 +1,7 @@
 """Gradient averaging: one big batch."""
 
 import torch
-from lab import OneWeight, Quadratic, Trial, line, simulate
+from support.lab import OneWeight, Quadratic, Trial, line, simulate
 from torch import Tensor, nn
 from torch.nn import functional
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from lab import PLAIN, Trial, descend
+from support.lab import PLAIN, Trial, descend
 
 from partrain.optim import Sgd
 from partrain.rules.choco import Choco
-from partrain.topology import peers
+from partrain.rules.topology import peers
 
 TOPOLOGIES = ["ring", "torus", "exponential", "complete"]
 HALF = {"kind": "topk", "density": 0.5}

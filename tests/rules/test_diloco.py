@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from lab import Trial, descend
+from support.lab import Trial, descend
 
 from partrain.optim import Sgd
-from partrain.optim.named import AdamW
+from partrain.optim.sections import AdamW
 from partrain.rules.average import Average
 from partrain.rules.diloco import Diloco
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from lab import OneWeight, Trial, descend, line
+from support.lab import OneWeight, Trial, descend, line
 
 from partrain.optim import Sgd
 from partrain.protocols import Rule

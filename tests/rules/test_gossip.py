@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from lab import Common, Quadratic, Trial, descend, simulate
+from support.lab import Common, Quadratic, Trial, descend, simulate
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup

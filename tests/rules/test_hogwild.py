@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from lab import Common, Quadratic, Trial, in_processes, simulate
+from support.lab import Common, Quadratic, Trial, in_processes, simulate
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from lab import OneWeight, Trial, descend, line, restless
+from support.lab import OneWeight, Trial, descend, line, restless
 from torch.nn import functional
 
 from partrain.optim import Sgd
-from partrain.optim.named import Adam
+from partrain.optim.sections import Adam
 from partrain.rules.rprop import Rprop
 
 VARIANTS = ["irprop-", "irprop+", "rprop+", "rprop-"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from lab import Trial, descend
+from support.lab import Trial, descend
 
 from partrain.optim import Sgd
 from partrain.rules.average import Average

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from lab import PLAIN, Trial, descend
+from support.lab import PLAIN, Trial, descend
 
 from partrain.optim import Sgd
 from partrain.rules.average import Average

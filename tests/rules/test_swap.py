@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from lab import Quadratic, Trial, descend, restless, simulate
+from support.lab import Quadratic, Trial, descend, restless, simulate
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup

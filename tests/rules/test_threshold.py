@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 import torch
-from lab import PLAIN, Quadratic, Trial, descend, simulate
+from support.lab import PLAIN, Quadratic, Trial, descend, simulate
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup
+from partrain.launch.outcome import silence
 from partrain.optim import Sgd
 from partrain.rules.bsp import Bsp
-from partrain.rules.silence import silence
 from partrain.rules.threshold import Threshold
 
 D = 112

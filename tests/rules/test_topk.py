@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from lab import PLAIN, Quadratic, Trial, descend, simulate
+from support.lab import PLAIN, Quadratic, Trial, descend, simulate
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import JOB, partrain, summary, train, write_job
+from support.runs import JOB, partrain, summary, train, write_job
 from torch import Tensor, nn
 
 from partrain import checkpoint

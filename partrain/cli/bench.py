@@ -1,0 +1,102 @@
+"""`partrain bench` and `partrain compare`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from partrain.cli.options import Debug, Json, Sets
+from partrain.errors import InputMissing
+
+if TYPE_CHECKING:
+    pass
+from partrain.cli.main import _warn, app
+from partrain.cli.train import _run_folder
+
+
+@app.command()
+def bench(
+    job: Annotated[Path | None, typer.Argument(metavar="[JOB.toml]", help="The job; default: an MLP on MNIST.")] = None,
+    threads: Annotated[
+        str | None, typer.Option("--threads", metavar="N,N...", help="Numbers of CPU workers, one thread each; default: 1,2.")
+    ] = None,
+    suite: Annotated[str | None, typer.Option("--suite", metavar="seeds", help="A fixed suite instead of a job.")] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repeats, each with a seed of its own.")] = 3,
+    items: Annotated[
+        int | None, typer.Option("--items", min=1000, help="With --suite: cap on each worker's items; default: 30000.")
+    ] = None,
+    set_: Sets = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Time to target, items and speed-up for each number of CPU workers."""
+    if suite not in (None, "seeds"):
+        raise typer.BadParameter(f"no suite `{suite}`; there is: seeds", param_hint="--suite")
+    if suite and (job or threads or set_):
+        raise typer.BadParameter("a suite has jobs of its own: give no job, no --threads and no --set", param_hint="--suite")
+    if items and not suite:
+        raise typer.BadParameter("belongs to --suite", param_hint="--items")
+    counts = _counts(threads or "1,2")
+    if suite:
+        from partrain.bench import seeds as fit
+
+        result = fit.bench(items or 30_000, seeds, _progress)
+        lines = [] if as_json else fit.render(result)
+    else:
+        from partrain.bench import workers
+
+        result = workers.bench(job, counts, set_ or (), seeds, _progress, _warn)
+        lines = [] if as_json else workers.render(result)
+    print(json.dumps(result) if as_json else "\n".join(lines))
+    raise typer.Exit(result["code"])
+
+
+@app.command()
+def compare(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="JOB.toml|RUN_DIR...", help="Jobs to train, run folders, or checkpoints in them.")
+    ],
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repeats of each job, with a seed of its own each.")] = 3,
+    set_: Sets = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Jobs or runs side by side: time and items to target, accuracy, bytes, waiting, and the settings that differ."""
+    from partrain.bench import compare as comparison
+
+    contenders = comparison.enter([_compared(path) for path in paths], set_ or ())
+    for one in contenders:
+        if one.loaded:
+            _warn(one.loaded)
+    result = comparison.compare(contenders, seeds, _progress)
+    print(json.dumps(result) if as_json else "\n".join(comparison.render(result)))
+    raise typer.Exit(result["code"])
+
+
+def _compared(path: Path) -> Path:
+    """A checkpoint stands for the run folder it lies in: only there is what its run took."""
+    if path.suffix != ".h5" or path.is_dir():
+        return path
+    if not path.exists():
+        raise InputMissing(f"no such file: {path}")
+    if (folder := _run_folder(path)) is None:
+        raise InputMissing(f"{path} lies in no run folder, and only there is what its run took: give that, or a job")
+    return folder
+
+
+def _counts(text: str) -> list[int]:
+    try:
+        counts = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        counts = [0]
+    if min(counts) < 1:
+        raise typer.BadParameter(f"`{text}` is no list of numbers of workers such as 1,2,4", param_hint="--threads")
+    return counts
+
+
+def _progress(text: str) -> None:
+    print(f"partrain: {text}", file=sys.stderr)

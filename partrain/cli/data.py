@@ -1,0 +1,166 @@
+"""The `partrain data` commands: what is in a data set, its memory-mapped form, and what it needs from the network."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from partrain.cli.options import Debug, Force, Json, Sets
+from partrain.errors import CannotCreate, InputMissing
+from partrain.inference.output import check, document
+
+if TYPE_CHECKING:
+    from partrain.data import DataSection, Dataset
+    from partrain.job.load import LoadedJob
+
+app = typer.Typer(name="data", help="Look at data sets, convert them, fetch them.", no_args_is_help=True, rich_markup_mode=None)
+
+Source = Annotated[Path, typer.Argument(metavar="JOB.toml|FILE", help="A job, for its data set; or a file of data.")]
+
+
+@app.command()
+def inspect(source: Source, set_: Sets = None, as_json: Json = False, debug: Debug = False) -> None:
+    """Shapes, classes, ranges, faults, and items that training shares with validation and test."""
+    found = _inspected(source, set_ or ())
+    print(document({"source": str(source), **found}) if as_json else "\n".join(_lines(source, found)))
+
+
+@app.command()
+def convert(
+    source: Source,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="X.items", help="The file to write.")],
+    force: Force = False,
+    set_: Sets = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write a data set in the form that kind = "mapped" opens without copying, however large it is.
+
+    Items are as the job would have them: what is learnt from data, as means are, is that of the items this job trains on.
+    """
+    from partrain.data.arrays import mapped
+    from partrain.data.base import check_finite
+
+    check(output, force)
+    buffers: list[memoryview] = []
+
+    def allocate(size: int) -> memoryview:
+        buffers.append(_scratch(output, size))
+        return buffers[0]
+
+    dataset, loaded = _loaded(source, set_ or (), allocate)
+    for role, numbers in (("inputs", dataset.inputs), ("test inputs", dataset.test_inputs)):
+        if numbers is not None:  # of mapped ones nobody has seen all
+            check_finite(numbers, f"{source}: {role}")
+    if loaded:
+        trained = mapped.trained_on(dataset, loaded.job.training)
+    else:
+        trained = mapped.learnt_from(source) if _is(mapped.is_mapped, source) else ""
+    mapped.write(output, dataset.card, buffers[0], trained)
+    size = output.stat().st_size
+    if as_json:
+        print(json.dumps({"file": str(output), "bytes": size, "fingerprint": mapped.read(output).fingerprint}))
+        return
+    print(f'{output}: {size:,} bytes; in a job: kind = "mapped", path = "{output.name}"')
+
+
+@app.command()
+def fetch(
+    jobs: Annotated[list[Path], typer.Argument(metavar="JOB.toml...", help="Job files.")],
+    set_: Sets = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Fetch what the data sets of jobs need from the network, and check what is there already."""
+    from partrain.data.fetch import fetch as transfer
+    from partrain.display.display import transfers
+    from partrain.job.load import load
+
+    with transfers(sys.stderr) as report:
+        fetched = [path for job in jobs for path in transfer(load(job, set_ or ()).job.dataset, report)]
+    print(json.dumps({"fetched": list(map(str, fetched))}) if as_json else "\n".join(map(str, fetched)) or "nothing to fetch")
+
+
+def _inspected(source: Path, overrides: Iterable[str]) -> dict[str, Any]:
+    import numpy as np
+
+    from partrain.data import inspect
+    from partrain.data.arrays import mapped
+    from partrain.data.partition import hold_out
+
+    if source.suffix != ".toml" and not _is(mapped.is_mapped, source):
+        return inspect.outline_file(source)
+    if source.suffix != ".toml":
+        mapped.verify(source)
+    dataset, loaded = _loaded(source, overrides)
+    trained, held_out = np.arange(len(dataset.inputs)), np.arange(0)
+    if loaded is not None:
+        job = loaded.job
+        labels, order = dataset.targets if job.dataset.stratify else None, job.partition.order
+        section = job.dataset
+        trained, held_out = hold_out(dataset.items, section.validation, order, job.seed, dataset.gap, labels, dataset.rows)
+    return inspect.outline(dataset, trained, held_out)
+
+
+def _loaded(source: Path, overrides: Iterable[str], allocate: Any = None) -> tuple[Dataset, LoadedJob | None]:
+    """The data set of a job, or of a file that says enough by itself."""
+    from partrain.data import load
+    from partrain.data.arrays import mapped
+
+    if source.suffix != ".toml":
+        section = _section(source)
+        if isinstance(section, mapped.Mapped):  # as it is: nobody trains on it here
+            return mapped.read(source).attach(allocate(0) if allocate else memoryview(b"")), None
+        return load(section, Path(), allocate, in_memory=not allocate), None
+    from partrain.job import load as jobs
+
+    loaded = jobs.load(source, tuple(overrides))
+    return load(loaded.job.dataset, loaded.folder, allocate, loaded.job.training, in_memory=not allocate), loaded
+
+
+def _scratch(output: Path, size: int) -> memoryview:
+    """Space on the disk that is to hold the output, which is gone with this process: the items may be more than fit into memory."""
+    from mmap import mmap
+    from tempfile import TemporaryFile
+
+    try:
+        with TemporaryFile(dir=output.absolute().parent) as file:
+            os.posix_fallocate(file.fileno(), 0, max(size, 1))
+            return memoryview(mmap(file.fileno(), max(size, 1)))[:size]
+    except OSError as error:
+        raise CannotCreate(f"{output}: {error.strerror}") from None
+
+
+def _section(path: Path) -> DataSection:
+    """The `[dataset]` table for a file that needs no more said."""
+    from partrain.data.arrays import mapped
+    from partrain.data.arrays.sections import Hdf5, Npz
+
+    if path.suffix == ".npz":
+        return Npz(kind="npz", path=str(path))
+    if path.suffix in (".h5", ".hdf5"):
+        return Hdf5(kind="hdf5", path=str(path))
+    if _is(mapped.is_mapped, path):
+        return mapped.Mapped(kind="mapped", path=str(path))
+    raise InputMissing(f"{path}: does not say what to learn from what: give a job whose [dataset] table does")
+
+
+def _is(question: Any, path: Path) -> bool:
+    from partrain.data.fetch import lasting
+
+    try:
+        return not lasting(path).is_dir() and bool(question(path))
+    except OSError as error:
+        raise InputMissing(f"{path}: {error.strerror}") from None
+
+
+def _lines(source: Path, found: dict[str, Any]) -> list[str]:
+    from partrain.data.inspect import render
+
+    return [str(source), *render(found)]

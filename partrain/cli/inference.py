@@ -1,0 +1,256 @@
+"""The command line of what is done after training; help imports neither torch nor numpy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from partrain.cli.options import Checkpoint, Debug, Force, Json, Made, Output, Own, Trust
+from partrain.errors import NotTrusted
+from partrain.inference.open import job_of, opened
+from partrain.inference.output import document
+
+if TYPE_CHECKING:
+    from partrain.checkpoint import Content
+    from partrain.flat import Layout
+    from partrain.inference.generate import Text
+    from partrain.inference.network import Restored
+    from partrain.inference.predict import Answers
+
+app = typer.Typer()
+
+Input = Annotated[
+    Path | None, typer.Option("--input", "-i", metavar="F", help="Items: CSV, NPZ, NPY, IDX, an image or a folder of images.")
+]
+Split = Literal["training", "validation", "test"]
+Format = Literal["safetensors", "state-dict", "torch-export", "onnx"]
+DIFFERENT = 1
+
+
+@app.command()
+def inspect(
+    checkpoint: Checkpoint,
+    tensors: Annotated[
+        bool,
+        typer.Option("--tensors", help="A tree of all tensors: type, shape, l2 norm, largest magnitude, non-finite numbers."),
+    ] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show what a checkpoint holds. No code that it names is imported."""
+    from partrain.checkpoint import describe
+    from partrain.inference import tree
+
+    path, content = opened(checkpoint)
+    if tensors:
+        _show(found := tree.tree(content), tree.render(found), as_json)
+    else:
+        found = {"file": str(path), "file_bytes": path.stat().st_size, "judge": _judge(content), **describe(content)}
+        sizes = {"file_bytes": f"{found['file_bytes']:,}", "bytes": f"{found['bytes']:,}, in the arrays"}
+        _show(found, tree.outlined(found | sizes), as_json)
+
+
+@app.command()
+def evaluate(
+    checkpoint: Checkpoint,
+    split: Annotated[Split | None, typer.Option("--split", help="Which items; default: validation and test.")] = None,
+    input: Input = None,
+    targets: Annotated[
+        Path | None, typer.Option("--targets", metavar="F", help="With --input: NPY or IDX of the targets.")
+    ] = None,
+    trust_code: Trust = False,
+    job: Own = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Judge a checkpoint's network: loss, and metrics by class, number, token or item; on its data set or on a file."""
+    if split and input:
+        raise typer.BadParameter("a split is of the checkpoint's data set, --input is another one", param_hint="--split")
+    if targets and not input:
+        raise typer.BadParameter("belongs to --input", param_hint="--targets")
+    path, content, network = _restored(checkpoint, trust_code, job, data=input is None)
+    from partrain.inference import evaluate as judging
+
+    results = judging.evaluate_file(network, input, targets) if input else judging.evaluate(network, content, split)
+    _show({"checkpoint": str(path), "round": content.round, **results}, judging.render(results), as_json)
+
+
+@app.command()
+def predict(
+    checkpoint: Checkpoint,
+    input: Input = None,
+    output: Output = None,
+    force: Force = False,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Of each class (classification).")] = False,
+    encode: Annotated[bool, typer.Option("--encode", help="The codes of an autoencoder instead of its errors.")] = False,
+    prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="Text to go on with (language).")] = None,
+    tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="With --prompt: how many to add; default: 200.")] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option("--temperature", min=0, help="With --prompt: 0 the likeliest, 1 (default) as the network has it."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="With --prompt: another seed, another text; default: 0.")
+    ] = None,
+    trust_code: Trust = False,
+    job: Own = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Answer the items of a file, or go on with a text; the answers go to stdout, or to a CSV, NPZ or JSON file."""
+    if (input is None) == (prompt is None):
+        raise typer.BadParameter("give either --input F, or --prompt TEXT", param_hint="--input")
+    if prompt is None and (tokens, temperature, seed) != (None, None, None):
+        raise typer.BadParameter("--tokens, --temperature and --seed belong to --prompt", param_hint="--input")
+    if prompt is not None and (probabilities or encode):
+        raise typer.BadParameter("--probabilities and --encode belong to --input", param_hint="--prompt")
+    from partrain.inference.output import ANSWERS, TEXT, check, create
+
+    if output is not None:
+        check(output, force, TEXT if input is None else ANSWERS)
+    path, content, network = _restored(checkpoint, trust_code, job)
+    answers: Text | Answers
+    if input is None:
+        from partrain.inference.generate import generate
+
+        temperature = 1.0 if temperature is None else temperature
+        answers = generate(network, prompt or "", tokens or 200, temperature, seed or 0)
+    else:
+        from partrain.inference.inputs.read import read
+        from partrain.inference.predict import predict as answer
+
+        answers = answer(network, read(network, input), probabilities, encode)
+    if output is not None:
+        create(output, answers.encoded(output.suffix.lower()), force)
+        _show({"output": str(output)}, [f"{output}: {answers.summary}"], as_json)
+    elif as_json:
+        print(document({"checkpoint": str(path), "round": content.round, **answers.document()}))
+    else:
+        print(answers.text())
+
+
+@app.command()
+def export(
+    checkpoint: Checkpoint,
+    format: Annotated[Format, typer.Option("--format", "-f", help="safetensors, state-dict, torch-export or onnx.")],
+    output: Made,
+    force: Force = False,
+    trust_code: Trust = False,
+    job: Own = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write a checkpoint's network in a format that other programs read, once both have given the same answers."""
+    from partrain.inference.output import check, create
+
+    check(output, force)
+    _, _, network = _restored(checkpoint, trust_code, job)
+    from partrain.inference.export import export as make
+    from partrain.inference.export import facts, usage
+
+    data, verified = make(network, format)
+    create(output, data, force)
+    result = {"output": str(output), "format": format, "bytes": len(data), **verified, "facts": facts(network)}
+    same = (
+        "equal to the bit" if verified["largest_difference"] == 0 else f"largest difference {verified['largest_difference']:.3g}"
+    )
+    compared = f"{output}: {len(data):,} bytes; answers to {verified['items']} items compared: {same}"
+    _show(result, [compared, usage(network, format)], as_json)
+
+
+@app.command()
+def diff(
+    checkpoint: Checkpoint,
+    other: Annotated[Path | None, typer.Argument(metavar="[OTHER.h5]", help="What it is compared with.")] = None,
+    workers: Annotated[bool, typer.Option("--workers", help="Compare the workers of the one checkpoint instead.")] = False,
+    trust_code: Trust = False,
+    job: Own = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Distances of two networks tensor by tensor, or of the workers of one checkpoint; exit 0 if equal to the bit, 1 if not."""
+    if workers == (other is not None):
+        raise typer.BadParameter("give either another checkpoint, or --workers", param_hint="OTHER.h5")
+    from partrain.inference import diff as distances
+
+    path, content = opened(checkpoint)
+    if other is not None:
+        result = distances.networks(content, opened(other)[1])
+        _show(result, distances.render_networks(result), as_json)
+    else:
+        result = distances.replicas(content, _layout(path, content, trust_code, job))
+        _show(result, distances.render_replicas(result), as_json)
+    if not result["equal"]:
+        raise typer.Exit(DIFFERENT)
+
+
+@app.command()
+def soup(
+    checkpoints: Annotated[list[Path], typer.Argument(metavar="CKPT.h5...", help="Checkpoints of the same network.")],
+    output: Made,
+    force: Force = False,
+    trust_code: Trust = False,
+    job: Own = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Average the networks of several checkpoints into one more, and judge it beside them."""
+    from partrain.inference.output import check, create
+
+    if output.suffix.lower() != ".h5":
+        raise typer.BadParameter(
+            f"{output}: a soup is a checkpoint, *.h5; `export` makes other formats of it", param_hint="--output"
+        )
+    check(output, force)
+    files = [opened(path) for path in checkpoints]
+    jobs = [job_of(content, path, trust_code, own=job) for path, content in files]
+    from partrain.checkpoint import encode
+    from partrain.inference import soup as kitchen
+
+    members = [kitchen.Member(*file, loaded) for file, loaded in zip(files, jobs, strict=True)]
+    mixed = kitchen.checkpoint_of(kitchen.mix(members), members[0].content)
+    rows = kitchen.scores(mixed, members)
+    create(output, encode(mixed), force)
+    lines = [*kitchen.render(rows), "", f"{output}: the average of {len(members)} networks, for evaluate, predict and export"]
+    _show({"output": str(output), "networks": rows}, lines, as_json)
+
+
+def _judge(content: Content) -> str | None:
+    """Whose loss is the judged one, if its job says so: what it says is nobody's word but the file's."""
+    import tomllib
+
+    try:
+        return str(tomllib.loads(content.job)["stop"].get("judge", "mixed"))
+    except (ValueError, RecursionError, LookupError, AttributeError, TypeError):
+        return None
+
+
+def _restored(checkpoint: Path, trusted: bool, own: Path | None, data: bool = False) -> tuple[Path, Content, Restored]:
+    path, content = opened(checkpoint)
+    loaded = job_of(content, path, trusted, own=own, data=data)
+    from partrain.inference.network import restored
+
+    return path, content, restored(loaded, content)
+
+
+def _layout(path: Path, content: Content, trusted: bool, own: Path | None) -> Layout | None:
+    """Which tensors a worker's row holds: what the network tells, if it is ours or trusted."""
+    try:
+        loaded = job_of(content, path, trusted, own=own, data=False)
+    except NotTrusted:
+        print(f"partrain: {path} names code: without --trust-code a worker's parameters are one vector", file=sys.stderr)
+        return None
+    from partrain.flat import Layout, trainable
+    from partrain.inference.network import network
+
+    parameters = trainable(network(loaded, content))
+    return Layout.of(parameters, parameters[0][1].dtype)
+
+
+def _show(content: Mapping[str, Any], lines: Sequence[str], as_json: bool) -> None:
+    """The one JSON document, or lines for people."""
+    print(document(content) if as_json else "\n".join(lines))

@@ -1,0 +1,188 @@
+"""`partrain run` and `partrain resume`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from partrain.cli.options import Checkpoint, Debug, Job, Json, Out, Quiet, Sets, Trust
+from partrain.errors import BadCheckpoint
+from partrain.inference.open import job_of, opened
+
+if TYPE_CHECKING:
+    from partrain.checkpoint import Content
+    from partrain.comm.machine import Machine
+    from partrain.job.load import LoadedJob
+    from partrain.launch.outcome import Outcome
+from partrain.cli.main import _warn, app
+
+
+@app.command()
+def run(job: Job, out: Out = None, set_: Sets = None, quiet: Quiet = False, as_json: Json = False, debug: Debug = False) -> None:
+    """Train a job; exit 1 if a target was set and not reached."""
+    from partrain.job.load import load
+
+    loaded = load(job, set_ or ())
+    _warn(loaded)
+    machine = _machine()
+    folder = _join(machine, loaded, quiet, as_json) if machine else None
+    from partrain.display.display import make_display
+    from partrain.launch.context import Stage
+    from partrain.launch.run import run as train
+    from partrain.launch.run_folder import new_folder
+
+    folder = folder or new_folder(out, loaded.job.name)
+    stage = Stage(folder, make_display(sys.stdout, as_json, quiet), _say, machine=machine)
+    _finish(train(loaded, stage), loaded, as_json)
+
+
+@app.command()
+def resume(
+    checkpoint: Checkpoint,
+    until: Annotated[
+        list[str] | None, typer.Option("--until", metavar="KEY=VALUE", help="Move a stop condition, as in rounds=500.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for a checkpoint from outside a run folder.")
+    ] = None,
+    trust_code: Trust = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Continue to the bit where a checkpoint stands; exit 0 if there is nothing to do."""
+    machine = _machine()
+    if machine and machine.number:
+        _join(machine, None, quiet, as_json)
+    path, content = opened(checkpoint)
+    if not any(name.startswith("workers/") for name in content.arrays):
+        raise BadCheckpoint(f"{path} holds a network and no workers, as soups do: there is nothing to resume; use a member of it")
+    loaded = job_of(content, path, trust_code, until or (), here=True)
+    from partrain.display.display import make_display
+    from partrain.launch.context import Stage
+    from partrain.launch.resume import beyond, conclude, nothing_left, went_on
+    from partrain.launch.resume import resume as proceed
+    from partrain.launch.run_folder import new_folder
+
+    loaded = beyond(loaded, content, until or ())
+    folder = out or _run_folder(path)
+    if (reason := nothing_left(loaded, content, _run_folder(path))) is not None:
+        if own := _run_folder(path):
+
+            def test() -> tuple[float, float | None] | None:
+                from partrain.inference.network import tested
+
+                return tested(loaded, content)
+
+            conclude(loaded, content, own, reason, test)
+        _nothing_to_do(path, content, reason, loaded, as_json)
+        return
+    if folder is None:
+        folder = new_folder(None, loaded.job.name)
+    elif out is not None:
+        folder = new_folder(out, loaded.job.name)
+    stage = Stage(folder, make_display(sys.stdout, as_json, quiet), _say, machine=machine)
+    outcome = proceed(loaded, content, stage)
+    outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # where it came from, if it has added nothing
+    _finish(outcome, loaded, as_json, () if went_on(stage, content) else until or ())
+
+
+def _run_folder(path: Path) -> Path | None:
+    """The run folder a checkpoint lies in."""
+    path = path.absolute()
+    for folder in (path.parent, path.parent.parent):
+        if (folder / "events.jsonl").exists():
+            return folder
+    return None
+
+
+def _machine() -> Machine | None:
+    """Which machine this is under torchrun, whose death nobody here outlives."""
+    from partrain.comm.machine import Machine
+
+    if machine := Machine.find():
+        from partrain.system.parent_death import arm
+
+        arm(os.getppid())
+    return machine
+
+
+def _join(machine: Machine, own: LoadedJob | None, quiet: bool, as_json: bool) -> Path | None:
+    """One of several machines: the first goes on where torchrun has started it anew, the others help it, and both end here.
+
+    Returns the folder in which the first is to begin once more, if nothing was committed there.
+    """
+    from partrain.launch.rendezvous import assist, kept_folder
+
+    if machine.number:
+        failure = assist(machine, own, _note)
+        if failure:
+            raise failure
+        raise typer.Exit(0)
+    folder = kept_folder(machine)
+    if folder and (folder / "checkpoint.h5").exists():
+        resume(folder, None, None, True, quiet, as_json, False)
+        raise typer.Exit(0)
+    return folder
+
+
+def _note(text: str) -> None:
+    print(f"partrain: {text}", file=sys.stderr)
+
+
+def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[str] = ()) -> None:
+    """Say how a run ended; `until`: what the job in its newest checkpoint does not know of."""
+    from partrain.display.closing_lines import epilogue
+
+    stop = loaded.job.stop.model_dump(exclude_none=True)
+    if as_json:
+        print(json.dumps({"folder": str(outcome.folder), "code": outcome.code, **outcome.summary}))
+    else:
+        spent = _spent(loaded, outcome.horizon, outcome.summary["item_iterations"])
+        lines = epilogue(outcome.summary, outcome.folder, outcome.checkpoint, stop, bool(loaded.job.user_code), spent, until)
+        print("\n".join(lines), flush=True)  # before the line about the failure, also where both go to one file
+    if outcome.failure:
+        print(outcome.failure.render(), file=sys.stderr)
+    raise typer.Exit(outcome.code)
+
+
+def _nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, as_json: bool) -> None:
+    from partrain.checkpoint.manifest import manifest_of
+    from partrain.display.closing_lines import moved
+
+    stop = loaded.job.stop
+    older = {"judge": stop.judge} if stop.judge == "any-worker" else {}
+    if as_json:
+        print(json.dumps({"status": "nothing to do", "reason": reason, "round": content.round, **older}))
+        return
+    by = "".join(f", {key}={value}" for key, value in older.items())
+    print(f"nothing to do: {path} is at the end of its run (round {content.round}, {reason}{by})")
+    manifest = manifest_of(content)
+    progress = manifest.progress
+    ending: dict[str, Any] = {
+        "status": "reached" if reason == "target" else "finished",
+        "reason": reason,
+        "rounds": content.round,
+    }
+    ending |= {"loss": progress.loss, "metrics": {"accuracy": progress.accuracy}, "item_iterations": progress.item_iterations}
+    if _spent(loaded, manifest.horizon, progress.item_iterations):
+        print("its learning rate has come to 0: to train for longer, run the job anew with a higher limit, or `horizon`")
+        return
+    further = "".join(f" --until {each}" for each in moved(ending, stop.model_dump(exclude_none=True)))
+    print(f"to go further: partrain resume {path}{' --trust-code' * bool(loaded.job.user_code)}{further}")
+
+
+def _spent(loaded: LoadedJob, horizon: int | None, items: int) -> bool:
+    """Whether the learning rate has come to 0 after so many item-iterations."""
+    return horizon is not None and not loaded.job.optimizer.rate(items, horizon)
+
+
+def _say(text: str) -> None:
+    print(f"partrain: warning: {text}", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Typed TOML tables with positions and problems. Nothing here knows a key."""

@@ -1,0 +1,120 @@
+"""Changes to a job from the command line: to its data, its text (comments kept) and its places."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from partrain.config.problems import KeyPath, Misfit, Span, Text
+from partrain.config.toml_positions import Mark, NotToml, Refused, Scanner
+
+if TYPE_CHECKING:
+    from partrain.config.toml_source import Source
+
+
+def override(source: Source, arguments: Sequence[str], flag: Flag) -> Source:
+    """The source with ``key=value`` arguments of a flag applied; `Misfit` with all that do not fit."""
+    data, marks, problems = tomllib.loads(source.text), dict(source.marks), []
+    changes: list[tuple[KeyPath, Any]] = []
+    fitting: list[str] = []
+    for argument in arguments:
+        words = f"{flag.name} {argument}"
+        text = Text(words, words, command_line=True)
+        try:
+            path, value, places = _change(text, data, flag)
+        except Refused as limit:
+            problems.append(text.problem(limit.span, limit.message))
+            continue
+        _assign(data, path, value)
+        fitting.append(argument)
+        changes.append((path, value))
+        marks = {old: mark for old, mark in marks.items() if old[: len(path)] != path}
+        marks.update((new, mark) for new, mark in places.items() if len(new) >= len(path) or new not in marks)
+    if problems:
+        raise Misfit(problems, fitting)
+    return replace(source, text=_written(source.text, changes, data), data=data, marks=marks)
+
+
+def _written(text: str, changes: Sequence[tuple[KeyPath, Any]], data: dict[str, Any]) -> str:
+    """The text with changes in their places; where tomlkit cannot do that exactly, the data anew, without comments."""
+    with suppress(TOMLKitError, ValueError, LookupError, TypeError, AttributeError):
+        document = tomlkit.parse(text)
+        for path, value in changes:
+            _assign(document, path, value)
+        written = tomlkit.dumps(document)
+        if tomllib.loads(written) == data:
+            return written
+    return as_toml(data)
+
+
+def as_toml(data: dict[str, Any]) -> str:
+    """Data as TOML, without comments."""
+    return tomlkit.dumps(data)
+
+
+def _change(text: Text, data: dict[str, Any], flag: Flag) -> tuple[KeyPath, Any, dict[KeyPath, Mark]]:
+    """What one override sets, to which value, and the places of both on the command line."""
+    start, end = len(flag.name) + 1, len(text.content)
+    scanner = Scanner(text, start)
+    try:
+        keys = scanner.keys()
+        scanner.expect("=")
+    except NotToml:
+        raise Refused("expected key=value", (start, end)) from None
+    path = _resolve(data, [*((part, (start, end)) for part in flag.table), *keys])
+    raw = text.content[scanner.position :]
+    if "\n" not in raw:
+        with suppress(ValueError):
+            whole = Scanner(text, start)
+            whole.pair(flag.table)
+            value = tomllib.loads(f"value = {raw}")["value"]
+            return path, value, {(*path[: len(p)], *p[len(path) :]): mark for p, mark in whole.marks.items()}
+    behind = (min(scanner.position, end - 1), end)
+    spans = enumerate((span for _, span in keys), len(flag.table) + 1)
+    return path, raw, {path[:length]: Mark(span, behind, text) for length, span in spans}
+
+
+def _resolve(data: Any, keys: Sequence[tuple[str, Span]]) -> KeyPath:
+    """The path that keys lead to in the data, where ``workers.0`` is an element of a list."""
+    path: KeyPath = ()
+    for name, span in keys:
+        if isinstance(data, list):
+            if not re.fullmatch(r"[0-9]{1,6}", name) or int(name) >= len(data):
+                legal = {0: "it is empty", 1: "its only element is 0"}.get(len(data), f"its elements are 0 to {len(data) - 1}")
+                raise Refused(f"`{'.'.join(map(str, path))}` has no element `{name}`: {legal}", span)
+            path, data = (*path, int(name)), data[int(name)]
+        elif isinstance(data, dict):
+            path, data = (*path, name), data.get(name, {})
+        else:
+            raise Refused(f"`{'.'.join(map(str, path))}` is no table", span)
+    return path
+
+
+def _assign(container: Any, path: KeyPath, value: Any) -> None:
+    """Set what stands at a path, in plain data or in a tomlkit document; tables on the way are made."""
+    for part in path[:-1]:
+        if isinstance(container, dict) and part not in container:
+            container[part] = {}
+        container = container[part]
+    container[path[-1]] = value
+
+
+class Flag(NamedTuple):
+    """The option of a command line that gives overrides, ``key=value`` each."""
+
+    name: str
+    table: tuple[str, ...] = ()
+    """Where their keys start from: a flag of one table moves nothing else."""
+
+
+SET = Flag("--set")
+
+
+UNTIL = Flag("--until", ("stop",))

@@ -1,0 +1,151 @@
+"""The text of a job: read once, scanned for places and limits, parsed by `tomllib`, and only then changed by overrides.
+
+Nothing here knows what the keys mean.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from partrain.config.overrides import SET, Flag
+from partrain.config.problems import Finding, KeyPath, Problem, Rejected, Text, shown
+from partrain.config.toml_positions import Mark, Refused, Scanner
+from partrain.errors import InputMissing
+
+MAX_BYTES = 2**20
+
+_WORD = re.compile(r"[^\s,=\[\]{}#\"']*+")
+_UNCLOSED = ("Illegal character '\\n'", "Unterminated string", 'Expected "\'"', "Expected \"'''\"")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a job, what it says, and where."""
+
+    text: str
+    """The TOML text, overrides applied."""
+    data: dict[str, Any]
+    marks: dict[KeyPath, Mark]
+    """Places in the text as the user has it: the file before overrides, or the command line."""
+    file: Text
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Source:
+        """The job in a file; `InputMissing` if there is none, `Rejected` if it is no TOML or an override does not fit."""
+        name = os.fspath(path)
+        return cls.parse(_decode(read_bytes(name), name), name, overrides)
+
+    @classmethod
+    def parse(cls, text: str, name: str, overrides: Sequence[str] = (), flag: Flag = SET) -> Source:
+        """The job in a text; `Rejected` if it is no TOML or an override does not fit."""
+        file = Text(name, text)
+        scanner = Scanner(file)
+        try:
+            scanner.document()
+            data = tomllib.loads(text)
+        except Refused as limit:
+            raise Rejected([file.problem(limit.span, limit.message)]) from None
+        except tomllib.TOMLDecodeError as error:
+            raise Rejected([_syntax_problem(file, str(error), scanner)]) from None
+        except (ValueError, RecursionError):
+            raise Rejected([file.problem((0, 0), "cannot be read as TOML")]) from None
+        source = cls(text, data, scanner.marks, file)
+        if not overrides:
+            return source
+        from partrain.config.overrides import override
+
+        return override(source, overrides, flag)
+
+    def problem(self, finding: Finding) -> Problem:
+        """A finding with its place: the key or value itself, else the header of the innermost table that is there."""
+        path, message, suggestion, at, severity = finding
+        mark, at_value = self.marks.get(path), at == "value"
+        while mark is None and path:
+            path, at_value = path[:-1], True
+            mark = self.marks.get(path)
+        if mark is None:
+            return self.file.problem((0, 0), message, suggestion, severity)
+        return mark.text.problem(mark.value if at_value else mark.key, message, suggestion, severity)
+
+
+def read_bytes(name: str) -> bytes:
+    """The bytes of a regular file of moderate size, read once and without ever waiting for a pipe or a device."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(mode):
+                raise InputMissing(f"{shown(name)} is a folder; a job is one TOML file")
+            if not stat.S_ISREG(mode):
+                raise InputMissing(f"{shown(name)} is no regular file")
+            with open(descriptor, "rb", closefd=False) as file:
+                data = file.read(MAX_BYTES + 1)
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        raise InputMissing(f"no such file: {shown(name)}{_neighbour(name)}") from None
+    except OSError as error:
+        raise InputMissing(f"cannot read {shown(name)}: {error.strerror}") from None
+    except ValueError as error:
+        raise InputMissing(f"cannot read {shown(name)}: {error}") from None
+    if len(data) > MAX_BYTES:
+        raise InputMissing(f"{shown(name)} is larger than 1 MiB; that is no job file")
+    return data
+
+
+def _neighbour(name: str) -> str:
+    """The TOML file in the same folder that was perhaps meant."""
+    from difflib import get_close_matches
+
+    folder, file = os.path.split(name)
+    try:
+        names = [entry for entry in os.listdir(folder or ".") if entry.endswith(".toml")]  # noqa: PTH208
+    except (OSError, ValueError):
+        return ""
+    close = get_close_matches(file if file.endswith(".toml") else f"{file}.toml", names[:1000], n=1)
+    return f"; did you mean {shown(os.path.join(folder, close[0]))}?" if close else ""  # noqa: PTH118
+
+
+def _decode(data: bytes, name: str) -> str:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        shown = Text(name, data.decode(errors="backslashreplace"))
+        start = len(data[: error.start].decode())
+        reason = f"byte 0x{data[error.start]:02x} is not UTF-8"
+        raise Rejected([shown.problem((start, start + 4), reason, "save the file as UTF-8")]) from None
+    if text.startswith("\ufeff"):
+        problem = Text(name, text).problem((0, 1), "a byte order mark", "save the file as UTF-8 without it")
+        raise Rejected([problem])
+    return text
+
+
+def _syntax_problem(file: Text, error: str, scanner: Scanner) -> Problem:
+    """What `tomllib` found, in its words or better ones; it gives the place only as text."""
+    match = re.fullmatch(
+        r"(?P<what>.*) \((?:at line (?P<line>\d+), column (?P<column>\d+)|at end of document)\)", error, re.DOTALL
+    )
+    what = match["what"] if match else error
+    if scanner.twice and what.startswith(("Cannot", "Duplicate")):
+        (first, _), span = scanner.twice
+        line = file.content.count("\n", 0, first) + 1
+        return file.problem(span, f"`{file.content[slice(*span)]}` is given twice, first in line {line}")
+    if match and match["line"]:
+        lines = file.content.split("\n")[: int(match["line"]) - 1]
+        start = sum(len(line) + 1 for line in lines) + int(match["column"]) - 1
+    else:
+        start = len(file.content.rstrip())
+    word = match[0] if (match := _WORD.match(file.content, start)) else ""
+    span = (start, start + max(len(word), 1))
+    if what == "Invalid value" and re.fullmatch(r"[A-Za-z_][\w.:/-]*", word):
+        legal = {"True": "true", "False": "false"}.get(word, f'"{word}"')
+        return file.problem(span, f"`{word}` is no value", f"write {legal}")
+    if what in _UNCLOSED:
+        return file.problem((scanner.position, len(file.content)), "a string that is not closed", "close it with a quote")
+    return file.problem(span, f"no valid TOML: {what[:1].lower()}{what[1:]}")

@@ -1,0 +1,108 @@
+"""The user's own code, named in a job: `package.module:Class`, or `file.py:Class` beside the job."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from functools import reduce
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from pydantic import ConfigDict, Field
+
+from partrain.config.section import Section
+from partrain.errors import UserCodeFailed
+
+Made = TypeVar("Made")
+
+
+class UserCode(Section):
+    """A table that names a class, or anything else that can be called: the keys that are not ours are its keyword arguments."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_./-]+(\.py)?:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")
+    """`package.module:Class`, or `file.py:Class` beside the job."""
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """Its keyword arguments."""
+        return self.model_extra or {}
+
+
+def make(table: str, section: UserCode, folder: Path, kind: type[Made], known_as: str) -> Made:
+    """Import what the section of `[table]` names and call it; what comes of it is to be of a kind. `folder` holds the job."""
+    named = find(table, section, folder)
+    if not callable(named) or (kind is not object and isinstance(named, kind)):
+        what = f"[{table}] name: `{section.name}` is of type {type(named).__name__}, made already"
+        raise UserCodeFailed(f"{what}; name its class, or a function that makes one")
+    made = named(**section.arguments)
+    if not isinstance(made, kind):
+        raise UserCodeFailed(f"[{table}] name: `{section.name}` gave {type(made).__name__}, not a {known_as}")
+    return made
+
+
+def find(table: str, section: UserCode, folder: Path) -> Any:
+    """Import what the section of `[table]` names."""
+    place, _, attribute = section.name.partition(":")
+    module = _from_file(table, folder, place) if place.endswith(".py") else _from_package(table, place)
+    try:
+        return reduce(getattr, attribute.split("."), module)
+    except AttributeError:
+        files = '; what a script defines is found by its file, "file.py:..."; a notebook writes one by %%writefile file.py'
+        advice = files if place == "__main__" else ""
+        raise UserCodeFailed(f"[{table}] name: `{place}` has no `{attribute}`{advice}") from None
+
+
+def frames(error: BaseException) -> str:
+    """The lines of an exception's traceback that are neither ours nor a library's; none if there are none."""
+    return "".join(traceback.format_list([f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]))
+
+
+def _is_users(filename: str) -> bool:
+    path, ours = Path(filename), Path(__file__).parents[1]
+    libraries = "site-packages" in path.parts or path.is_relative_to(Path(os.__file__).parent)
+    return not path.is_relative_to(ours) and not libraries and path.is_file()
+
+
+def _from_package(table: str, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            what = f"[{table}] name: no module `{name}` in this Python environment"
+            raise UserCodeFailed(f'{what}; install it there, or name a file beside the job: "file.py:..."') from None
+        raise
+
+
+def _from_file(table: str, folder: Path, name: str) -> ModuleType:
+    """A file inside the job's folder, loaded once under a name of its own, if it is not the script that runs: nothing is put on sys.path."""
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise UserCodeFailed(f"[{table}] name: `{name}` is outside the job's folder")
+    if not path.is_file():
+        raise UserCodeFailed(f"[{table}] name: no file `{name}` beside the job")
+    main = sys.modules["__main__"]
+    if (
+        Path(getattr(main, "__file__", None) or "").resolve() == path
+    ):  # a script that trains what it defines: its own class comes back
+        return main
+    known = f"partrain_user_{path.stem}"
+    if known in sys.modules and getattr(sys.modules[known], "__file__", None) == str(path):
+        return sys.modules[known]
+    spec = importlib.util.spec_from_file_location(known, path)
+    if spec is None or spec.loader is None:
+        raise UserCodeFailed(f"[{table}] name: `{name}` cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
+    return module

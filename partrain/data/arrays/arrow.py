@@ -1,0 +1,242 @@
+"""A set as `save_to_disk` of Hugging Face datasets leaves it: a folder of Arrow streams, which are mapped, and two JSON files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from partrain.data.arrays.files import Found
+from partrain.errors import InputMissing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_NUMBERS = {"bool": "|b1", "halffloat": "<f2", "float": "<f4", "double": "<f8", "uint8": "|u1", "int8": "|i1"} | {
+    f"{sign}int{8 * width}": f"<{sign or 'i'}{width}" for sign in ("", "u") for width in (2, 4, 8)
+}
+"""Types of numbers as numpy writes them, by Arrow's name."""
+TEXT = "|S"
+"""Type of texts, as in other files."""
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""What a whole stream of Arrow batches ends with."""
+
+
+@dataclass(frozen=True)
+class SavedSet:
+    """One set: a folder of Arrow files, and what is said of them."""
+
+    path: Path
+
+    @cached_property
+    def state(self) -> dict[str, Any]:
+        return read_json(self.path / "state.json")
+
+    @cached_property
+    def features(self) -> dict[str, Any]:
+        return read_json(self.path / "dataset_info.json").get("features") or {}
+
+    @cached_property
+    def table(self) -> Any:
+        """All rows, mapped."""
+        if self.state.get("_indices_data_files"):
+            raise InputMissing(
+                f"{self.path}: saved by an old version of datasets, with rows to choose: save it again by a newer one"
+            )
+        files = [self.path / Path(one["filename"]).name for one in self.state.get("_data_files") or []]
+        if not files:
+            raise InputMissing(f"{self.path}: holds no rows: its state.json names no files")
+        tables = [_table(file) for file in files]
+        for file, table in zip(files, tables, strict=True):
+            if not table.schema.equals(tables[0].schema):
+                raise InputMissing(f"{file}: has other columns than {files[0].name}")
+        return _pyarrow().concat_tables(tables)
+
+    def where(self, name: str) -> str:
+        """A column, in words."""
+        return f"{self.path}: column `{name}`"
+
+    def feature(self, name: str) -> str:
+        """What datasets says of a column: `Value`, `ClassLabel`, `Image`; nothing of older kinds of lists."""
+        said = self.features.get(name)
+        return str(said.get("_type", "")) if isinstance(said, dict) else ""
+
+    def classes(self, name: str) -> list[str] | None:
+        """Names of the classes of a column, by label."""
+        return list(map(str, self.features[name].get("names") or [])) or None if self.feature(name) == "ClassLabel" else None
+
+    def column(self, name: str, key: str) -> Any:
+        """The rows of a column that a key of the table asks for."""
+        names = self.table.column_names
+        require(name, names, f"{self.path}: no column `{name}`, which `{key}` asks for")
+        if not len(self.table):
+            raise InputMissing(f"{self.path}: holds no rows")
+        return self.table.column(name)
+
+    def numbers(self, names: Sequence[str], key: str) -> Found:
+        """Columns of numbers, or of lists of numbers that are all of one form, one behind the other."""
+        columns = {name: self.column(name, key) for name in names}
+        forms = {name: self._form(name, key) for name in names}
+        types = {dtype for dtype, _ in forms.values()}
+        axes = [axes for _, axes in forms.values()]
+        widths = [prod(each) for each in axes]
+        rows = len(self.table)
+
+        def read(target: NDArray[Any]) -> None:
+            import numpy as np
+
+            flat, at = target.reshape(rows, -1), 0
+            for (name, column), shape, width in zip(columns.items(), axes, widths, strict=True):
+                for first, chunk in pieces(column):
+                    with np.errstate(over="ignore"):  # what float32 cannot hold is told by whoever asked for it
+                        flat[first : first + len(chunk), at : at + width] = _dense(chunk, shape, self.where(name), first)
+                at += width
+
+        if types == {TEXT}:
+            texts: dict[str, int] = {}
+            return Found(
+                self.where(names[0]), self.path, TEXT, (rows,), None, self._reader_of_texts(names[0], texts), texts=texts
+            )
+        shape = axes[0] if len(axes) == 1 else (sum(widths),)
+        return Found(self.where(names[0]), self.path, types.pop() if len(types) == 1 else "<f4", (rows, *shape), None, read)
+
+    def _reader_of_texts(self, name: str, texts: dict[str, int]) -> Callable[[NDArray[Any]], None]:
+        def read(target: NDArray[Any]) -> None:
+            from partrain.data.tables.labels import numbered
+
+            for first, chunk in pieces(self.table.column(name)):
+                found = _dense(chunk, (), self.where(name), first)
+                target[first : first + len(chunk)] = numbered(found, texts, self.where(name), first)[:, 0]
+
+        return read
+
+    def _form(self, name: str, key: str) -> tuple[str, tuple[int, ...]]:
+        """Type of a column's numbers, and shape of an item: that of the first."""
+        first, axes = _plain(self.column(name, key).slice(0, 1).combine_chunks()), []
+        while "list" in str(first.type).partition("<")[0]:
+            if first.null_count:
+                raise InputMissing(f"{self.where(name)}: item 0 has no value")
+            inner = first.flatten()
+            axes.append(len(inner) // max(len(first), 1))
+            first = inner
+        kind = str(first.type)
+        if kind in ("string", "large_string"):
+            if key == "target" and not axes:
+                return TEXT, ()
+            advice = 'write it to a file for kind = "text", or save token numbers in lists of one length, and set tokens = true'
+            if key == "target":
+                advice = "a target is one text, the name of a class, or numbers"
+            raise InputMissing(f"{self.where(name)}: holds {'lists of ' * bool(axes)}text; {advice}")
+        if kind not in _NUMBERS:
+            what = f"{self.feature(name).lower()}s" if self.feature(name) in ("Image", "Audio", "Video") else kind
+            images = ", and images as `inputs`" if key == "inputs" else ""
+            raise InputMissing(f"{self.where(name)}: holds {what}; numbers and lists of numbers can be used{images}")
+        return "|i1" if kind == "bool" and key == "target" else _NUMBERS[kind], tuple(axes)
+
+
+class _Picture(BytesIO):
+    """An image in a column; known by its place."""
+
+    def __init__(self, content: bytes, where: str) -> None:
+        super().__init__(content)
+        self._where = where
+
+    def __str__(self) -> str:
+        return self._where
+
+    def __repr__(self) -> str:
+        return repr(self._where)
+
+
+def pictures(rows: Any, where: str, first: int = 0) -> Iterator[Path | IO[bytes]]:
+    """The images of a column: their bytes, or else the file that is named."""
+    for number, row in enumerate(rows, first):
+        image = row.as_py() or {}
+        if image.get("bytes") is not None:
+            yield _Picture(image["bytes"], f"{where}: item {number}")
+        elif image.get("path"):
+            yield Path(image["path"])
+        else:
+            raise InputMissing(f"{where}: item {number} has no image")
+
+
+def _dense(chunk: Any, axes: tuple[int, ...], where: str, first: int) -> NDArray[Any]:
+    """(n, numbers of an item) of some rows, the first of them being item `first`; InputMissing where one is of another form."""
+    inner, each = _plain(chunk), 1
+    for size in (*axes, None):
+        if inner.null_count:
+            raise InputMissing(f"{where}: item {first + inner.is_null().index(True).as_py() // each} has no value")
+        if size is None:
+            break
+        if hasattr(inner, "value_lengths"):  # of lists whose type leaves it open
+            lengths = inner.value_lengths().to_numpy()
+            if (odd := lengths != size).any():
+                at = int(odd.argmax())
+                raise InputMissing(f"{where}: item {first + at // each} has a list of {lengths[at]} where others have {size}")
+        inner, each = inner.flatten(), each * size
+    numbers: NDArray[Any] = inner.to_numpy(zero_copy_only=False).reshape(len(chunk), -1)
+    return numbers
+
+
+def pieces(column: Any) -> Iterator[tuple[int, Any]]:
+    """A column's rows as they lie in memory, and which is their first."""
+    first = 0
+    for chunk in column.chunks:
+        if len(chunk):
+            yield first, chunk
+        first += len(chunk)
+
+
+def _plain(array: Any) -> Any:
+    """Arrays of datasets' own types, known to pyarrow where datasets was imported, are lists as well."""
+    return getattr(array, "storage", array)
+
+
+def _table(file: Path) -> Any:
+    """The rows of an Arrow stream in a file, mapped."""
+    pa = _pyarrow()
+    try:
+        with file.open("rb") as whole:
+            whole.seek(-min(len(_END), file.stat().st_size), 2)
+            if whole.read() != _END:
+                raise ValueError("its end is missing: it was not written or copied to the end")
+        return pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise InputMissing(f"{file}: {reason}") from None
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError:
+        raise InputMissing(
+            "Hugging Face sets are read by pyarrow, which is not installed: pip install 'partrain[huggingface]'"
+        ) from None
+    return pyarrow
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a file says; InputMissing if it is missing or damaged."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputMissing(f"{path}: {error.strerror}") from None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InputMissing(f"{path}: damaged: no JSON object")
+    return found
+
+
+def require(name: str, known: Sequence[str], fault: str) -> None:
+    """InputMissing, beginning with the `fault`, unless the name is known."""
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        raise InputMissing(f"{fault}: did you mean `{near[0]}`?" if near else f"{fault}: there are {', '.join(known)}")

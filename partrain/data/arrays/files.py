@@ -1,0 +1,298 @@
+"""Arrays in files: .npy, .npz and HDF5. Where they lie and of what form they are, by their headers; their numbers on request.
+
+Those of texts, as labels may be, are read as numbers that stand for them. Objects are never read: an array of them is a pickle, which
+could run anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import prod
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from partrain.errors import InputMissing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+AXES = 64
+"""More, numpy does not take."""
+_BLOCK_BYTES = 1 << 24
+"""Numbers read at a time where they are converted."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """An array in a file."""
+
+    where: str
+    """File and name, in words."""
+    path: Path
+    dtype: str
+    """As numpy writes it: `<f4`, `|u1`."""
+    shape: tuple[int, ...]
+    offset: int | None
+    """Bytes from the file's beginning to the numbers, which lie one behind the other; None: they are packed, in other order, or
+    in a place where processors do not read such numbers gladly."""
+    read: Callable[[NDArray[Any]], None]
+    """Fill an array of the same shape with the numbers, converted; of texts, with int64 that stand for them."""
+    checksum: tuple[int, int, int] | None = None
+    """CRC-32 of the bytes from here to there, where the file says one: (first, behind the last, CRC)."""
+    useless: str = ""
+    """What it holds where that is no array of numbers or texts, in words; it cannot be read then."""
+    texts: dict[str, int] | None = None
+    """Of an array of texts: those that were read, and the number that stands for each; None: it holds no texts."""
+
+    @property
+    def kind(self) -> str:
+        """`u` and `i` whole numbers, `f` others, `b` true or false, `U` and `S` texts."""
+        return self.dtype[1]
+
+    def unfit(self, role: str) -> str:
+        """What it holds that cannot be used as this, in words; texts can as targets."""
+        return self.useless or "text" * (self.texts is not None and not role.endswith("targets"))
+
+
+def npy(path: Path) -> Found:
+    """The array of a .npy file."""
+    with _named(path), path.open("rb") as file:
+        dtype, shape, by_columns = _header(file, str(path))
+        offset, size = file.tell(), file.seek(0, 2)
+    _check_size(str(path), shape, offset + prod(shape) * _width(dtype), size)
+    texts = _texts(dtype)
+
+    def read(target: NDArray[Any]) -> None:
+        import numpy as np
+
+        with _named(path):
+            _copy(np.load(path, mmap_mode="r", allow_pickle=False), target, str(path), texts)
+
+    return Found(str(path), path, dtype, shape, None if by_columns else offset, read, texts=texts)
+
+
+def npz(path: Path) -> dict[str, Found]:
+    """The arrays of a .npz file, by name."""
+    found = {}
+    with _named(path), path.open("rb") as whole, zipfile.ZipFile(whole) as archive:
+        size = whole.seek(0, 2)
+        for member in archive.infolist():
+            if member.filename.endswith(".npy"):
+                name = member.filename.removesuffix(".npy")
+                with archive.open(member) as file:
+                    dtype, shape, by_columns = _header(file, f"{path}: array `{name}`")
+                    skipped, width, texts = file.tell(), _width(dtype), _texts(dtype)
+                _check_size(f"{path}: array `{name}`", shape, skipped + prod(shape) * width, member.file_size)
+                offset = checksum = None
+                if (start := _stored_at(member, whole)) is not None and not by_columns:
+                    end = start + member.file_size
+                    there = end <= size
+                    offset = start + skipped if there and (start + skipped) % max(width, 1) == 0 else None
+                    checksum = start, end, member.CRC
+                read = _reader(path, name, texts)
+                found[name] = Found(f"{path}: array `{name}`", path, dtype, shape, offset, read, checksum, texts=texts)
+    return found
+
+
+def _width(dtype: str) -> int:
+    """Bytes of a number, or of a text."""
+    return int(dtype[2:]) * (4 if dtype[1] == "U" else 1)
+
+
+def _texts(dtype: str) -> dict[str, int] | None:
+    """Room for the texts of an array of them."""
+    return {} if dtype[1] in "US" else None
+
+
+def _check_size(where: str, shape: tuple[int, ...], wanted: int, found: int) -> None:
+    if found != wanted:
+        raise InputMissing(f"{where}: expected {wanted} bytes for shape {shape}, found {found}")
+
+
+def _stored_at(member: zipfile.ZipInfo, whole: IO[bytes]) -> int | None:
+    """Bytes from an archive's beginning to those of a member that is stored as it is; None for one that is packed."""
+    if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+        return None
+    whole.seek(member.header_offset)
+    name, extra = struct.unpack("<26x2H", whole.read(30))  # of the local header: lengths of what follows it
+    return int(member.header_offset + 30 + name + extra)
+
+
+def _reader(path: Path, name: str, texts: dict[str, int] | None) -> Callable[[NDArray[Any]], None]:
+    def read(target: NDArray[Any]) -> None:
+        where = f"{path}: array `{name}`"
+        with _named(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
+            dtype, shape, by_columns = _header(file, where)
+            target = target.reshape(shape or 1)
+            blocks = _unpacked(file, dtype, shape[::-1] if by_columns else shape)
+            _fill(blocks, target.T if by_columns else target, where, texts)
+
+    return read
+
+
+def _unpacked(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """The numbers of an array some rows at a time, and which is the first of them."""
+    import numpy as np
+
+    rows, *axes = shape or (1,)
+    width = prod(axes) * _width(dtype)
+    step = max(1, _BLOCK_BYTES // max(width, 1))
+    for first in range(0, rows, step):
+        count = min(step, rows - first)
+        yield first, np.frombuffer(file.read(count * width), dtype).reshape(count, *axes)
+    file.read(1)  # at its end an archive's checksum is compared
+
+
+def hdf5(path: Path) -> dict[str, Found]:
+    """The datasets of an HDF5 file, by path; of those that hold no numbers or texts, only what they hold: objects are never read."""
+    import h5py
+
+    found: dict[str, Found] = {}
+
+    def note(name: str, one: Any) -> None:
+        if not isinstance(one, h5py.Dataset):
+            return
+        where = f"{path}: dataset `{name}`"
+        useless, text = _useless(one)
+        texts: dict[str, int] | None = {} if text else None
+        read = _extractor(path, name, texts)
+        if useless:
+            found[name] = Found(where, path, useless, one.shape or (), None, read, useless=useless)
+            return
+        if text:
+            found[name] = Found(where, path, "|S", one.shape, None, read, texts=texts)
+            return
+        native = one.dtype.isnative and one.chunks is None and not one.external
+        found[name] = Found(where, path, one.dtype.str, one.shape, one.id.get_offset() if native else None, read)
+
+    with _named(path), h5py.File(path, "r") as file:
+        file.visititems(note)
+    return found
+
+
+def _useless(one: Any) -> tuple[str, bool]:
+    """What a dataset holds that is no array of numbers or texts, empty for one that is; and whether it holds texts."""
+    import h5py
+
+    try:
+        kind, text = one.dtype.kind, h5py.check_string_dtype(one.dtype) is not None
+    except TypeError:
+        return "a type that numpy has not", False
+    if kind not in "biuf" and not text:
+        return "records" if one.dtype.names else "objects" if kind == "O" else str(one.dtype), False
+    single = "a single text" if text else "a single number"
+    return "" if one.shape else "nothing" if one.shape is None else single, text
+
+
+def _lost(one: Any, path: Path) -> str | None:
+    """What keeps a dataset's numbers from being there, where HDF5 would give zeros in silence; None if nothing does."""
+    import h5py
+
+    if not one.is_virtual:
+        written = one.id.get_storage_size() or one.external or not prod(one.shape)
+        return None if written else "has a shape and no numbers: nothing was ever written to it"
+    for source in one.virtual_sources():
+        if source.file_name == "." or "%" in source.file_name:
+            continue
+        place = path.parent / source.file_name
+        try:
+            with h5py.File(place, "r") as file:
+                there = source.dset_name in file
+        except OSError as error:
+            return f"its numbers are to lie in {place}, which cannot be read: {(error.strerror or str(error)).splitlines()[0]}"
+        if not there:
+            return f"its numbers are to lie in {place}, which has no dataset `{source.dset_name}`"
+    return None
+
+
+def _extractor(path: Path, name: str, texts: dict[str, int] | None) -> Callable[[NDArray[Any]], None]:
+    def read(target: NDArray[Any]) -> None:
+        import h5py
+
+        with _named(path), h5py.File(path, "r") as file:
+            if lost := _lost(file[name], path):
+                raise InputMissing(f"{path}: dataset `{name}`: {lost}")
+            _copy(file[name], target, f"{path}: dataset `{name}`", texts)
+
+    return read
+
+
+def chosen(found: dict[str, Found], name: str, path: Path, key: str) -> Found:
+    """One of the arrays of a file; InputMissing if `key` asks for one that is not there."""
+    if name not in found:
+        known = [one for one in found if not found[one].unfit(key)]
+        near = get_close_matches(name, known, n=1)
+        advice = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}" if known else "there are none"
+        raise InputMissing(f"{path}: no array `{name}`, which `{key}` asks for: {advice}")
+    if unfit := found[name].unfit(key):
+        raise InputMissing(f"{found[name].where}: holds {unfit}; arrays of numbers can be used")
+    return found[name]
+
+
+def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
+    """Type, shape, and whether the first axis varies fastest; the file is left where the numbers begin."""
+    start = file.read(8)
+    if start[:6] != b"\x93NUMPY" or len(start) < 8:
+        raise InputMissing(f"{where}: not a numpy file: it begins with {start[:6].hex(' ') or 'nothing'}")
+    width = 2 if start[6] == 1 else 4
+    text = file.read(int.from_bytes(file.read(width), "little"))
+    try:
+        header = ast.literal_eval(text.decode("utf-8" if start[6] == 3 else "latin-1").strip())
+        dtype, shape, by_columns = header["descr"], header["shape"], bool(header["fortran_order"])
+        if not isinstance(shape, tuple) or len(shape) > AXES or not all(type(size) is int and size >= 0 for size in shape):
+            raise ValueError
+    except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError):
+        raise InputMissing(f"{where}: its header is damaged") from None
+    if not isinstance(dtype, str) or len(dtype) < 3 or dtype[1] not in "biufUS" or not dtype[2:].isdigit():
+        what = "objects, which are code to run" if isinstance(dtype, str) and dtype[1:2] == "O" else f"{dtype}"
+        raise InputMissing(f"{where}: holds {what}; arrays of numbers can be used")
+    return dtype, shape, by_columns
+
+
+def _copy(source: Any, target: NDArray[Any], where: str, texts: dict[str, int] | None) -> None:
+    """Convert block by block: no second copy of the whole is made where the source is not one already."""
+    if not source.shape:
+        target[...] = source
+        return
+    items = len(source)
+    step = max(1, _BLOCK_BYTES * items // max(source.nbytes, 1))
+    _fill(((first, source[first : first + step]) for first in range(0, items, step)), target, where, texts)
+
+
+def _fill(blocks: Iterator[tuple[int, NDArray[Any]]], target: NDArray[Any], where: str, texts: dict[str, int] | None) -> None:
+    """Convert blocks of rows, each with the number of its first."""
+    import numpy as np
+
+    for first, part in blocks:
+        if texts is not None:
+            from partrain.data.tables.labels import numbered
+
+            part = numbered(part, texts, where, first)
+        there = target[first : first + len(part)]
+        if part.dtype == np.uint64 and target.dtype == np.int64 and (part > np.iinfo(np.int64).max).any():
+            raise InputMissing(f"{where}: holds a whole number of more than 63 bits")
+        try:
+            with np.errstate(over="raise"):
+                there[...] = part.reshape(there.shape)
+        except FloatingPointError:
+            raise InputMissing(f"{where}: holds a number that {target.dtype} cannot") from None
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise InputMissing(f"{path}: No such file or directory") from None
+    except MemoryError as error:
+        raise InputMissing(f"{path}: does not fit into memory: {error or 'too many numbers'}") from None
+    except (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise InputMissing(f"{path}: damaged, or of another kind: {reason.splitlines()[0]}") from None

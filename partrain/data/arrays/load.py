@@ -1,0 +1,208 @@
+"""How arrays in files become a data set: mapped where they lie, or read into the one buffer; labelled, standardised, test items split off.
+
+Test items that are drawn lie scattered among those that stay. To take either out of a mapped file would copy the file, so the few that
+are tested are copied, and `rows` in the buffer says which of the others are left; last ones are only parts of the arrays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Mapping, Set
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partrain.data.arrays.files import Found
+from partrain.data.base import (
+    WIDTHS,
+    Allocate,
+    Card,
+    Dataset,
+    MappedFile,
+    Slot,
+    Training,
+    check_finite,
+    classes,
+    digest,
+    lay_out,
+    views,
+)
+from partrain.data.standardize import feature_axis, moments, standardise
+from partrain.data.tables.labels import classes_named, relabel
+from partrain.errors import InputMissing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from partrain.data.arrays.forms import Forms
+    from partrain.data.arrays.sections import ArraySection
+
+    Arrays = Mapping[str, NDArray[Any]]
+    """By role."""
+
+_SAMPLES, _SAMPLE = 64, 1 << 20
+"""Blocks of so many bytes that a mapped file is known by."""
+_BLOCK = 1 << 24
+"""Bytes copied together."""
+
+
+def load(section: ArraySection, found: Mapping[str, Found], allocate: Allocate, training: Training) -> Dataset:
+    """Map or read the arrays that were `found`, by role."""
+    forms = section.forms(found)
+    mapped = {role: array for role, array in found.items() if _as_it_lies(array, section, forms, role)}
+    files = list(dict.fromkeys(array.path for array in mapped.values()))
+    drawn = _drawn(forms) if section.test_from == "shuffled" else {}
+    own = lay_out({role: (form.dtype, form.shape) for role, form in forms.slots.items() if role not in mapped} | drawn)
+    lying = tuple(
+        replace(forms.slots[role], name=role, offset=array.offset or 0, file=1 + files.index(array.path))
+        for role, array in mapped.items()
+    )
+    buffer = allocate(own[-1].end if own else 0)
+    known = tuple(map(MappedFile.of, files))
+    arrays = views((*own, *lying), buffer, *(file.mapped() for file in known))
+    read = [role for role in found if role not in mapped]
+    for role in read:
+        found[role].read(arrays[role])
+    _check(found, arrays, mapped.keys() - _summed(mapped, dict(zip(files, known, strict=True))))
+
+    codec: dict[str, Any] = {}
+    if found["targets"].texts is not None:
+        codec["classes"] = _named(found, arrays)
+    outputs, vocabulary = _outputs(section, forms, found, arrays, codec)
+    labels = arrays["targets"] if forms.task == "classification" else None
+    items = len(arrays["inputs"])
+    stay, tested = section.part(items, forms.tests, labels) if forms.tests else (np.arange(items), np.arange(0))
+    if forms.tests and labels is not None:
+        section.check_classes(found["targets"].where, codec.get("classes"), labels[stay], labels[tested])
+    if section.standardise or section.standardise_target:
+        trained = stay[training(len(stay), None if labels is None else labels[stay])]
+        codec |= _standardised(section, found, arrays, trained)
+    if drawn:
+        arrays["rows"][:] = stay
+        for role in ("inputs", "targets"):
+            copies, step = arrays[f"test_{role}"], max(1, _BLOCK // arrays[role][0].nbytes)
+            for first in range(0, len(tested), step):
+                copies[first : first + step] = arrays[role][tested[first : first + step]]
+    elif forms.tests:
+        own, lying = _cut(own, forms.tests), _cut(lying, forms.tests)
+
+    scale = 1 / 255 if forms.slots["inputs"].dtype == "uint8" else 1.0
+    prints = [digest(own, buffer, codec | {"slots": repr(list(lying))}), *map(_sampled, known)]
+    fingerprint = hashlib.sha256("\n".join(prints).encode()).hexdigest()
+    card = Card((*own, *lying), forms.task, outputs, scale, fingerprint, vocabulary, codec=codec, files=known)
+    return card.attach(buffer)
+
+
+def _drawn(forms: Forms) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Type and shape of what there is besides the arrays of files, where test items are drawn from among them."""
+    if not forms.tests:
+        return {}
+    copies = {f"test_{role}": forms.slots[role] for role in ("inputs", "targets")}
+    kept = forms.slots["inputs"].shape[0] - forms.tests
+    return {"rows": ("int64", (kept,))} | {role: (one.dtype, (forms.tests, *one.shape[1:])) for role, one in copies.items()}
+
+
+def _cut(slots: tuple[Slot, ...], tests: int) -> tuple[Slot, ...]:
+    """Each slot in two: what stays, and the last items, which are tested."""
+    parted = []
+    for slot in slots:
+        stay, *axes = slot.shape[0] - tests, *slot.shape[1:]
+        behind = slot.offset + stay * prod(axes) * WIDTHS[slot.dtype]
+        parted += [
+            replace(slot, shape=(stay, *axes)),
+            replace(slot, name=f"test_{slot.name}", shape=(tests, *axes), offset=behind),
+        ]
+    return tuple(parted)
+
+
+def _as_it_lies(array: Found, section: ArraySection, forms: Forms, role: str) -> bool:
+    """Whether the numbers in the file are what is wanted, where a processor reads them gladly."""
+    if section.standardise_target if role.endswith("targets") else section.standardise:
+        return False
+    same = {"|u1": "uint8", "<f4": "float32", "<f8": "float64", "<i8": "int64"}.get(array.dtype)
+    return same == forms.slots[role].dtype and array.offset is not None and array.offset % int(array.dtype[2:]) == 0
+
+
+def _summed(mapped: Mapping[str, Found], files: Mapping[Path, MappedFile]) -> set[str]:
+    """The mapped arrays with a checksum, in files that are read as a whole anyway; InputMissing where it is another."""
+    summed = {role for role, array in mapped.items() if array.checksum and files[array.path].size <= _SAMPLES * _SAMPLE}
+    for role in summed:
+        first, end, expected = mapped[role].checksum or (0, 0, 0)
+        if zlib.crc32(files[mapped[role].path].mapped()[first:end]) != expected:
+            raise InputMissing(f"{mapped[role].where}: damaged: its CRC-32 is not what the file says")
+    return summed
+
+
+def _check(found: Mapping[str, Found], arrays: Arrays, unread: Set[str]) -> None:
+    """InputMissing for labels and tokens below 0, and for numbers that are none: in all targets, and in inputs that were read."""
+    for role, array in ((role, arrays[role]) for role in found):
+        if array.dtype == np.int64 and int(array.min()) < 0:
+            item = int(np.argwhere(array < 0)[0][0])
+            raise InputMissing(f"{found[role].where}: item {item} has the label {int(array[item].min())}; labels are 0 or more")
+        if role not in unread or role.endswith("targets"):
+            check_finite(array, found[role].where)
+
+
+def _named(found: Mapping[str, Found], arrays: Arrays) -> list[int | str]:
+    """The classes that texts name; they become labels in place, those of test items of the same classes."""
+    roles = [role for role in found if role.endswith("targets")]
+    where = found["targets"].where
+    names = classes_named(found["targets"].texts or {}, where, len(arrays["targets"]))
+    for role in roles:
+        relabel(arrays[role], found[role].texts or {}, names, found[role].where, where)
+    return list(names)
+
+
+def _outputs(
+    section: ArraySection, forms: Forms, found: Mapping[str, Found], arrays: Arrays, codec: Mapping[str, Any]
+) -> tuple[int, int | None]:
+    """Classes, the largest label of training and test items plus one unless they have names, numbers or tokens; and the vocabulary."""
+    vocabulary = max(int(arrays[role].max()) for role in found if arrays[role].ndim > 1) + 1 if section.tokens else None
+    if forms.task == "regression":
+        return arrays["targets"].shape[-1], vocabulary
+    if forms.task == "language":
+        return vocabulary or 0, vocabulary
+    if "classes" in codec:
+        return len(codec["classes"]), vocabulary
+    return classes([arrays[role] for role in found if role.endswith("targets")], found["targets"].where), vocabulary
+
+
+def _standardised(section: ArraySection, found: Mapping[str, Found], arrays: Arrays, trained: NDArray[Any]) -> dict[str, Any]:
+    """Standardise in place by the items at `trained`; what was learnt of them, as JSON."""
+    codec: dict[str, Any] = {}
+    for wanted, kind, prefix in (section.standardise, "inputs", ""), (section.standardise_target, "targets", "target_"):
+        if wanted:
+            numbers = {role: _exactly(found[role], arrays[role]) for role in (kind, f"test_{kind}") if role in found}
+            scale = moments(numbers[kind], trained, found[kind].where)
+            for role, source in numbers.items():
+                standardise(arrays[role], scale, found[role].where, source)
+            mean, std = (one.tolist() for one in scale)
+            codec |= {f"{prefix}mean": mean, f"{prefix}std": std}
+    if section.standardise:
+        codec["axis"] = feature_axis(arrays["inputs"].ndim)
+    return codec
+
+
+def _exactly(found: Found, read: NDArray[Any]) -> NDArray[Any]:
+    """What was read of an array; once more where its type does not hold the numbers: seconds since 1970 are beyond float32."""
+    if read.itemsize > 4 or int(found.dtype[2:]) <= (4 if found.kind == "f" else 2):
+        return read
+    exact = np.empty(read.shape)
+    found.read(exact)
+    return exact
+
+
+def _sampled(file: MappedFile) -> str:
+    """SHA-256 (hex) over a file's size and blocks spread evenly over it: over all of it, if it is small."""
+    content, total = file.mapped(), hashlib.sha256(str(file.size).encode())
+    if file.size <= _SAMPLES * _SAMPLE:
+        total.update(content)
+    else:
+        for index in range(_SAMPLES):
+            start = index * (file.size - _SAMPLE) // (_SAMPLES - 1)
+            total.update(content[start : start + _SAMPLE])
+    return total.hexdigest()

@@ -1,0 +1,66 @@
+"""The `[dataset]` table of generated items; what it says is carried out in `generate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from partrain.data.base import Allocate, DataSection, Dataset, Facts, Training
+
+
+class Synthetic(DataSection):
+    """Generated items, for demonstrations and tests."""
+
+    kind: Literal["synthetic"]
+    function: Literal["sine", "seeds", "blobs", "xor", "spirals", "moons", "checkerboard", "waves", "mnist-1d"]
+    """`sine`: y = sin(x) on [-pi, pi]; `seeds`: the function the older trainers were measured on; `blobs`: Gaussian classes; `xor`: noisy
+    XOR of two bits; `spirals`, `moons`, `checkerboard`: classes in the plane; `waves`: windows of sine waves to be continued; `mnist-1d`:
+    ten signals, moved, sheared and noisy."""
+    items: int = Field(5000, ge=2, le=10**8)
+    test_items: int = Field(0, ge=0, le=10**8)
+    features: int = Field(2, ge=1, le=10**5)
+    """Inputs of each item (`blobs` only)."""
+    classes: int = Field(3, ge=2, le=10**4)
+    """Classes (`blobs`); arms (`spirals`)."""
+    noise: float = Field(0.1, ge=0)
+    """Standard deviation of the noise (all but `seeds`, `checkerboard` and `mnist-1d`)."""
+    window: int = Field(20, ge=1, le=10**5)
+    """Numbers an item of `waves` sees."""
+    steps: int = Field(1, ge=1, le=10**4)
+    """Numbers behind them that it is to give."""
+
+    @model_validator(mode="after")
+    def _only_what_counts(self) -> Synthetic:
+        used = {
+            "blobs": {"features", "classes", "noise"},
+            "spirals": {"classes", "noise"},
+            "waves": {"window", "steps", "noise"},
+        }
+        silent = ("seeds", "checkerboard", "mnist-1d")
+        taken = used.get(self.function, set() if self.function in silent else {"noise"})
+        idle = [key for key in ("features", "classes", "noise", "window", "steps") if key not in taken]
+        if given := [key for key in idle if key in self.model_fields_set]:
+            raise ValueError(f'{" and ".join(given)} would have no effect: function = "{self.function}" has no such setting')
+        return self
+
+    def facts(self, folder: Path) -> Facts:
+        items, tests = self.items, self.test_items
+        match self.function:
+            case "blobs":
+                return Facts(items, tests, (self.features,), "classification", self.classes)
+            case "xor" | "moons" | "checkerboard":
+                return Facts(items, tests, (2,), "classification", 2)
+            case "spirals":
+                return Facts(items, tests, (2,), "classification", self.classes)
+            case "mnist-1d":
+                return Facts(items, tests, (40,), "classification", 10)
+            case "waves":
+                return Facts(items, tests, (self.window, 1), "forecast", self.steps)
+        return Facts(items, tests, (1,), "regression", 1)
+
+    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+        from partrain.data.generated import generate
+
+        return generate.load(self, allocate)

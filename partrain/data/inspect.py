@@ -1,0 +1,298 @@
+"""What is in a data set, or in a file: shapes, classes, ranges, faults, and items that training and judging share."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partrain.data.arrays import idx
+from partrain.data.arrays.files import Found, hdf5, npy, npz
+from partrain.data.base import Dataset, require_memory
+from partrain.data.tables.files import INSPECT, TABLES, Sheet, is_missing, sheet_of
+from partrain.errors import InputMissing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_BLOCK = 1 << 14
+"""Items looked at together."""
+_COLUMNS = 1000
+"""Items of more numbers are not shown number by number."""
+
+
+def outline(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[Any]) -> dict[str, Any]:
+    """A data set in figures; `trained` and `held_out` are indices of its items."""
+    parts = {"training": (dataset.inputs, dataset.targets, trained), "validation": (dataset.inputs, dataset.targets, held_out)}
+    if dataset.test_inputs is not None and dataset.test_targets is not None:
+        parts["test"] = (dataset.test_inputs, dataset.test_targets, np.arange(len(dataset.test_inputs)))
+    parts = {name: part for name, part in parts.items() if len(part[2])}
+    columns, faults = _columns(dataset)
+    seen = {name: _prints(inputs, index) for name, (inputs, _, index) in parts.items()}
+    known = set(seen["training"])
+    shared = {name: sum(one in known for one in prints) for name, prints in seen.items() if name != "training"}
+    faults += [f"{count:,} of the {name} items are also trained on" for name, count in shared.items() if count]
+    if torn := _contradictions(seen["training"], dataset.targets, trained):
+        faults.append(f"{torn:,} different items to train on come with more than one target")
+    return {
+        "task": dataset.task,
+        "items": {name: len(index) for name, (_, _, index) in parts.items()},
+        "inputs": {"shape": list(dataset.inputs.shape[1:]), "dtype": str(dataset.inputs.dtype), "scale": dataset.scale},
+        "outputs": dataset.outputs,
+        "vocabulary": dataset.vocabulary,
+        "classes": _classes(dataset, parts),
+        "columns": columns,
+        "repeated": len(seen["training"]) - len(known),
+        "overlap": shared,
+        "faults": faults,
+        "fingerprint": dataset.fingerprint,
+    }
+
+
+def outline_file(path: Path) -> dict[str, Any]:
+    """A table or a file of arrays in figures, whatever a job may make of it."""
+    if path.suffix == ".idx" or "ubyte" in path.name:
+        return {"arrays": [_array("", _idx(path))]}
+    if path.suffix == ".npz":
+        return {"arrays": [_array(name, one) for name, one in npz(path).items()]}
+    if path.suffix == ".npy":
+        return {"arrays": [_array("", npy(path))]}
+    if path.suffix in (".h5", ".hdf5"):
+        return {"arrays": [_array(name, one) for name, one in hdf5(path).items() if one.shape]}
+    if path.is_dir() or not path.name.lower().endswith(TABLES):
+        what = f"{path}: by its name neither a table ({', '.join(TABLES)}) nor arrays (.npz, .npy, .h5, .idx)"
+        raise InputMissing(f"{what}: give a job whose [dataset] table says what it is")
+    return _table(sheet_of(path, way=INSPECT))
+
+
+def _classes(dataset: Dataset, parts: dict[str, tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]) -> list[dict[str, Any]]:
+    """Each class with its items in each part."""
+    if dataset.task != "classification":
+        return []
+    names = dataset.codec.get("classes") or range(dataset.outputs)
+    counts = {name: np.bincount(targets[index], minlength=dataset.outputs) for name, (_, targets, index) in parts.items()}
+    return [{"name": one} | {part: int(found[label]) for part, found in counts.items()} for label, one in enumerate(names)]
+
+
+def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
+    """Range of each number of an item, or of all together; and what is wrong there. Standardised ones are shown as they were."""
+    if dataset.vocabulary is not None:
+        return [], []
+    names, shift, spread = _names(dataset)
+    found, broken, where = _Moments(len(names)), 0, 0
+    count = len(dataset.inputs if dataset.rows is None else dataset.rows)
+    for first in range(0, count, _BLOCK):
+        some = slice(first, first + _BLOCK)
+        block = dataset.inputs[some if dataset.rows is None else dataset.rows[some]]
+        block = np.moveaxis(block, dataset.codec.get("axis", -1), -1).reshape(-1, len(names)).astype(np.float64)
+        fine = np.isfinite(block).all(axis=1)
+        where = where if broken or fine.all() else first + int(fine.argmin())
+        broken += int((~np.isfinite(block)).sum())
+        found.add(block[fine])
+    low, high, mean, std = found.result()
+    spread = spread * dataset.scale
+    low, high, mean, std = low * spread + shift, high * spread + shift, mean * spread + shift, std * spread
+    tiny = 1e-6 * np.maximum(abs(low), abs(high))  # what standardising and its undoing in float32 make of zero
+    low, high, mean = (np.where(abs(one) < tiny, 0.0, one) for one in (low, high, mean))
+    rows = zip(names, *(np.broadcast_to(one, len(names)).tolist() for one in (low, high, mean, std)), strict=True)
+    columns = [dict(zip(("name", "min", "max", "mean", "std"), row, strict=True)) for row in rows]
+    faults = [f"{broken:,} numbers of inputs are not finite, the first in item {where}"] if broken else []
+    faults += [f"`{one['name']}` is the same for all items" for one in columns if one["min"] == one["max"]]
+    return columns, faults
+
+
+def _names(dataset: Dataset) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
+    """What the numbers along the last axis of inputs are called, and what they were less and divided by; one name for all together."""
+    codec, shape = dataset.codec, dataset.inputs.shape[1:]
+    match codec.get("form"):
+        case "table":
+            return list(codec["features"]), np.asarray(codec["mean"]), np.asarray(codec["std"])
+        case "series":
+            names = list(codec["columns"])
+            mean, deviation = (np.array([codec[key][name] for name in names]) for key in ("mean", "deviation"))
+            return names, mean, deviation
+    if "axis" in codec:
+        what = "input" if len(shape) == 1 else "channel" if codec["axis"] == 1 else "column"
+        return [f"{what} {index}" for index in range(len(codec["mean"]))], np.asarray(codec["mean"]), np.asarray(codec["std"])
+    if len(shape) == 1 and shape[0] <= _COLUMNS:
+        return [f"input {index}" for index in range(shape[0])], np.zeros(1), np.ones(1)
+    return ["inputs"], np.zeros(1), np.ones(1)
+
+
+class _Moments:
+    """Minimum, maximum, mean and deviation of columns, block by block."""
+
+    def __init__(self, width: int) -> None:
+        self._low, self._high = np.full(width, np.inf), np.full(width, -np.inf)
+        self._count, self._sum, self._squares = 0, np.zeros(width), np.zeros(width)
+
+    def add(self, block: NDArray[Any]) -> None:
+        if len(block):
+            self._low, self._high = np.minimum(self._low, block.min(axis=0)), np.maximum(self._high, block.max(axis=0))
+            self._count += len(block)
+            self._sum += block.sum(axis=0)
+            self._squares += (block**2).sum(axis=0)
+
+    def result(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+        mean = self._sum / max(self._count, 1)
+        return self._low, self._high, mean, np.sqrt(np.maximum(self._squares / max(self._count, 1) - mean**2, 0))
+
+
+def _prints(inputs: NDArray[Any], index: NDArray[Any]) -> list[bytes]:
+    """A short digest of each item's inputs."""
+    return [hashlib.blake2b(np.ascontiguousarray(inputs[item]).tobytes(), digest_size=16).digest() for item in index]
+
+
+def _contradictions(prints: Sequence[bytes], targets: NDArray[Any], index: NDArray[Any]) -> int:
+    """How many different items have more than one target."""
+    if len(set(prints)) == len(prints):
+        return 0
+    first: dict[bytes, bytes] = {}
+    torn = set()
+    for one, item in zip(prints, index, strict=True):
+        target = targets[item].tobytes()
+        if first.setdefault(one, target) != target:
+            torn.add(one)
+    return len(torn)
+
+
+def _array(name: str, found: Found) -> dict[str, Any]:
+    """One array of a file: shape, type and range."""
+    if found.useless:
+        return {"name": name, "dtype": found.useless, "shape": list(found.shape), "mapped": False}
+    if found.texts is not None:
+        labels = np.empty(found.shape, np.int64)
+        found.read(labels)
+        counts = zip(found.texts, np.bincount(labels.reshape(-1)).tolist(), strict=True)
+        words = dict(sorted(counts, key=lambda pair: -pair[1])[:10])
+        return {"name": name, "dtype": "text", "shape": list(found.shape), "mapped": False, "words": words}
+    if found.offset is None or not found.shape:
+        require_memory(math.prod(found.shape) * int(found.dtype[2:]), found.where)
+        numbers = np.empty(found.shape, found.dtype)
+        found.read(numbers)
+    else:
+        numbers = np.memmap(found.path, found.dtype, "r", found.offset, found.shape)
+    finite = numbers[np.isfinite(numbers)] if found.kind == "f" else numbers
+    span = {"min": finite.min().item(), "max": finite.max().item()} if finite.size else {}
+    broken = {}
+    if numbers.size > finite.size:
+        broken = {"not finite": numbers.size - finite.size, "first": int(np.argwhere(~np.isfinite(np.atleast_1d(numbers)))[0][0])}
+    return (
+        {"name": name, "dtype": str(numbers.dtype), "shape": list(found.shape), "mapped": found.offset is not None}
+        | span
+        | broken
+    )
+
+
+def _idx(path: Path) -> Found:
+    """The array of an IDX file."""
+    header = idx.read_header(path)
+
+    def read(target: NDArray[Any]) -> None:
+        idx.read_into(path, header, target)
+
+    dtype = header.dtype if header.dtype[0] == ">" else f"|{header.dtype}"
+    return Found(str(path), path, dtype, header.shape, None, read)
+
+
+class _Column:
+    """What the cells of a column of a table are."""
+
+    def __init__(self) -> None:
+        self.missing, self.words = 0, Counter[str]()
+        self.count, self.sum, self.low, self.high = 0, 0.0, math.inf, -math.inf
+        """Of those that are finite numbers."""
+        self.others, self.first = 0, (0, "")
+        """Those that are not, and the first of them: its row (see `Sheet.place`), and what it says."""
+
+    def add(self, cell: Any, row: int) -> None:
+        if is_missing(cell):
+            self.missing += 1
+            return
+        text = str(cell).strip()
+        self.words[text] += 1
+        try:
+            number = float(cell)
+        except (TypeError, ValueError):
+            number = math.nan
+        if math.isfinite(number):
+            self.count, self.sum = self.count + 1, self.sum + number
+            self.low, self.high = min(self.low, number), max(self.high, number)
+        else:
+            self.first = self.first if self.others else (row, text)
+            self.others += 1
+
+    def figures(self) -> dict[str, Any]:
+        """Numbers' range where most are numbers, or the most frequent words."""
+        found: dict[str, Any] = {"missing": self.missing, "different": len(self.words)}
+        if self.count > self.others:
+            return found | {"min": self.low, "max": self.high, "mean": self.sum / self.count}
+        return found | {"words": dict(self.words.most_common(10))}
+
+    def fault(self, name: str, sheet: Sheet) -> str | None:
+        """Words, or numbers that are not finite, in a column of numbers."""
+        if not 0 < self.others < self.count:
+            return None
+        others = f"{self.others:,} of {self.count + self.others:,} cells {'is' if self.others == 1 else 'are'} no finite number"
+        return f"`{name}`: {others}: {sheet.place(self.first[0])}: {self.first[1]!r}"
+
+
+def _table(sheet: Sheet) -> dict[str, Any]:
+    """Each column of a table: its numbers' range, or its most frequent words, how many values are missing, and what is odd."""
+    columns, rows = {name: _Column() for name in sheet.names}, 0
+    for block in sheet.blocks(sheet.names):
+        rows += len(block.places)
+        for name, cells in block.columns.items():
+            for cell, row in zip(cells, block.places, strict=True):
+                columns[name].add(cell, row)
+    faults = [f"{sheet.head}: {parted}"] if (parted := sheet.parted()) else []
+    faults += [fault for name, column in columns.items() if (fault := column.fault(name, sheet))]
+    return {"rows": rows, "columns": [{"name": name} | one.figures() for name, one in columns.items()], "faults": faults}
+
+
+def render(found: dict[str, Any]) -> Iterator[str]:
+    """An outline as lines of text."""
+    if "task" in found:
+        yield f"task: {found['task']}, {found['outputs']} outputs" + (
+            f", {found['vocabulary']} tokens" * bool(found["vocabulary"])
+        )
+        yield "items: " + ", ".join(f"{count:,} {name}" for name, count in found["items"].items())
+        inputs = found["inputs"]
+        yield f"inputs: {inputs['dtype']} {tuple(inputs['shape'])}" + f", times {inputs['scale']:.6g}" * (inputs["scale"] != 1)
+    for key in ("rows", "repeated"):
+        if found.get(key):
+            yield f"{key}: {found[key]:,}" + " of the items to train on are copies of others" * (key == "repeated")
+    for key in ("classes", "columns", "arrays"):
+        if found.get(key):
+            yield f"{key}:"
+            yield from (f"  {line}" for line in _aligned(found[key]))
+    for fault in found.get("faults", ()):
+        yield f"fault: {fault}"
+    if "fingerprint" in found:
+        yield f"fingerprint: {found['fingerprint']}"
+
+
+def _aligned(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Rows of the same keys, one below the other."""
+    heads = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [heads, *([_shown(row.get(key)) for key in heads] for row in rows)]
+    widths = [max(len(line[index]) for line in cells) for index in range(len(heads))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.6g}"
+        case dict():
+            return ", ".join(f"{key} ({count:,})" for key, count in value.items())
+    return str(value)

@@ -1,0 +1,220 @@
+"""Items made of the rows of a table: numbers, one-hot words, labels; standardised by the items trained on alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partrain.data.base import Allocate, Card, Dataset, Training, digest, lay_out, views
+from partrain.data.fetch import place
+from partrain.data.standardize import spread
+from partrain.data.tables.files import Block, Sheet, is_missing
+from partrain.data.tables.survey import Class, Scheme, class_of, kept, surveyed
+from partrain.errors import InputMissing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from partrain.data.tables.sections import Tabular
+
+    Pair = tuple[NDArray[Any], NDArray[Any]]
+    """inputs (n, features), NaN where a value is missing, and targets, (n,) int64 or (n, k); numbers in double precision."""
+
+
+def load(section: Tabular, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+    """Read a table, and split test items off or read theirs."""
+    known = surveyed(section, folder)
+    scheme = known.scheme
+    sheet = section.sheet(place(section.path, folder))
+    inputs, targets = read(sheet, scheme)
+    parts = {"": (inputs, targets)}
+    if known.split:
+        first, last = section.part(len(inputs), known.split, targets if scheme.classes else None)
+        if scheme.classes:
+            section.check_classes(str(sheet.path), scheme.classes, targets[first], targets[last])
+        parts = {"": (inputs[first], targets[first]), "test_": (inputs[last], targets[last])}
+    elif section.test_path:
+        parts["test_"] = read(section.sheet(place(section.test_path, folder)), scheme)
+    trained = training(len(parts[""][0]), parts[""][1] if scheme.classes else None)
+    codec = _codec(section, scheme, parts[""][0][trained], parts[""][1][trained])
+    slots = lay_out(
+        {
+            f"{prefix}{role}": ("int64" if array.dtype == np.int64 else "float32", array.shape)
+            for prefix, pair in parts.items()
+            for role, array in zip(("inputs", "targets"), pair, strict=True)
+        }
+    )
+    buffer = allocate(slots[-1].end)
+    arrays = views(slots, buffer)
+    for prefix, (numbers, answers) in parts.items():
+        standardised = _scaled(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"])
+        store(arrays[f"{prefix}inputs"], standardised, str(sheet.path), scheme.features)
+        if scheme.classes is None and "target_mean" in codec:
+            answers = _scaled(answers, codec["target_mean"], codec["target_std"])
+        store(arrays[f"{prefix}targets"], answers, str(sheet.path), scheme.targets)
+    outputs = len(scheme.targets) if scheme.classes is None else len(scheme.classes)
+    task: Any = "regression" if scheme.classes is None else "classification"
+    return Card(slots, task, outputs, 1.0, digest(slots, buffer, codec), codec=codec).attach(buffer)
+
+
+def read(sheet: Sheet, scheme: Scheme) -> Pair:
+    """The rows of a sheet that count, as numbers."""
+    inputs, targets = [], []
+    for block in (kept(block, scheme) for block in sheet.blocks(scheme.used)):
+        inputs.append(_inputs(sheet, block, scheme))
+        if scheme.classes is None:
+            numbers = [_numbers(sheet, block, name, False) for name in scheme.targets]
+            targets.append(np.stack(numbers, axis=1))
+        else:
+            named = partial(class_of, whole=isinstance(scheme.classes[0], int))
+            targets.append(_labels(sheet, block, scheme.targets[0], scheme.classes, named, "class"))
+    if not inputs:
+        raise InputMissing(f"{sheet.path}: holds no items")
+    return np.concatenate(inputs), np.concatenate(targets)
+
+
+def encode(codec: Mapping[str, Any], sheet: Sheet) -> NDArray[Any]:
+    """Inputs (n, features) float32 for a network whose checkpoint has this codec; no targets are needed.
+
+    Raises:
+        InputMissing: a column is missing, a cell is no number, or a word was not among those trained on.
+    """
+    words = {name: tuple(known) for name, known in codec["one_hot"].items()}
+    scheme = Scheme(tuple(codec["inputs"]), words, (), None, "mean" if codec["missing"] == "mean" else "error")
+    for name in scheme.inputs:
+        sheet.require(name, "inputs")
+    numbers = _all_inputs(sheet, scheme)
+    result = np.empty(numbers.shape, np.float32)
+    store(
+        result,
+        _scaled(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"]),
+        str(sheet.path),
+        scheme.features,
+    )
+    return result
+
+
+def numbers_of(sheet: Sheet, names: Sequence[str], dense: bool = False) -> NDArray[Any]:
+    """(n, columns) float64 of numbers as they stand in a file; InputMissing where a cell holds none. `dense`: see `Sheet.blocks`."""
+    return _all_inputs(sheet, Scheme(tuple(names), {}, (), None, "error"), dense)
+
+
+def _all_inputs(sheet: Sheet, scheme: Scheme, dense: bool = False) -> NDArray[Any]:
+    """(n, features) float64 of all rows, before they are standardised."""
+    blocks = [_inputs(sheet, block, scheme) for block in sheet.blocks(scheme.inputs, dense)]
+    return np.concatenate(blocks) if blocks else np.empty((0, scheme.width))
+
+
+def _inputs(sheet: Sheet, block: Block, scheme: Scheme) -> NDArray[Any]:
+    """(n, features): a number for each numeric column, one for each word of the others."""
+    result, at = np.zeros((len(block.places), scheme.width)), 0
+    for name in scheme.inputs:
+        if name not in scheme.words:
+            result[:, at] = _numbers(sheet, block, name, scheme.missing == "mean")
+            at += 1
+            continue
+        words = scheme.words[name]
+        labels = _labels(sheet, block, name, words, lambda cell: str(cell).strip(), "word")
+        result[np.arange(len(labels)), at + labels] = 1
+        at += len(words)
+    return result
+
+
+def _labels(
+    sheet: Sheet, block: Block, name: str, known: Sequence[Class], named: Callable[[Any], Class], kind: str
+) -> NDArray[Any]:
+    """(n,) which of the `known` each cell of a column is; `named` reads a cell."""
+    numbers = {one: number for number, one in enumerate(known)}
+    labels = np.fromiter((numbers.get(named(cell), -1) for cell in block.columns[name]), np.int64, len(block.places))
+    if (labels < 0).any():
+        at = int(labels.argmin())
+        cell = block.columns[name][at]
+        wrong = "no value" if is_missing(cell) else f"the {kind} `{str(cell).strip()[:60]}` is not one that was trained on"
+        raise InputMissing(f"{sheet.place(block.places[at])}: column `{name}`: {wrong}")
+    return labels
+
+
+def _numbers(sheet: Sheet, block: Block, name: str, holes: bool) -> NDArray[Any]:
+    """(n,) the numbers of a column; NaN for missing values, if there may be `holes`."""
+    places, cells = block.places, block.columns[name]
+    try:
+        numbers = np.fromiter(map(float, cells), np.float64, len(cells))
+        if np.isfinite(numbers).all() and not (isinstance(cells[0], str) and "_" in "".join(cells)):
+            return numbers
+    except (TypeError, ValueError):
+        pass
+    return np.array([_number(cell, sheet, place, name, holes) for place, cell in zip(places, cells, strict=True)])
+
+
+def _number(cell: Any, sheet: Sheet, place: int, name: str, holes: bool) -> float:
+    """One cell; InputMissing with its place if it is no number."""
+    where = f"{sheet.place(place)}: column `{name}`"
+    if is_missing(cell):
+        if holes:
+            return np.nan
+        advice = ', or set missing = "drop", or "mean" for numeric inputs' * bool(sheet.way)
+        raise InputMissing(f"{where}: no value; fill it in{advice}")
+    try:
+        if "_" in (text := str(cell)):
+            raise ValueError
+        number = float(cell)
+    except (TypeError, ValueError):
+        advice = "; list the column in `one_hot` if it holds words, or in `drop`" * bool(sheet.way)
+        raise InputMissing(f"{where}: `{text[:60]}` is no number{advice}") from None
+    if not np.isfinite(number):
+        raise InputMissing(f"{where}: `{text}` is no finite number")
+    return number
+
+
+def _codec(section: Tabular, scheme: Scheme, inputs: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
+    """How rows become items, as JSON; means and deviations are those of the given items, which are trained on."""
+    numeric = np.array([name in scheme.inputs and name not in scheme.words for name in scheme.features])
+    mean, std = moments(inputs, scheme.features, section.path)
+    codec: dict[str, Any] = {
+        "form": "table",
+        "inputs": list(scheme.inputs),
+        "one_hot": {name: list(words) for name, words in scheme.words.items()},
+        "features": scheme.features,
+        "targets": list(scheme.targets),
+        "classes": None if scheme.classes is None else list(scheme.classes),
+        "missing": scheme.missing,
+        "fill": mean.tolist(),
+        "mean": np.where(numeric & section.standardise, mean, 0.0).tolist(),
+        "std": np.where(numeric & section.standardise, std, 1.0).tolist(),
+    }
+    if section.standardise_target and scheme.classes is None:
+        mean, std = moments(targets, scheme.targets, section.path)
+        codec |= {"target_mean": mean.tolist(), "target_std": std.tolist()}
+    return codec
+
+
+def moments(numbers: NDArray[Any], names: Iterable[str], path: str) -> Pair:
+    """Mean and standard deviation of each column over what is not missing; 1 where a column never varies."""
+    present = ~np.isnan(numbers)
+    if empty := [name for name, some in zip(names, present.any(axis=0), strict=True) if not some]:
+        raise InputMissing(f"{path}: column `{empty[0]}`: no item trained on has a value there: drop the column")
+    with np.errstate(over="ignore"):
+        mean = np.nanmean(numbers, axis=0)
+        std = np.sqrt(np.nanmean((numbers - mean) ** 2, axis=0))
+    if not (fine := np.isfinite(mean) & np.isfinite(std)).all():
+        column = list(names)[int(fine.argmin())]
+        raise InputMissing(f"{path}: column `{column}`: its numbers are too large for a mean and a deviation: scale the column")
+    return mean, spread(mean, std)
+
+
+def _scaled(numbers: NDArray[Any], mean: Sequence[float], std: Sequence[float]) -> NDArray[Any]:
+    scaled: NDArray[Any] = (numbers - np.asarray(mean)) / np.asarray(std)
+    return scaled
+
+
+def store(target: NDArray[Any], numbers: NDArray[Any], path: str, names: Sequence[str]) -> None:
+    """Fill `target`, (n, columns) float32 or labels (n,), with numbers; InputMissing for a column that float32 cannot hold."""
+    with np.errstate(over="ignore"):
+        target[:] = numbers
+    if target.dtype == np.float32 and not np.isfinite(target).all():
+        column = names[int((~np.isfinite(target)).any(axis=0).argmax())]
+        raise InputMissing(f"{path}: column `{column}`: holds a number that float32 cannot")

@@ -1,0 +1,116 @@
+"""The `[dataset]` tables of CSV and Parquet files; `survey` tells what is in those, `columns` makes items of it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from partrain.data.base import Allocate, Dataset, Facts, Training
+from partrain.data.fetch import File
+from partrain.data.tables.files import CsvSheet, ParquetSheet, Sheet
+from partrain.data.tables.survey import surveyed
+from partrain.data.test_split import Tested
+
+
+def _different(names: list[str]) -> list[str]:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"names the column `{twice[0]}` twice")
+    return names
+
+
+def _parting(text: str) -> str:
+    if text in '"\r\n\0':
+        raise ValueError("a separator stands between the cells of a line; quotes and line ends have a meaning of their own")
+    return text
+
+
+Columns = Annotated[list[str], AfterValidator(_different)]
+Names = Annotated[Columns, BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+Separator = Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_parting)]
+
+
+class Tabular(Tested):
+    """What tables have, whatever file they lie in."""
+
+    tests_by = ("test_path",)
+
+    path: File
+    """The file, relative to the job."""
+    target: Names = Field(min_length=1)
+    """The column to learn; several, as a list, for a regression."""
+    inputs: Annotated[Columns, Field(min_length=1)] | None = None
+    """The columns to learn from; default: all but the target and those in `drop`."""
+    drop: Columns = []
+    """Columns to leave out."""
+    one_hot: Columns = []
+    """Input columns of words: each becomes one number per word, 1 for the word that stands there."""
+    target_kind: Literal["auto", "class", "number"] = "auto"
+    """Whether the target is a class or a number; `auto`: words, or whole numbers, are classes, other numbers are numbers.
+    Where a whole number is written in another way than usual (`007`, `+1`), all classes are words, as they are written."""
+    standardise: bool = True
+    """Numeric inputs less their mean, divided by their standard deviation, both of the items trained on."""
+    standardise_target: bool = False
+    """Likewise the targets of a regression; losses are in these units then."""
+    missing: Literal["error", "drop", "mean"] = "error"
+    """Cells without a value (empty, NA, nan, null, ?): an error; leave the row out; or the mean of the column, if it is a numeric input."""
+    test_path: File | None = None
+    """A file of test items with the same columns."""
+
+    @model_validator(mode="after")
+    def _without_contradiction(self) -> Tabular:
+        if self.inputs and self.drop:
+            raise ValueError("`inputs` and `drop` exclude each other: keep one")
+        if self.inputs and (outside := [name for name in self.one_hot if name not in self.inputs]):
+            raise ValueError(f"`one_hot` names `{outside[0]}`, which is not among `inputs`")
+        if clash := {*self.target} & {*(self.inputs or []), *self.drop, *self.one_hot}:
+            raise ValueError(f"`{min(clash)}` is the target: it cannot be an input, nor be dropped")
+        if len(self.target) > 1 and self.target_kind == "class":
+            raise ValueError('several target columns are numbers: target_kind = "class" has one')
+        return self
+
+    @abstractmethod
+    def sheet(self, path: Path) -> Sheet:
+        """A file, opened as these settings say."""
+
+    def facts(self, folder: Path) -> Facts:
+        known = surveyed(self, folder)
+        outputs = len(known.scheme.targets) if known.scheme.classes is None else len(known.scheme.classes)
+        task: Literal["classification", "regression"] = "regression" if known.scheme.classes is None else "classification"
+        return Facts(known.items, known.test_items, (known.scheme.width,), task, outputs)
+
+    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+        from partrain.data.tables import load
+
+        return load.load(self, folder, allocate, training)
+
+
+class Csv(Tabular):
+    """Separated text (CSV, TSV), plain or gzipped; line 1 has the names of columns."""
+
+    kind: Literal["csv"]
+    separator: Separator | None = None
+    """Between cells; default: a tab in .tsv files, else a comma."""
+    encoding: str = "utf-8"
+
+    @model_validator(mode="after")
+    def _known_encoding(self) -> Csv:
+        try:
+            "".encode(self.encoding)  # LookupError also where an encoding is not one of text, as `hex`
+        except (LookupError, UnicodeError):
+            raise ValueError(f"`encoding`: there is no `{self.encoding}`; utf-8 and latin-1 are the usual ones") from None
+        return self
+
+    def sheet(self, path: Path) -> Sheet:
+        return CsvSheet(path, self.separator, self.encoding)
+
+
+class Parquet(Tabular):
+    """Parquet files, read by polars: `pip install partrain[tabular]`."""
+
+    kind: Literal["parquet"]
+
+    def sheet(self, path: Path) -> Sheet:
+        return ParquetSheet(path)

@@ -1,0 +1,171 @@
+"""Number series from a table: windows to forecast the next numbers from, over one array."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Slot, Training, digest, lay_out, views
+from partrain.data.fetch import File, place
+from partrain.data.tables.files import is_missing, sheet_of
+from partrain.data.tables.sections import Names, Separator
+from partrain.data.windows import Cut, cut
+from partrain.errors import InputMissing
+
+
+class Series(DataSection):
+    """Numbers over time, one row of a table for each moment: what follows a window is to be forecast.
+
+    Held out are the last items, tested those behind them. Nothing that these are to forecast lies in a window of an item before;
+    the numbers they forecast it from may.
+    """
+
+    kind: Literal["series"]
+    path: File
+    """A CSV file (plain or gzipped; line 1 has the names of columns), or one that ends in .parquet."""
+    target: Names = Field(min_length=1)
+    """The column to forecast, or several."""
+    columns: Annotated[Names, Field(min_length=1)] | None = None
+    """The columns to forecast from; default: the same."""
+    window: int = Field(ge=1)
+    """L: moments that an item sees."""
+    steps: int = Field(1, ge=1)
+    """H: moments behind them that it is to forecast."""
+    stride: int = Field(1, ge=1)
+    """Moments from the beginning of one item to that of the next."""
+    test_items: int = Field(0, ge=0)
+    """Items at the end that are tested."""
+    standardise: bool = True
+    """Each column minus its mean, by its standard deviation: those of what the items to train on see and give."""
+    separator: Separator | None = None
+    """Between the cells of a CSV file; default: a tab in .tsv files, else a comma."""
+
+    def facts(self, folder: Path) -> Facts:
+        table = _read(place(self.path, folder), self)
+        return Facts(
+            self._cut(table).items,
+            self.test_items,
+            (self.window, len(table.inputs)),
+            "forecast",
+            self.steps * len(table.targets),
+        )
+
+    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+        import numpy as np
+
+        from partrain.data.tables.load import moments, store
+
+        table = _read(place(self.path, folder), self)
+        parts = self._cut(table)
+        rows = np.frombuffer(table.numbers).reshape(table.rows, -1)
+        mean, deviation = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
+        if self.standardise:
+            trained = rows[: parts.end_of_training(self.validation, self.window + self.steps, self.stride)]
+            mean, deviation = moments(trained, table.names, str(table.path))
+        features, targets = len(table.inputs), len(table.targets)
+        raw = lay_out({"inputs": ("float32", (table.rows, features)), "targets": ("float32", (table.rows, targets))})
+        buffer = allocate(raw[-1].end)
+        arrays = views(raw, buffer)
+        scaled = (rows - mean) / deviation
+        for role, names in (("inputs", table.inputs), ("targets", table.targets)):
+            store(arrays[role], scaled[:, [table.names.index(name) for name in names]], str(table.path), names)
+        slots = self._slots("", raw, 0, parts.items + parts.gap)
+        if parts.tests:
+            slots += self._slots("test_", raw, parts.first_test, parts.tests)
+        codec = {
+            "form": "series",
+            "columns": table.inputs,
+            "target": table.targets,
+            "window": self.window,
+            "steps": self.steps,
+            "mean": dict(zip(table.names, mean.tolist(), strict=True)),
+            "deviation": dict(zip(table.names, deviation.tolist(), strict=True)),
+        }
+        mark = digest(raw, buffer, codec | {"windows": repr(slots)})
+        card = Card(slots, "forecast", self.steps * targets, 1.0, mark, gap=parts.gap, codec=codec)
+        return card.attach(buffer)
+
+    def _cut(self, table: _Table) -> Cut:
+        span = self.window + self.steps
+        return cut(str(table.path), table.rows, span, self.steps, self.stride, self.validation, self.test_items)
+
+    def _slots(self, prefix: str, raw: Sequence[Slot], first: int, count: int) -> tuple[Slot, ...]:
+        """Windows from item `first` on: inputs (n, L, columns), targets (n, H * targets), moment by moment."""
+        inputs, targets = raw
+        features, width = inputs.shape[1], targets.shape[1]
+        start = first * self.stride
+        return (
+            Slot(
+                f"{prefix}inputs",
+                "float32",
+                (count, self.window, features),
+                inputs.offset + 4 * features * start,
+                (4 * features * self.stride, 4 * features, 4),
+            ),
+            Slot(
+                f"{prefix}targets",
+                "float32",
+                (count, self.steps * width),
+                targets.offset + 4 * width * (start + self.window),
+                (4 * width * self.stride, 4),
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class _Table:
+    path: Path
+    inputs: list[str]
+    targets: list[str]
+    names: list[str]
+    """Columns that were read: those and these."""
+    numbers: array[float]
+    """Row after row."""
+
+    @property
+    def rows(self) -> int:
+        return len(self.numbers) // len(self.names)
+
+
+def _read(path: Path, section: Series) -> _Table:
+    """The columns of a table that are needed, every cell of them a finite number."""
+    sheet = sheet_of(path, section.separator)
+    inputs = section.columns or section.target
+    names = list(dict.fromkeys((*inputs, *section.target)))
+    for name in names:
+        sheet.require(name, "target" if name in section.target else "columns")
+    numbers = array("d")
+    for block in sheet.blocks(names, dense=True):  # a moment that is left out would shift all behind it
+        for place_, *cells in zip(block.places, *(block.columns[name] for name in names), strict=True):
+            try:
+                row = list(map(_number, cells))
+            except (TypeError, ValueError):
+                raise InputMissing(_wrong(sheet.place(place_), names, cells)) from None
+            numbers.extend(row)
+    return _Table(path, inputs, section.target, names, numbers)
+
+
+def _number(cell: Any) -> float:
+    """A cell that holds a finite number; else ValueError or TypeError."""
+    number = float(cell)
+    if not math.isfinite(number) or "_" in str(cell):
+        raise ValueError
+    return number
+
+
+def _wrong(where: str, names: list[str], cells: list[Any]) -> str:
+    """What is wrong with the first cell of a row that is no finite number."""
+    for name, cell in zip(names, cells, strict=True):
+        if is_missing(cell):
+            return f"{where}: column `{name}`: no value; a series has no holes: fill it in, or leave out the rows before it"
+        try:
+            _number(cell)
+        except (TypeError, ValueError):
+            return f"{where}: column `{name}`: `{str(cell)[:60]}` is no finite number"
+    raise AssertionError(cells)

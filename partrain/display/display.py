@@ -1,0 +1,251 @@
+"""What a person sees of a run: a live table on a terminal, or a plain line per round elsewhere.
+
+The coordinator shares its cores with the workers, so nothing here runs by itself: events are fed, and `tick` draws, at
+most four times a second. rich is imported only where there is a terminal. A reader who goes away, or who pauses the
+terminal, never stops the training.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TextIO, cast
+
+from partrain.display.live_table import ASCII, UNICODE, frame, printable
+from partrain.display.run_state import Event, Judgement, View
+from partrain.display.terminal import discard, finish, has_room, is_terminal, outlet_of
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.segment import Segment
+
+REDRAW_S = 0.25
+"""Seconds between two redraws, and between two writes of plain lines."""
+IDLE_REDRAW_S = 1.0
+"""The same while nothing happens: only clocks move."""
+FLASH_S = 1.5
+"""A new best stands out for so long."""
+BACKLOG_LINES = 10_000
+"""Plain lines kept for a reader who is slow; older ones are left out (events.jsonl has them)."""
+BAR = 30
+"""Characters of a bar."""
+BITE = 4096
+"""Characters written at a time to a pipe that has room: so much never blocks."""
+
+
+class Display:
+    """A display that shows nothing, and the interface of the others. `view` is the state behind it."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+    def adopt(self, view: View) -> None:
+        """Continue from the state of a run that is resumed."""
+        self.view = view
+
+    def feed(self, event: Event) -> None:
+        """Take note of an event."""
+        self.view.feed(event)
+
+    def tick(self, now: float) -> None:
+        """Show what is new, if it is time to. `now` is Unix time in seconds."""
+
+    def close(self) -> None:
+        """Show the last state and leave the terminal as it was."""
+
+
+def make_display(stream: TextIO | None, json: bool = False, quiet: bool = False, view: View | None = None) -> Display:
+    """The display for a stream (stdout): a table on a terminal, plain lines elsewhere, nothing for `json` and `quiet`.
+
+    `view` continues the state of a run that is resumed.
+    """
+    view = View() if view is None else view
+    if json or quiet or stream is None:
+        return Display(view)
+    return LiveDisplay(stream, view) if _animates(stream) else PlainDisplay(stream, view)
+
+
+def _animates(stream: TextIO) -> bool:
+    """Whether a cursor can be moved on it."""
+    refused = os.environ.get("TTY_COMPATIBLE") == "0" or os.environ.get("TTY_INTERACTIVE") == "0"
+    return is_terminal(stream) and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "") and not refused
+
+
+class PlainDisplay(Display):
+    """One `key=value` line per round."""
+
+    def __init__(self, stream: TextIO, view: View) -> None:
+        super().__init__(view)
+        self._stream: TextIO | None = stream
+        """None once nobody reads."""
+        self._outlet = outlet_of(stream)
+        self._lines: deque[str] = deque(maxlen=BACKLOG_LINES)
+        self._round: tuple[float, int, str] | None = None
+        self._second: tuple[int, str] = (-1, "")
+        self._written = 0.0
+        self.adopt(view)
+
+    def adopt(self, view: View) -> None:
+        self.view = view
+        self._shown: tuple[Judgement | None, int] = (view.judged, view.commit.round if view.commit else 0)
+
+    def feed(self, event: Event) -> None:
+        view, before, kind = self.view, self.view.round, event["event"]
+        view.feed(event)
+        if kind == "round" and view.round != before:
+            self._finish()
+            self._round = (event["t"], view.round, self._numbers())
+        elif kind == "fault":
+            self._finish()
+            self._lines.append(f"time={self._time(event['t'])} fault={shlex.quote(printable(event['what']))}\n")
+
+    def tick(self, now: float) -> None:
+        if abs(now - self._written) < REDRAW_S:
+            return
+        self._written = now
+        if self._round is not None and now - self._round[0] >= REDRAW_S:
+            self._finish()
+        while self._lines and self._stream is not None and has_room(self._outlet):
+            self._write(BITE)
+
+    def close(self) -> None:
+        self._finish()
+        self._write(None)
+        finish(self._outlet)
+
+    def _numbers(self) -> str:
+        view = self.view
+        loss = view.loss()
+        trained = "" if loss is None else f" loss={loss:.6g}"
+        return f" round={view.round} item_iterations={view.item_iterations}{trained} items_per_second={view.rate():.0f}"
+
+    def _finish(self) -> None:
+        """Complete the newest round's line by what has come since: its judgement and commit follow the workers' lines."""
+        if self._round is None:
+            return
+        (t, number, line), view, (judged, committed) = self._round, self.view, self._shown
+        if view.judged is not None and view.judged is not judged:
+            judged = view.judged
+            line += "" if judged.round == number else f" judged_round={judged.round}"
+            line += "" if judged.loss is None else f" judged_loss={judged.loss:.6g}"
+            line += "".join(f" judged_{name}={value:.6g}" for name, value in judged.metrics.items())
+            line += " judge=any-worker" if view.stop.get("judge") == "any-worker" else ""
+        if view.commit is not None and view.commit.round != committed:
+            committed = view.commit.round
+            line += f" committed={committed}"
+        self._lines.append(f"time={self._time(t)}{line}\n")
+        self._round, self._shown = None, (judged, committed)
+
+    def _time(self, t: float) -> str:
+        """ISO 8601 in UTC; the part up to the second is formatted once a second."""
+        second = math.floor(t)
+        if second != self._second[0]:
+            self._second = (second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)))
+        return f"{self._second[1]}.{int((t - second) * 1000):03d}Z"
+
+    def _write(self, most: int | None) -> None:
+        """Write whole lines, at most so many characters; silent for good once nobody reads."""
+        if self._stream is None:
+            return
+        text = ""
+        while self._lines and (most is None or not text or len(text) + len(self._lines[0]) <= most):
+            text += self._lines.popleft()
+        try:
+            self._outlet.write(text)
+            self._outlet.flush()
+        except (OSError, ValueError):
+            discard(self._stream)
+            self._stream = None
+
+
+class LiveDisplay(Display):
+    """A table that is redrawn in place."""
+
+    def __init__(self, stream: TextIO, view: View) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        super().__init__(view)
+        self._stream, self._outlet = stream, outlet_of(stream)
+        self._console = Console(file=cast("TextIO", self._outlet), force_terminal=True, force_interactive=True, highlight=False)
+        both = sys.stderr is not None and is_terminal(sys.stderr)  # then messages go above the table, else where they were sent
+        self._live: Live | None = Live(
+            self, console=self._console, auto_refresh=False, vertical_overflow="crop", redirect_stderr=both
+        )
+        self._glyphs = UNICODE if "utf" in (stream.encoding or "").lower() else ASCII
+        self._now = self._drawn = 0.0
+        self._dirty = False
+
+    def feed(self, event: Event) -> None:
+        self.view.feed(event)
+        self._dirty = True
+
+    def tick(self, now: float) -> None:
+        if abs(now - self._drawn) < (REDRAW_S if self._dirty else IDLE_REDRAW_S) or not self.view.workers:
+            return
+        self._now = self._drawn = now
+        if has_room(self._outlet):
+            self._dirty = False
+            self._draw()
+
+    def close(self) -> None:
+        self._now = self.view.t + FLASH_S
+        self._draw(last=True)
+        finish(self._outlet)
+
+    def _draw(self, last: bool = False) -> None:
+        if self._live is None:
+            return
+        try:
+            if not last:
+                self._live.start()
+                self._live.refresh()
+            elif self._live.is_started:
+                self._live.stop()
+        except (OSError, ValueError, SystemExit):  # rich exits where a pipe is broken; training goes on
+            discard(self._stream)
+            with suppress(OSError, ValueError):
+                self._live.stop()
+            self._live = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        from rich.segment import Segment
+
+        terminal = console.size
+        for line in frame(self.view, self._now, terminal.width, terminal.height - 1, self._glyphs):
+            for text, style in line:
+                yield Segment(text, console.get_style(style) if style else None)
+            yield Segment.line()
+
+
+@contextmanager
+def transfers(stream: TextIO | None) -> Iterator[Callable[[str, int, int | None], None] | None]:
+    """Shows files that are being fetched by a bar on a terminal; elsewhere gives nothing to show them."""
+    if stream is None or not _animates(stream):
+        yield None
+        return
+    drawn = 0.0
+
+    def report(url: str, done: int, total: int | None) -> None:
+        nonlocal drawn
+        if time.monotonic() - drawn < REDRAW_S and done:
+            return
+        drawn = time.monotonic()
+        name = url.partition("#")[0].rpartition("/")[2]
+        full = BAR * done // total if total else 0
+        bar = f"[{'=' * full:{BAR}}] {done / 1e6:.1f} of {total / 1e6:.1f}" if total else f"{done / 1e6:.1f}"
+        stream.write(f"\r\x1b[Kfetching {printable(name)[:30]} {bar} MB")
+        stream.flush()
+
+    try:
+        yield report
+    finally:
+        if drawn:
+            stream.write("\r\x1b[K")
+            stream.flush()

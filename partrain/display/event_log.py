@@ -1,0 +1,223 @@
+"""`events.jsonl` and `summary.json`: what a run folder says about the run's course.
+
+Only the coordinator writes events. A line is one JSON object; times are in seconds, `t` is Unix time:
+
+    start      version, name, run_id, rule, resumed_from, parameters, held_out, cores, workers[], stop{}
+    round      round, rank, iterations, items, loss, lr, compute, wait, mix, distance, bytes, staleness,
+               seconds (of training so far)                                                one per worker
+    judgement  judge, round, item_iterations, seconds (of training so far), loss, metrics{}, best
+    commit     round, file, bytes, seconds, digest
+    fault      what, rank (null where it is not one worker's)
+    stopping   signal, what (the user was told)
+    end        status, reason, round, seconds {startup, train, total}
+
+Numbers that are not finite are null: NaN is no JSON.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from partrain.display.run_state import Event, View, WorkerView
+from partrain.errors import InputMissing, InputOutputFailed
+
+BATCH_LINES = 256
+"""Lines kept back at most: a coordinator that forgets to flush loses no more."""
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""Errors that neither room nor another disk would mend."""
+
+
+class EventLog:
+    """Appends events: `add` them, then `flush` once for all that came together.
+
+    A flush is one write and no fsync: killing the process loses nothing flushed but, at worst, the end of the last line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lines: list[bytes] = []
+        self._rest = b""
+        try:
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        except OSError as error:
+            raise unwritable(path, error) from error
+
+    def add(self, event: Event) -> None:
+        """Take the next event."""
+        self._lines.append(encode(event))
+        if len(self._lines) >= BATCH_LINES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was added. Raises InputOutputFailed; what was not written goes first next time."""
+        if not self._lines and not self._rest:
+            return
+        data = self._rest + b"".join(self._lines)
+        self._lines.clear()
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        finally:
+            self._rest = data
+
+    def close(self) -> None:
+        """Flush and close."""
+        try:
+            self.flush()
+        finally:
+            os.close(self._descriptor)
+
+    def __enter__(self) -> EventLog:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def encode(event: Event) -> bytes:
+    """An event as its line: by pydantic's encoder, five times faster than Python's, which a round of milliseconds feels."""
+    try:
+        return to_json(event, inf_nan_mode="null") + b"\n"
+    except PydanticSerializationError:  # a file's name that is no UTF-8
+        return json.dumps(finite(event), separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """The events of a file; a last line without its end is passed over, as a run that goes on or was killed leaves one."""
+    for number, line in _lines(path):
+        yield _decoded(path, number, line)
+
+
+def cut(path: Path, after_round: int) -> View:
+    """Remove what came after a round, for a run that continues from there; returns the run as it stood at that round.
+
+    What names a round stays up to that round, wherever it stands: a commit is recorded late. What names none (a fault)
+    stays if it came before the first line that goes. The file is replaced as a whole, or not at all.
+    """
+    view = View()
+    _replace(path, _kept(path, after_round, view) if path.exists() else ())
+    view.clock.stop()
+    return view
+
+
+def _kept(path: Path, after_round: int, view: View) -> Iterator[bytes]:
+    """The lines that stay; the view is told of each."""
+    gone = False
+    for number, line in _lines(path):
+        event = _decoded(path, number, line)
+        round_ = event.get("resumed_from") if event["event"] == "start" else event.get("round")
+        later = gone if round_ is None else round_ > after_round
+        gone = gone or later
+        if not later:
+            view.feed(event)
+            yield line
+
+
+def summary(view: View, test: Mapping[str, float | None] | None = None) -> dict[str, Any]:
+    """The content of `summary.json`; `test` holds loss and metrics on the test set. Seconds cover all sessions."""
+    judged, clock = view.judged, view.clock
+    how: dict[str, Any] = {"judge": "any-worker"} if view.stop.get("judge") == "any-worker" else {}
+    if judged and judged.round != view.round:  # whoever stops a run early does not wait for another judgement
+        how["judged_round"] = judged.round
+    return {
+        "status": view.status or "failed",
+        "reason": view.reason or "killed",
+        "rounds": view.round,
+        **how,
+        "loss": judged.loss if judged else None,
+        "metrics": judged.metrics if judged else {},
+        "test": dict(test or {}),
+        "seconds": {"startup": _seconds(clock.startup), "train": _seconds(clock.train), "total": _seconds(clock.total)},
+        "item_iterations": view.item_iterations,
+        "workers": [_worker_summary(worker, clock.train) for _, worker in sorted(view.workers.items())],
+    }
+
+
+def write_summary(path: Path, content: Mapping[str, Any]) -> None:
+    """Write `summary.json`, as a whole or not at all."""
+    _replace(path, [(json.dumps(finite(content), indent=2, allow_nan=False) + "\n").encode()])
+
+
+def _worker_summary(worker: WorkerView, train: float) -> dict[str, Any]:
+    unlike = {} if worker.unevenness is None else {"unevenness": worker.unevenness}
+    return {
+        "rank": worker.rank,
+        "device": worker.device,
+        **unlike,
+        "iterations": worker.iterations,
+        "item_iterations": worker.item_iterations,
+        "items_per_second": round((worker.item_iterations - worker.elsewhere) / train, 3) if train > 0 else None,
+        "seconds": {"compute": _seconds(worker.compute), "wait": _seconds(worker.wait), "sync": _seconds(worker.mix)},
+    }
+
+
+def _seconds(value: float) -> float:
+    """To the microsecond: more digits are noise."""
+    return round(value, 6)
+
+
+def finite(value: Any) -> Any:
+    """The same with null for every number that is not finite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return value
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The complete lines of a file, numbered from 1."""
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.endswith(b"\n"):
+                    yield number, line
+    except OSError as error:
+        raise InputMissing(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _decoded(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        event = None
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str) or "t" not in event:
+        raise InputMissing(f"{path}:{number}: not an event; restore the file, or resume the checkpoint into a new folder")
+    return event
+
+
+def _replace(path: Path, lines: Iterable[bytes]) -> None:
+    """Write a file so that it is at any moment the old one or the new one."""
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            file.writelines(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    finally:
+        with suppress(OSError):  # a disk that is read-only refuses that even where there is nothing to remove
+            part.unlink()
+
+
+def unwritable(path: Path, error: OSError) -> InputOutputFailed:
+    """The failure that an error is while something of a run folder is written."""
+    elsewhere = "the newest checkpoint can be resumed elsewhere"
+    remedy = "give --out a folder that can be written" if error.errno in FORBIDDEN else elsewhere
+    return InputOutputFailed(f"{path}: cannot be written: {error.strerror}; {remedy}")

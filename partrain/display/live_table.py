@@ -1,0 +1,245 @@
+"""The live table as lines of styled text: what is known of a run, fitted to a width and a height. Free of rich."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from partrain.display.run_state import CELLS, Condition, View, WorkerView
+
+FLASH_S = 1.5
+"""A new best stands out for so long."""
+SLOW, VERY_SLOW = 1.2, 1.5
+"""Computing time over that of the fastest worker, from which a worker is yellow, and red."""
+Line = list[tuple[str, str]]
+"""Pieces of text, each with its style."""
+
+
+class Glyphs(NamedTuple):
+    """Characters of bars and sparklines."""
+
+    done: str
+    left: str
+    levels: str
+    dot: str
+
+
+UNICODE = Glyphs("━", "─", "▁▂▃▄▅▆▇█", "·")
+ASCII = Glyphs("=", "-", "_.-:=+*#", "|")
+
+
+class Column(NamedTuple):
+    """A column of fixed width; `cell` gives text and style."""
+
+    over: str
+    title: str
+    width: int
+    cell: Callable[[Cells], tuple[str, str]]
+    left: bool = False
+
+
+class Cells(NamedTuple):
+    """What a worker's cells are made of."""
+
+    worker: WorkerView
+    state: str
+    slowdown: float
+    all_items: int
+    glyphs: Glyphs
+
+
+COLUMNS = (
+    Column("", "#", 3, lambda at: (str(at.worker.rank), "dim")),
+    Column("", "device", 7, lambda at: (at.worker.device, ""), left=True),
+    Column("", "state", 9, lambda at: _state(at), left=True),
+    Column("", "iterations", 10, lambda at: (count(at.worker.iterations), "")),
+    Column("item-", "iterations", 10, lambda at: (count(at.worker.item_iterations), "")),
+    Column("", "share", 5, lambda at: (f"{at.worker.item_iterations / max(at.all_items, 1):.0%}", "")),
+    Column("", "items/s", 8, lambda at: (count(at.worker.rate(), 8), "")),
+    Column("training", "loss", 8, lambda at: (number(at.worker.loss), "")),
+    Column("", "", CELLS, lambda at: (sparkline(at.worker.curve.resampled(), at.glyphs.levels), "cyan"), left=True),
+    Column("seconds", "computing", 9, lambda at: (tenths(at.worker.compute), "")),
+    Column("seconds", "waiting", 8, lambda at: (tenths(at.worker.wait), "")),
+    Column("seconds", "mixing", 8, lambda at: (tenths(at.worker.mix), "")),
+    Column("distance", "to mean", 8, lambda at: (number(at.worker.distance), "")),
+)
+STATE_STYLES = {
+    "training": "green",
+    "waiting": "dim",
+    "mixing": "blue",
+    "starting": "cyan",
+    "done": "dim",
+    "stopped": "yellow",
+    "lost": "bold red",
+}
+
+
+def frame(view: View, now: float, width: int, height: int, glyphs: Glyphs = UNICODE) -> list[Line]:
+    """The whole display: no line longer than `width`, no more lines than `height`. `now` is Unix time in seconds."""
+    head = [_whole(line, width, glyphs) for line in _header(view, now, width, glyphs)]
+    return (head + _table(view, width, height - len(head) - 2, glyphs))[: max(height, 1)]
+
+
+def _table(view: View, width: int, room: int, glyphs: Glyphs) -> list[Line]:
+    """Two lines of titles, and a line per worker in `room` lines; columns that do not fit are left out from the right."""
+    gap = "  " if width >= 80 else " "
+    ends = accumulate(column.width + len(gap) for column in COLUMNS)
+    columns = [column for column, end in zip(COLUMNS, ends, strict=True) if end - len(gap) <= width]
+    lines: list[Line] = [
+        [(gap.join(_fit(column, column.over) for column in columns), "dim")],
+        [(gap.join(_fit(column, column.title) for column in columns), "dim")],
+    ]
+    workers = [worker for _, worker in sorted(view.workers.items())]
+    shown = workers if len(workers) <= room else workers[: max(room - 1, 0)]
+    slowdowns = view.slowdowns()
+    for worker in shown:
+        at = Cells(worker, view.state(worker), slowdowns.get(worker.rank, 1.0), view.item_iterations, glyphs)
+        cells = [(column, *column.cell(at)) for column in columns]
+        lines.append([(_fit(column, text) + gap, style) for column, text, style in cells])
+    if len(shown) < len(workers):
+        lines.append([(f"and {len(workers) - len(shown)} more workers"[:width], "dim")])
+    return [_trimmed(line) for line in lines]
+
+
+def _fit(column: Column, text: str) -> str:
+    text = text[: column.width]
+    return text.ljust(column.width) if column.left else text.rjust(column.width)
+
+
+def _whole(line: Line, width: int, glyphs: Glyphs) -> Line:
+    """The pieces that fit, from the left: half a number would be another number. Only the first may be cut."""
+    kept: Line = [(text[:width], style) for text, style in line[:1]]
+    used = sum(len(text) for text, _ in kept)
+    for text, style in line[1:]:
+        used += len(text)
+        if used > width:
+            break
+        kept.append((text, style))
+    return kept[:-1] if kept and kept[-1][0].strip() == glyphs.dot else kept
+
+
+def _trimmed(line: Line) -> Line:
+    """Without spaces at its end."""
+    return [*line[:-1], *((text.rstrip(), style) for text, style in line[-1:])]
+
+
+def _state(at: Cells) -> tuple[str, str]:
+    """The state; a worker that others wait for shows by how much it is slower than the fastest."""
+    if at.state == "training" and at.slowdown >= SLOW:
+        return f"slow {at.slowdown:.1f}x", "bold red" if at.slowdown >= VERY_SLOW else "yellow"
+    return at.state, STATE_STYLES[at.state]
+
+
+def _header(view: View, now: float, width: int, glyphs: Glyphs) -> Iterator[Line]:
+    """Progress, other stop conditions, judged network, totals, last checkpoint, last fault."""
+    dot = f" {glyphs.dot} "
+    yield _progress(view, now, width, glyphs)
+    yield []
+    others = [_condition(each) for each in view.conditions() if each.name != "rounds"]
+    if others:
+        yield _facts("until", others, dot)
+    yield _judged(view, now, dot)
+    totals = [f"{count(view.item_iterations):>10} item-iterations", f"{count(view.rate()):>10} items/s"]
+    yield _facts("so far", [*totals, f"{clock(view.clock.train)} training"], dot)
+    saved = view.commit
+    yield _facts("saved", [f"round {saved.round}", f"{size(saved.bytes)} in {saved.seconds:.3g} s"] if saved else ["-"], dot)
+    if view.faults:
+        yield [("faults  ", "dim"), (f"{view.faults}{dot}{printable(view.fault)}", "red")]
+    yield []
+
+
+def _progress(view: View, now: float, width: int, glyphs: Glyphs) -> Line:
+    goal = view.stop.get("rounds")
+    rounds = f"{view.round:>{len(str(goal))}}/{goal}" if goal else str(view.round)
+    line: Line = [(view.name, "bold"), (f" {glyphs.dot} {view.rule}", ""), (f" {glyphs.dot} round {rounds}", "")]
+    fraction, eta = view.fraction(), view.eta(now)
+    if view.status is not None:
+        return [*line, (f"  {view.status}", "bold"), (f" ({view.reason})" if view.reason != view.status else "", "")]
+    if fraction is not None:
+        cells = 20 if width >= 80 else 8
+        done = int(cells * fraction)
+        line += [(f"  {glyphs.done * done}", "green"), (glyphs.left * (cells - done), "dim")]
+        line += [(f" {math.floor(100 * fraction):>3}%", ""), (f"  ETA {clock(eta) if eta is not None else '-'}", "")]
+    return line
+
+
+def _facts(label: str, facts: Sequence[str], dot: str) -> Line:
+    """A labelled line, each fact a piece."""
+    return [(f"{label:<8}", "dim"), *((fact if place == 0 else dot + fact, "") for place, fact in enumerate(facts))]
+
+
+def _condition(at: Condition) -> str:
+    if at.name == "seconds":
+        return f"{clock(at.now or 0)}/{clock(at.goal)}"
+    show = number if at.name in ("loss", "accuracy") else count
+    return f"{at.name.replace('item_', 'item-')} {show(at.now)}/{show(at.goal)}"
+
+
+def _judged(view: View, now: float, dot: str) -> Line:
+    judged, best = view.judged, view.best
+    if judged is None:
+        return _facts("judged", ["-"], dot)
+    scores = {"loss": judged.loss, **judged.metrics}
+    line = _facts("judged", [f"{name} {number(value)}" for name, value in scores.items()], dot)
+    if best is not None:
+        style = "bold reverse green" if now - best.t < FLASH_S else "green"
+        value = number(best.metrics.get("accuracy", best.loss))
+        line += [(dot, ""), (f"best {value}", style), (f" in round {best.round}", style)]
+    if view.stop.get("judge") == "any-worker":
+        line.append((f"{dot}judge=any-worker", "yellow"))
+    return line
+
+
+def printable(text: str) -> str:
+    """On one line, in characters of known width: the text may be that of anybody's exception."""
+    plain = "".join(each if each.isprintable() else " " for each in text)
+    return plain.encode("ascii", "backslashreplace").decode()
+
+
+def sparkline(values: list[float], levels: str = UNICODE.levels) -> str:
+    """A character per value, on a logarithmic scale where all are positive: losses fall by orders of magnitude."""
+    if not values:
+        return ""
+    heights = [math.log(value) for value in values] if min(values) > 0 else values
+    low, high = min(heights), max(heights)
+    scale = (len(levels) - 1) / (high - low) if high > low else 0.0
+    return "".join(levels[round((height - low) * scale)] for height in heights)
+
+
+def count(value: float | None, width: int = 10) -> str:
+    """A number of things, never longer than `width`: in full where that fits, else four digits and a unit."""
+    text = "-" if value is None else f"{round(value):,}"
+    return text if len(text) <= width else _scaled(value or 0, ("", "k", "M", "G", "T"))
+
+
+def size(value: float) -> str:
+    """A number of bytes, in decimal units."""
+    return _scaled(value, (" B", " kB", " MB", " GB", " TB"))
+
+
+def _scaled(value: float, units: Sequence[str]) -> str:
+    power = min(int(math.log10(max(value, 1)) / 3), len(units) - 1)
+    return f"{value / 1000**power:.4g}{units[power]}"
+
+
+def number(value: float | None) -> str:
+    """A loss or metric, at most eight characters."""
+    if value is None:
+        return "-"
+    if value == 0 or 1e-3 <= abs(value) < 1000:
+        return f"{value:.{4 if abs(value) < 10 else 3 if abs(value) < 100 else 2}f}"
+    return f"{value:.{2 if value > 0 else 1}e}"
+
+
+def tenths(value: float) -> str:
+    """Seconds, at most eight characters for three years."""
+    return f"{value:.1f}" if value < 1e6 else f"{value:.0f}"
+
+
+def clock(seconds: float) -> str:
+    """A duration as h:mm:ss, its fraction cut off."""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}"

@@ -1,0 +1,141 @@
+"""`partrain diff`: how far two networks are from each other, tensor by tensor; or the replicas of one checkpoint. numpy only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partrain.display.text_table import table
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from partrain.checkpoint import Content
+    from partrain.flat import Layout
+
+Arrays = Mapping[str, "NDArray[Any]"]
+
+
+def networks(a: Content, b: Content) -> dict[str, Any]:
+    """The mixed networks of two checkpoints.
+
+    Returns:
+        `equal` to the bit or not; for each tensor that both have l2 distance, the same as a share of A's norm, and largest
+        difference; names that only one has; and all tensors as one vector.
+    """
+    ours, theirs = _under(a, "model/"), _under(b, "model/")
+    both = [name for name in ours if name in theirs]
+    tensors = {name: _distance(ours[name], theirs[name]) for name in both}
+    found = {
+        "only_a": [name for name in ours if name not in theirs],
+        "only_b": [name for name in theirs if name not in ours],
+        "tensors": tensors,
+        "all": _together(list(tensors.values())),
+    }
+    return {"equal": not found["only_a"] and not found["only_b"] and all(one["equal"] for one in tensors.values())} | found
+
+
+def replicas(content: Content, layout: Layout | None) -> dict[str, Any]:
+    """The workers of one checkpoint, as far as each has a network or buffers of its own.
+
+    Args:
+        content: The checkpoint.
+        layout: Which tensors a worker's flat row holds; None where that takes code nobody trusts: then the row is one tensor.
+
+    Returns:
+        `equal` to the bit or not; for each tensor the consensus distance sqrt(mean |x_i - mean|^2), the same as a share of
+        the mean's norm, the largest difference between two workers, and each worker's l2 distance from the mean.
+    """
+    workers: dict[str, dict[str, NDArray[Any]]] = {}
+    for path, array in sorted(_under(content, "workers/").items()):
+        rank, _, name = path.partition("/")
+        if name == "params":
+            workers.setdefault(rank, {}).update(_pieces(array, layout))
+        elif name.startswith("buffers/"):
+            workers.setdefault(rank, {})[name.removeprefix("buffers/")] = array
+    ranks = sorted(workers, key=int)
+    names = list(workers[ranks[0]]) if ranks else []
+    tensors = {name: _spread([workers[rank][name] for rank in ranks]) for name in names}
+    return {"equal": all(one["equal"] for one in tensors.values()), "workers": [int(rank) for rank in ranks], "tensors": tensors}
+
+
+def render_networks(result: Mapping[str, Any]) -> list[str]:
+    rows = [(name, *_cells(one)) for name, one in [*result["tensors"].items(), ("all", result["all"])]]
+    lines = table(("tensor", "l2 distance", "of A's norm", "largest"), rows)
+    lines += [f"only in {side.upper()}: {', '.join(result[f'only_{side}'])}" for side in "ab" if result[f"only_{side}"]]
+    return [*lines, "", "equal to the bit" if result["equal"] else "different"]
+
+
+def render_replicas(result: Mapping[str, Any]) -> list[str]:
+    if not result["tensors"]:
+        return ["no worker has a network of its own at a round's end: the rule makes all replicas equal"]
+    head = ("tensor", "consensus dist.", "of the norm", "largest", *(f"worker {rank}" for rank in result["workers"]))
+    keys = ("distance", "relative", "max")
+    rows = [(name, *(_shown(one[key]) for key in keys), *map(_shown, one["l2"])) for name, one in result["tensors"].items()]
+    return [*table(head, rows), "", "equal to the bit" if result["equal"] else "different"]
+
+
+def _under(content: Content, prefix: str) -> dict[str, NDArray[Any]]:
+    return {path.removeprefix(prefix): array for path, array in content.arrays.items() if path.startswith(prefix)}
+
+
+def _pieces(row: NDArray[Any], layout: Layout | None) -> dict[str, NDArray[Any]]:
+    if layout is None:
+        return {"params": row}
+    return {piece.name: row[piece.start : piece.start + piece.size].reshape(piece.shape) for piece in layout.pieces}
+
+
+def _distance(a: NDArray[Any], b: NDArray[Any]) -> dict[str, Any]:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        shown = [f"{one.dtype.name} {'x'.join(map(str, one.shape)) or '()'}" for one in (a, b)]
+        return {"equal": False, "differs": f"{shown[0]} and {shown[1]}"}
+    off, own = b.astype(np.float64) - a.astype(np.float64), float(np.linalg.norm(a.astype(np.float64)))
+    l2 = float(np.linalg.norm(off))
+    return {
+        "equal": a.tobytes() == b.tobytes(),
+        "dtype": a.dtype.name,
+        "l2": _finite(l2),
+        "relative": _finite(l2 / own) if own else None,
+        "max": _finite(float(np.abs(off).max(initial=0.0))),
+        "norm": _finite(own),
+    }
+
+
+def _together(distances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of all tensors that can be compared and do not count anything, as one vector."""
+    known = [one for one in distances if "differs" not in one and one["dtype"].startswith("float")]
+    if any(one["l2"] is None or one["norm"] is None for one in known):
+        return {"l2": None, "relative": None, "max": None}
+    l2, own = math.hypot(*(one["l2"] for one in known)), math.hypot(*(one["norm"] for one in known))
+    return {"l2": l2, "relative": l2 / own if own else None, "max": max((one["max"] for one in known), default=0.0)}
+
+
+def _spread(replicas: Sequence[NDArray[Any]]) -> dict[str, Any]:
+    stacked = np.stack([replica.astype(np.float64) for replica in replicas])
+    mean = stacked.mean(axis=0)
+    each = [float(np.linalg.norm(replica - mean)) for replica in stacked]
+    distance, own = math.sqrt(sum(one * one for one in each) / len(each)), float(np.linalg.norm(mean))
+    return {
+        "equal": len({replica.tobytes() for replica in replicas}) == 1,
+        "distance": _finite(distance),
+        "relative": _finite(distance / own) if own else None,
+        "max": _finite(float(np.ptp(stacked, axis=0).max(initial=0.0))),
+        "l2": [_finite(one) for one in each],
+    }
+
+
+def _cells(one: Mapping[str, Any]) -> list[str]:
+    if "differs" in one:
+        return [one["differs"], "", ""]
+    return ["equal", "", ""] if one.get("equal") else [_shown(one[key]) for key in ("l2", "relative", "max")]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

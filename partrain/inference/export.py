@@ -1,0 +1,204 @@
+"""`partrain export`: a trained network in the formats other programs read, each compared with ours before it is written.
+
+    safetensors     tensors by name, no code
+    state-dict      the same as `torch.save` has it, for `torch.load(..., weights_only=True)`
+    torch-export    the network as a graph, for `torch.export.load`; any number of items
+    onnx            the network as a graph, for ONNX runtimes; any number of items
+
+What a network takes is not what the data set's files say: numbers may be standardised, words numbered. `facts` tell how. They are
+metadata `partrain` of safetensors and ONNX, and the extra file `partrain.json` of torch-export; a state dict has no room for them.
+Formats without code are read back into a second network of the same kind; the others are run by themselves.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from partrain.errors import CannotCreate, Internal, UserCodeFailed
+from partrain.inference.codec import Codec
+from partrain.inference.network import Restored, users
+from partrain.seeds import derive
+
+Format = Literal["safetensors", "state-dict", "torch-export", "onnx"]
+Run = Callable[[Tensor], Tensor]
+"""Inputs (n, *shape) -> answers."""
+COMPARED = (1, 2, 7)
+"""Items of each comparison: a graph that was made for one number of items must take others."""
+TOLERANCES: dict[Format, float] = {"safetensors": 0.0, "state-dict": 0.0, "torch-export": 1e-6, "onnx": 1e-5}
+"""Largest difference, as a share of the largest answer (at least 1), that rounding in another order explains; in float32."""
+
+WHERE: dict[Format, str] = {
+    "safetensors": "the rest is metadata `partrain`",
+    "state-dict": "the rest is said by --json",
+    "torch-export": "the rest is its extra file `partrain.json`",
+    "onnx": "the rest is metadata `partrain`",
+}
+"""Where `facts` are."""
+
+
+def export(network: Restored, format: Format) -> tuple[bytes, dict[str, Any]]:
+    """The bytes of the export; and how it was verified: items compared, largest difference, tolerance."""
+    samples = [_items(network, count) for count in COMPARED]
+    with torch.no_grad(), users(network.loaded):
+        expected = [network.module(inputs) for inputs in samples]
+        again = [network.module(inputs) for inputs in samples]
+    if not all(isinstance(answer, Tensor) for answer in expected):
+        raise UserCodeFailed("the network's answer is no tensor, so an export cannot be compared with it")
+    if not all(torch.equal(*pair) for pair in zip(expected, again, strict=True)):
+        raise UserCodeFailed("the network answers the same items differently each time, so an export cannot be compared with it")
+    with _silent(), users(network.loaded):
+        data, run = _MAKERS[format](network)
+        with torch.no_grad():
+            found = [run(inputs) for inputs in samples]
+    largest = max(_difference(*pair) for pair in zip(found, expected, strict=True))
+    scale = max(1.0, max(float(answer.abs().max()) for answer in expected))
+    tolerance = TOLERANCES[format] * scale
+    if not largest <= tolerance:
+        what = f"the {format} export answers otherwise than the network: they differ by {largest:.3g}, more than {tolerance:.3g}"
+        raise UserCodeFailed(f"{what}; nothing was written") if network.loaded.job.user_code else Internal(what)
+    return data, {"items": sum(COMPARED), "largest_difference": largest, "tolerance": tolerance}
+
+
+def facts(network: Restored) -> dict[str, Any]:
+    """What the network is, takes and answers; `codec`: how its items were made of what the data set's files say."""
+    model = network.loaded.job.model.model_dump(mode="json", exclude_none=True)
+    return network.facts.model_dump() | {"model": model, "codec": network.codec}
+
+
+def usage(network: Restored, format: Format) -> str:
+    """What the network takes, in words, and where the rest is said."""
+    codec = Codec(network.codec)
+    kind, how = (
+        str(network.dtype).removeprefix("torch."),
+        "bytes of images divided by 255" if len(network.facts.input) == 3 else "",
+    )
+    if network.facts.vocabulary is not None:
+        kind, how = "int64", f"tokens below {network.facts.vocabulary}"
+    elif codec.scale is not None:
+        how = f"(value - mean) / standard deviation of each {'channel' if codec.stored.get('axis') == 1 else 'column'}"
+    shape = ", ".join(map(str, ("items", *network.facts.input)))
+    answers = "" if codec.target_scale is None else "; its answers are standardised, too"
+    return f"it takes {kind} ({shape}){how and ': '}{how}{answers}; {WHERE[format]}"
+
+
+def _items(network: Restored, count: int) -> Tensor:
+    """Made-up items: seeded, of the right shape and kind."""
+    facts, draw = network.facts, torch.Generator().manual_seed(derive(0, "export", count))
+    shape = (count, *facts.input)
+    if facts.vocabulary is not None:
+        return torch.randint(facts.vocabulary, shape, generator=draw)
+    return torch.randn(shape, generator=draw, dtype=torch.float64).to(network.dtype)
+
+
+def _difference(found: Tensor, expected: Tensor) -> float:
+    """The largest one, infinite where shapes differ or one is not finite; 0 for answers equal to the bit."""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return float("inf")
+    if torch.equal(found, expected):
+        return 0.0
+    largest = float((found.double() - expected.double()).abs().max())
+    return largest if largest == largest else float("inf")
+
+
+def _safetensors(network: Restored) -> tuple[bytes, Run]:
+    from safetensors.torch import load, save
+
+    # One copy of each: names that share numbers are refused by the format.
+    copies = {name: tensor.detach().clone().contiguous() for name, tensor in network.module.state_dict().items()}
+    data = save(copies, {"format": "pt", "partrain": _facts(network)})
+    return data, _filled(network, load(data))
+
+
+def _state_dict(network: Restored) -> tuple[bytes, Run]:
+    buffer = io.BytesIO()
+    torch.save({name: tensor.detach().clone() for name, tensor in network.module.state_dict().items()}, buffer)
+    buffer.seek(0)
+    return buffer.getvalue(), _filled(network, torch.load(buffer, weights_only=True))
+
+
+def _facts(network: Restored) -> str:
+    return json.dumps(facts(network), sort_keys=True)
+
+
+def _filled(network: Restored, tensors: dict[str, Tensor]) -> nn.Module:
+    """A second network, emptied and then filled with what was read back."""
+    module = deepcopy(network.module)
+    with torch.no_grad():
+        for tensor in module.state_dict(keep_vars=True).values():
+            tensor.zero_()
+    module.load_state_dict(tensors)
+    return module.eval()
+
+
+def _torch_export(network: Restored) -> tuple[bytes, Run]:
+    program = torch.export.export(network.module, (_items(network, 2),), dynamic_shapes=_any_number())
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer, extra_files={"partrain.json": _facts(network)})
+    buffer.seek(0)
+    return buffer.getvalue(), torch.export.load(buffer).module()
+
+
+def _onnx(network: Restored) -> tuple[bytes, Run]:
+    for library in ("onnx", "onnxscript", "onnxruntime"):
+        if find_spec(library) is None:
+            raise CannotCreate(f"export to ONNX needs {library}, which is not installed: pip install 'partrain[onnx]'")
+    import onnxruntime
+
+    program = torch.onnx.export(
+        network.module, (_items(network, 2),), dynamo=True, dynamic_shapes=_any_number(), verbose=False,
+        input_names=["inputs"], output_names=["answers"], external_data=False,
+    )  # fmt: skip
+    assert program is not None
+    program.model.metadata_props["partrain"] = _facts(network)
+    data = program.model_proto.SerializeToString()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+
+    def run(inputs: Tensor) -> Tensor:
+        (answers,) = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
+        return torch.from_numpy(np.ascontiguousarray(answers))
+
+    return data, run
+
+
+def _any_number() -> tuple[dict[int, Any]]:
+    """The first axis counts items, and is not to be fixed."""
+    return ({0: torch.export.Dim("items")},)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Exporters talk of their own affairs, and to stdout."""
+    from contextlib import redirect_stdout
+
+    levels = {name: logging.getLogger(name).level for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")}
+    for name in levels:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+_MAKERS: dict[Format, Callable[[Restored], tuple[bytes, Run]]] = {
+    "safetensors": _safetensors,
+    "state-dict": _state_dict,
+    "torch-export": _torch_export,
+    "onnx": _onnx,
+}

@@ -1,0 +1,58 @@
+"""`partrain predict --prompt`: text that goes on as a network for language expects it to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from partrain.errors import InputMissing
+from partrain.inference.inputs.text import decode, encode
+from partrain.inference.network import Restored, users
+from partrain.seeds import derive
+
+
+@dataclass(frozen=True)
+class Text:
+    """The prompt, and what follows it."""
+
+    whole: str
+
+    @property
+    def summary(self) -> str:
+        return f"{len(self.whole):,} characters"
+
+    def encoded(self, suffix: str) -> bytes:
+        """As a file with this suffix: `.txt` or `.json`."""
+        return ((json.dumps(self.document()) if suffix == ".json" else self.whole) + "\n").encode()
+
+    def document(self) -> dict[str, Any]:
+        return {"text": self.whole}
+
+    def text(self) -> str:
+        return self.whole
+
+
+def generate(network: Restored, prompt: str, tokens: int, temperature: float, seed: int) -> Text:
+    """The `prompt` and so many tokens more, each drawn from softmax(logits / temperature); with 0, always the likeliest.
+
+    The network sees as many of the newest tokens as an item of its training had. Equal seeds draw equal texts.
+    """
+    if network.kind != "language":
+        raise InputMissing(f"a prompt is for a network trained on language, and this one is for {network.kind}; use --input")
+    text = encode(network, prompt, "--prompt")
+    length, draw = network.facts.input[0], torch.Generator().manual_seed(derive(seed, "generate"))
+    with torch.no_grad(), users(network.loaded):
+        for _ in range(tokens):
+            logits = network.module(torch.tensor([text[-length:]]))[0, -1]
+            text.append(_drawn(logits.double(), temperature, draw))
+    return Text(prompt + decode(network, text)[len(decode(network, text[:-tokens])) :])
+
+
+def _drawn(logits: Tensor, temperature: float, draw: torch.Generator) -> int:
+    if temperature == 0:
+        return int(logits.argmax())
+    return int(torch.multinomial(((logits - logits.max()) / temperature).softmax(0), 1, generator=draw))

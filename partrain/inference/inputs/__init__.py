@@ -1,0 +1,1 @@
+"""Items from files and streams, for a trained network."""

@@ -1,0 +1,45 @@
+"""Pictures as items: grey (1, height, width) or RGB (3, height, width), in [0, 1]."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partrain.data.images import SUFFIXES, decode
+from partrain.errors import InputMissing
+from partrain.inference.codec import Codec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from partrain.inference.network import Restored
+
+
+def read_images(network: Restored, path: Path, judged: bool) -> tuple[NDArray[Any], NDArray[Any] | None, list[str]]:
+    """Pictures of a folder, sorted by name, or a single one; where they are `judged`, in folders named after their classes.
+
+    A network trained on a folder of images takes all sizes, resized as those were; another one only its own.
+    """
+    shape = tuple(network.facts.input)
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        raise InputMissing(f"{path}: pictures are no items for this network, which takes {shape}")
+    files = sorted(one for one in path.rglob("*") if one.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
+    if not files:
+        raise InputMissing(f"{path}: no pictures in it ({', '.join(sorted(SUFFIXES))})")
+    pixels = np.empty((len(files), *shape), np.uint8)
+    if faults := decode(files, pixels, resize=Codec(network.codec).resizes):
+        raise InputMissing(faults[0] + (f", and {len(faults) - 1:,} more cannot either" if len(faults) > 1 else ""))
+    labels = np.array([_label(network, file, path) for file in files]) if judged and network.kind == "classification" else None
+    return pixels * np.float32(1 / 255), labels, [str(file.relative_to(path)) if path.is_dir() else file.name for file in files]
+
+
+def _label(network: Restored, file: Path, given: Path) -> int:
+    """By the first folder below the given one, as in training; that one itself where nothing lies between."""
+    names = Codec(network.codec).classes or [str(label) for label in range(network.facts.outputs)]
+    inner = file.relative_to(given).parts[:-1]
+    name = inner[0] if inner else (given if given.is_dir() else given.parent).resolve().name
+    if name not in names:
+        raise InputMissing(f"{file}: its folder `{name}` is none of the classes {', '.join(names[:10])}")
+    return names.index(name)

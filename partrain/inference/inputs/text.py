@@ -1,0 +1,63 @@
+"""Texts as tokens, by the vocabulary that a checkpoint keeps; and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partrain.data.text import UNKNOWN, WORD
+from partrain.errors import BadCheckpoint, InputMissing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from partrain.inference.network import Restored
+
+
+def encode(network: Restored, text: str, where: str) -> list[int]:
+    """A text as tokens; InputMissing, saying `where`, for a character that no training text had, or for no text at all."""
+    unit, known = _vocabulary(network)
+    if not text:
+        raise InputMissing(f"{where}: is empty: there is nothing to go on from")
+    if unit == "bytes":
+        return list(text.encode())
+    numbers = {token: number for number, token in enumerate(known)}
+    if unit == "words":
+        return [numbers.get(word, numbers[UNKNOWN]) for word in WORD.findall(text)]
+    if unknown := next((character for character in text if character not in numbers), None):
+        raise InputMissing(f"{where}: {unknown!r} is a character that the text trained on did not have")
+    return [numbers[character] for character in text]
+
+
+def decode(network: Restored, tokens: Sequence[int]) -> str:
+    """Tokens as text; between words a space, but for marks that stand by the word before."""
+    unit, known = _vocabulary(network)
+    if unit == "bytes":
+        return bytes(tokens).decode(errors="replace")
+    if unit == "words":
+        return re.sub(r" ([.,;:!?)\]}])", r"\1", " ".join(known[token] for token in tokens))
+    return "".join(known[token] for token in tokens)
+
+
+def read_text(network: Restored, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Items (n, L) of a text file, one after the other, and the token after each of theirs."""
+    try:
+        tokens = np.array(encode(network, path.read_text("utf-8"), str(path)))
+    except UnicodeDecodeError as error:
+        raise InputMissing(f"{path}: byte {error.start} is not UTF-8") from None
+    length = network.facts.input[0]
+    count = (len(tokens) - 1) // length
+    if not count:
+        raise InputMissing(f"{path}: {len(tokens)} tokens, and an item with what follows takes {length + 1}")
+    return tokens[: count * length].reshape(count, length), tokens[1 : count * length + 1].reshape(count, length)
+
+
+def _vocabulary(network: Restored) -> tuple[str, list[str]]:
+    """Characters, bytes or words, and which they are by number."""
+    if "tokens" not in network.codec:
+        raise BadCheckpoint("the checkpoint does not tell what its tokens stand for: it was trained on no text")
+    return network.codec["tokens"], network.codec["vocabulary"]

@@ -1,0 +1,120 @@
+"""`partrain soup`: the average of several trained networks, which often beats each of them.
+
+Parameters are averaged with equal weights in float64 and rounded once. BatchNorm statistics are pooled as when replicas are mixed,
+integers take their maximum. Wortsman et al. Model soups. 2022. arXiv:2203.05482; Kaddour. Stop wasting my time! (LAWA).
+2022. arXiv:2209.14981.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from partrain.checkpoint.manifest import manifest_of
+from partrain.display.text_table import table
+from partrain.errors import BadCheckpoint, InputMissing
+from partrain.inference.evaluate import splits
+from partrain.inference.network import dataset_of, fill, held_out, judged, restored, tensors
+from partrain.train.buffers import pooled
+
+if TYPE_CHECKING:
+    from partrain.checkpoint import Content
+    from partrain.job.load import LoadedJob
+
+
+class Member(NamedTuple):
+    """One of the networks to mix."""
+
+    path: Path
+    content: Content
+    loaded: LoadedJob
+
+
+def mix(members: Sequence[Member]) -> dict[str, Tensor]:
+    """The average of the members' networks. BadCheckpoint for networks that are not alike."""
+    first, *others = members
+    for other in others:
+        _check(first, other)
+    return average([member.content for member in members])
+
+
+def average(contents: Sequence[Content]) -> dict[str, Tensor]:
+    """The average of networks of one structure, tensor by tensor."""
+    networks = [tensors(content) for content in contents]
+    statistics = {name: tensor for name, tensor in networks[0].items() if name.endswith(("running_mean", "running_var"))}
+    return {name: _mean([one[name] for one in networks]) for name in networks[0]} | _pooled(networks, statistics)
+
+
+def _mean(copies: Sequence[Tensor]) -> Tensor:
+    stacked = torch.stack(list(copies))
+    return stacked.double().mean(0).to(stacked.dtype) if stacked.is_floating_point() else stacked.amax(0)
+
+
+def _pooled(networks: Sequence[dict[str, Tensor]], statistics: dict[str, Tensor]) -> dict[str, Tensor]:
+    """BatchNorm's means and variances as those of all the items that the members saw."""
+    if not statistics:
+        return {}
+    rows = torch.stack([torch.cat([one[name].double().flatten() for name in statistics]) for one in networks])
+    mixed = pooled(rows, torch.ones(len(rows), 1, dtype=torch.float64), statistics)
+    parts = torch.split(mixed, [tensor.numel() for tensor in statistics.values()])
+    return {name: part.view(like.shape).to(like.dtype) for (name, like), part in zip(statistics.items(), parts, strict=True)}
+
+
+def checkpoint_of(mixed: dict[str, Tensor], first: Content) -> Content:
+    """The average as a checkpoint that is judged, asked and exported like any other; as there are no workers, not resumed.
+
+    It carries the job and the manifest of the first member, under a run id of its own.
+    """
+    digest = hashlib.sha256(b"soup")
+    for name, tensor in sorted(mixed.items()):
+        digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
+    arrays = {f"model/{name}": tensor.numpy() for name, tensor in mixed.items()}
+    return replace(first, arrays=arrays, manifest=first.manifest | {"run": f"soup-{digest.hexdigest()}"})
+
+
+def scores(soup: Content, members: Sequence[Member]) -> list[dict[str, Any]]:
+    """Loss and accuracy of each member and of their average, on items that no member was trained on."""
+    first = members[0]
+    network, dataset = restored(first.loaded, soup), dataset_of(first.loaded, soup)
+    found = splits(network, dataset)
+    apart = [held_out(member.loaded, dataset)[1] for member in members]
+    if "validation" in found and all(np.array_equal(apart[0], other) for other in apart):
+        split = "validation"
+    elif "test" in found:
+        split = "test"
+    else:
+        raise InputMissing(f"{first.path}: no items to judge the average by: there is no test set, and no item that all held out")
+    inputs, targets = (torch.from_numpy(array) for array in found[split])
+    items = network.items(inputs, targets, dataset.scale)
+    rows = []
+    for name, content in [*((str(member.path), member.content) for member in members), ("soup", soup)]:
+        fill(network.module, content)
+        rows.append({"network": name, "round": content.round, "split": split} | judged(network, items))
+    return rows
+
+
+def render(rows: Sequence[dict[str, Any]]) -> list[str]:
+    head = tuple(rows[0])
+    return table(head, [[f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row.values()] for row in rows])
+
+
+def _check(first: Member, other: Member) -> None:
+    """Refuse to mix what is not the same network trained on the same data."""
+    ours, theirs = tensors(first.content), tensors(other.content)
+    unlike = [name for name in ours.keys() | theirs.keys() if _form(ours.get(name)) != _form(theirs.get(name))]
+    if unlike:
+        raise BadCheckpoint(f"{other.path}: its network is not that of {first.path}: they differ in `{min(unlike)}`")
+    a, b = manifest_of(first.content), manifest_of(other.content)
+    if a.network != b.network or a.data != b.data:
+        raise BadCheckpoint(f"{other.path}: was not trained on the same items for the same task as {first.path}")
+
+
+def _form(tensor: Tensor | None) -> Any:
+    return None if tensor is None else (tensor.shape, tensor.dtype)

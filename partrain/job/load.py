@@ -1,0 +1,89 @@
+"""A job from its file: read, changed by overrides, checked, or rejected with everything that is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from partrain.config.overrides import SET, Flag
+from partrain.config.problems import FileFinding, Finding, Misfit, Problem, Rejected, Unreadable, by_line
+from partrain.config.toml_source import Source
+from partrain.data import Facts
+from partrain.job import checks
+from partrain.job.schema import Job
+
+__all__ = ["Job", "LoadedJob", "fit", "load", "parse", "problems"]
+
+
+@dataclass(frozen=True)
+class LoadedJob:
+    """A job without errors, and where it comes from."""
+
+    job: Job
+    text: str
+    """The TOML text, overrides applied."""
+    folder: Path
+    """Where relative data paths start from."""
+    warnings: list[Problem]
+
+
+def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> LoadedJob:
+    """The job in a file, with `--set` arguments applied, checked for this machine.
+
+    Raises `InputMissing` if there is no file to read, `BadJob` (a `Rejected`) with all problems if there are errors.
+    """
+    try:
+        return _judge(Source.read(path, overrides), Path(path).absolute().parent, here=True)
+    except Misfit as misfit:  # what else is wrong is seen without them
+        raise Rejected([*misfit.problems, *problems(path, misfit.fitting)]) from None
+
+
+def parse(
+    text: str, folder: Path, name: str = "<checkpoint>", here: bool = False, overrides: Sequence[str] = (), flag: Flag = SET
+) -> LoadedJob:
+    """The job in a text, changed by a flag's arguments; only if it is to run `here`, this machine is checked, too."""
+    return _judge(Source.parse(text, name, overrides, flag), folder, here)
+
+
+def fit(loaded: LoadedJob, known: Facts) -> None:
+    """Raise `Rejected` where a job does not go together with its data: what only loading tells of them is known now."""
+    if errors := [finding for finding in checks.unsuited(loaded.job, known) if finding.severity == "error"]:
+        text = Source.parse(loaded.text, "job.toml")
+        raise Rejected([text.problem(finding) for finding in errors])
+
+
+def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> list[Problem]:
+    """All errors and warnings of a job file, by line; raises `InputMissing` if there is no file to read."""
+    try:
+        return load(path, overrides).warnings
+    except Rejected as rejected:
+        return rejected.problems
+
+
+def _judge(text: Source, folder: Path, here: bool) -> LoadedJob:
+    job, findings = _understood(text.data)
+    if job:
+        findings += checks.contradictions(job)
+        findings += checks.obstacles(job, folder) if here else ()
+    found = [text.problem(finding) for finding in findings]
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors and all(isinstance(finding, FileFinding) for finding in errors):
+        raise Unreadable(found)
+    if job is None or errors:
+        raise Rejected(found)
+    return LoadedJob(job, text.text, folder, by_line(found))
+
+
+def _understood(data: dict[str, Any]) -> tuple[Job | None, list[Finding]]:
+    """The job that parsed TOML describes (None where nobody can tell), and what is wrong with it."""
+    try:
+        return Job.model_validate(data), []
+    except ValidationError as error:
+        from partrain.job.validation_errors import explain
+
+        return explain(data, error)

@@ -1,0 +1,87 @@
+"""What a job comes to on this machine: every worker's share, caps and items per round. Needs neither torch nor the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from partrain.data.partition import windows
+from partrain.job.load import Job
+from partrain.job.workers import WorkerSpec, expand
+
+JUDGING_SHARE = 0.05
+"""Judged items stay under this share of the items trained between two judgements."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one worker does in a round."""
+
+    spec: WorkerSpec
+    partition: int
+    """Items of its partition."""
+    iterations: int
+    """Cap on local iterations per round, or per visit under an asynchronous rule."""
+    items: int
+    """Item-iterations of a full round."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The run as planned."""
+
+    shares: tuple[Share, ...]
+    training_items: int
+    held_out: int
+    judge_every: int
+    """Rounds between judgements."""
+    horizon: int | None
+    """Item-iterations at which the learning-rate schedule ends; None for a constant rate."""
+
+    @property
+    def items(self) -> int:
+        """Item-iterations of a full round, over all workers."""
+        return sum(share.items for share in self.shares)
+
+
+def make_plan(job: Job, items: int, machines: int = 1) -> Plan:
+    """Plan a job over a data set of this many items (held-out ones included), on machines with the job's workers each.
+
+    Raises ValueError where the partitions cannot be cut.
+    """
+    local = expand(job.workers, job.sync.iterations, job.sync.passes)
+    specs = [replace(spec, rank=number * len(local) + spec.rank) for number in range(machines) for spec in local]
+    training = items - job.dataset.validation
+    cuts = windows(training, [spec.partition_size for spec in specs], job.partition.overlap)
+    shares = tuple(_share(spec, len(cut), job) for spec, cut in zip(specs, cuts, strict=True))
+    per_round = sum(share.items for share in shares)
+    return Plan(
+        shares,
+        training,
+        job.dataset.validation,
+        job.stop.judge_every or max(1, math.ceil(job.dataset.validation / (JUDGING_SHARE * per_round))),
+        job.optimizer.horizon or _horizon(job, shares),
+    )
+
+
+def _share(spec: WorkerSpec, partition: int, job: Job) -> Share:
+    batch, visits = job.optimizer.batch(partition), job.sync.visits_per_worker or 1
+    if spec.passes is not None:
+        return Share(spec, partition, spec.passes * math.ceil(partition / batch), spec.passes * partition * visits)
+    iterations = spec.iterations or 1
+    return Share(spec, partition, iterations, iterations * (partition if job.sync.full_batch else batch) * visits)
+
+
+def _horizon(job: Job, shares: Sequence[Share]) -> int | None:
+    """What the stop table implies: the earlier of its two countable limits."""
+    if not job.optimizer.needs_horizon:
+        return None
+    limits = [job.stop.item_iterations, job.stop.rounds and _planned(job, shares, job.stop.rounds)]
+    return min((limit for limit in limits if limit), default=None)
+
+
+def _planned(job: Job, shares: Sequence[Share], rounds: int) -> int:
+    """Item-iterations of so many rounds from the first: a worker of rank k of N comes in after k/N of the ramp (`Rule.actives`)."""
+    idle = [share.spec.rank * job.sync.ramp_workers // len(shares) for share in shares]
+    return sum(share.items * max(0, rounds - missed) for share, missed in zip(shares, idle, strict=True))

@@ -1,0 +1,206 @@
+"""What is wrong with a job, in plain words: from pydantic's errors to findings. Imported only where there are errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from copy import deepcopy
+from itertools import chain
+from typing import Any, Literal
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from partrain.config.problems import Finding, KeyPath
+from partrain.job.messages import advice, described, missing, no_table, quoted, titled, wrong_value
+from partrain.job.schema import Job, Spot, either, heading, homes_of, meant_by, names_of, naming_key, spot_of
+
+_NO_TABLE = ("list_type", "model_type", "model_attributes_type", "dict_type")
+_STAND_INS: dict[KeyPath, Any] = {
+    ("name",): "job",
+    ("model",): {"name": "linear"},
+    ("dataset",): {"name": "mnist"},
+    ("optimizer",): {"name": "sgd", "lr": 1.0},
+    ("optimizer", "lr"): 1.0,
+    ("sync",): {"rule": "average"},
+    ("workers",): [{}],
+    ("stop",): {},
+}
+"""What a job needs to be one, put where something else is wrong, and taken away again."""
+
+
+def explain(data: dict[str, Any], error: ValidationError) -> tuple[Job | None, list[Finding]]:
+    """What is wrong with parsed TOML that is no job; and the job that was probably meant, as far as it can be guessed.
+
+    A misspelt key or name is corrected as was most likely meant, an unknown one left out, and the rest looked at again: so one
+    slip hides no other, and is reported once. Where a value is missing or wrong, the job's table has no such attribute.
+    """
+    attempt = _Attempt(deepcopy(data))
+    while True:
+        errors = error.errors(include_url=False)
+        corrected = [attempt.correct(error) for error in errors]
+        if not any(corrected):
+            return attempt.known(errors), [*attempt.findings, *map(attempt.explain, errors)]
+        try:
+            return Job.model_validate(attempt.data), attempt.findings
+        except ValidationError as remaining:
+            error = remaining
+
+
+class _Attempt:
+    """The data of a job on the way to being corrected, and what was wrong so far."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.data = data
+        self.findings: list[Finding] = []
+        self._written: dict[KeyPath, KeyPath] = {}
+
+    def correct(self, error: ErrorDetails) -> bool:
+        """Change the data so that this error does not come again, if it is a slip that may hide others."""
+        spot = spot_of(error["loc"])
+        if error["type"] == "extra_forbidden":
+            self._correct_key(spot)
+            return True
+        if error["type"] == "list_type" and spot.options and isinstance(error["input"], dict):
+            self.findings.append(self._finding(spot.path, *no_table(spot.path, error["input"])))
+            self._wrap(spot.path)
+            return True
+        return error["type"].startswith("union_tag") and self._correct_name(spot)
+
+    def explain(self, error: ErrorDetails) -> Finding:
+        """An error in plain words."""
+        kind, spot, value = error["type"], spot_of(error["loc"]), error["input"]
+        if kind == "missing":
+            return self._finding(spot.path, *missing(spot))
+        if spot.options and (kind in _NO_TABLE or not isinstance(value, dict | list)):
+            return self._finding(spot.path, *no_table(spot.path, value))
+        if kind.startswith("union_tag"):
+            return self._wrong_name(spot)
+        if kind == "value_error":
+            return self._said_by_table(spot, str(error["ctx"]["error"]))
+        return self._finding(spot.path, *wrong_value(spot, error))
+
+    def known(self, errors: Sequence[ErrorDetails]) -> Job | None:
+        """The job without the values that are missing or wrong: each check can tell whether it needs one of them."""
+        data, unknown = deepcopy(self.data), {_entry(spot_of(error["loc"]).path) for error in errors}
+        while True:
+            for path in unknown:
+                _assign(data, path)
+            try:
+                job = Job.model_validate(data)
+            except ValidationError as error:  # a table that cannot be without this value is unknown as a whole
+                wider = {spot_of(one["loc"]).path[:1] for one in error.errors(include_url=False)}
+                if wider <= unknown:
+                    return None
+                unknown = {path for path in unknown if path[:1] not in wider} | wider
+            else:
+                break
+        for *above, key in unknown:
+            owner: Any = job
+            for part in above:
+                owner = owner[part] if isinstance(part, int) else getattr(owner, part)
+            vars(owner).pop(key, None)
+        return job
+
+    def _correct_key(self, spot: Spot) -> None:
+        """Rename a key that nobody knows to what was meant, or drop it."""
+        *parents, key = spot.path
+        table = self._at(parents)
+        if key not in table:
+            return
+        homes = homes_of(str(key))
+        meant = meant_by(str(key), list(spot.owner.model_fields), fuzzy=not homes)
+        meant = "" if meant in table else meant
+        self.findings.append(self._unknown(spot, advice(str(key), spot, meant, homes)))
+        self._replace(tuple(parents), str(key), meant, table[key])
+        if meant and heading((*parents, meant)).startswith("[[") and isinstance(table[meant], dict):
+            self._wrap((*parents, meant))
+
+    def _correct_name(self, spot: Spot) -> bool:
+        """Set right a misspelt rule, model, optimizer or data set, or the misspelt key that should name it."""
+        table, names = self._at(spot.path), names_of(spot.options)
+        key = naming_key(table, names)
+        if key and isinstance(table[key], str) and (meant := meant_by(table[key], [name for name in names if name])):
+            self.findings.append(self._wrong_name(spot, f'did you mean "{meant}"?'))
+            self._replace(spot.path, key, names[meant], meant)
+            return True
+        if key or not isinstance(table, dict):
+            return False
+        known = {field for option in spot.options for field in option.model_fields}
+        for key in [key for key in table if key not in known]:
+            if meant := meant_by(key, list(names.values())):
+                self.findings.append(self._unknown(spot._replace(path=(*spot.path, key)), f"did you mean `{meant}`?"))
+                self._replace(spot.path, key, meant, table[key])
+                return True
+        return False
+
+    def _unknown(self, spot: Spot, suggestion: str) -> Finding:
+        what = titled(spot.path, self._at(spot.path))
+        return self._finding(spot.path, f"unknown {what}", suggestion, "key")
+
+    def _wrong_name(self, spot: Spot, suggestion: str = "") -> Finding:
+        """No rule, model, optimizer or data set, or one that does not exist."""
+        table, names = self._at(spot.path), names_of(spot.options)
+        if not isinstance(table, dict):
+            return self._finding(spot.path, *no_table(spot.path, table))
+        key = naming_key(table, names)
+        legal = ", ".join(f'{names[name]} = "{name}"' if len(set(names.values())) > 1 else f'"{name}"' for name in names if name)
+        if "" in names:
+            legal += ', or your own as "package.module:Class" or "file.py:Class"'
+        if not key:
+            wanted = either([f"`{key}`" for key in dict.fromkeys(names.values())])
+            return self._finding(spot.path, f"missing key {wanted} in {heading(spot.path)}", f"one of {legal}")
+        if not isinstance(table[key], str):
+            return self._finding((*spot.path, key), f"`{key}`: expected a string, got {described(table[key])}", f"one of {legal}")
+        what = {"sync": "rule", "dataset": "data set"}.get(str(spot.path[-1]), str(spot.path[-1]))
+        return self._finding((*spot.path, key), f"unknown {what} {quoted(table[key])}", suggestion or f"one of {legal}")
+
+    def _said_by_table(self, spot: Spot, message: str) -> Finding:
+        """A contradiction within a table, placed at the first of its keys that the message names."""
+        table = self._at(spot.path)
+        named = [word for word in re.findall(r"\w+", message) if isinstance(table, dict) and word in table]
+        return self._finding((*spot.path, *named[:1]), message, "", "key" if named else "value")
+
+    def _finding(self, path: KeyPath, message: str, suggestion: str, at: Literal["key", "value"] = "value") -> Finding:
+        """A finding under the keys that the user wrote."""
+        written = [self._written.get(path[: index + 1], (part,)) for index, part in enumerate(path)]
+        return Finding(tuple(chain.from_iterable(written)), message, suggestion, at)
+
+    def _at(self, path: Sequence[str | int]) -> Any:
+        value: Any = self.data
+        for part in path:
+            value = value[part]
+        return value
+
+    def _replace(self, path: KeyPath, old: str, new: str, value: Any) -> None:
+        """Give a key of a table another name and value; drop it if the name is empty."""
+        table = self._at(path)
+        del table[old]
+        if new:
+            table[new] = value
+            self._written[(*path, new)] = self._written.get((*path, old), (old,))
+
+    def _wrap(self, path: KeyPath) -> None:
+        """Take a table for a list of one."""
+        self._replace(path[:-1], str(path[-1]), str(path[-1]), [self._at(path)])
+        self._written[(*path, 0)] = ()
+
+
+def _entry(path: KeyPath) -> KeyPath:
+    """The key of a table, or the table, that is unknown where there is something wrong at a path."""
+    if path[:1] == ("dataset",):  # its keys say together what the files hold
+        return path[:1]
+    if path[1:2] and isinstance(path[1], int):
+        return path[:3] if len(path) > 2 else path[:1]
+    return path[:2]
+
+
+def _assign(data: Any, path: KeyPath) -> None:
+    """Put something sound at a path, or nothing where that will do."""
+    *above, key = path
+    for part in above:
+        data = data[part]
+    if path in _STAND_INS:
+        data[key] = _STAND_INS[path]
+    else:
+        data.pop(key, None)

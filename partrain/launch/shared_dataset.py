@@ -1,0 +1,31 @@
+"""The data set of a run, in a memory file that its workers map."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from partrain.comm.arena import mapped, memory_file
+from partrain.data import Dataset, load
+from partrain.display.display import transfers
+from partrain.job.load import LoadedJob, fit
+
+
+def stocked(loaded: LoadedJob) -> tuple[Dataset, int]:
+    """The data set, and the descriptor of the memory file it lies in."""
+    descriptors: list[int] = []
+
+    def allocate(size: int) -> memoryview:
+        descriptors.append(memory_file("partrain data"))
+        return memoryview(mapped(descriptors[-1], max(size, 1)))
+
+    job = loaded.job
+    try:
+        with transfers(sys.stderr) as report:
+            dataset = load(job.dataset, loaded.folder, allocate, job.training, report)
+        fit(loaded, dataset.facts)
+    except BaseException:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise
+    return dataset, descriptors[0]

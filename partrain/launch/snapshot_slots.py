@@ -1,0 +1,100 @@
+"""Which snapshot goes where: slots are granted to the workers, filled, and handed to the writer one at a time."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from partrain.comm.arena import IF_LONG, LONG_S, SLOTS, Arena
+from partrain.launch.checkpoint_writer import BUSY_SHARE, LONGEST_REST_S
+
+FIRST_S = 1.0
+"""A coalescing writer begins with a rest, unless a round is long: so little training is sooner repeated than kept, and its start is
+when cores are scarce."""
+ROUND_SHARE = 0.1
+"""Where writing takes no more than this share of a round's time, every round is written: with small networks, those of LONG_S."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A filled slot."""
+
+    slot: int
+    progress: dict[str, Any]
+
+    @property
+    def round(self) -> int:
+        return int(self.progress["round"])
+
+
+class Slots:
+    """The state of the three slots. Only the coordinator grants; worker 0 takes a grant by setting it to zero."""
+
+    def __init__(self, arena: Arena, coalesce: bool) -> None:
+        self._arena = arena
+        self._coalesce = coalesce
+        self._free = list(range(1, SLOTS))
+        self._waiting: list[Offer] = []
+        self._writing: Offer | None = None
+        self._next_s = math.inf
+        """Not before this moment does a coalescing writer start again."""
+        self._busy = 0.0
+        """Processor time that the newest file took; 0 while there is none."""
+        arena.put("granted", 1)
+
+    def begin(self) -> None:
+        """Training begins."""
+        self._next_s = time.monotonic() + (FIRST_S if self._coalesce else 0.0)
+        self._arena.put("wanted", IF_LONG)
+
+    def offered(self, offer: Offer, pace: float) -> None:
+        """Workers filled the granted slot, in a round of `pace` seconds. Of those that wait, the newest and the best so far are worth
+        keeping."""
+        if pace >= LONG_S and not self._busy:
+            self._next_s = min(self._next_s, time.monotonic())
+        best = offer.progress["best_round"]
+        for old in [old for old in self._waiting if old.round != best]:
+            self._waiting.remove(old)
+            self._free.append(old.slot)
+        self._waiting.append(offer)
+        self._arena.put("wanted", 0)
+        self._grant()
+
+    def next(self, at_once: bool = False) -> Offer | None:
+        """The snapshot to write now, if the writer is free and may work."""
+        if self._writing or not self._waiting or (self._coalesce and not at_once and time.monotonic() < self._next_s):
+            return None
+        self._writing = self._waiting.pop(0)
+        return self._writing
+
+    def written(self, round: int, busy: float, pace: float) -> None:
+        """The writer is free again; it rests in proportion to the seconds of processor time it took, where that is much of a round's `pace`.
+
+        The first file takes twice as long as others, and now and then one takes many times as long: among long rounds, where that
+        matters little, it is the lesser of two that counts.
+        """
+        assert self._writing is not None
+        self._free.append(self._writing.slot)
+        self._writing = None
+        usual = min(busy, self._busy) if pace >= LONG_S else busy
+        rests = self._coalesce and usual > ROUND_SHARE * pace
+        self._next_s = time.monotonic() + (min(usual / BUSY_SHARE, LONGEST_REST_S) if rests else 0.0)
+        self._busy = busy
+        self._arena.put("committed", max(round, self._arena.get("committed")))
+        self._grant()
+
+    def tick(self) -> None:
+        """Welcome a snapshot when the writer could take it."""
+        if not self._waiting and not self._writing and time.monotonic() >= self._next_s:
+            self._arena.put("wanted", 1)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is being written."""
+        return not self._waiting and self._writing is None
+
+    def _grant(self) -> None:
+        if self._free and self._arena.get("granted") == 0:
+            self._arena.put("granted", self._free.pop(0) + 1)

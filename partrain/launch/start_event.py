@@ -1,0 +1,108 @@
+"""What is said of a run before it trains: warnings, and its start event."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from partrain.checkpoint.manifest import Manifest, manifest_of
+from partrain.data import Dataset
+from partrain.data.partition import assign, windows
+from partrain.data.skew import uneven, unevenness
+from partrain.errors import BadCheckpoint
+from partrain.job.load import LoadedJob
+from partrain.job.plan import Plan
+from partrain.launch.context import Stage
+from partrain.launch.coordinator import Start
+from partrain.version import __version__
+
+if TYPE_CHECKING:
+    from partrain.checkpoint import Content
+
+
+def describer(
+    loaded: LoadedJob,
+    plan: Plan,
+    manifest: Manifest,
+    start: Start,
+    stage: Stage,
+    hear: Callable[[dict[str, Any]], None],
+    unlike: list[dict[str, float]],
+) -> Callable[[dict[int, int], int], None]:
+    """Gives the start event once the workers' processes and the network are known."""
+    job = loaded.job
+
+    def describe(pids: dict[int, int], parameters: int) -> None:
+        before = _before(start, len(plan.shares))
+        workers: list[dict[str, Any]] = [
+            {
+                "rank": share.spec.rank,
+                "device": share.spec.device,
+                "threads": share.spec.threads,
+                "pid": pids.get(share.spec.rank),
+                "partition": share.partition,
+                **unlike[share.spec.rank],
+                "iterations": share.iterations,
+                "passes": share.spec.passes,
+                "batch_size": job.optimizer.batch(share.partition),
+                **before[share.spec.rank],
+            }
+            for share in plan.shares
+        ]
+        hear(
+            {
+                "event": "start",
+                "t": stage.started,
+                "version": __version__,
+                "name": job.name,
+                "run_id": manifest.run,
+                "rule": job.sync.rule,
+                "resumed_from": start.progress.round if start.arrays is not None else None,
+                "parameters": parameters,
+                "held_out": plan.held_out,
+                "judge_every": plan.judge_every,
+                "cores": len(os.sched_getaffinity(0)),
+                "workers": workers,
+                "stop": job.stop.model_dump(exclude_none=True),
+            }
+        )
+
+    return describe
+
+
+def _before(start: Start, size: int) -> list[dict[str, Any]]:
+    """What each worker had done before this start, by the checkpoint's word."""
+    if start.arrays is None:
+        return [{}] * size
+    counts = []
+    for rank in range(size):
+        array = start.arrays.get(path := f"workers/{rank}/counts")
+        if array is None or array.shape != (4,):
+            raise BadCheckpoint(f"the checkpoint does not fit the job: `{path}` should be <i8 (4,)")
+        counts.append(array.tolist())
+    return [{"before": {"iterations": iterations, "item_iterations": items}} for _, iterations, items, _ in counts]
+
+
+def unevenness_of(job: Any, plan: Plan, dataset: Dataset) -> list[dict[str, float]]:
+    """For each worker, how unlike all together its targets are; nothing where a shuffle leaves it to chance."""
+    if job.partition.order == "shuffled" or dataset.task == "language":
+        return [{}] * len(plan.shares)
+    n, sizes = plan.training_items + plan.held_out, [share.spec.partition_size for share in plan.shares]
+    section, targets = job.partition, dataset.item_targets
+    cut = assign(section, n, plan.held_out, sizes, job.seed, None, dataset.gap, targets, job.dataset.stratify)
+    return [{"unevenness": distance} for distance in unevenness(targets, cut.partitions)]
+
+
+def warn_if_newer(manifest: Manifest, content: Content, stage: Stage) -> None:
+    before, now = manifest_of(content).versions, manifest.versions
+    if changed := [f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]]:
+        stage.warn(
+            f"the checkpoint was made with {'; '.join(changed)}: the last bits may differ from those of a run of one piece"
+        )
+
+
+def warn_if_uneven(job: Any, plan: Plan, dataset: Dataset, stage: Stage) -> None:
+    cuts = windows(plan.training_items, [share.spec.partition_size for share in plan.shares], job.partition.overlap)
+    if text := uneven(dataset.item_targets[: plan.training_items], cuts):
+        stage.warn(text)

@@ -1,0 +1,150 @@
+"""The trial: what is the user's own, network and task, is tried once before any worker starts, in a process of its own.
+
+It does what a worker of this machine does at first, over a row of its own: it builds the network, takes loss and gradient of the
+worker's first batch, and judges as many items. What is wrong is said once, and the run that follows knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from partrain.comm.arena import Arena
+from partrain.errors import Diverged, UserCodeFailed
+from partrain.launch.worker.channel import explain, report
+from partrain.launch.worker.entry import enter
+from partrain.launch.worker.setup import Outfit
+from partrain.launch.worker.spec import Order, on_trial
+from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
+from partrain.models import Interface
+from partrain.tasks import UserTask
+from partrain.tasks.kinds import Task
+from partrain.train.snapshot import slot_map
+from partrain.train.worker import persistent_buffers
+
+MOST = 256
+"""Where a batch is the whole partition, so many items of it are tried."""
+
+BUILDING = "building"
+
+
+def main(order: Order) -> None:
+    """Entry point of the trial's process."""
+    talk, (rank,) = enter(order), order.ranks
+    beats = Arena(order.arena.detach(), len(order.plan.shares)).beats
+    steps, doing = _steps(rank, order), ""
+    try:
+        while doing := next(steps, ""):
+            beats[rank] += 1
+        talk.say("tried")
+    except BaseException as error:
+        where = f"before any worker starts, {doing}"
+        report(rank, where, error, explain(error, where, on_trial(order.job), built=doing != BUILDING), talk)
+
+
+def _steps(rank: int, order: Order) -> Iterator[str]:
+    """Do what a worker does at first; before each step, what comes now."""
+    yield BUILDING
+    outfit = Outfit(rank, order)
+    batches, spans, job = outfit.batches, outfit.spans, order.job
+    if batches.batch_size == len(batches.partition):
+        batches.batch_size = min(batches.batch_size, MOST)
+    _watch(outfit.task, outfit.interface, order)
+    worker = outfit.worker(torch.zeros(spans.numbers, dtype=spans.layout.dtype, device=outfit.device))
+    slot_map(outfit.module, spans, job.sync, len(order.plan.shares))
+    known = set(outfit.module.state_dict())
+    endless = [name for name, one in persistent_buffers(outfit.module) if one.is_floating_point() and not one.isfinite().all()]
+    if endless:
+        what = f"buffer `{endless[0]}` holds numbers that are not finite, so replicas of it have no mean"
+        raise UserCodeFailed(f"{on_trial(job)}: {what}; register it with persistent=False if it is a constant")
+    homes = _homes(outfit.module)
+    worker.begin(1, 0)
+    worker.active = True  # also where the job lets it wait for its first round
+
+    yield f"training on a batch of {batches.batch_size}"
+    worker.gradient()
+    if not math.isfinite(worker.loss()):
+        raise Diverged(f"{on_trial(job)}: the loss of the first batch is {worker.loss()}, not a finite number; look at the data")
+
+    if late := sorted(set(outfit.module.state_dict()) ^ known):
+        raise UserCodeFailed(
+            f"{on_trial(job)}: `{late[0]}` came or went with the first batch; make parameters and buffers in `__init__`"
+        )
+
+    if moved := [name for name, home in _homes(outfit.module).items() if home != homes[name]]:
+        what = f"parameter `{moved[0]}` was exchanged for another tensor with the first batch, and would not be trained"
+        raise UserCodeFailed(f"{on_trial(job)}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()")
+
+    judged = (outfit.held_out(batches.batch_size) if job.stop.judge == "mixed" else None) or outfit.test
+    if judged:
+        count = min(batches.batch_size, len(judged.targets))
+        yield f"judging a batch of {count}"
+        worker.evaluate(judged, range(count))
+
+
+def _homes(module: nn.Module) -> dict[str, tuple[int, int]]:
+    """Which tensor each parameter is, and where its numbers lie."""
+    return {name: (id(parameter), parameter.data_ptr()) for name, parameter in module.named_parameters()}
+
+
+def _watch(task: Task, interface: Interface, order: Order) -> None:
+    """Have the task look at what network and user give it: raises UserCodeFailed where that is not what they are to give."""
+    job = order.job
+    named = job.task.name if isinstance(job.task, UserTask) else ""
+    owns = type(task).differentiate is not Task.differentiate
+    given_loss, given_differentiate, given_score = task.loss, task.differentiate, task.score
+
+    def loss(answers: Tensor, targets: Tensor) -> Tensor:
+        if not named:
+            _check_answers(answers, interface, job.model.name)
+        lost = given_loss(answers, targets)
+        if not owns:
+            check_loss(lost, f"[task] name: `{named}`: `loss`")
+            if torch.is_grad_enabled() and not lost.requires_grad:
+                raise UserCodeFailed(f"{on_trial(job)}: the loss does not depend on any parameter that is trained")
+        return lost
+
+    def differentiate(module: Any, parameters: Any, *batch: Any) -> Any:
+        given = given_differentiate(module, parameters, *batch)
+        if owns:
+            check_gradients(given, parameters, f"[task] name: `{named}`: `differentiate`")
+        elif all(gradient is None for gradient in given[1]):
+            raise UserCodeFailed(f"{on_trial(job)}: the loss does not depend on any parameter that is trained")
+        return given
+
+    def score(*batch: Any) -> Any:
+        given = given_score(*batch)
+        who, expected = f"[task] name: `{named}`: `score` gives", "expected the sum of the losses and the number of right answers"
+        try:
+            two = tuple(given)
+        except TypeError:
+            two = ()
+        if len(two) != 2:
+            raise UserCodeFailed(f"{who} {kind(given)}; {expected}")
+        for number in two:
+            if not _is_number(number):
+                raise UserCodeFailed(f"{who} {kind(number)} for a number; {expected}")
+        return given
+
+    vars(task).update(loss=loss, differentiate=differentiate, score=score)
+
+
+def _check_answers(answers: Any, interface: Interface, name: str) -> None:
+    """Answers (b, ...) of a network to a task of ours; logits may be more than there are classes."""
+    if not isinstance(answers, Tensor):
+        raise UserCodeFailed(f"[model] name: `{name}` gives {kind(answers)}; expected a tensor (items, ...)")
+    shape, expected = tuple(answers.shape), (len(answers) if answers.dim() else 1, *interface.answer)
+    fits = shape == expected
+    if interface.task in ("classification", "language"):
+        fits = len(shape) == len(expected) and shape[:-1] == expected[:-1] and shape[-1] >= expected[-1]
+    if not fits:
+        words = ", ".join(map(str, ("items", *interface.answer)))
+        raise UserCodeFailed(f"[model] name: `{name}` gives {kind(answers)}; expected ({words}) for this data set and task")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) or (getattr(value, "shape", None) == () and value.dtype not in (bool, torch.bool))

@@ -1,0 +1,52 @@
+"""Entry points of the processes that the forkserver forks. Nothing here imports torch until a process runs."""
+
+from __future__ import annotations
+
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
+import contextlib
+import os
+import threading
+
+from partrain.launch.worker.channel import Talk
+from partrain.launch.worker.spec import Order
+from partrain.system.parent_death import arm, let_go_of_forkserver
+
+
+def obey(order: Order) -> None:
+    """Entry point of a worker's process: only there is torch at hand."""
+    from partrain.launch.worker import process
+
+    process.main(order)
+
+
+def attempt(order: Order) -> None:
+    """Entry point of the process that tries what is the user's own."""
+    from partrain.launch.worker import dry_run
+
+    dry_run.main(order)
+
+
+def enter(order: Order) -> Talk:
+    """The beginning of a process that the coordinator has ordered: it ends with the coordinator, to whom it talks."""
+    from partrain.launch.worker import preload  # noqa: F401  a script may have had a forkserver of its own before
+    from partrain.system import malloc
+
+    arm(order.parent)
+    let_go_of_forkserver()
+    malloc.keep()
+    with contextlib.suppress(OSError):  # a script may have closed them
+        os.dup2(2, 1)  # stdout is the coordinator's: what the user's code prints must not get into its one JSON document
+    watch = threading.Thread(target=_end_with, args=(order.pipe,), daemon=True)
+    watch.start()
+    return Talk(order.pipe)
+
+
+def _end_with(pipe: Connection) -> None:
+    """The coordinator says nothing on the pipe; its end means that it is gone."""
+    with contextlib.suppress(OSError, EOFError):
+        pipe.recv_bytes()
+    os._exit(1)

@@ -1,0 +1,170 @@
+"""Messages of some or all entries of a vector (d,), and what their receiver makes of them. A message is flat, bytes on the CPU.
+
+form | count | content of each entry | indices       some entries, in increasing order; or, for signs,
+form | two bits for each of the d entries            all of them: none, plus, minus
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from partrain.flat import Entries
+from partrain.rules.compression.bit_packing import Bytes, Integers, pack, pack_indices, unpack, unpack_indices
+from partrain.rules.compression.quantize import pack_values, packed_bytes, unpack_values
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from partrain.rules.compression.quantize import Precision
+
+MAP = 2
+"""The form beside those of indices: a map of all d entries."""
+HEAD = 5
+"""Bytes of form and count."""
+SAMPLE = 16
+"""One entry in so many is looked at to find the largest."""
+STEP = 4
+"""Bytes of a threshold."""
+
+
+def total(said: list[Entries], weights: list[float], d: int) -> Tensor:
+    """sum_i w_i v_i (d,) of what the workers say, on the CPU; in rank order in float64, so the same bits everywhere."""
+    import torch
+
+    result = np.zeros(d)  # numpy's, for its ways to scattered places are the shorter ones
+    for (places, values), weight in zip(said, weights, strict=True):
+        result[slice(None) if places is None else places.numpy()] += values.double().numpy() * weight
+    return torch.from_numpy(result)
+
+
+def raw_message(x: Tensor) -> Tensor:
+    """The vector as it is."""
+    import torch
+
+    return x.detach().cpu().contiguous().view(torch.uint8).clone()
+
+
+def read_raw(message: Tensor, d: int) -> Entries:
+    """In its own type, which its length tells."""
+    import torch
+
+    return Entries(None, message.view(torch.float64 if len(message) == 8 * d else torch.float32))
+
+
+def dense_message(x: Tensor, precision: Precision) -> Tensor:
+    """All entries, rounded."""
+    return _tensor(pack_values(x, precision))
+
+
+def read_dense(message: Tensor, d: int, precision: Precision) -> Entries:
+    return Entries(None, unpack_values(message.numpy(), d, precision))
+
+
+def sparse_message(index: Tensor, values: Tensor, d: int, precision: Precision) -> Tensor:
+    """The entries of x at increasing indices (n,)."""
+    form, code = pack_indices(index.cpu().numpy(), d)
+    return _tensor(_head(form, len(index)), pack_values(values, precision), code)
+
+
+def read_sparse(message: Tensor, d: int, precision: Precision) -> Entries:
+    import torch
+
+    form, count, rest = _read_head(message.numpy())
+    middle = packed_bytes(count, precision)
+    index = unpack_indices(form, rest[middle:], count, d)
+    return Entries(torch.from_numpy(index), unpack_values(rest[:middle], count, precision))
+
+
+def sign_message(x: Tensor, threshold: float) -> tuple[Tensor, Tensor, int]:
+    """The signs of the entries whose magnitude is at least the threshold; what that stands for, (d,): +-threshold or zero; how many.
+
+    The threshold comes first in the message; zero sends the vector as it is, and a vector that is not finite is sent as NaN.
+    """
+    import torch
+
+    step = float(np.float32(threshold))
+    if step == 0:
+        return _tensor(_of(step), raw_message(x).numpy()), x.clone(), int(x.count_nonzero())
+    index = where_not_below(x.abs(), step)
+    values = x[index]
+    if not values.isfinite().all():
+        step, index, values = math.nan, torch.arange(len(x), device=x.device), x
+    positive = values > 0
+    message = _tensor(_of(step), _signs(index.cpu().numpy(), positive.cpu().numpy(), len(x)))
+    sent = x.new_zeros(len(x))
+    sent[index] = positive.to(x.dtype) * (2 * step) - step
+    return message, sent, len(index)
+
+
+def where_not_below(x: Tensor, least: float) -> Tensor:
+    """Increasing indices (n,) of the entries of x (d,) that are not below a number, NaN among them."""
+    import torch
+
+    if x.is_cuda:
+        return (~(x < least)).nonzero().view(-1)
+    return torch.from_numpy(np.flatnonzero(~(x.numpy() < least)))  # in a sixth of the time
+
+
+def largest(x: Tensor, k: int) -> Tensor:
+    """Indices (k,), in no order, of the k largest of x (d,); NaN is larger than any number.
+
+    A sample tells about how large they are, so that few have to be compared with each other: a fifth of the time.
+    """
+    sample = x[::SAMPLE]
+    reach = k * 3 // (2 * SAMPLE) + SAMPLE  # half as many again as are wanted, for it is only a sample
+    if x.is_cuda or reach > len(sample) // 2:
+        return x.topk(k, sorted=False).indices
+    few = where_not_below(x, float(sample.topk(reach).values[-1]))
+    return few[x[few].topk(k, sorted=False).indices] if len(few) >= k else x.topk(k, sorted=False).indices
+
+
+def read_signs(message: Tensor, d: int) -> Entries:
+    import torch
+
+    code = message.numpy()
+    step = code[:STEP].copy().view("<f4")[0]
+    if step == 0:
+        return read_raw(message[STEP:].clone(), d)
+    if code[STEP] == MAP:
+        signs = unpack(code[STEP + 1 :], d, 2)
+        return Entries(None, torch.from_numpy(np.array([0, step, -step], np.float32)[signs]))
+    form, count, rest = _read_head(code[STEP:])
+    middle = -(-count // 8)
+    positive = np.unpackbits(rest[:middle], count=count, bitorder="little")
+    index = unpack_indices(form, rest[middle:], count, d)
+    return Entries(torch.from_numpy(index), torch.from_numpy(np.where(positive, step, -step)))
+
+
+def _signs(index: Integers, positive: Bytes, d: int) -> Bytes:
+    """The shorter of the sparse form and the map."""
+    form, code = pack_indices(index, d)
+    sparse = np.concatenate([_head(form, len(index)), np.packbits(positive, bitorder="little"), code])
+    return sparse if len(sparse) <= 1 + -(-d // 4) else sign_map(index, positive, d)
+
+
+def sign_map(index: Integers, positive: Bytes, d: int) -> Bytes:
+    """Form, and two bits for each of d entries."""
+    signs = np.zeros(d, np.int64)
+    signs[index] = np.where(positive, 1, 2)
+    return np.concatenate([np.array([MAP], np.uint8), pack(signs, 2)])
+
+
+def _of(step: float) -> Bytes:
+    return np.array([step], "<f4").view(np.uint8)
+
+
+def _head(form: int, count: int) -> Bytes:
+    return np.concatenate([np.array([form], np.uint8), np.array([count], "<u4").view(np.uint8)])
+
+
+def _read_head(code: Bytes) -> tuple[int, int, Bytes]:
+    return int(code[0]), int(code[1:HEAD].copy().view("<u4")[0]), code[HEAD:]
+
+
+def _tensor(*parts: Bytes) -> Tensor:
+    import torch
+
+    return torch.from_numpy(np.concatenate(parts))

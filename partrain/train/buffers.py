@@ -1,0 +1,158 @@
+"""What becomes of a network's buffers when replicas are mixed, BatchNorm's running statistics first of all.
+
+Averaging parameters and forgetting buffers leaves each replica with statistics of a network that is no more; the policies
+of `[sync] buffers` are the three honest ways out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from partrain.comm.group import ArenaGroup
+from partrain.errors import Diverged
+from partrain.flat import first_non_finite
+from partrain.protocols import Rule
+from partrain.train.worker import LocalWorker, persistent_buffers
+
+RECALIBRATION_ITEMS = 4096
+"""Of each partition at most so many items recompute the statistics of a mixed network."""
+RECALIBRATION_BATCH = 512
+FLOAT64_ITEMS = 32
+"""So many of a batch are in float64 at a time."""
+
+
+def pool(module: nn.Module, group: ArenaGroup, weight: float, where: str = "") -> None:
+    """Buffers <- those of the pooled data: means and variances pooled as such, integers by their maximum, others averaged.
+
+    With weights w_i that add up to one:  m = sum w_i m_i,   v = sum w_i (v_i + (m_i - m)^2). Raises Diverged, telling `where`,
+    before a number that is not finite reaches the others.
+    """
+    numbers = _numbers(module)
+    for name, tensor in numbers.items():
+        if first_non_finite(tensor) is not None:
+            raise Diverged(f"{where}: non-finite numbers in `{name}`; lower the learning rate, or look at the data")
+    if group.size == 1:
+        return
+    _count_alike(module, group)
+    if numbers:
+        weights = torch.tensor(group.scores(weight), dtype=torch.float64)
+        _unpack(pooled(torch.stack(group.all_gather(_pack(numbers, torch.float64))), weights, numbers), numbers)
+
+
+def pooled(rows: Tensor, weights: Tensor, tensors: dict[str, Tensor]) -> Tensor:
+    """One row (B,) for N rows (N, B) with weights (N, 1): means, and where `tensors` says so variances pooled, as above."""
+    mixed = (weights * rows).sum(0) / weights.sum()
+    each, mean = _parts(rows, tensors), _parts(mixed, tensors)
+    for name in tensors:
+        variance = name.removesuffix("mean") + "var"
+        if name.endswith("running_mean") and variance in tensors:
+            mean[variance] += (weights * (each[name] - mean[name]).square()).sum(0) / weights.sum()
+    return mixed
+
+
+def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
+    """Recompute BatchNorm statistics for the network as it stands and is judged, from items spread over every partition.
+
+    Means and variances become those of all that each layer sees of these items, computed in float64 and rounded once.
+    """
+    norms = [module for module in worker.module.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    norms = [norm for norm in norms if norm.training and norm.track_running_stats]
+    if not norms:
+        return
+    seen: list[list[Tensor]] = [[torch.zeros(1 + 2 * norm.num_features, dtype=torch.float64)] for norm in norms]
+    worker.module.eval()
+    for norm in norms:
+        norm.train()
+        norm.reset_running_stats()
+    hooks = [norm.register_forward_pre_hook(_watch(rows), with_kwargs=True) for norm, rows in zip(norms, seen, strict=True)]
+    partition = worker.batches.partition
+    index = torch.from_numpy(partition[:: -(-len(partition) // RECALIBRATION_ITEMS)])
+    with torch.no_grad():
+        for part in index.tensor_split(-(-len(index) // RECALIBRATION_BATCH)):
+            worker.alive()
+            worker.module(worker.stock.batch(part.to(worker.stock.inputs.device))[0])
+    for hook in hooks:
+        hook.remove()
+    worker.module.train()
+    _count_alike(nn.ModuleList(norms), group)
+    own = torch.cat([_merged(rows, norm) for norm, rows in zip(norms, seen, strict=True)])
+    gathered = torch.split(torch.stack(group.all_gather(own)), [1 + 2 * norm.num_features for norm in norms], dim=1)
+    for norm, rows in zip(norms, gathered, strict=True):
+        count, mean, variance = torch.split(_merged(list(rows), norm), [1, norm.num_features, norm.num_features])
+        if count > 1:
+            _unpack(torch.cat([mean, variance * (count / (count - 1))]), _statistics(norm))
+
+
+def _watch(rows: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...], dict[str, Tensor]], None]:
+    """A hook that notes what a layer is given: rows (1 + 2C,) of float64, numbers per channel, their means and variances."""
+
+    def note(norm: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        for part in torch.split(inputs[0] if inputs else named["input"], FLOAT64_ITEMS):
+            x = part.transpose(0, 1).flatten(1).to(torch.float64, copy=True)
+            mean = x.mean(1)
+            squares = torch.linalg.vector_norm(x.sub_(mean[:, None]), dim=1).square()
+            rows.append(torch.cat([mean.new_tensor([x.shape[1]]), mean, squares / x.shape[1]]).cpu())
+
+    return note
+
+
+def _merged(rows: Sequence[Tensor], norm: nn.Module) -> Tensor:
+    """The row (1 + 2C,) of all that has been noted in parts; zeros if nothing has."""
+    together = torch.stack(list(rows))
+    counts = together[:, :1]
+    if not counts.any():
+        return together[0]
+    return torch.cat([counts.sum(0), pooled(together[:, 1:], counts, _statistics(norm))])
+
+
+def _statistics(norm: nn.Module) -> dict[str, Tensor]:
+    return {name: norm.get_buffer(name) for name in ("running_mean", "running_var")}
+
+
+@contextmanager
+def shared_buffers(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> Iterator[None]:
+    """One network for all: with `buffers = "local"` it is judged with worker 0's buffers; afterwards each has its own again."""
+    numbers = _numbers(worker.module)
+    if rule.buffers != "local" or group.size == 1 or not numbers:
+        yield
+        return
+    own = _pack(numbers, torch.float64)
+    _unpack(group.all_gather(own)[0], numbers)
+    yield
+    _unpack(own, numbers)
+
+
+def _count_alike(module: nn.Module, group: ArenaGroup) -> None:
+    """Integer buffers <- their maximum over all workers."""
+    if group.size > 1 and (counters := _integers(module)):
+        gathered = torch.stack(group.all_gather(_pack(counters, torch.int64)))
+        _unpack(gathered.amax(0), counters)
+
+
+def _integers(module: nn.Module) -> dict[str, Tensor]:
+    """Buffers that count, such as `num_batches_tracked`, and flags."""
+    buffers = persistent_buffers(module)
+    return {name: buffer for name, buffer in buffers if not buffer.is_floating_point() and not buffer.is_complex()}
+
+
+def _numbers(module: nn.Module) -> dict[str, Tensor]:
+    return {name: buffer for name, buffer in persistent_buffers(module) if buffer.is_floating_point()}
+
+
+def _pack(tensors: dict[str, Tensor], dtype: torch.dtype) -> Tensor:
+    """All numbers of some tensors as one vector of the CPU."""
+    return torch.cat([tensor.detach().reshape(-1).to("cpu", dtype) for tensor in tensors.values()])
+
+
+def _parts(packed: Tensor, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What of a vector (..., numbers) belongs to each tensor: views."""
+    return dict(zip(tensors, torch.split(packed, [tensor.numel() for tensor in tensors.values()], dim=-1), strict=True))
+
+
+def _unpack(packed: Tensor, tensors: dict[str, Tensor]) -> None:
+    for name, part in _parts(packed, tensors).items():
+        tensors[name].copy_(part.view(tensors[name].shape))

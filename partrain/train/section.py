@@ -1,0 +1,23 @@
+"""The `[engine]` table: how things are computed that the rest of the job leaves open."""
+
+from typing import Literal
+
+from partrain.config.section import Section
+from partrain.system.environment import processor
+
+Precision = Literal["float32", "bfloat16"]
+
+
+class Engine(Section):
+    """The `[engine]` table."""
+
+    exact: bool = True
+    """Several machines: each gets every worker's numbers and sums them in rank order, which gives the bits of one machine. With `false` each sums its own workers' and sends that sum only: less traffic, other roundings."""
+    precision: Precision = "float32"
+    """In which networks compute, forward and backward: with `bfloat16` matrix products are of that type on CUDA and on CPUs that
+    have it. Parameters, gradients, moments and all that is mixed stay float32."""
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether this machine's CPU multiplies in bfloat16 itself, learnt from the kernel's file: asking torch would cost its import."""
+    return bool(processor().flags & {"avx512_bf16", "amx_bf16", "bf16"})

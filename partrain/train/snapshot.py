@@ -1,0 +1,141 @@
+"""What of a worker belongs in a snapshot: written at a round's end, read back on resume, nothing else survives.
+
+model/<tensor>                 the mixed network under its state-dict names (worker 0 writes it)
+rule/<field>                   the rule's state where it is the same on all workers
+rule/center, versions, numbers what all workers share under an asynchronous rule
+workers/<rank>/params          (d,) where replicas differ at a round's end
+workers/<rank>/rule/<field>    the rule's state where it is the worker's own
+workers/<rank>/optimizer/...   moments (d,), and `counts`: steps since they were zero
+workers/<rank>/buffers/...     where each worker keeps its own
+workers/<rank>/counts          cursor, iterations and item-iterations so far
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from partrain.comm.center import Commons
+from partrain.protocols import Rule
+from partrain.train.snapshot_layout import SlotMap
+from partrain.train.worker import LocalWorker, Spans, persistent_buffers
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_NAMES = {
+    torch.float32: "<f4",
+    torch.float64: "<f8",
+    torch.float16: "<f2",
+    torch.int64: "<i8",
+    torch.int32: "<i4",
+    torch.int16: "<i2",
+    torch.int8: "|i1",
+    torch.uint8: "|u1",
+    torch.bool: "|u1",
+}
+
+_NUMBERS = {int: "<i8", float: "<f8", bool: "|b1"}
+
+
+def slot_map(
+    module: nn.Module, spans: Spans, rule: Rule, size: int, state: Any = None, commons: Commons | None = None
+) -> SlotMap:
+    """The arrays of a snapshot of N workers; the same on each of them."""
+    arrays = [(f"model/{name}", *_kind(name, tensor)) for name, tensor in module.state_dict().items()]
+    vector = _NAMES[spans.layout.dtype]
+    arrays += [(f"rule/{name}", *_kind(name, value)) for name, value in _fields(state, common=True)]
+    arrays += [(f"rule/{name}", *_kind(name, tensor)) for name, tensor in _shared(commons).items()]
+    for rank in range(size):
+        arrays.append((f"workers/{rank}/counts", "<i8", (4,)))
+        if not rule.mixes:
+            arrays.append((f"workers/{rank}/params", vector, (spans.layout.size,)))
+        if rule.optimizer_state != "reset":
+            arrays += [(f"workers/{rank}/optimizer/{name}", vector, (spans.layout.size,)) for name in spans.moments]
+        if rule.buffers == "local":
+            arrays += [(f"workers/{rank}/buffers/{name}", *_kind(name, buffer)) for name, buffer in persistent_buffers(module)]
+        arrays += [(f"workers/{rank}/rule/{name}", *_kind(name, value)) for name, value in _fields(state, common=False)]
+    return SlotMap.of(arrays)
+
+
+def save(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None, commons: Commons | None = None) -> None:
+    """Copy this worker's part of the state to a slot."""
+    place = f"workers/{worker.rank}"
+    if worker.rank == 0:
+        for name, tensor in worker.module.state_dict().items():
+            _at(arrays, f"model/{name}").copy_(tensor)
+        for name, value in _fields(state, common=True):
+            arrays[f"rule/{name}"][...] = _plain(value)
+        for name, tensor in _shared(commons).items():
+            _at(arrays, f"rule/{name}").copy_(tensor)
+    for path, tensor in _own(worker).items():
+        if path in arrays:
+            _at(arrays, path).copy_(tensor)
+    for name, value in _fields(state, common=False):
+        arrays[f"{place}/rule/{name}"][...] = _plain(value)
+    counts = (worker.batches.position, worker.total_iterations, worker.total_items, worker.optimizer.steps)
+    arrays[f"{place}/counts"][:] = counts
+
+
+def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None, commons: Commons | None = None) -> None:
+    """Make this worker what it was when the snapshot was taken."""
+    with torch.no_grad():
+        for name, tensor in worker.module.state_dict(keep_vars=True).items():
+            tensor.copy_(_at(arrays, f"model/{name}"))
+        for path, tensor in _own(worker).items():
+            if path in arrays:
+                tensor.copy_(_at(arrays, path))
+        if worker.rank == 0:
+            for name, tensor in _shared(commons).items():
+                tensor.copy_(_at(arrays, f"rule/{name}"))
+    for common, place in ((True, "rule"), (False, f"workers/{worker.rank}/rule")):
+        for name, value in _fields(state, common):
+            kept = arrays[f"{place}/{name}"]
+            if isinstance(value, Tensor):
+                value.copy_(torch.from_numpy(kept))
+            else:
+                setattr(state, name, type(value)(kept))
+    counts = arrays[f"workers/{worker.rank}/counts"].tolist()
+    worker.batches.position, worker.total_iterations, worker.total_items, worker.optimizer.steps = counts
+
+
+def _shared(commons: Commons | None) -> dict[str, Tensor]:
+    return commons.tensors() if commons else {}
+
+
+def _fields(state: Any, common: bool) -> list[tuple[str, Any]]:
+    """Name and value of a rule's state: what all workers have alike, or what is each one's own."""
+    if state is None:
+        return []
+    return [(one.name, getattr(state, one.name)) for one in fields(state) if one.metadata.get("same", False) == common]
+
+
+def _plain(value: Any) -> Any:
+    """A number, or a tensor as numpy has it."""
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+
+
+def _own(worker: LocalWorker) -> dict[str, Tensor]:
+    """What only this worker has, by path."""
+    place = f"workers/{worker.rank}"
+    moments = {f"{place}/optimizer/{name}": row for name, row in zip(worker.spans.moments, worker.optimizer.moments, strict=True)}
+    buffers = {f"{place}/buffers/{name}": buffer for name, buffer in persistent_buffers(worker.module)}
+    return {f"{place}/params": worker.own} | moments | buffers
+
+
+def _kind(name: str, tensor: Any) -> tuple[str, tuple[int, ...]]:
+    """Type and shape of a tensor's or number's copy."""
+    if type(tensor) in _NUMBERS:
+        return _NUMBERS[type(tensor)], ()
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"`{name}` in its state_dict is no tensor, and a checkpoint holds nothing else")
+    if tensor.dtype not in _NAMES:
+        raise TypeError(f"tensor `{name}` is {tensor.dtype}, which a checkpoint cannot hold")
+    return _NAMES[tensor.dtype], tuple(tensor.shape)
+
+
+def _at(arrays: dict[str, NDArray[Any]], path: str) -> Tensor:
+    return torch.from_numpy(arrays[path])

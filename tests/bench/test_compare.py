@@ -1,0 +1,184 @@
+"""Jobs and run folders side by side."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.runs import Command, Said, events, eventually, partrain, round_file, summary, train, write_job
+
+from partrain.bench.compare import differences, in_words, labels
+
+
+def compared(*words: object) -> dict[str, object]:
+    said = partrain("compare", *words, "--json")
+    assert said.code == 0, said
+    return dict(json.loads(said.out))
+
+
+def test_a_run_folder_gives_its_figures(tmp_path: Path) -> None:
+    run = train(tmp_path, "stop.loss=9")
+    (row,) = compared(run)["rows"]
+    rounds = events(run, "round")
+    assert (row["rule"], row["reached"], row["runs"], row["workers"]) == ("average", 1, 1, [2])
+    assert row["seconds_to_target"] == [summary(run)["seconds"]["train"]]
+    assert row["items_to_target"] == [summary(run)["item_iterations"]]
+    assert row["test_accuracy"] == [summary(run)["test"]["accuracy"]]
+    assert row["bytes"] == [sum(event["bytes"] for event in rounds) / len(rounds)]
+    assert row["staleness"] == []
+    busy = sum(event[key] for event in rounds for key in ("compute", "wait", "mix"))
+    assert row["waiting"] == [pytest.approx(sum(event["wait"] for event in rounds) / busy)]
+
+
+def test_jobs_are_trained_with_every_seed(tmp_path: Path) -> None:
+    one = write_job(tmp_path / "one")
+    other = write_job(tmp_path / "other", 'sync={rule="async", iterations=3, visits=2}', "stop.loss=1e-9")
+    result = compared(one, other, "--seeds", 2)
+    first, second = result["rows"]
+    assert [row["runs"] for row in (first, second)] == [2, 2]
+    assert (first["statuses"], second["statuses"]) == (["finished"] * 2, ["not-reached"] * 2)
+    assert second["seconds_to_target"] == []
+    assert len(second["staleness"]) == 2
+    assert set(result["differ"]) == {"sync.rule", "sync.visits", "stop.loss"}
+    assert result["differ"]["sync.rule"] == {"one/job": "average", "other/job": "async"}
+    assert (result["finished"], result["planned"]) == (4, 4)
+    assert len(set(first["loss"])) == 2, "each seed has a run of its own"
+
+
+def test_what_differs() -> None:
+    jobs = {
+        "a": {"name": "a", "sync": {"rule": "average", "iterations": 3}, "workers": [{"count": 2}]},
+        "b": {"name": "b", "sync": {"rule": "bsp", "iterations": 3}, "workers": [{"count": 2}, {"device": "cuda"}]},
+    }
+    assert differences(jobs) == {"sync.rule": {"a": "average", "b": "bsp"}, "workers.1.device": {"b": "cuda"}}
+    assert differences({"a": jobs["a"]}) == {}
+
+
+def test_the_table_names_rules_and_differences(tmp_path: Path) -> None:
+    run, other = train(tmp_path / "one"), train(tmp_path / "two", 'sync.rule="bsp"')
+    said = partrain("compare", run, other)
+    lines = said.out.splitlines()
+    assert lines[0].split()[:2] == ["job", "rule"]
+    assert [line.split()[1] for line in lines[2:4]] == ["average", "bsp"]
+    assert any('sync.rule: one/run "average", two/run "bsp"' in line for line in lines), said.out
+
+
+def test_any_worker_is_called_so(tmp_path: Path) -> None:
+    run, lone = train(tmp_path / "one"), train(tmp_path / "two", "stop.judge='any-worker'", "stop.loss=9")
+    assert [row["judge"] for row in compared(run, lone)["rows"]] == ["mixed", "any-worker"]
+    said = partrain("compare", run, lone)
+    assert "judged by any-worker, a worker's own training loss, not the mixed network: two/run" in said.out.splitlines()
+    assert "judged by" not in partrain("compare", run).out
+
+
+def test_what_most_jobs_have_is_said_once() -> None:
+    assert in_words(dict.fromkeys("abc", 0.2) | {"d": 0.1}, "abcde") == "0.2, but d 0.1, e -"
+    assert in_words({"a": 1, "b": 1, "c": 2}, "abcd") == "a 1, b 1, c 2"
+    assert in_words({"a": "x"}, "abcd") == 'a "x"'
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    said = partrain("compare", tmp_path)
+    assert said.code == 66
+    assert "is it a run folder?" in said.err
+
+
+def test_runs_that_have_not_ended_or_never_began(tmp_path: Path) -> None:
+    run = train(tmp_path)
+    lines = (run / "events.jsonl").read_text().splitlines(keepends=True)
+    (run / "events.jsonl").write_text(lines[-1])
+    assert "ended before it began" in partrain("compare", run).err
+    (run / "summary.json").unlink()
+    said = partrain("compare", run)
+    assert (said.code, "under way, or was killed" in said.err) == (66, True)
+
+
+def test_labels_tell_paths_apart(tmp_path: Path) -> None:
+    (tmp_path / "jobs" / "x").mkdir(parents=True)
+    one, other, folder = tmp_path / "jobs/x.toml", tmp_path / "old/x.toml", tmp_path / "jobs/x"
+    assert labels([one]) == ["x"]
+    assert labels([one, tmp_path / "jobs/y.toml"]) == ["x", "y"]
+    assert labels([one, other]) == ["jobs/x", "old/x"]
+    assert labels([one, folder]) == ["x.toml", "x"]
+    assert labels([one, one, tmp_path / "jobs/../jobs/x.toml"]) == ["x", "x (2)", "x (3)"]
+    assert labels([one, one, tmp_path / "x (2).toml"]) == ["x", "x (3)", "x (2)"]
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "b", "a.toml", "a (2)", ".."]), min_size=1, max_size=4)))
+def test_no_two_labels_are_alike(paths: list[list[str]]) -> None:
+    found = labels([Path("/nowhere", *parts) for parts in paths])
+    assert len(set(found)) == len(found) == len(paths)
+
+
+def test_a_checkpoint_stands_for_its_run_folder(tmp_path: Path) -> None:
+    run = train(tmp_path)
+    (folder,) = compared(run)["rows"]
+    for checkpoint in (run / "checkpoint.h5", round_file(run, 2)):
+        assert compared(checkpoint)["rows"] == [folder]
+
+
+def refused(*words: object) -> Said:
+    """The one line on stderr that says why, before anything is trained."""
+    said = partrain("compare", *words)
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1, said.err
+    return said
+
+
+def test_checkpoints_that_stand_for_nothing(tmp_path: Path) -> None:
+    run, stray = train(tmp_path), tmp_path / "elsewhere" / "stray.h5"
+    stray.parent.mkdir()
+    stray.write_bytes((run / "checkpoint.h5").read_bytes())
+    said = refused(stray)
+    assert (said.code, "lies in no run folder" in said.err) == (66, True)
+    said = refused(run / "checkpoints" / "missing.h5")
+    assert (said.code, "no such file" in said.err) == (66, True)
+
+
+@pytest.mark.parametrize("command", ["compare", "bench"])
+@pytest.mark.parametrize("override", ["seed=5", " seed = 5", '"seed"=5'])
+def test_a_seed_that_would_be_lost_is_refused(tmp_path: Path, command: str, override: str) -> None:
+    said = partrain(command, write_job(tmp_path), "--set", override)
+    assert (said.code, said.out, said.errors) == (78, "", ["bad-job"])
+    assert said.err.count("\n") == 1
+    assert "--seeds N" in said.err
+
+
+def test_an_override_that_changes_nothing_is_refused(tmp_path: Path) -> None:
+    run = train(tmp_path)
+    said = refused(run, "--set", "stop.rounds=9")
+    assert (said.code, "no job to change" in said.err) == (78, True)
+    assert compared(run, tmp_path / "job.toml", "--set", "stop.rounds=9", "--seeds", 1)["differ"] == {
+        "seed": {"run": 3},
+        "stop.rounds": {"run": 4, "job": 9},
+    }
+
+
+def test_warnings_are_shown_once_as_run_shows_them(tmp_path: Path) -> None:
+    job = write_job(tmp_path, 'sync={rule="swap", iterations=3}', "workers=[{count=3}]")
+    alone = partrain("run", job, "--out", tmp_path / "run", "--quiet")
+    warning = next(line for line in alone.err.splitlines() if "odd number" in line)
+    assert partrain("compare", job, "--seeds", 2).err.count(warning) == 1
+
+
+@pytest.mark.parametrize(("number", "code", "as_json"), [(signal.SIGINT, 130, False), (signal.SIGTERM, 143, True)])
+def test_a_signal_leaves_the_table_of_what_is_finished(tmp_path: Path, number: signal.Signals, code: int, as_json: bool) -> None:
+    quick, slow = write_job(tmp_path / "quick"), write_job(tmp_path / "slow", "stop.rounds=1000000")
+    words = ("compare", quick, slow, "--seeds", 2, *["--json"] * as_json)
+    with Command(words, tmp_path / "out") as command:
+        eventually(lambda: "seed 0: finished" in (tmp_path / "out" / "0.err").read_text(), "the first run to be over")
+        command.interrupt(number)
+        said = command.wait()
+    assert said.code == code, said
+    if as_json:
+        result = json.loads(said.out)
+        assert [row["label"] for row in result["rows"]] == ["quick/job"]
+        assert (result["code"], result["finished"], result["planned"], result["without"]) == (code, 1, 4, ["slow/job"])
+    else:
+        assert said.out.splitlines()[2].split()[:2] == ["quick/job", "average"]
+        assert "interrupted: the table holds 1 of 4 runs, none of slow/job" in said.out.splitlines()
+    assert "Traceback" not in said.err

@@ -1,0 +1,136 @@
+"""`partrain bench`: one job with several numbers of workers, or the fixed suite."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from support.runs import Command, Said, eventually, partrain, sabotage, write_job
+
+from partrain.bench import Row, workers
+from partrain.bench.workers import _job as made
+
+
+def judge_every(job: Path, count: int, *sets: str) -> int | None:
+    return made(job, count, "none", sets, 0).job.stop.judge_every
+
+
+def test_judged_after_as_many_items_with_any_number_of_workers(tmp_path: Path) -> None:
+    job = write_job(tmp_path, "stop.judge_every=8", "optimizer.batch_size=16")
+    assert [judge_every(job, count) for count in (1, 2, 4)] == [8, 4, 2]
+    delayed = 'sync={rule="async", iterations=3, visits=4}'
+    assert [judge_every(job, count, delayed) for count in (1, 2, 4)] == [8, 4, 2]
+    cadence = [judge_every(job, 1, "stop={rounds=1}"), judge_every(job, 1, "stop={rounds=1}", delayed)]
+    assert cadence == [round(workers.CADENCE / items) for items in (3 * 16, 3 * 16 * 4)]
+
+
+@pytest.mark.parametrize(
+    "change", ["optimizer.full_batch=true", 'sync={rule="rprop", iterations=1}', 'sync={rule="average", passes=1}']
+)
+def test_what_goes_by_partition_has_as_many_items_anyway(tmp_path: Path, change: str) -> None:
+    job = tmp_path / "job.toml"
+    text = write_job(tmp_path, "stop.judge_every=8").read_text()
+    if "full_batch" in change:
+        text = text.replace("batch_size = 8\n", "")
+    if "rprop" in change:
+        text = text.replace('[optimizer]\nname = "sgd"\nlr = 0.05\nmomentum = 0.9\nbatch_size = 8\n', "")
+    job.write_text(text)
+    assert [judge_every(job, count, change) for count in (1, 2, 4)] == [8, 8, 8]
+
+
+def test_any_worker_is_called_so(tmp_path: Path) -> None:
+    job = write_job(tmp_path, "stop={rounds=1, loss=9, judge='any-worker'}")
+    said = partrain("bench", job, "--threads", "1", "--seeds", 1)
+    assert "judged by any-worker: a worker's own training loss, not the mixed network" in said.out.splitlines(), said
+    assert json.loads(partrain("bench", job, "--threads", "1", "--seeds", 1, "--json").out)["judge"] == "any-worker"
+
+
+def test_warnings_are_shown_once(tmp_path: Path) -> None:
+    job = write_job(tmp_path, 'sync={rule="swap", iterations=3}', "workers=[{count=3}]", "stop.loss=9")
+    alone = partrain("run", job, "--out", tmp_path / "run", "--quiet")
+    warning = next(line for line in alone.err.splitlines() if "odd number" in line).partition(": ")[2]
+    said = partrain("bench", job, "--threads", "1,3", "--seeds", 1)
+    assert said.code == 0, said
+    assert said.err.count(warning) == 1
+
+
+@pytest.mark.parametrize("change", ['optimizer={name="rprop", lr=0.01, full_batch=true}', 'sync={rule="rprop", iterations=1}'])
+def test_where_there_is_no_learning_rate_none_is_scaled(tmp_path: Path, change: str) -> None:
+    said = partrain("bench", write_job(tmp_path, "stop={rounds=1, loss=9}"), "--seeds", 1, "--set", change)
+    assert said.code == 0, said
+    assert ("Equal" in said.out, "sqrt" in said.out, said.err.count(" workers, ")) == (True, False, 2)
+
+
+@pytest.mark.parametrize("words", [["--set", "optimizer.lr=1"], ["--threads", "1,2"], ["job.toml"]])
+def test_a_suite_has_its_own_jobs(words: list[str]) -> None:
+    said = partrain("bench", "--suite", "seeds", *words)
+    assert (said.code, said.out) == (2, "")
+    assert "a suite has jobs of its own" in said.err
+
+
+def test_items_belong_to_a_suite(tmp_path: Path) -> None:
+    said = partrain("bench", write_job(tmp_path), "--items", 2000)
+    assert (said.code, said.out, "belongs to --suite" in said.err) == (2, "", True)
+
+
+SLOW = "DONE.unlink(); self.call += 1; time.sleep(0.1)"
+"""Done at every iteration of the second worker."""
+
+
+def interrupted(folder: Path, number: signal.Signals, *words: object) -> Said:
+    with Command(("bench", *words), folder) as command:
+        eventually(lambda: "seed 0: " in (folder / "0.err").read_text(), "the first run to be over")
+        command.interrupt(number)
+        said = command.wait()
+    assert "Traceback" not in said.err
+    return said
+
+
+@pytest.mark.parametrize(("number", "code", "as_json"), [(signal.SIGINT, 130, False), (signal.SIGTERM, 143, True)])
+def test_a_signal_leaves_the_table_of_what_is_finished(tmp_path: Path, number: signal.Signals, code: int, as_json: bool) -> None:
+    job = sabotage(tmp_path, SLOW, "stop.rounds=60", "stop.loss=1e-9")
+    said = interrupted(tmp_path / "out", number, job, "--threads", "1,2", "--seeds", 2, *["--json"] * as_json)
+    assert said.code == code, said
+    without = ["2 workers, equal learning rate", "2 workers, scaled learning rate"]
+    if as_json:
+        result = json.loads(said.out)
+        assert [[row["workers"] for row in rows] for rows in result["variants"].values()] == [[1], [1]]
+        assert (result["code"], result["finished"], result["planned"], result["without"]) == (code, 1, 6, without)
+    else:
+        assert said.out.splitlines()[3].split()[0] == "1"
+        assert f"interrupted: the table holds 1 of 6 runs, none of {'; '.join(without)}" in said.out.splitlines()
+
+
+def test_a_signal_leaves_the_suites_table_of_what_is_finished(tmp_path: Path) -> None:
+    said = interrupted(tmp_path / "out", signal.SIGINT, "--suite", "seeds", "--items", 1000)
+    assert said.code == 130, said
+    lines = said.out.splitlines()
+    assert lines[5].startswith("1 thread, 0.0001 ")
+    assert any(line.startswith("interrupted: the table holds ") for line in lines)
+
+
+def test_rows_of_which_one_has_a_run_more() -> None:
+    """A signal came between the last seed's runs."""
+
+    def row(*seconds: float) -> Row:
+        summary = {"status": "reached", "item_iterations": 100, "loss": 1.0, "test": {}, "workers": [{"item_iterations": 100}]}
+        return Row([summary | {"seconds": {"train": one}} for one in seconds])
+
+    numbers = workers._numbers(2, row(1.0), row(2.0, 3.0), 1, 2)
+    assert (numbers["runs"], numbers["speed_up"], numbers["throughput_gain"]) == (1, [2.0], [2.0])
+
+
+def test_a_run_that_diverges_is_in_the_table_and_ends_no_other(tmp_path: Path) -> None:
+    job = sabotage(tmp_path, "self[0].weight.data.fill_(float('nan')); DONE.unlink()", "stop.loss=1e-9", call=5)
+    said = partrain("bench", job, "--threads", "1,2", "--seeds", 2, "--json")
+    assert (said.code, "Traceback" in said.err) == (76, False), said
+    result = json.loads(said.out)
+    assert (result["finished"], result["planned"]) == (6, 6)
+    assert [[row["runs"] for row in rows] for rows in result["variants"].values()] == [[2, 2], [2, 2]]
+    assert sorted(result["diverged"]) == ["2 workers, equal learning rate", "2 workers, scaled learning rate"]
+    assert all("worker 1, round 2: non-finite numbers" in why for why in result["diverged"].values())
+    lines = workers.render(result)
+    assert any(line.startswith("diverged: 2 workers, equal learning rate: worker 1, round 2") for line in lines)
+    assert lines[3].split()[:1] == ["1"]

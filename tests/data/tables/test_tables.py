@@ -1,0 +1,489 @@
+"""Tables: what becomes of their rows, and what is said about every fault, with its line and column."""
+
+import csv
+import gzip
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from partrain.data import Dataset, facts, load
+from partrain.data.partition import Partition, hold_out, training_of
+from partrain.data.tables.load import encode
+from partrain.data.tables.sections import Csv, Parquet
+from partrain.errors import InputMissing
+
+HOUSES = """size,rooms,town,price
+50.5,2,Ulm,1.5
+80,3,Bonn,2.25
+120,5,Ulm,4
+65,2,Jena,2.5
+"""
+BIRDS = "wing,leg,kind\n" + "".join(f"{wing},{wing % 3},{'abc'[wing % 3]}\n" for wing in range(1, 31))
+
+
+def table(folder: Path, text: str | bytes, name: str = "t.csv", **more: Any) -> Csv:
+    (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return Csv.model_validate({"kind": "csv", "path": name, **more})
+
+
+def houses(folder: Path, text: str | bytes = HOUSES, **more: Any) -> Csv:
+    return table(folder, text, **{"target": "price", "one_hot": ["town"], **more})
+
+
+def said(section: Csv | Parquet, folder: Path) -> str:
+    with pytest.raises(InputMissing) as caught:
+        load(section, folder)
+    assert "\n" not in caught.value.message
+    return caught.value.message.replace(f"{folder}/", "")
+
+
+# What rows become
+
+
+def test_numbers_words_and_a_target(tmp_path: Path) -> None:
+    section = houses(tmp_path, standardise=False)
+    data, known = load(section, tmp_path), facts(section, tmp_path)
+    assert known is not None
+    assert (known.items, known.test_items, known.shape, known.task, known.outputs) == (4, 0, (5,), "regression", 1)
+    assert data.inputs.tolist() == [[50.5, 2, 0, 0, 1], [80, 3, 1, 0, 0], [120, 5, 0, 0, 1], [65, 2, 0, 1, 0]]
+    assert data.targets.tolist() == [[1.5], [2.25], [4], [2.5]]
+    assert (data.inputs.dtype, data.targets.dtype) == (np.float32, np.float32)
+    assert data.codec["features"] == ["size", "rooms", "town=Bonn", "town=Jena", "town=Ulm"]
+
+
+def test_classes_are_sorted_and_kept(tmp_path: Path) -> None:
+    words = load(table(tmp_path, BIRDS, target="kind"), tmp_path)
+    assert (words.task, words.outputs, words.codec["classes"]) == ("classification", 3, ["a", "b", "c"])
+    assert words.targets.tolist()[:4] == [1, 2, 0, 1]
+    numbers = load(table(tmp_path, "x,y\n1,10\n2,-2\n3,9\n4,10\n", target="y"), tmp_path)
+    assert (numbers.codec["classes"], numbers.targets.tolist()) == ([-2, 9, 10], [2, 0, 1, 2])
+
+
+def test_whole_numbers_may_be_numbers_and_numbers_classes(tmp_path: Path) -> None:
+    text = "x,y\n1,1\n2,2\n3,1\n"
+    assert load(table(tmp_path, text, target="y", target_kind="number"), tmp_path).targets.tolist() == [[1], [2], [1]]
+    classes = load(table(tmp_path, text.replace(",1", ",1.5"), target="y", target_kind="class"), tmp_path)
+    assert (classes.codec["classes"], classes.targets.tolist()) == (["1.5", "2"], [0, 1, 0])
+
+
+@pytest.mark.parametrize("kind", ["auto", "class"])
+@pytest.mark.parametrize(
+    ("written", "classes"),
+    [
+        (["007", " 07", "7"], ["007", "07", "7"]),
+        (["+1", "1", "2"], ["+1", "1", "2"]),
+        (["-0", "0", "1"], ["-0", "0", "1"]),
+        (["01", "002", "0" * 30], ["0" * 30, "002", "01"]),
+        (["10", "0", "-7"], [-7, 0, 10]),
+    ],
+)
+def test_digits_that_are_no_usual_number_are_words(tmp_path: Path, kind: str, written: list[str], classes: list[Any]) -> None:
+    rows = "".join(f"{x},{written[x % 3]}\n" for x in range(9))
+    section = table(tmp_path, f"x,y\n{rows}", target="y", target_kind=kind, test_path="t.csv")
+    data, known = load(section, tmp_path), facts(section, tmp_path)
+    assert known is not None
+    assert (data.task, data.codec["classes"], known.outputs) == ("classification", classes, 3)
+    assert [str(classes[label]) for label in data.targets] == [written[x % 3].strip() for x in range(9)]
+    assert data.test_targets is not None
+    assert data.test_targets.tolist() == data.targets.tolist()
+
+
+def test_such_digits_may_still_be_numbers(tmp_path: Path) -> None:
+    section = table(tmp_path, "x,y\n1,007\n2,+1\n", target="y", target_kind="number")
+    assert load(section, tmp_path).targets.tolist() == [[7], [1]]
+    assert load(table(tmp_path, "x,y\n1,007\n2,1.5\n", target="y"), tmp_path).task == "regression"
+
+
+def test_several_targets(tmp_path: Path) -> None:
+    data = load(houses(tmp_path, target=["price", "size"]), tmp_path)
+    assert (data.outputs, data.targets.tolist()[1]) == (2, [2.25, 80])
+    assert data.codec["inputs"] == ["rooms", "town"]
+
+
+def test_inputs_and_drop_choose_columns(tmp_path: Path) -> None:
+    assert load(houses(tmp_path, inputs=["rooms"], one_hot=[]), tmp_path).codec["features"] == ["rooms"]
+    assert load(houses(tmp_path, drop=["town", "size"], one_hot=[]), tmp_path).codec["features"] == ["rooms"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("t.tsv", lambda text: text.replace(",", "\t").encode()),
+        ("t.csv.gz", lambda text: gzip.compress(text.encode())),
+        ("t.tsv.gz", lambda text: gzip.compress(text.replace(",", "\t").encode())),
+        ("t.csv", lambda text: b"\xef\xbb\xbf" + text.encode()),
+        ("t.csv", lambda text: text.replace("\n", "\r\n").encode()),
+        ("t.csv", lambda text: text.replace("Ulm", '"Ulm"').encode()),
+        ("t.csv", lambda text: text.replace("\n80", "\n\n80").rstrip().encode()),
+    ],
+    ids=["tsv", "gz", "tsv.gz", "bom", "crlf", "quotes", "empty lines"],
+)
+def test_the_same_table_in_other_clothes(tmp_path: Path, name: str, change: Any) -> None:
+    plain = load(houses(tmp_path, name="plain.csv"), tmp_path)
+    other = load(houses(tmp_path, change(HOUSES), name=name), tmp_path)
+    assert np.array_equal(plain.inputs, other.inputs)
+    assert plain.fingerprint == other.fingerprint
+
+
+def test_another_encoding_and_separator(tmp_path: Path) -> None:
+    text = HOUSES.replace("Bonn", "Köln").replace(",", ";").encode("latin-1")
+    data = load(houses(tmp_path, text, encoding="latin-1", separator=";"), tmp_path)
+    assert data.codec["one_hot"] == {"town": ["Jena", "Köln", "Ulm"]}
+
+
+cells = st.floats(-1e30, 1e30) | st.integers(-(10**9), 10**9)
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=8).map(
+    lambda text: f"w{text}w"
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(st.lists(st.tuples(cells, words, cells), min_size=1, max_size=40))
+def test_what_is_written_is_what_is_read(tmp_path: Path, rows: list[tuple[float, str, float]]) -> None:
+    with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("x", "word", "y"), *rows])
+    shape = {"target": "y", "target_kind": "number", "one_hot": ["word"], "standardise": False}
+    data = load(Csv.model_validate({"kind": "csv", "path": "t.csv", **shape}), tmp_path)
+    assert data.inputs[:, 0].tolist() == [np.float32(x) for x, _, _ in rows]
+    assert data.targets[:, 0].tolist() == [np.float32(y) for _, _, y in rows]
+    known = data.codec["one_hot"]["word"]
+    assert [known[label] for label in data.inputs[:, 1:].argmax(axis=1)] == [word for _, word, _ in rows]
+    assert (data.inputs[:, 1:].sum(axis=1) == 1).all()
+
+
+# Standardisation
+
+
+def test_means_and_deviations_are_those_of_the_items_trained_on(tmp_path: Path) -> None:
+    section = table(tmp_path, BIRDS, target="kind", validation=10, test_items=5)
+    for seed in (0, 1):
+        data = load(section, tmp_path, None, training_of(section, Partition(), seed))
+        trained, held = hold_out(25, 10, "shuffled", seed)
+        assert np.allclose(data.inputs[trained].mean(axis=0), 0, atol=1e-6)
+        assert np.allclose(data.inputs[trained].std(axis=0), 1, atol=1e-6)
+        assert not np.allclose(data.inputs[held].mean(axis=0), 0, atol=1e-3)
+        assert data.test_inputs is not None
+        raw = np.concatenate([data.inputs, data.test_inputs]) * data.codec["std"] + data.codec["mean"]
+        assert sorted(np.rint(raw[:, 0])) == list(range(1, 31))
+
+
+def test_a_column_that_never_varies_becomes_zero(tmp_path: Path) -> None:
+    data = load(table(tmp_path, "x,c,y\n1,0.1,a\n2,0.1,b\n4,0.1,a\n", target="y"), tmp_path)
+    assert data.inputs[:, 1].tolist() == pytest.approx([0, 0, 0], abs=1e-7)
+
+
+def test_targets_are_standardised_if_that_is_wanted(tmp_path: Path) -> None:
+    data = load(houses(tmp_path, standardise_target=True), tmp_path)
+    assert data.targets.mean() == pytest.approx(0, abs=1e-6)
+    assert data.targets[:, 0] * data.codec["target_std"] + data.codec["target_mean"] == pytest.approx([1.5, 2.25, 4, 2.5])
+
+
+def test_a_codec_makes_the_same_items_of_rows_without_targets(tmp_path: Path) -> None:
+    section = houses(tmp_path)
+    data = load(section, tmp_path)
+    (tmp_path / "new.csv").write_text("town,size,rooms\nUlm,50.5,2\nJena,65,2\n")
+    assert np.array_equal(encode(data.codec, section.sheet(tmp_path / "new.csv")), data.inputs[[0, 3]])
+    (tmp_path / "new.csv").write_text("town,size,rooms\nRom,50.5,2\n")
+    with pytest.raises(InputMissing, match=r"new\.csv:2: column `town`: the word `Rom` is not one that was trained on"):
+        encode(data.codec, section.sheet(tmp_path / "new.csv"))
+
+
+# Test items
+
+
+def test_test_items_are_split_off(tmp_path: Path) -> None:
+    data = load(table(tmp_path, BIRDS, target="kind", test_share=0.3, stratify=True, standardise=False), tmp_path)
+    assert data.test_inputs is not None
+    assert data.test_targets is not None
+    assert np.bincount(data.test_targets).tolist() == [3, 3, 3]
+    assert sorted([*data.inputs[:, 0], *data.test_inputs[:, 0]]) == list(range(1, 31))
+    last = load(table(tmp_path, BIRDS, target="kind", test_items=4, test_from="end", standardise=False), tmp_path)
+    assert last.test_inputs is not None
+    assert last.test_inputs[:, 0].tolist() == [27, 28, 29, 30]
+
+
+def test_a_test_file(tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text("kind,wing,leg\nb,7,1\n")
+    section = table(tmp_path, BIRDS, target="kind", test_path="test.csv")
+    known = facts(section, tmp_path)
+    assert known is not None
+    assert known.test_items == 1
+    data = load(section, tmp_path)
+    assert data.test_inputs is not None
+    assert data.test_targets is not None
+    assert np.array_equal(data.test_inputs[0], data.inputs[6])
+    assert data.test_targets.tolist() == [1]
+
+
+# Missing values
+
+
+@pytest.mark.parametrize("hole", ["", "NA", "nan", " ? ", "null", "N/A"])
+def test_missing_values(tmp_path: Path, hole: str) -> None:
+    text = HOUSES.replace("80,", f"{hole},")
+    message = 't.csv:3: column `size`: no value; fill it in, or set missing = "drop", or "mean" for numeric inputs'
+    assert said(houses(tmp_path, text), tmp_path) == message
+    dropped = load(houses(tmp_path, text, missing="drop", standardise=False), tmp_path)
+    assert dropped.inputs[:, 0].tolist() == [50.5, 120, 65]
+    assert dropped.codec["one_hot"] == {"town": ["Jena", "Ulm"]}
+    filled = load(houses(tmp_path, text, missing="mean", standardise=False), tmp_path)
+    assert filled.inputs[1, 0] == np.float32((50.5 + 120 + 65) / 3)
+
+
+def test_the_mean_that_fills_is_that_of_the_items_trained_on(tmp_path: Path) -> None:
+    section = table(tmp_path, "x,y\n1,a\n3,b\n,a\n100,b\n", target="y", missing="mean", validation=1)
+    data = load(section, tmp_path, None, training_of(section, Partition(order="given"), 0))
+    assert data.codec["fill"] == [2.0]
+    assert data.inputs[2, 0] == 0
+
+
+@pytest.mark.parametrize(("old", "column"), [("Bonn", "town"), ("2.25", "price")])
+def test_words_and_targets_have_no_mean(tmp_path: Path, old: str, column: str) -> None:
+    text = HOUSES.replace(old, "")
+    expected = f't.csv:3: column `{column}`: no value; fill it in, or set missing = "drop"'
+    assert said(houses(tmp_path, text, missing="mean"), tmp_path) == expected
+
+
+# Faults
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "120",
+            "12O",
+            "t.csv:4: column `size`: `12O` is no number; list the column in `one_hot` if it holds words, or in `drop`",
+        ),
+        (
+            "120",
+            "1_2",
+            "t.csv:4: column `size`: `1_2` is no number; list the column in `one_hot` if it holds words, or in `drop`",
+        ),
+        ("120", "inf", "t.csv:4: column `size`: `inf` is no finite number"),
+        ("65,2,Jena,2.5", "65,2", "t.csv:5: 2 cells where line 1 names 4 columns: `town` and what follows are missing"),
+        (
+            "65,2,Jena",
+            "65,2,Je,na",
+            "t.csv:5: 5 cells where line 1 names 4 columns: put cells that hold the separator ',' in quotes, or set `separator`",
+        ),
+        ("rooms", "size", "t.csv:1: two columns are called `size`"),
+        ("rooms", "", "t.csv:1: column 2 has no name"),
+        ("price", "prize", "t.csv:1: no column `price`, which `target` asks for: did you mean `prize`?"),
+        ("town", "x9", "t.csv:1: no column `town`, which `one_hot` asks for: there are size, rooms, x9, price"),
+        ("size,rooms,town,price\n", "", "t.csv:1: no column `price`, which `target` asks for: there are 50.5, 2, Ulm, 1.5"),
+        (
+            "size,rooms,town,price",
+            "1,2,3,4",
+            "t.csv:1: holds numbers where the names of columns are expected: add a line of names",
+        ),
+        (HOUSES, "", "t.csv:1: is empty: expected the names of columns"),
+        (HOUSES, "size,rooms,town,price\n", "t.csv: holds no rows"),
+        ("120,5,Ulm", '120,5,"Ulm', "t.csv:4: unexpected end of data"),
+        ("120,5,Ulm", '120,5,"U"lm', "t.csv:4: ',' expected after '\"'"),
+        ("2.25", "cheap", None),
+    ],
+)
+def test_faults_have_their_place(tmp_path: Path, old: str, new: str, message: str | None) -> None:
+    assert old in HOUSES
+    section = houses(tmp_path, HOUSES.replace(old, new), target_kind="number")
+    assert said(section, tmp_path) == (message or "t.csv:3: column `price`: holds a word, where targets are to be numbers")
+
+
+def test_numbers_too_large_for_an_item(tmp_path: Path) -> None:
+    text = HOUSES.replace("120", "1e39")
+    assert np.isfinite(load(houses(tmp_path, text), tmp_path).inputs).all()
+    assert said(houses(tmp_path, text, standardise=False), tmp_path) == "t.csv: column `size`: holds a number that float32 cannot"
+
+
+def test_cells_of_several_lines_are_placed_where_their_row_begins(tmp_path: Path) -> None:
+    text = HOUSES.replace("Bonn", '"Bonn\nam\nRhein"').replace("120", "many")
+    assert said(houses(tmp_path, text), tmp_path).startswith("t.csv:6: column `size`: `many` is no number")
+
+
+def test_faults_far_down_have_their_line(tmp_path: Path) -> None:
+    rows = [f"{number},{number / 2 + 0.25}" for number in range(40_000)]
+    rows[39_000] = "x,1.5"
+    text = "a,b\n" + "\n".join(rows)
+    assert said(table(tmp_path, text, target="b"), tmp_path).startswith("t.csv:39002: column `a`: `x` is no number")
+
+
+def test_text_in_another_encoding_has_its_line(tmp_path: Path) -> None:
+    text = HOUSES.replace("Jena", "Köln").encode("latin-1")
+    message = 't.csv:5: not utf-8 text (invalid start byte): save it so, or set encoding = "latin-1"'
+    assert said(houses(tmp_path, text), tmp_path) == message
+
+
+def test_damaged_gzip(tmp_path: Path) -> None:
+    packed = gzip.compress(HOUSES.encode() * 50)
+    assert said(houses(tmp_path, packed[:-20], name="t.csv.gz"), tmp_path).startswith("t.csv.gz: Compressed file ended")
+
+
+def test_no_file(tmp_path: Path) -> None:
+    section = houses(tmp_path)
+    (tmp_path / "t.csv").unlink()
+    assert said(section, tmp_path) == "t.csv: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind,wing,leg\nd,7,1\n", "test.csv:2: column `kind`: the class `d` is not in t.csv"),
+        ("kind,wing,leg\na ,7,1\nA,7,1\n", "test.csv:3: column `kind`: the class `A` is not in t.csv"),
+        ("kind,wing\na,7\n", "test.csv:1: no column `leg`, which `inputs` asks for: there are kind, wing"),
+        ("kind,wing,leg\na,7,1\na,7,x\n", "test.csv:3: column `leg`: `x` is no number"),
+        ("kind,wing,leg\n", "test.csv: holds no rows"),
+    ],
+)
+def test_faults_of_a_test_file(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "test.csv").write_text(text)
+    assert said(table(tmp_path, BIRDS, target="kind", test_path="test.csv"), tmp_path).startswith(message)
+
+
+@pytest.mark.parametrize("other", ["07", "+7", "7.0", "9" * 5000])
+def test_a_whole_number_is_a_class_only_as_it_is_written(tmp_path: Path, other: str) -> None:
+    (tmp_path / "test.csv").write_text(f"x,y\n1,7\n2,{other}\n")
+    section = table(tmp_path, "x,y\n1,7\n2,1\n", target="y", test_path="test.csv")
+    assert said(section, tmp_path) == f"test.csv:3: column `y`: the class `{other}` is not in t.csv"
+
+
+def test_names_with_line_breaks_are_told_in_one_line(tmp_path: Path) -> None:
+    text = HOUSES.replace("rooms", '"rooms\nin\tall"').replace("80,3", '80,"th\r\nree"')
+    assert said(houses(tmp_path, text), tmp_path).startswith("t.csv:4: column `rooms in all`: `th ree` is no number")
+
+
+def test_a_class_only_among_the_test_items(tmp_path: Path) -> None:
+    section = table(tmp_path, BIRDS + "9,9,rare\n", target="kind", test_items=1, test_from="end")
+    assert said(section, tmp_path).startswith("t.csv: the class `rare` occurs among the test items only")
+
+
+@pytest.mark.parametrize("numbers", [["1", "1.5", "2"], ["1", "2", "3"]])
+def test_a_word_among_the_targets_numbers(tmp_path: Path, numbers: list[str]) -> None:
+    """A cell gone wrong must not make another task of a table."""
+    lines = [f"{target},{number}" for number, target in enumerate(numbers * 4)]
+    lines[6] = '"4,5",6'
+    text = "y,x\n" + "\n".join(lines) + "\n"
+    message = (
+        't.csv:8: column `y`: holds a word where other targets are numbers; correct it, or set target_kind = "class" if it is one'
+    )
+    assert said(table(tmp_path, text, target="y"), tmp_path) == message
+    assert load(table(tmp_path, text, target="y", target_kind="class"), tmp_path).outputs == 4
+
+
+def test_what_is_hardly_a_class(tmp_path: Path) -> None:
+    text = "x,y\n" + "".join(f"{number},{number}\n" for number in range(50))
+    message = 't.csv: column `y`: 50 different values in 50 rows are hardly classes; set target_kind = "number" or "class"'
+    assert said(table(tmp_path, text, target="y"), tmp_path) == message
+    assert load(table(tmp_path, text, target="y", target_kind="class"), tmp_path).outputs == 50
+    one = "x,y\n1,a\n2,a\n"
+    assert said(table(tmp_path, one, target="y"), tmp_path) == "t.csv: column `y`: all rows have the class `a`"
+
+
+@pytest.mark.parametrize("split", [{"test_items": 30}, {"test_share": 0.01}, {"test_share": 0.99}])
+def test_nothing_left_of_one_part(tmp_path: Path, split: dict[str, Any]) -> None:
+    assert "leave nothing of one part" in said(table(tmp_path, BIRDS, target="kind", **split), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"test_items": 3, "test_path": "x.csv"}, "exclude one another"),
+        ({"inputs": ["a"], "drop": ["b"]}, "`inputs` and `drop` exclude each other"),
+        ({"inputs": ["a"], "one_hot": ["b"]}, "`one_hot` names `b`, which is not among `inputs`"),
+        ({"drop": ["y"]}, "`y` is the target"),
+        ({"target": ["y", "z"], "target_kind": "class"}, "several target columns are numbers"),
+        ({"target": []}, "at least 1"),
+        ({"test_from": "end"}, "`test_from` has no effect"),
+        ({"encoding": "utf-88"}, "there is no `utf-88`"),
+        ({"separator": ";;"}, "at most 1"),
+    ],
+)
+def test_tables_that_contradict_themselves(more: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        Csv.model_validate({"kind": "csv", "path": "t.csv", "target": "y", **more})
+
+
+def test_facts_need_no_numpy(tmp_path: Path) -> None:
+    houses(tmp_path)
+    program = (
+        "import sys; from pathlib import Path; from partrain.data import facts; from partrain.data.tables.sections import Csv;"
+        "facts(Csv(kind='csv', path='t.csv', target=['price'], one_hot=['town']), Path(sys.argv[1]));"
+        "print({'numpy', 'torch', 'polars', 'h5py'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_facts_follow_the_file(tmp_path: Path) -> None:
+    section = houses(tmp_path)
+    first = facts(section, tmp_path)
+    houses(tmp_path, HOUSES + "1,2,Ulm,3.5\n")
+    second = facts(section, tmp_path)
+    assert first is not None
+    assert second is not None
+    assert (first.items, second.items) == (4, 5)
+
+
+# Parquet
+
+
+def test_parquet_is_the_same_table(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    houses(tmp_path)
+    polars.read_csv(tmp_path / "t.csv").write_parquet(tmp_path / "t.parquet")
+    section = Parquet(kind="parquet", path="t.parquet", target=["price"], one_hot=["town"])
+    one, other = load(section, tmp_path), load(houses(tmp_path), tmp_path)
+    assert np.array_equal(one.inputs, other.inputs)
+    assert np.array_equal(one.targets, other.targets)
+    frame = polars.DataFrame({"x": [1.0, None, math.nan], "flag": [True, False, True]})
+    frame.write_parquet(tmp_path / "t.parquet")
+    section = Parquet(kind="parquet", path="t.parquet", target=["flag"])
+    assert said(section, tmp_path).startswith("t.parquet: row 2: column `x`: no value")
+    data = load(section.model_copy(update={"missing": "mean", "standardise": False}), tmp_path)
+    assert (data.inputs[:, 0].tolist(), data.targets.tolist()) == ([1, 1, 1], [1, 0, 1])
+    assert data.codec["classes"] == ["false", "true"]
+
+
+def test_digits_in_parquet_are_words_too(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    section = Parquet(kind="parquet", path="t.parquet", target=["y"])
+    for cells, classes in ((["07", "7", "07"], ["07", "7"]), (["10", "7", "7"], [7, 10]), ([10, 7, 7], [7, 10])):
+        polars.DataFrame({"x": [1.0, 2.0, 3.0], "y": cells}).write_parquet(tmp_path / "t.parquet")
+        data = load(section, tmp_path)
+        assert [data.codec["classes"][label] for label in data.targets] == [type(classes[0])(cell) for cell in cells]
+        assert data.codec["classes"] == classes
+
+
+def test_a_damaged_parquet_file(tmp_path: Path) -> None:
+    pytest.importorskip("polars")
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 and so on")
+    section = Parquet(kind="parquet", path="t.parquet", target=["y"])
+    assert said(section, tmp_path).startswith("t.parquet: damaged, or no Parquet file: ")
+
+
+def test_parquet_without_polars_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "t.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "polars", None)
+    assert "pip install 'partrain[tabular]'" in said(Parquet(kind="parquet", path="t.parquet", target=["y"]), tmp_path)
+
+
+# The embedded table
+
+
+@pytest.fixture
+def wine() -> Dataset:
+    return load(Csv(kind="csv", path="wine.csv", target=["cultivator"]), Path(__file__).parents[3] / "datasets" / "wine")
+
+
+def test_the_embedded_wines_are_all_there(wine: Dataset) -> None:
+    assert (wine.inputs.shape, np.bincount(wine.targets).tolist()) == ((178, 13), [59, 71, 48])
+    folder = Path(__file__).parents[3] / "datasets" / "wine"
+    assert subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=folder, capture_output=True, check=False).returncode == 0

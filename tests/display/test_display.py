@@ -1,0 +1,555 @@
+"""What a person sees, character by character, and that showing it never costs the training anything."""
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from partrain.display.closing_lines import epilogue
+from partrain.display.display import Display, LiveDisplay, PlainDisplay, make_display
+from partrain.display.live_table import ASCII, COLUMNS, clock, count, frame, number, size, sparkline, tenths
+from partrain.display.run_state import View
+
+T = 1795255200.0
+
+
+def fake_run(rounds=40, workers=2, slow=1.0, **stop):
+    """Events of a run with half-second rounds, in which the last worker may be slower than the others by a factor."""
+    described = [{"rank": rank, "device": "cuda:0" if rank == workers - 1 > 1 else "cpu"} for rank in range(workers)]
+    stop = stop or {"rounds": 400, "accuracy": 0.975, "patience": 20}
+    yield {"event": "start", "t": T, "name": "mnist", "rule": "average", "resumed_from": None, "workers": described, "stop": stop}
+    for round_ in range(1, rounds + 1):
+        t = T + 2 + 0.5 * round_
+        for rank in range(workers):
+            compute = 0.3 * (slow if rank == workers - 1 else 1)
+            yield {
+                "event": "round", "t": t, "round": round_, "rank": rank, "iterations": 10, "items": 640, "loss": 2.3 * 0.9**round_,
+                "lr": 0.1, "compute": compute, "wait": 0.48 - compute, "mix": 0.02, "distance": 0.01 if round_ % 10 == 0 else None,
+                "seconds": 0.5 * round_,
+            }  # fmt: skip
+        if round_ % 10 == 0:
+            yield {
+                "event": "judgement", "t": t, "round": round_, "item_iterations": 640 * workers * round_, "seconds": 0.5 * round_,
+                "loss": 2.5 * 0.9**round_, "metrics": {"accuracy": 1 - 0.9 * 0.95**round_}, "best": True,
+            }  # fmt: skip
+        if round_ % 10 == 5:
+            yield {"event": "commit", "t": t, "round": round_, "file": "x.h5", "bytes": 1234567, "seconds": 0.0123, "digest": ""}
+
+
+def viewed(**settings):
+    view = View()
+    for event in fake_run(**settings):
+        view.feed(event)
+    return view
+
+
+def rendered(view, width, height=40):
+    """The table as rich writes it to a terminal of this size, without colours."""
+    display = LiveDisplay(io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), view)
+    display._now = view.t
+    console = Console(record=True, width=width, height=height, file=io.StringIO())
+    console.print(display)
+    return console.export_text().rstrip("\n")
+
+
+HEADER = """\
+mnist · average · round  40/400  ━━──────────────────  10%  ETA 0:03:00
+
+until   accuracy 0.8843/0.9750 · patience 0/20
+judged  loss 0.0370 · accuracy 0.8843 · best 0.8843 in round 40
+so far      51,200 item-iterations ·      2,560 items/s · 0:00:20 training
+saved   round 35 · 1.235 MB in 0.0123 s
+
+"""
+NARROW_HEADER = """\
+mnist · average · round  40/400  ────────  10%  ETA 0:03:00
+
+until   accuracy 0.8843/0.9750 · patience 0/20
+judged  loss 0.0370 · accuracy 0.8843 · best 0.8843
+so far      51,200 item-iterations ·      2,560 items/s
+saved   round 35 · 1.235 MB in 0.0123 s
+
+"""
+TABLES = {
+    140: """\
+                                          item-                   training                      seconds   seconds   seconds  distance
+  #  device   state      iterations  iterations  share   items/s      loss                    computing   waiting    mixing   to mean
+  0  cpu      training          400      25,600    50%     1,280    0.0609  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁       12.0       7.2       0.8    0.0100
+  1  cpu      slow 1.4x         400      25,600    50%     1,280    0.0609  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁       16.8       2.4       0.8    0.0100""",
+    100: """\
+                                          item-                   training
+  #  device   state      iterations  iterations  share   items/s      loss
+  0  cpu      training          400      25,600    50%     1,280    0.0609  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁
+  1  cpu      slow 1.4x         400      25,600    50%     1,280    0.0609  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁""",
+    80: """\
+                                          item-                   training
+  #  device   state      iterations  iterations  share   items/s      loss
+  0  cpu      training          400      25,600    50%     1,280    0.0609
+  1  cpu      slow 1.4x         400      25,600    50%     1,280    0.0609""",
+    60: """\
+                                      item-
+  # device  state     iterations iterations share  items/s
+  0 cpu     training         400     25,600   50%    1,280
+  1 cpu     slow 1.4x        400     25,600   50%    1,280""",
+}
+
+
+@pytest.mark.parametrize("width", TABLES)
+def test_layout(width):
+    lines = [line.rstrip() for line in rendered(viewed(slow=1.4), width).splitlines()]
+    assert lines == ((HEADER if width >= 80 else NARROW_HEADER) + TABLES[width]).splitlines()
+
+
+def test_half_a_number_is_never_shown():
+    view, pieces = viewed(), {text.strip() for line in frame(viewed(), T, 500, 40) for text, _ in line}
+    for width in range(8, 140):
+        shown = [text.strip() for line in frame(view, T, width, 40) for text, _ in line[1:]]
+        assert all(text in pieces or set(text) <= {"━", "─"} for text in shown), width
+
+
+@pytest.mark.parametrize("width", [1, 7, 20, 41, 60, 79, 80, 81, 120, 200])
+@pytest.mark.parametrize("height", [1, 5, 12, 50])
+def test_nothing_leaves_the_terminal(width, height):
+    for view in (View(), viewed(rounds=0), viewed(rounds=3, workers=30), viewed(rounds=40, workers=30, slow=2.0)):
+        lines = frame(view, T, width, height)
+        assert len(lines) <= height
+        assert all(sum(len(text) for text, _ in line) <= width for line in lines)
+
+
+def test_columns_keep_their_place():
+    early, late = (rendered(viewed(rounds=rounds), 140).splitlines()[-4:-2] for rounds in (1, 100))
+    assert early == late
+
+
+def test_workers_that_do_not_fit_are_counted():
+    lines = rendered(viewed(workers=30), 100, height=24).splitlines()
+    assert len(lines) <= 23
+    assert lines[-1].startswith("and 17 more workers")
+
+
+def test_before_the_first_round():
+    lines = rendered(viewed(rounds=0), 100).splitlines()
+    assert lines[0].startswith("mnist · average · round   0/400  ────────────────────   0%  ETA -")
+    assert lines[3] == "judged  -"
+    assert "starting" in lines[-1]
+
+
+def test_a_run_that_ended_says_how():
+    view = viewed()
+    view.feed({"event": "end", "t": view.t, "status": "reached", "reason": "target", "round": 40, "seconds": {}})
+    lines = rendered(view, 100).splitlines()
+    assert lines[0].rstrip() == "mnist · average · round  40/400  reached (target)"
+    assert "done" in lines[-1]
+
+
+@pytest.mark.parametrize("status", ["stopped", "failed", "diverged"])
+def test_the_table_of_a_run_that_did_not_come_to_its_end_says_so(status):
+    view = viewed()
+    view.feed({"event": "end", "t": view.t, "status": status, "reason": "SIGINT", "round": 40, "seconds": {}})
+    assert [line.split()[2] for line in rendered(view, 100).splitlines()[-2:]] == ["stopped", "stopped"]
+
+
+def test_faults_and_the_older_rule_are_named():
+    view = viewed(judge="any-worker", rounds=20)
+    view.feed({"event": "fault", "t": view.t, "what": "worker 1 died; the round runs again", "rank": 1})
+    text = rendered(view, 140)
+    assert "faults  1 · worker 1 died; the round runs again" in text
+    assert "judge=any-worker" in text
+    assert "lost" in text.splitlines()[-1]
+
+
+def test_styles():
+    view = viewed(slow=1.6)
+
+    def styles(now):
+        return {text.strip(): style for line in frame(view, now, 140, 40) for text, style in line}
+
+    assert styles(view.t)["slow 1.6x"] == "bold red"
+    assert styles(view.t)["best 0.8843"] == "bold reverse green"
+    assert styles(view.t + 2)["best 0.8843"] == "green"
+    assert {text.strip(): style for line in frame(viewed(slow=1.3), T, 140, 40) for text, style in line}["slow 1.3x"] == "yellow"
+
+
+def test_only_ascii_where_the_terminal_knows_no_more():
+    text = "".join(text for line in frame(viewed(), T, 140, 40, ASCII) for text, _ in line)
+    assert text.isascii()
+
+
+def test_sparkline():
+    assert sparkline([]) == ""
+    assert sparkline([1.0]) == "▁"
+    assert sparkline([1.0, 0.1, 0.01]) == "█▅▁"
+    assert sparkline([-1.0, 0.0, 1.0]) == "▁▅█"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (0, "0"), (9_999_999, "9,999,999"), (123_456_789, "123.5M"), (5e12, "5T")]
+)
+def test_counts(value, text):
+    assert count(value) == text
+
+
+def test_sizes_and_durations():
+    assert [size(value) for value in (0, 999, 1000, 1_234_567, 5e9, 2e13)] == [
+        "0 B",
+        "999 B",
+        "1 kB",
+        "1.235 MB",
+        "5 GB",
+        "20 TB",
+    ]
+    assert [clock(value) for value in (0, 59.9, 3600, 100 * 3600)] == ["0:00:00", "0:00:59", "1:00:00", "100:00:00"]
+
+
+@pytest.mark.parametrize("power", range(-12, 15))
+@pytest.mark.parametrize("sign", [1, -1])
+def test_numbers_fit_their_columns(power, sign):
+    value = sign * 9.876543 * 10.0**power
+    assert len(number(value)) <= 8
+    assert float(number(value)) == pytest.approx(value, rel=0.1)
+    assert len(count(abs(value), 8)) <= 8
+    assert power > 6 or len(tenths(abs(value))) <= 8
+    assert all(len(column.over) <= column.width and len(column.title) <= column.width for column in COLUMNS)
+
+
+def plain(events, tick=True, stream=None):
+    stream = io.StringIO() if stream is None else stream
+    display = PlainDisplay(stream, View())
+    for event in events:
+        display.feed(event)
+        if tick:
+            display.tick(event["t"])
+    display.close()
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("tick", [True, False])
+def test_plain_lines(tick):
+    lines = plain(fake_run(rounds=11), tick).splitlines()
+    assert len(lines) == 11
+    assert lines[0] == "time=2026-11-21T10:00:02.500Z round=1 item_iterations=1280 loss=2.07 items_per_second=2560"
+    assert lines[4].endswith(" items_per_second=2560 committed=5")
+    assert lines[9].endswith(" judged_loss=0.871696 judged_accuracy=0.461137")
+    assert "judged" not in lines[10]
+    assert all("=" in field for line in lines for field in line.split())
+
+
+def test_a_judgement_that_comes_late_names_its_round():
+    events = list(fake_run(rounds=10))
+    late = {**events[-1], "t": T + 20}
+    following = [{**events[-2], "t": T + 21, "round": 11, "rank": rank} for rank in range(2)]
+    display, stream = PlainDisplay(out := io.StringIO(), View()), out
+    for event in events[:-1]:
+        display.feed(event)
+    display.tick(T + 19)
+    assert stream.getvalue().count("\n") == 10
+    for event in (late, *following):
+        display.feed(event)
+    display.close()
+    assert " judged_round=10 judged_loss=0.871696" in stream.getvalue().splitlines()[-1]
+
+
+def test_faults_have_a_plain_line():
+    fault = {"event": "fault", "t": T, "what": "worker 1\ndied: é", "rank": 1}
+    assert plain([*fake_run(rounds=0), fault]) == "time=2026-11-21T10:00:00.000Z fault='worker 1 died: \\xe9'\n"
+
+
+def test_a_fault_comes_after_the_rounds_before_it():
+    fault = {"event": "fault", "t": T + 4, "what": "worker 1 died", "rank": 1}
+    assert [line.split()[1] for line in plain([*fake_run(rounds=2), fault], tick=False).splitlines()] == [
+        "round=1",
+        "round=2",
+        "fault='worker",
+    ]
+
+
+@pytest.mark.parametrize("tick", [True, False])
+def test_a_judgement_in_its_rounds_own_line_names_no_round(tick):
+    lines = plain(fake_run(rounds=11), tick).splitlines()
+    assert " judged_loss=" in lines[9]
+    assert " judged_round=" not in lines[9]
+
+
+class Counting(io.StringIO):
+    """A stream that counts its writes."""
+
+    writes = 0
+
+    def write(self, text):
+        self.writes += 1
+        return super().write(text)
+
+
+def test_plain_lines_are_written_together():
+    stream = Counting()
+    display = PlainDisplay(stream, View())
+    for event in fake_run(rounds=20):
+        display.feed(event)
+        display.tick(T)
+    assert stream.writes == 0 or stream.getvalue() == ""
+    display.tick(T + 100)
+    assert stream.writes == 1
+    assert stream.getvalue().count("\n") == 20
+
+
+def test_a_reader_who_leaves_stops_nothing():
+    read, write = os.pipe()
+    stream = os.fdopen(write, "w")
+    display = PlainDisplay(stream, View())
+    os.close(read)
+    for event in fake_run(rounds=40):
+        display.feed(event)
+        display.tick(event["t"])
+    display.close()
+    assert display.view.round == 40
+    print("an epilogue", file=stream)
+    stream.close()
+
+
+@contextmanager
+def late_reader(source):
+    """What comes from a file to somebody who begins to read it only now, to its end."""
+    chunks: list[bytes] = []
+
+    def drain():
+        with suppress(OSError):  # a terminal's end
+            while chunk := os.read(source, 65536):
+                chunks.append(chunk)
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    yield chunks
+    reader.join()
+
+
+def test_a_reader_who_pauses_stops_nothing():
+    read, write = os.pipe()
+    stream = os.fdopen(write, "w")
+    display = PlainDisplay(stream, View())
+    for event in fake_run(rounds=2000):
+        display.feed(event)
+        display.tick(event["t"])
+    with late_reader(read) as chunks:
+        display.close()
+        stream.close()
+    os.close(read)
+    assert b"".join(chunks).count(b"\n") == 2000
+
+
+def test_the_display_fits_the_stream(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    for name in ("TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert type(make_display(Terminal())) is LiveDisplay
+    assert type(make_display(io.StringIO())) is PlainDisplay
+    assert type(make_display(Terminal(), json=True)) is Display
+    assert type(make_display(io.StringIO(), quiet=True)) is Display
+    assert type(make_display(None)) is Display
+    monkeypatch.setenv("TERM", "dumb")
+    assert type(make_display(Terminal())) is PlainDisplay
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("TTY_INTERACTIVE", "0")
+    assert type(make_display(Terminal())) is PlainDisplay
+
+
+def test_displays_continue_a_view():
+    view = viewed(rounds=5)
+    assert make_display(io.StringIO(), view=view).view is view
+    later = list(fake_run(rounds=11))
+    resumed = {**later[0], "resumed_from": 10}
+    display = PlainDisplay(stream := io.StringIO(), View())
+    display.adopt(viewed(rounds=10))
+    for event in (resumed, *later[-2:]):
+        display.feed(event)
+    display.close()
+    assert display.view.item_iterations == 11 * 1280
+    assert "round=11" in stream.getvalue()
+    assert "judged" not in stream.getvalue()
+
+
+def in_a_terminal(events, **environment):
+    """Output of a script that shows these events on a pseudo-terminal of 100 columns."""
+    script = """
+import fcntl, json, struct, sys, termios
+fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+from partrain.console import make_display
+display = make_display(sys.stdout)
+for line in sys.stdin:
+    event = json.loads(line)
+    display.feed(event)
+    display.tick(event["t"])
+display.close()
+print("done")
+"""
+    main, other = pty.openpty()
+    chunks: list[bytes] = []
+
+    def drain():
+        try:
+            while chunk := os.read(main, 65536):
+                chunks.append(chunk)
+        except OSError:
+            return
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    variables = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS", "LINES")}
+    text = "\n".join(map(json.dumps, events)).encode()
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    subprocess.run(command, input=text, stdout=other, check=True, env={**variables, "TERM": "xterm-256color", **environment})
+    os.close(other)
+    reader.join()
+    os.close(main)
+    return b"".join(chunks).decode()
+
+
+def test_on_a_terminal_the_table_is_redrawn_in_place():
+    output = in_a_terminal(fake_run(rounds=20))
+    assert "\x1b[1A" in output
+    assert "\x1b[32m" in output
+    assert output.rstrip().endswith("done")
+    assert output.index("\x1b[?25l") < output.rindex("\x1b[?25h")
+    assert "item-iterations" in output
+
+
+def test_a_terminal_that_goes_away_stops_nothing():
+    main, other = pty.openpty()
+    stream, before = os.fdopen(other, "w"), (sys.stdout, sys.stderr)
+    display = LiveDisplay(stream, View())
+    for step, event in enumerate(fake_run(rounds=40)):
+        if step == 40:
+            os.close(main)
+        display.feed(event)
+        display.tick(event["t"])
+    display.close()
+    stream.close()
+    assert display.view.round == 40
+    assert (sys.stdout, sys.stderr) == before
+
+
+@pytest.mark.parametrize("kind", [LiveDisplay, PlainDisplay])
+def test_a_terminal_that_nobody_reads_holds_up_nothing(kind):
+    """As one whose connection hangs: it has room for something, but not for all that is written at once."""
+    main, other = pty.openpty()
+    stream = os.fdopen(other, "w")
+    display = kind(stream, View())
+    for event in fake_run(rounds=3000):
+        display.feed(event)
+        display.tick(event["t"])
+    with late_reader(main) as chunks:
+        display.close()
+        assert os.get_blocking(other), "the shell's own file waits as ever"
+        stream.close()
+    os.close(main)
+    assert (b" 1,920,000 " if kind is LiveDisplay else b"round=3000 ") in b"".join(chunks)
+
+
+def test_no_color_is_respected():
+    assert "\x1b[32m" not in in_a_terminal(fake_run(rounds=20), NO_COLOR="1")
+
+
+def test_a_dumb_terminal_gets_plain_lines():
+    output = in_a_terminal(fake_run(rounds=20), TERM="dumb")
+    assert "\x1b" not in output
+    assert output.count("round=") == 20
+
+
+def test_redraws_are_rare_and_only_for_what_is_new(monkeypatch):
+    stream = Counting()
+    display = LiveDisplay(stream, View())
+    drawn: list[float] = []
+    monkeypatch.setattr(display, "_draw", lambda last=False: drawn.append(display._now))
+    for step, event in enumerate(fake_run(rounds=100)):
+        display.feed(event)
+        display.tick(T + step * 0.01)
+    assert len(drawn) <= 4 * (step * 0.01) + 1
+    drawn.clear()
+    for step in range(100):
+        display.tick(T + 100 + step * 0.1)
+    assert len(drawn) <= 11
+
+
+def test_nothing_heavy_is_imported_without_a_terminal():
+    script = """
+import io, sys
+from partrain.console import make_display
+from partrain import record
+make_display(io.StringIO()).close()
+print([name for name in sys.modules if name.split(".")[0] in ("rich", "torch", "numpy", "pydantic")])
+"""
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_redraw_is_cheap():
+    view, stream = viewed(), io.StringIO()
+    display = LiveDisplay(stream, view)
+    console = Console(file=stream, width=140, height=40, force_terminal=True)
+    console.print(display)
+    began = time.process_time()
+    for _ in range(50):
+        console.print(display)
+    assert (time.process_time() - began) / 50 < 0.02
+
+
+CONTENT = {
+    "status": "not-reached", "reason": "rounds", "rounds": 400, "loss": 0.0812, "metrics": {"accuracy": 0.9712}, "test": {},
+    "seconds": {"startup": 1.0, "train": 12.34, "total": 15.0}, "item_iterations": 512000, "workers": [],
+}  # fmt: skip
+
+
+def test_epilogue():
+    lines = epilogue(
+        {**CONTENT, "test": {"loss": 0.09, "accuracy": 0.97}},
+        Path("runs/my job"),
+        Path("runs/my job/checkpoint.h5"),
+        {"rounds": 400},
+    )
+    assert lines == [
+        "not-reached (rounds): 400 rounds, 512,000 item-iterations, 12.3 s of training",
+        "judged: loss 0.0812, accuracy 0.9712",
+        "test: loss 0.0900, accuracy 0.9700",
+        "results: 'runs/my job'",
+        "  partrain evaluate 'runs/my job/checkpoint.h5'",
+        "  partrain inspect 'runs/my job/checkpoint.h5'",
+        "  partrain resume 'runs/my job/checkpoint.h5' --until rounds=800",
+    ]
+    assert epilogue(CONTENT, Path("runs/x"), None)[-1] == "results: runs/x"
+    failed = epilogue({**CONTENT, "status": "diverged", "reason": "diverged"}, Path("x"), None)
+    assert failed[0].startswith("diverged: 400 rounds")
+    again = epilogue({**CONTENT, "status": "diverged", "reason": "diverged"}, Path("x"), Path("x/checkpoint.h5"))
+    assert again[-1] == "  partrain inspect x/checkpoint.h5"
+    assert "judged (any-worker): loss 0.0812, accuracy 0.9712" in epilogue({**CONTENT, "judge": "any-worker"}, Path("x"), None)
+    assert "judged in round 398: loss 0.0812, accuracy 0.9712" in epilogue({**CONTENT, "judged_round": 398}, Path("x"), None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "stop", "until"),
+    [
+        ({}, None, " --until rounds=800"),
+        ({"status": "finished", "reason": "item_iterations"}, {"item_iterations": 512000}, " --until item_iterations=1024000"),
+        ({"status": "reached", "reason": "target"}, {"accuracy": 0.97, "rounds": 400}, " --until accuracy=0.9856"),
+        (
+            {"status": "reached", "reason": "target"},
+            {"loss": 0.1, "accuracy": 0.99},
+            " --until loss=0.0406 --until accuracy=0.995",
+        ),
+        ({"status": "stopped", "reason": "asked"}, {"rounds": 800}, ""),
+        ({"status": "failed", "reason": "io"}, {"rounds": 800}, ""),
+    ],
+)
+def test_the_resume_command_lets_the_run_go_on(changed, stop, until):
+    assert epilogue({**CONTENT, **changed}, Path("r"), Path("r/c.h5"), stop)[-1] == f"  partrain resume r/c.h5{until}"

@@ -1,0 +1,440 @@
+"""What reaches the run folder: events that can be read back whatever happened, and the state they add up to."""
+
+import errno
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from partrain.checkpoint import Content
+from partrain.display.event_log import EventLog, cut, encode, read_events, summary, write_summary
+from partrain.display.run_state import CELLS, WINDOW_S, Curve, View
+from partrain.errors import InputMissing, InputOutputFailed
+from partrain.launch.run_folder import point_at
+
+T = 1795255200.0
+
+
+def start(t=T, workers=2, resumed_from=None, **stop):
+    described = [
+        {
+            "rank": r,
+            "device": "cpu",
+            "threads": 1,
+            "pid": 100 + r,
+            "partition": 500,
+            "iterations": 10,
+            "passes": None,
+            "batch_size": 64,
+        }
+        for r in range(workers)
+    ]
+    return {
+        "event": "start", "t": t, "version": "0.1.0", "name": "mnist", "run_id": "abc", "rule": "average", "resumed_from": resumed_from,
+        "parameters": 101770, "held_out": 5000, "cores": 2, "workers": described, "stop": stop or {"rounds": 400},
+    }  # fmt: skip
+
+
+def round_(number, rank=0, t=T, **values):
+    return {
+        "event": "round", "t": t, "round": number, "rank": rank, "iterations": 10, "items": 640, "loss": 1.0 / number, "lr": 0.1,
+        "compute": 0.7, "wait": 0.2, "mix": 0.1, "distance": None, "seconds": t - T - 2,
+    } | values  # fmt: skip
+
+
+def judgement(number, t=T, seconds=0.0, best=True, **values):
+    return {
+        "event": "judgement", "t": t, "round": number, "item_iterations": 1280 * number, "seconds": seconds, "loss": 0.5 / number,
+        "metrics": {"accuracy": 1 - 0.5 / number}, "best": best,
+    } | values  # fmt: skip
+
+
+def commit(number, t=T):
+    name = f"checkpoints/round-{number:06d}.h5"
+    return {"event": "commit", "t": t, "round": number, "file": name, "bytes": 1_200_000, "seconds": 0.012, "digest": "d" * 64}
+
+
+def run(rounds, workers=2, began=T + 2, first=1) -> Iterator[dict]:
+    """Rounds of one second each, judged at their end."""
+    for number in range(first, first + rounds):
+        t = began + number - first + 1
+        yield from (round_(number, rank, t) for rank in range(workers))
+        yield judgement(number, t, float(number))
+
+
+def fed(*events):
+    view = View()
+    for event in events:
+        view.feed(event)
+    return view
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "events.jsonl"
+
+
+def written(path, *events):
+    with EventLog(path) as log:
+        for event in events:
+            log.add(event)
+    return path
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        start(),
+        round_(3),
+        round_(3, distance=0.25, loss=None),
+        judgement(2),
+        commit(7),
+        {"event": "fault", "t": T, "what": 'lost "é"', "rank": 1},
+        {"event": "fault", "t": T, "what": "a file's name that is no UTF-8: \udce9", "rank": None},
+    ],
+)
+def test_a_line_reads_back_as_the_event(event):
+    line = encode(event)
+    assert line.endswith(b"\n")
+    assert b"\n" not in line[:-1]
+    assert json.loads(line) == event
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_numbers_that_are_not_finite_become_null(bad, tmp_path):
+    assert json.loads(encode(round_(1, loss=bad, distance=bad))) == round_(1, loss=None, distance=None)
+    assert json.loads(encode(judgement(1, metrics={"accuracy": bad})))["metrics"] == {"accuracy": None}
+    write_summary(tmp_path / "summary.json", {"loss": bad, "workers": [{"seconds": {"wait": bad}}]})
+    assert json.loads((tmp_path / "summary.json").read_text()) == {"loss": None, "workers": [{"seconds": {"wait": None}}]}
+
+
+def test_events_are_written_together_on_flush(path, monkeypatch):
+    log, writes, write = EventLog(path), [], os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: writes.append(len(data)) or write(descriptor, data))
+    log.add(round_(1, 0))
+    log.add(round_(1, 1))
+    assert list(read_events(path)) == []
+    log.flush()
+    assert len(writes) == 1
+    assert list(read_events(path)) == [round_(1, 0), round_(1, 1)]
+    log.flush()
+    assert len(writes) == 1
+    log.close()
+
+
+def test_a_log_continues(path):
+    written(path, start(), round_(1))
+    written(path, round_(2))
+    assert [event["event"] for event in read_events(path)] == ["start", "round", "round"]
+
+
+def test_a_killed_writer_loses_only_what_was_not_flushed(path):
+    script = """
+import os, sys
+from pathlib import Path
+from partrain.record import EventLog
+log = EventLog(Path(sys.argv[1]))
+for number in range(100):
+    log.add({"event": "fault", "t": 0.0, "what": str(number), "rank": None})
+log.flush()
+log.add({"event": "fault", "t": 0.0, "what": "never", "rank": None})
+os.kill(os.getpid(), 9)
+"""
+    assert subprocess.run([sys.executable, "-c", script, str(path)], check=False).returncode == -9
+    assert [event["what"] for event in read_events(path)] == [str(number) for number in range(100)]
+
+
+def test_a_write_cut_short_is_completed_by_the_next_flush(path, monkeypatch):
+    log, write = EventLog(path), os.write
+    log.add(round_(1))
+
+    def full(descriptor, data):
+        if len(data) < 100:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, data[:-50])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(InputOutputFailed, match=r"events\.jsonl: cannot be written: No space left on device"):
+            log.flush()
+    assert list(read_events(path)) == []
+    log.add(round_(2))
+    log.close()
+    assert list(read_events(path)) == [round_(1), round_(2)]
+
+
+def test_a_place_that_may_not_be_written_to_is_left_for_another(path, tmp_path, monkeypatch):
+    path.write_bytes(encode(start()))
+
+    def refused(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    for method in ("open", "unlink"):
+        monkeypatch.setattr(Path, method, refused)
+    with pytest.raises(InputOutputFailed, match=r"s\.json: cannot be written: Read-only file system; give --out a folder"):
+        write_summary(tmp_path / "s.json", {})
+    monkeypatch.undo()
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "round-000003.h5").touch()
+    monkeypatch.setattr(os, "link", refused)
+    with pytest.raises(InputOutputFailed, match=r"cannot be written: Read-only file system; give --out a folder"):
+        point_at(Content({}, "", {"round": 3}), tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "rename", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    with pytest.raises(InputOutputFailed, match="make room"):
+        point_at(Content({}, "", {"round": 3}), tmp_path)
+
+
+def test_the_judge_stands_beside_the_loss_it_gave():
+    content = summary(fed(start(judge="any-worker", rounds=3), round_(1)))
+    assert list(content).index("judge") == list(content).index("loss") - 1
+    assert "judge" not in summary(fed(start(rounds=3), round_(1)))
+
+
+def test_a_judgement_of_an_earlier_round_is_called_so():
+    early = fed(start(rounds=3), round_(1, 0), round_(1, 1), judgement(1), round_(2, 0), round_(2, 1))
+    assert summary(early)["judged_round"] == 1
+    assert "judged_round" not in summary(fed(start(rounds=3), round_(1, 0), round_(1, 1), judgement(1)))
+
+
+def test_an_unwritable_place_is_told(tmp_path):
+    with pytest.raises(InputOutputFailed, match="cannot be written: No such file"):
+        EventLog(tmp_path / "nowhere" / "events.jsonl")
+
+
+def test_only_a_partial_last_line_is_passed_over(path):
+    written(path, start(), round_(1))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    assert list(read_events(path)) == [start()]
+    path.write_bytes(whole[:-20] + b"\n" + whole)
+    with pytest.raises(InputMissing, match=r"events\.jsonl:2: not an event"):
+        list(read_events(path))
+    with pytest.raises(InputMissing, match="cannot be read"):
+        list(read_events(path.parent / "none.jsonl"))
+
+
+def test_cut_keeps_what_belongs_to_the_rounds_before(path):
+    early = {"event": "fault", "t": T, "what": "early", "rank": None}
+    late = {"event": "fault", "t": T, "what": "late", "rank": None}
+    end = {"event": "end", "t": T + 9, "status": "stopped", "reason": "asked", "round": 4, "seconds": {}}
+    written(
+        path,
+        start(),
+        *run(2),
+        early,
+        round_(3, 0),
+        commit(2),
+        late,
+        round_(3, 1),
+        judgement(3),
+        end,
+        start(resumed_from=4),
+        round_(5),
+    )
+    cut(path, 2)
+    assert list(read_events(path)) == [start(), *run(2), early, commit(2)]
+    assert [each.name for each in path.parent.iterdir()] == ["events.jsonl"]
+
+
+def test_cut_of_a_damaged_file_changes_nothing(path):
+    written(path, start(), round_(1))
+    path.write_bytes(path.read_bytes() + b"\0\0\n")
+    before = path.read_bytes()
+    with pytest.raises(InputMissing, match=r"jsonl:3: not an event"):
+        cut(path, 5)
+    assert path.read_bytes() == before
+    assert [each.name for each in path.parent.iterdir()] == ["events.jsonl"]
+
+
+def test_cut_returns_the_run_as_it_stood(path):
+    written(path, start(), *run(5))
+    path.write_bytes(path.read_bytes()[:-7])
+    view = cut(path, 3)
+    assert (view.round, view.item_iterations, view.clock.train) == (3, 3840, 3.0)
+    assert view.clock.startup == 2.0
+    assert view.clock.total == 5.0
+    worker = view.workers[1]
+    assert (worker.iterations, worker.item_iterations) == (30, 1920)
+    assert (worker.compute, worker.wait, worker.mix) == pytest.approx((2.1, 0.6, 0.3))
+    assert view.best is not None
+    assert view.best.round == 3
+
+
+def test_cut_between_judgements_takes_the_time_from_the_rounds(path):
+    rounds = [round_(number, rank, T + 2 + number, seconds=30.0 * number) for number in range(1, 6) for rank in range(2)]
+    written(path, start(), *rounds[:4], judgement(2, T + 4, 60.25), *rounds[4:])
+    assert cut(path, 1).clock.train == 30.0
+    written(path, *rounds[2:4], judgement(2, T + 4, 60.25), *rounds[4:])
+    assert cut(path, 4).clock.train == 120.0
+
+
+def test_a_file_whose_rounds_have_no_seconds(path):
+    """As early versions wrote them."""
+    lines = [{key: value for key, value in event.items() if event["event"] != "round" or key != "seconds"} for event in run(3)]
+    written(path, start(), *lines)
+    assert cut(path, 2).clock.train == 2.0
+
+
+def test_cut_of_a_folder_without_events_begins_one(path):
+    assert cut(path, 0).round == 0
+    assert path.read_bytes() == b""
+
+
+def test_totals_continue_over_sessions():
+    view = fed(start(), *run(3))
+    first_total = view.clock.total
+    for event in (start(T + 1000, resumed_from=3), *run(2, began=T + 1001, first=4)):
+        view.feed(event)
+    assert (view.round, view.item_iterations) == (5, 6400)
+    assert view.clock.train == 5.0
+    assert view.clock.startup == 3.0
+    assert view.clock.total == first_total + 3
+    assert view.workers[0].iterations == 50
+
+
+def test_a_run_that_began_elsewhere_brings_its_items_along():
+    began = start(resumed_from=10)
+    for described in began["workers"]:
+        described["before"] = {"iterations": 100, "item_iterations": 6400}
+    view = fed(began, *run(1, first=11))
+    assert view.item_iterations == 12800 + 1280
+    assert view.workers[0].iterations == 110
+
+
+def test_summary_has_the_keys_scripts_read(tmp_path):
+    seconds = {"startup": 2.5, "train": 4.0, "total": 8.0}
+    view = fed(
+        start(), *run(4), {"event": "end", "t": T + 8, "status": "finished", "reason": "rounds", "round": 4, "seconds": seconds}
+    )
+    write_summary(tmp_path / "summary.json", summary(view, {"loss": 0.11, "accuracy": 0.97}))
+    content = json.loads((tmp_path / "summary.json").read_text())
+    workers = [
+        {
+            "rank": rank, "device": "cpu", "iterations": 40, "item_iterations": 2560, "items_per_second": 640.0,
+            "seconds": {"compute": 2.8, "wait": 0.8, "sync": 0.4},
+        }
+        for rank in range(2)
+    ]  # fmt: skip
+    assert content == {
+        "status": "finished", "reason": "rounds", "rounds": 4, "loss": 0.125, "metrics": {"accuracy": 0.875},
+        "test": {"loss": 0.11, "accuracy": 0.97}, "seconds": seconds, "item_iterations": 5120, "workers": workers,
+    }  # fmt: skip
+
+
+def test_summary_of_a_run_that_was_killed_says_so():
+    content = summary(fed(start(judge="any-worker", rounds=3), round_(1)))
+    assert (content["status"], content["reason"], content["loss"], content["metrics"]) == ("failed", "killed", None, {})
+    assert content["judge"] == "any-worker"
+
+
+def test_rates_cover_a_few_seconds_and_memory_is_bounded():
+    view = fed(start())
+    for number in range(1, 20001):
+        items = 640 if number <= 10000 else 64
+        for rank in range(2):
+            view.feed(round_(number, rank, T + number * 0.003, items=items, compute=0.002, wait=0.0005, mix=0.0005))
+    assert view.rate() == pytest.approx(2 * 64 / 0.003, rel=0.01)
+    recent = view.workers[0].recent()
+    assert recent is not None
+    assert recent.seconds == pytest.approx(WINDOW_S, abs=0.6)
+    assert len(view.workers[0].marks) <= 12
+    assert len(view.workers[0].curve.means) < 2 * CELLS
+
+
+def test_rates_go_by_the_workers_clocks():
+    """Simulated ones may be far from ours: what is seen meanwhile is what the summary says."""
+    view = fed(start(seconds=1000.0))
+    for number in range(1, 21):
+        for rank in range(2):
+            view.feed(round_(number, rank, T + 2 + 0.01 * number, seconds=10.0 * number, compute=7.0, wait=2.0, mix=1.0))
+    assert view.workers[1].rate() == pytest.approx(64.0)
+    assert view.rate() == pytest.approx(128.0)
+    assert [worker["items_per_second"] for worker in summary(view)["workers"]] == [64.0, 64.0]
+    assert [(each.name, each.now) for each in view.conditions()] == [("seconds", 200.0)]
+    assert view.eta(T + 2.2) == pytest.approx(0.8), "for whoever waits"
+
+
+def test_a_worker_is_called_slow_only_after_three_rounds():
+    view = fed(start())
+    for number in range(1, 4):
+        for rank, seconds in ((0, 10.0), (1, 16.0)):
+            assert 1 not in view.slowdowns()
+            view.feed(round_(number, rank, T + 16 * number + rank, compute=seconds, wait=16.0 - seconds, mix=0.0))
+    assert view.slowdowns() == pytest.approx({0: 1.0, 1: 1.6})
+
+
+def test_states():
+    view = fed(start())
+    assert [view.state(worker) for worker in view.workers.values()] == ["starting", "starting"]
+    view.feed(round_(1, 0, T + 1, compute=0.9, wait=0.1))
+    view.feed(round_(1, 1, T + 1, compute=0.1, wait=0.9))
+    assert [view.state(worker) for worker in view.workers.values()] == ["training", "waiting"]
+    view.feed({"event": "fault", "t": T + 2, "what": "worker 1 died", "rank": 1})
+    assert [view.state(worker) for worker in view.workers.values()] == ["training", "lost"]
+    view.feed(round_(2, 0, T + 3))
+    assert view.round == 2
+    view.feed({"event": "end", "t": T + 4, "status": "failed", "reason": "worker lost", "round": 2, "seconds": {}})
+    assert [view.state(worker) for worker in view.workers.values()] == ["stopped", "lost"]
+    view.feed(start(resumed_from=2))
+    view.feed({"event": "end", "t": T + 9, "status": "reached", "reason": "target", "round": 3, "seconds": {}})
+    assert view.state(view.workers[0]) == "done"
+
+
+def test_a_round_counts_once_every_worker_finished_it():
+    view = fed(start(workers=3), round_(1, 0), round_(1, 1), round_(2, 0))
+    assert view.round == 0
+    view.feed(round_(1, 2))
+    assert view.round == 1
+    view.feed(round_(2, 1))
+    view.feed(round_(3, 0))
+    view.feed(round_(2, 2))
+    assert view.round == 2
+
+
+def test_eta_leaves_the_first_round_out_and_follows_the_limit_that_comes_first():
+    view = fed(start(rounds=101, item_iterations=10**9, accuracy=0.99), round_(1, 0, T + 60), round_(1, 1, T + 60))
+    assert view.eta(T + 60) is None
+    for number in range(2, 12):
+        for rank in range(2):
+            view.feed(round_(number, rank, T + 60 + number - 1))
+    assert view.eta(T + 70) == pytest.approx(90)
+    assert view.eta(T + 75) == pytest.approx(85)
+    assert view.fraction() == pytest.approx(11 / 101)
+    assert [each.name for each in view.conditions()] == ["rounds", "item_iterations", "accuracy"]
+
+
+def test_eta_by_time():
+    view = fed(start(seconds=100.0))
+    for number in range(1, 11):
+        view.feed(round_(number, 0, T + number, seconds=float(number)))
+        view.feed(round_(number, 1, T + number, seconds=float(number)))
+    assert view.eta(T + 10) == pytest.approx(90)
+
+
+def test_best_and_patience():
+    view = fed(start(patience=5), judgement(1), judgement(2), judgement(3, best=False), judgement(4, best=False))
+    assert view.best is not None
+    assert view.best.round == 2
+    assert [(each.name, each.now, each.goal) for each in view.conditions()] == [("patience", 2, 5)]
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 31, 32, 33, 1000, 4096])
+def test_a_curve_keeps_its_mean_and_its_direction(size):
+    curve = Curve()
+    for value in range(size):
+        curve.add(float(value))
+    means = curve.resampled()
+    assert means == sorted(means)
+    assert len(means) <= CELLS
+    if size >= CELLS:
+        assert len(means) == CELLS
+
+
+def test_unknown_events_are_passed_over():
+    assert fed(start(), {"event": "from the future", "t": T + 5}).clock.total == 5.0

@@ -1,0 +1,109 @@
+"""Tiny networks of every kind of task, each trained once."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from support.runs import JOB, train
+
+from partrain.inference.network import Restored, restored
+from partrain.inference.open import job_of, opened
+
+USERS = '''"""A network of the user's own."""
+from pathlib import Path
+
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, width):
+        super().__init__(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 3))
+'''
+WORDS = ["red", "green", "blue"]
+TEXT = "a rose is a rose is a rose. " * 40
+
+
+def table(path: Path, rows: int = 120) -> None:
+    """Size in metres and colour; the price is 1000 more for each metre, and the kind is what the size says."""
+    draw = random.Random(1)
+    lines = ["size,colour,price,kind"]
+    for _ in range(rows):
+        size = draw.uniform(0, 10)
+        lines.append(f"{size:.4f},{draw.choice(WORDS)},{5000 + 1000 * size:.3f},{'large' if size > 5 else 'small'}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def series(path: Path, rows: int = 300) -> None:
+    lines = ["month,spots"] + [f"{row},{100 + 40 * math.sin(row / 4):.4f}" for row in range(rows)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def dataset(**keys: object) -> str:
+    inner = ", ".join(f"{key} = {json.dumps(value)}" for key, value in keys.items())
+    return f"dataset={{ {inner} }}"
+
+
+JOBS: dict[str, tuple[str, ...]] = {
+    "clouds": ("model.batch_norm=true",),
+    "again": ("model.batch_norm=true", "seed=4"),
+    "apart": ('sync={rule="easgd", elasticity=0.4, iterations=3}',),
+    "own": ('model={name="users.py:Net", width=5}',),
+    "tabular": (
+        dataset(kind="csv", path="table.csv", target="kind", one_hot=["colour"], drop=["price"], validation=20, test_items=20),
+    ),
+    "prices": (
+        dataset(kind="csv", path="table.csv", target="price", one_hot=["colour"], drop=["kind"], validation=20,
+                standardise_target=True),
+        "stop.rounds=60",
+    ),
+    "spots": (
+        dataset(kind="series", path="series.csv", target="spots", window=12, steps=2, validation=40),
+        'model={name="lstm", hidden=8}',
+        'optimizer={name="adam", lr=0.01, batch_size=8}',
+        "stop.rounds=60",
+    ),
+    "windows": (
+        dataset(kind="series", path="series.csv", target="spots", window=12, steps=2, validation=40),
+        'model={name="autoencoder", hidden=[8], code=2}',
+    ),
+    "rose": (
+        dataset(kind="text", path="text.txt", length=16, stride=1, validation=10),
+        'model={name="transformer", layers=1, width=16, heads=2}',
+        'optimizer={name="adam", lr=0.01, batch_size=8}',
+        "stop.rounds=60",
+    ),
+    "codes": ('model={name="autoencoder", hidden=[4], code=1}',),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The run folder of a job by its name, trained when it is first asked for."""
+
+    @cache
+    def trained(name: str) -> Path:
+        folder = tmp_path_factory.mktemp(name)
+        (folder / "users.py").write_text(USERS)
+        (folder / "text.txt").write_text(TEXT)
+        table(folder / "table.csv")
+        series(folder / "series.csv")
+        return train(folder, *JOBS[name], "stop.judge_every=1000", text=JOB)
+
+    return trained
+
+
+@pytest.fixture(scope="session")
+def network_of(run_of: Callable[[str], Path]) -> Callable[[str], Restored]:
+    """The network that came of it."""
+
+    @cache
+    def network(name: str) -> Restored:
+        path, content = opened(run_of(name))
+        return restored(job_of(content, path, trusted=True), content)
+
+    return network

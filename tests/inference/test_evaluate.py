@@ -1,0 +1,239 @@
+"""`partrain evaluate`: metrics that can be checked by hand, on every split and on files."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.runs import partrain
+
+from partrain.data import load
+from partrain.inference.codec import Codec
+from partrain.inference.evaluate import scores
+from partrain.inference.metrics import ByClass, ByItem, ByNumber
+from partrain.inference.network import Restored
+from partrain.tasks.kinds import Classification
+from partrain.train.batches import Items
+
+Runs = Callable[[str], Path]
+Networks = Callable[[str], Restored]
+NOTHING = torch.empty(0)
+
+
+def report(run: Path, *words: object) -> dict:
+    said = partrain("evaluate", run, "--json", *words)
+    assert (said.code, said.err) == (0, ""), said
+    return dict(json.loads(said.out))
+
+
+# By hand
+
+
+def test_classes_by_hand() -> None:
+    """Six items: 0 0 0 1 1 2 are answered with 0 0 1 1 1 0.
+
+    Class 0: three answers, two right; three items, two found: precision, recall and F1 2/3. Class 1: three answers, two right; two
+    items, both found: 2/3, 1, 4/5. Class 2: nobody answers with it: no precision, recall and F1 0.
+    """
+    metric = ByClass(3, ["a", "b", "c"])
+    truth, said = torch.tensor([0, 0, 0, 1, 1, 2]), torch.tensor([0, 0, 1, 1, 1, 0])
+    logits = torch.nn.functional.one_hot(said, 3).float()
+    metric.add(NOTHING, logits[:2], truth[:2])
+    metric.add(NOTHING, logits[2:], truth[2:])
+    told = metric.report({})
+    assert told["confusion"] == [[2, 1, 0], [0, 2, 0], [1, 0, 0]]
+    a, b, c = told["classes"]
+    assert (a["name"], a["precision"], a["recall"], a["f1"], a["count"]) == ("a", 2 / 3, 2 / 3, 2 / 3, 3)
+    assert (b["precision"], b["recall"], b["f1"], b["count"]) == (2 / 3, 1, 0.8, 2)
+    assert (c["precision"], c["recall"], c["f1"], c["count"]) == (None, 0, 0, 1)
+    assert told["macro"] == {"precision": None, "recall": pytest.approx(5 / 9), "f1": pytest.approx((2 / 3 + 0.8) / 3)}
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60))
+def test_every_item_is_in_the_matrix_once(pairs: list[tuple[int, int]]) -> None:
+    metric = ByClass(5)
+    truth, said = (torch.tensor(column) for column in zip(*pairs, strict=True))
+    metric.add(NOTHING, torch.nn.functional.one_hot(said, 5).float(), truth)
+    told = metric.report({})
+    assert all(told["confusion"][a][b] == pairs.count((a, b)) for a in range(5) for b in range(5))
+    assert sum(row["count"] for row in told["classes"]) == len(pairs)
+
+
+def test_numbers_by_hand() -> None:
+    """Targets 0 1 2 3, answers 0 1 2 7: off by 4 once. MAE 1, RMSE 2, R2 = 1 - 16/5. In tens: ten times that, but for R2."""
+    for codec, unit in ((Codec({}), 1), (Codec({"targets": ["y"], "target_mean": [5.0], "target_std": [10.0]}), 10)):
+        metric = ByNumber(codec)
+        metric.add(NOTHING, torch.tensor([[0.0], [1], [2], [7]]), torch.tensor([[0.0], [1], [2], [3]]))
+        told = metric.report({})
+        assert told == {"mae": unit, "rmse": 2 * unit, "r2": pytest.approx(1 - 16 / 5)}
+
+
+def test_several_numbers_each() -> None:
+    metric = ByNumber(Codec({"targets": ["a", "b"]}))
+    metric.add(NOTHING, torch.tensor([[0.0, 2], [1, 2]]), torch.tensor([[0.0, 3], [1, 3]]))
+    told = metric.report({})
+    assert [row["name"] for row in told["numbers"]] == ["a", "b"]
+    assert [row["mae"] for row in told["numbers"]] == [0, 1]
+    assert [row["r2"] for row in told["numbers"]] == [1, None], "b does not vary: there is nothing to explain"
+    assert told["mae"] == 0.5
+    assert told["r2"] is None
+
+
+@given(st.lists(st.floats(0, 1e3), min_size=1, max_size=50))
+def test_quantiles_are_numpys(values: list[float]) -> None:
+    metric = ByItem()
+    metric.add(NOTHING, torch.tensor(values, dtype=torch.float64)[:, None].sqrt(), torch.zeros(len(values), 1))
+    told = metric.report({})["error"]
+    for name in "p5", "p25", "p50", "p75", "p95", "p99":
+        assert told[name] == pytest.approx(np.quantile(values, int(name[1:]) / 100), abs=1e-9)
+    assert told["max"] == pytest.approx(max(values))
+
+
+# Of networks
+
+
+def test_splits(run_of: Runs) -> None:
+    both = report(run_of("clouds"))
+    assert [(name, both[name]["items"]) for name in ("validation", "test")] == [("validation", 30), ("test", 40)]
+    for name, items in (("training", 200), ("validation", 30), ("test", 40)):
+        one = report(run_of("clouds"), "--split", name)
+        assert one.keys() == {"checkpoint", "round", name}
+        assert one[name]["items"] == sum(map(sum, one[name]["confusion"])) == items
+        right = sum(row[label] for label, row in enumerate(one[name]["confusion"]))
+        assert one[name]["accuracy"] == right / items
+    assert partrain("evaluate", run_of("spots"), "--split", "test").errors == ["no-input"]
+    assert partrain("evaluate", run_of("clouds"), "--split", "best").code == 2
+
+
+def test_what_the_run_said_of_it(run_of: Runs) -> None:
+    summary = json.loads((run_of("clouds") / "summary.json").read_text())
+    told = report(run_of("clouds"))
+    assert told["validation"]["loss"] == pytest.approx(summary["loss"])
+    assert told["test"]["accuracy"] == pytest.approx(summary["test"]["accuracy"])
+
+
+def test_files(run_of: Runs, network_of: Networks, tmp_path: Path) -> None:
+    network = network_of("clouds")
+    dataset = load(network.loaded.job.dataset, network.loaded.folder)
+    assert dataset.test_inputs is not None
+    np.savez(tmp_path / "test.npz", inputs=dataset.test_inputs, targets=dataset.test_targets)
+    np.save(tmp_path / "inputs.npy", dataset.test_inputs)
+    np.save(tmp_path / "targets.npy", dataset.test_targets)
+    known = report(run_of("clouds"))["test"]
+    for words in (["test.npz"], ["inputs.npy", "--targets", tmp_path / "targets.npy"]):
+        path = tmp_path / words[0]
+        assert report(run_of("clouds"), "--input", path, *words[1:])[str(path)] == known
+    for words in (["inputs.npy"], ["inputs.npy", "--targets", tmp_path / "inputs.npy"], ["nowhere.npy"]):
+        said = partrain("evaluate", run_of("clouds"), "--input", tmp_path / words[0], *words[1:])
+        assert (said.code, said.errors) == (66, ["no-input"]), said
+    assert partrain("evaluate", run_of("clouds"), "--input", "x.npy", "--split", "test").code == 2
+
+
+def test_a_table(run_of: Runs, tmp_path: Path) -> None:
+    """The file it was trained on, as a file: training, validation and test items together."""
+    path = run_of("tabular").parent / "table.csv"
+    told = report(run_of("tabular"), "--input", path)[str(path)]
+    parts = [report(run_of("tabular"), "--split", name)[name] for name in ("training", "validation", "test")]
+    assert [row["name"] for row in told["classes"]] == ["large", "small"]
+    assert told["confusion"] == np.sum([part["confusion"] for part in parts], axis=0).tolist()
+    assert told["loss"] == pytest.approx(sum(part["loss"] * part["items"] for part in parts) / 120)
+    (tmp_path / "odd.csv").write_text("size,colour,kind\n1,red,huge\n")
+    said = partrain("evaluate", run_of("tabular"), "--input", tmp_path / "odd.csv")
+    assert (said.code, said.errors) == (66, ["no-input"])
+
+
+def test_data_that_are_gone_or_others(run_of: Runs, tmp_path: Path) -> None:
+    run, path = run_of("tabular"), run_of("tabular").parent / "table.csv"
+    moved = path.rename(tmp_path / "table.csv")
+    said = partrain("evaluate", run)
+    assert (said.code, said.errors, len(said.err.splitlines())) == (66, ["no-input"], 1), said
+    assert f"{path}: No such file or directory; bring it back, or judge other items with `evaluate --input`" in said.err
+    path.write_text(moved.read_text().replace("large", "tall"))
+    told = f"{path}: the data set is not the one the checkpoint was trained on: bring it back as it was; `evaluate --input`"
+    for words in (["evaluate", run], ["resume", run, "--until", "rounds=9", "--out", tmp_path / "again", "-q"]):
+        said = partrain(*words)
+        assert (said.code, said.errors, len(said.err.splitlines())) == (65, ["bad-checkpoint"], 1), said
+        assert told in said.err
+    moved.rename(path)
+
+
+def test_prices_are_in_their_units(run_of: Runs) -> None:
+    path = run_of("prices").parent / "table.csv"
+    told = report(run_of("prices"), "--input", path)[str(path)]
+    assert 1 < told["mae"] <= told["rmse"] < 600
+    assert told["r2"] > 0.9
+
+
+def test_a_forecast_beside_the_naive_one(run_of: Runs) -> None:
+    """The series is 100 + 40 sin(t/4): what the newest value is off one and two steps on can be told without a network."""
+    path = run_of("spots").parent / "series.csv"
+    told = report(run_of("spots"), "--input", path)[str(path)]
+    values = [100 + 40 * math.sin(row / 4) for row in range(300)]
+    steps = [[abs(values[at + step] - values[at]) for at in range(11, 298)] for step in (1, 2)]
+    assert told["items"] == 287
+    assert told["naive"]["mae"] == pytest.approx(np.mean(steps), rel=1e-3)
+    assert told["mae"] < told["naive"]["mae"] / 2
+    assert [row["name"] for row in told["numbers"]] == ["spots+1", "spots+2"]
+
+
+def test_language(run_of: Runs, tmp_path: Path) -> None:
+    told = report(run_of("rose"))["validation"]
+    assert told["perplexity"] == pytest.approx(math.exp(told["loss"]))
+    assert told["bits_per_token"] == pytest.approx(told["loss"] / math.log(2))
+    assert told["tokens"] == 16 * told["items"]
+    (tmp_path / "new.txt").write_text("a rose is a rose is a rose. a rose is a rose")
+    assert report(run_of("rose"), "--input", tmp_path / "new.txt")[str(tmp_path / "new.txt")]["items"] == 2
+    (tmp_path / "other.txt").write_text("a ROSE is a rose is a rose. a rose is a rose")
+    assert partrain("evaluate", run_of("rose"), "--input", tmp_path / "other.txt").errors == ["no-input"]
+
+
+def test_reconstructions(run_of: Runs) -> None:
+    told = report(run_of("codes"))["test"]
+    assert told["error"]["mean"] == pytest.approx(told["loss"])
+    assert told["error"]["p5"] < told["error"]["p50"] < told["error"]["max"]
+    assert "accuracy" not in told
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("clouds", "true \\ answer"), ("spots", "the newest value instead"), ("codes", "reconstruction error")]
+)
+def test_people_can_read_it(run_of: Runs, name: str, line: str) -> None:
+    said = partrain("evaluate", run_of(name))
+    assert said.code == 0
+    assert "validation (" in said.out
+    assert line in said.out
+
+
+class Own(Classification):
+    """A task that keeps its own score: what its answers are is its own affair."""
+
+    def score(self, module: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, float]:
+        return float(len(inputs)), 0.0
+
+
+def test_a_task_of_the_users_own(network_of: Networks) -> None:
+    items = Items(torch.zeros(5, 2), torch.zeros(5, dtype=torch.int64), 1.0)
+    told = scores(replace(network_of("clouds"), task=Own()), items)
+    assert told == {"items": 5, "loss": 1.0, "accuracy": 0.0}
+
+
+def test_code_of_the_users(run_of: Runs) -> None:
+    assert partrain("evaluate", run_of("own")).errors == ["not-trusted"]
+    told = report(run_of("own"), "--job", run_of("own").parent / "job.toml")
+    assert told["validation"]["confusion"] == report(run_of("own"), "--trust-code")["validation"]["confusion"]
+
+
+def test_numbers_that_never_vary_have_no_r2() -> None:
+    """The mean of many 0.1 is not quite 0.1: over what that leaves, R² was -10^30."""
+    targets = torch.full((77, 1), 0.1, dtype=torch.float64)
+    metric = ByNumber(Codec({}))
+    metric.add(targets, targets + 0.5, targets)
+    assert metric.report({})["r2"] is None

@@ -1,0 +1,162 @@
+"""`partrain export`: what other programs read answers as the network does."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from support.runs import partrain
+
+from partrain.errors import UserCodeFailed
+from partrain.inference.export import export
+from partrain.inference.network import Restored
+
+Runs = Callable[[str], Path]
+Networks = Callable[[str], Restored]
+FORMATS = ["safetensors", "state-dict", "torch-export", "onnx"]
+
+
+def items(network: Restored, count: int) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(5)
+    if network.facts.vocabulary:
+        return torch.randint(network.facts.vocabulary, (count, *network.facts.input), generator=draw)
+    return torch.randn(count, *network.facts.input, generator=draw)
+
+
+def answers(network: Restored, count: int) -> torch.Tensor:
+    with torch.no_grad():
+        return network.module(items(network, count))
+
+
+def made(run: Path, format: str, output: Path, *words: object) -> dict:
+    said = partrain("export", run, "--format", format, "--output", output, "--json", *words)
+    assert (said.code, said.err) == (0, ""), said
+    told = dict(json.loads(said.out))
+    assert told["bytes"] == output.stat().st_size
+    assert told["largest_difference"] <= told["tolerance"]
+    return told
+
+
+@pytest.mark.parametrize("format", FORMATS[:2])
+def test_tensors(run_of: Runs, network_of: Networks, tmp_path: Path, format: str) -> None:
+    """Formats without code hold the same bits under the same names."""
+    told = made(run_of("clouds"), format, tmp_path / "out")
+    assert told["largest_difference"] == 0
+    tensors = load_file(tmp_path / "out") if format == "safetensors" else torch.load(tmp_path / "out", weights_only=True)
+    expected = network_of("clouds").module.state_dict()
+    assert list(tensors) == list(expected) or format == "safetensors"
+    assert tensors.keys() == expected.keys()
+    assert all(torch.equal(tensors[name], expected[name]) for name in expected)
+
+
+def facts_of(format: str, path: Path) -> str:
+    """As those who have not partrain find them."""
+    if format == "safetensors":
+        with safe_open(path, "pt") as file:
+            return str(file.metadata()["partrain"])
+    if format == "onnx":
+        import onnxruntime
+
+        return str(onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map["partrain"])
+    extra = {"partrain.json": ""}
+    torch.export.load(path, extra_files=extra)
+    return extra["partrain.json"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_it_says_what_it_takes_and_answers(run_of: Runs, network_of: Networks, tmp_path: Path, format: str) -> None:
+    """With the facts alone, a line of the file becomes an item, and the answer a class."""
+    output = tmp_path / "out.pt2"
+    facts = made(run_of("tabular"), format, output)["facts"]
+    if format != "state-dict":
+        assert json.loads(facts_of(format, output)) == facts
+    assert (facts["task"], facts["outputs"], facts["model"]["name"]) == ("classification", 2, "mlp")
+    codec = facts["codec"]
+    assert codec["classes"] == ["large", "small"]
+    row = {"size": 9.5, "colour=blue": 0.0, "colour=green": 1.0, "colour=red": 0.0}
+    item = [(value - mean) / std for value, mean, std in zip(row.values(), codec["mean"], codec["std"], strict=True)]
+    network = network_of("tabular")
+    assert codec["classes"][int(network.module(torch.tensor([item])).argmax())] == "large"
+
+
+WORDS = {
+    "tabular": "it takes float32 (items, 4): (value - mean) / standard deviation of each column; the rest is said by --json",
+    "prices": "deviation of each column; its answers are standardised, too; the rest",
+    "rose": "it takes int64 (items, ",
+    "clouds": "it takes float32 (items, 2); the rest",
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_people_are_told_too(run_of: Runs, tmp_path: Path, name: str) -> None:
+    said = partrain("export", run_of(name), "-f", "state-dict", "-o", tmp_path / "out")
+    assert WORDS[name] in said.out
+
+
+@pytest.mark.parametrize("name", ["clouds", "spots", "rose", "codes"])
+def test_graphs(run_of: Runs, network_of: Networks, tmp_path: Path, name: str) -> None:
+    """Formats with the network itself are run without us, for numbers of items that nobody named."""
+    import onnxruntime
+
+    made(run_of(name), "torch-export", tmp_path / "out.pt2")
+    made(run_of(name), "onnx", tmp_path / "out.onnx")
+    program = torch.export.load(tmp_path / "out.pt2").module()
+    session = onnxruntime.InferenceSession(tmp_path / "out.onnx", providers=["CPUExecutionProvider"])
+    for count in 1, 3:
+        expected = answers(network_of(name), count)
+        torch.testing.assert_close(program(items(network_of(name), count)), expected)
+        (found,) = session.run(["answers"], {"inputs": items(network_of(name), count).numpy()})
+        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_code_of_the_users(run_of: Runs, tmp_path: Path) -> None:
+    for format in FORMATS:
+        said = partrain("export", run_of("own"), "-f", format, "-o", tmp_path / "out")
+        assert (said.code, said.errors) == (77, ["not-trusted"])
+    made(run_of("own"), "state-dict", tmp_path / "out", "--job", run_of("own").parent / "job.toml")
+
+
+class Noisy(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand_like(x) * self.bias
+
+
+class Moody(torch.nn.Linear):
+    """What it does while it is made into a graph is not what it does otherwise."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.bias * (2 if torch.compiler.is_compiling() else 1)
+
+
+@pytest.mark.parametrize(("module", "what"), [(Noisy(2, 2), "differently each time"), (Moody(2, 2), "answers otherwise")])
+def test_what_answers_otherwise_is_refused(run_of: Runs, network_of: Networks, module: torch.nn.Module, what: str) -> None:
+    with pytest.raises(UserCodeFailed, match=what):
+        export(replace(network_of("own"), module=module), "torch-export")
+
+
+def test_nothing_is_written_over(run_of: Runs, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.write_text("mine")
+    for path in output, tmp_path, tmp_path / "nowhere" / "out", Path("/proc/out"):
+        said = partrain("export", run_of("clouds"), "-f", "safetensors", "-o", path)
+        assert (said.code, said.errors) == (73, ["cannot-create"]), said
+    assert output.read_text() == "mine"
+    made(run_of("clouds"), "safetensors", output, "--force")
+    assert load_file(output)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert partrain("export", run_of("clouds"), "-f", "pickle", "-o", tmp_path / "new").code == 2
+    assert partrain("export", tmp_path / "no.h5", "-f", "onnx", "-o", tmp_path / "new").code == 66
+
+
+def test_no_pickle_is_needed(run_of: Runs, tmp_path: Path) -> None:
+    """A state dict is read by a loader that runs nothing."""
+    made(run_of("clouds"), "state-dict", tmp_path / "out.pt")
+    assert torch.load(io.BytesIO((tmp_path / "out.pt").read_bytes()), weights_only=True)

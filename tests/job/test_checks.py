@@ -1,0 +1,436 @@
+"""Contradictions between tables, and what a machine and its files do not allow: each with its place, all at once."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator
+from copy import deepcopy
+from datetime import date
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partrain.config.overrides import as_toml
+from partrain.config.problems import Rejected
+from partrain.errors import BadJob
+from partrain.job.load import parse, problems
+
+JOB = """\
+name = "trial"
+model = {name = "mlp"}
+[dataset]
+kind = "synthetic"
+function = "blobs"
+validation = 500
+[optimizer]
+name = "sgd"
+lr = 0.1
+[sync]
+rule = "average"
+iterations = 10
+[stop]
+rounds = 3
+[[workers]]
+count = 2
+"""
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with eight cores and no CUDA device."""
+    monkeypatch.setattr("partrain.job.checks.cuda_count", lambda: 0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+
+
+@pytest.fixture
+def said(tmp_path: Path):
+    """What is said about the job with changes, given as old and new text in turn: `line:column message; suggestion`."""
+
+    def check(*changes: str) -> list[str]:
+        text = JOB
+        for old, new in zip(changes[::2], changes[1::2], strict=True):
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        path = tmp_path / "job.toml"
+        path.write_text(text)
+        return [
+            f"{p.line}:{p.column}{' warning:' * (p.severity == 'warning')} {p.message}{'; ' * bool(p.suggestion)}{p.suggestion}"
+            for p in problems(path)
+        ]
+
+    return check
+
+
+def test_a_sound_job(said) -> None:
+    assert said() == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "key"), [("average", "ramp_workers"), ('average"\nschedule = "post-local', "switch_round"), ("swap", "every")]
+)
+def test_a_change_comes_before_the_end(said, rule: str, key: str) -> None:
+    line = 12 + rule.count("\n")
+    (warning,) = said('rule = "average"', f'rule = "{rule}"\n{key} = 4')
+    assert warning == f"{line}:1 warning: `{key}` = 4 rounds, and the run ends after 3; lower it, or raise `rounds`"
+    assert said('rule = "average"', f'rule = "{rule}"\n{key} = 3') == []
+
+
+def test_the_length_of_a_round(said) -> None:
+    assert said("iterations = 10", "iterations = 10\npasses = 1") == ["13:1 [sync] has both `iterations` and `passes`; keep one"]
+    assert said("count = 2", "passes = 2\niterations = 3") == ["16:1 [[workers]] has both `iterations` and `passes`; keep one"]
+    assert said("count = 2", "passes = 2") == [], "a group's own cap replaces the common one"
+    assert said("iterations = 10", "") == [
+        "10:1 [sync] says nothing on the length of a round; add `iterations = 10`, say, or `passes = 1`"
+    ]
+    assert said("iterations = 10", "", "count = 2", "passes = 2\n[[workers]]") == [
+        "17:1 neither this [[workers]] table nor [sync] has `iterations` or `passes`; add one"
+    ]
+
+
+def test_gradient_averaging_needs_equal_iterations(said) -> None:
+    bsp = ('rule = "average"', 'rule = "bsp"')
+    assert said(*bsp) == []
+    assert said(*bsp, "count = 2", "count = 2\n[[workers]]\niterations = 20") == [
+        '18:14 rule "bsp" needs equal `iterations` for all workers, not 10 and 20'
+    ]
+    assert said(*bsp, "iterations = 10", "passes = 1") == [
+        '12:1 under rule "bsp" workers meet after each iteration: it cannot count a round in passes; use `iterations`'
+    ]
+    assert said(*bsp, "count = 2", "count = 2\npasses = 2") == [
+        '17:1 under rule "bsp" workers meet after each iteration: it cannot count a round in passes; use `iterations`'
+    ]
+
+
+def test_an_end_is_certain(said) -> None:
+    limits = "add `rounds`, `item_iterations`, `seconds` or `patience`"
+    assert said("rounds = 3", "") == [f"13:1 [stop] has no limit; {limits}"]
+    assert said("rounds = 3", "accuracy = 0.9") == [f"13:1 a target alone may never be reached; {limits}"]
+    for limit in ("rounds = 1", "item_iterations = 1", "seconds = 1", "patience = 1"):
+        assert said("rounds = 3", limit) == []
+
+
+def test_targets_can_be_judged(said) -> None:
+    unseen = "judges the mixed network on held-out items, but `validation` is 0; hold items out: `validation` in [dataset]"
+    for condition in ("loss = 1", "accuracy = 0.9", "patience = 3"):
+        assert said("validation = 500", "", "rounds = 3", f"rounds = 3\n{condition}") == [
+            f"15:1 `{condition.split()[0]}` {unseen}"
+        ]
+    lone = 'rounds = 3\njudge = "any-worker"\nloss = 0.1'
+    assert said("validation = 500", "", "rounds = 3", lone) == []
+    assert said("rounds = 3", f"{lone}\npatience = 2\naccuracy = 0.9") == [
+        f'{line}:1 `{key}` cannot be had with judge = "any-worker", which looks at training losses only; '
+        'use `loss`, or judge = "mixed"'
+        for line, key in ((17, "patience"), (18, "accuracy"))
+    ]
+    assert said('"blobs"', '"sine"', "rounds = 3", "rounds = 3\naccuracy = 0.9") == [
+        "15:1 the task `regression` has no accuracy; use `loss`"
+    ]
+    assert said("rounds = 3", 'rounds = 3\naccuracy = 0.9\n[task]\nkind = "autoencoder"') == [
+        "15:1 the task `autoencoder` has no accuracy; use `loss`"
+    ]
+
+
+def test_items_serve_for_what_they_are_made_for(said) -> None:
+    assert said("rounds = 3", 'rounds = 3\n[task]\nkind = "regression"') == [
+        "16:8 the data set's items are made for classification: they cannot serve for regression; fitting: classification, autoencoder"
+    ]
+    assert said("rounds = 3", 'rounds = 3\n[task]\nkind = "classification"') == []
+    assert said('"blobs"', '"sine"', "rounds = 3", 'rounds = 3\n[task]\nkind = "forecast"') == []
+
+
+def test_a_schedule_has_an_end(said) -> None:
+    todo = "needs an end to run towards, which [stop] does not imply; add `horizon` to [optimizer], or `rounds` or `item_iterations` to [stop]"
+    seconds = ("rounds = 3", "seconds = 3")
+    assert said(*seconds, "lr = 0.1", 'lr = 0.1\nschedule = "linear"') == [f"10:12 `schedule` {todo}"]
+    assert said(*seconds, "lr = 0.1", "lr = 0.1\nwarmup = 0.1") == [f"10:10 `warmup` {todo}"]
+    assert said(*seconds, "lr = 0.1", "lr = 0.1\nwarmup = 0.1\nhorizon = 1000") == []
+    assert said("lr = 0.1", "lr = 0.1\nwarmup = 0.1") == []
+
+
+def test_every_schedule_but_a_constant_needs_an_end(said) -> None:
+    for schedule in "step", "polynomial", "exponential", "one-cycle":
+        table = ("lr = 0.1", f'lr = 0.1\nschedule = "{schedule}"')
+        assert len(said("rounds = 3", "seconds = 3", *table)) == 1, schedule
+        assert said(*table) == [], schedule
+
+
+def test_settings_of_the_optimizer_without_effect(said) -> None:
+    assert said("lr = 0.1", 'lr = 0.1\nschedule = "linear"\ngamma = 0.5') == [
+        '11:1 `gamma` has no effect under schedule = "linear"; remove it, or use "step"'
+    ]
+    assert said("lr = 0.1", "lr = 0.1\nhorizon = 9") == ["10:1 `horizon` has no effect: the learning rate is constant; remove it"]
+    rprop = ('"sgd"\nlr = 0.1', '"rprop"\nlr = 0.1\nclip_norm = 1.0')
+    assert said(*rprop) == ['10:1 `clip_norm` has no effect on the steps of "rprop"; remove it']
+    (error,) = said('"sgd"', '"rprop"', 'rule = "average"', 'rule = "average"\nlr_scale = "linear"')
+    assert error.startswith('12:1 `lr_scale` has no effect on the steps of "rprop"')
+
+
+def test_full_batches_fit_any_partition(said) -> None:
+    assert said('"sgd"\nlr = 0.1', '"sgd"\nlr = 0.1\nfull_batch = true') == []
+    (error,) = said("lr = 0.1", "lr = 0.1\nfull_batch = true\nbatch_size = 8")
+    assert error.startswith("11:1 `batch_size` has no effect on full batches")
+
+
+def test_curvature_is_each_workers_own(said) -> None:
+    (warning,) = said('"sgd"', '"lbfgs"')
+    assert warning.startswith('8:8 warning: averaged gradients of different partitions tell "lbfgs" little of any one of them')
+    assert said('"sgd"', '"lbfgs"', "iterations = 10", 'iterations = 10\noptimizer_state = "local"') == []
+    assert said('"sgd"', '"lbfgs"', '"average"', '"bsp"') == []
+    assert said('"sgd"', '"lbfgs"', "count = 2", "count = 1") == []
+
+
+def test_a_precision_the_processor_emulates(said, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ("rounds = 3", 'rounds = 3\n[engine]\nprecision = "bfloat16"')
+    monkeypatch.setattr("partrain.job.checks.cpu_has_bfloat16", lambda: False)
+    (warning,) = said(*asked)
+    assert warning == "16:13 warning: this machine's CPU has no bfloat16: CPU workers emulate it, and are slower than in float32"
+    monkeypatch.setattr("partrain.job.checks.cpu_has_bfloat16", lambda: True)
+    assert said(*asked) == []
+
+
+def test_settings_without_effect(said) -> None:
+    assert said("lr = 0.1", "lr = 0.1\nnesterov = true") == ["10:1 `nesterov` needs momentum; add `momentum = 0.9`, say"]
+    assert said("iterations = 10", "iterations = 10\nwarmup_rounds = 5") == [
+        '13:1 warning: `warmup_rounds` has no effect without `lr_scale`; add lr_scale = "linear" or "sqrt"'
+    ]
+
+
+def test_an_overlap_that_the_sizes_decide(said) -> None:
+    overlap = ("count = 2", "count = 2\npartition_size = 2500\n[partition]\noverlap = 0.1")
+    (warning,) = said(*overlap)
+    assert warning.startswith("19:1 warning: `overlap` has no say where all workers have a `partition_size`")
+    assert said(overlap[0], f"{overlap[1]}\n[[workers]]") == [
+        "17:18 partition_size takes 5000 of the 4500 training items: the 1 worker without one cannot share the 0 that remain; "
+        "lower it, or give every worker a partition_size"
+    ]
+    assert said("count = 2", "count = 2\npartition_size = 1000\n[[workers]]\n[partition]\noverlap = 0.1") == []
+
+
+def test_judging_that_is_not_done(said) -> None:
+    (warning,) = said("rounds = 3", 'rounds = 3\njudge = "any-worker"\njudge_every = 2')
+    assert warning.startswith('16:1 warning: `judge_every` has no say under judge = "any-worker"')
+    assert said("rounds = 3", "rounds = 3\njudge_every = 2") == []
+
+
+def test_a_device_that_is_not_there(said, monkeypatch: pytest.MonkeyPatch) -> None:
+    todo = "remove this [[workers]] table or run where there is one"
+    assert said("count = 2", 'device = "cuda"') == [f"16:10 no device cuda on this machine (devices: cpu); {todo}"]
+    monkeypatch.setattr("partrain.job.checks.cuda_count", lambda: 2)
+    assert said("count = 2", 'device = "cuda:2"') == [
+        f"16:10 no device cuda:2 on this machine (devices: cpu, cuda:0, cuda:1); {todo}"
+    ]
+    assert said("count = 2", 'device = "cuda:1"') == said("count = 2", 'device = "cuda"\ncount = 3') == []
+
+
+def test_more_threads_than_cores(said) -> None:
+    slow = "they will wait for one another"
+    assert said("count = 2", "count = 2\nthreads = 5") == [f"17:11 warning: 10 threads of CPU workers for 8 cores: {slow}"]
+    assert said("count = 2", "count = 9") == [f"16:9 warning: 9 threads of CPU workers for 8 cores: {slow}"]
+    assert said("count = 2", 'count = 9\n[transport]\nkind = "simulated"') == []
+
+
+def test_shares_that_cannot_be_cut(said) -> None:
+    items = ("validation = 500", "validation = 500\nitems = 600")
+    assert said("validation = 500", "validation = 5000") == [
+        "6:14 `validation` holds out 5,000 of 5,000 items: none are left to train on"
+    ]
+    assert said(*items, "count = 2", "count = 101")[-1] == "17:9 101 workers are more than the 100 training items"
+    assert said("count = 2", "count = 2\npartition_size = 4501") == [
+        "17:18 `partition_size` 4,501 exceeds the 4,500 training items"
+    ]
+    assert said("count = 2", "count = 2\npartition_size = 2250\n[[workers]]") == [
+        "17:18 partition_size takes 4500 of the 4500 training items: the 1 worker without one cannot share the 0 that remain; "
+        "lower it, or give every worker a partition_size"
+    ]
+    assert said("count = 2", "count = 2\npartition_size = 1000") == [
+        "17:18 no worker has 2,500 of the 4,500 training items; raise or remove `partition_size`, or set "
+        'uncovered = "allow" in [partition]'
+    ]
+    assert said("count = 2", 'count = 2\npartition_size = 1000\n[partition]\nuncovered = "allow"') == []
+    assert said(*items, "count = 2", "count = 1\n[[workers]]") == [
+        "8:1 `batch_size` 64 is more than the 50 items of the smallest partition; at most 50, or fewer workers, or more overlap"
+    ]
+    assert said(*items, "lr = 0.1", "lr = 0.1\nbatch_size = 50", "count = 2", "count = 1\n[[workers]]") == [
+        "17:1 warning: only 50 items in the smallest partition; a worker learns little from so few"
+    ]
+
+
+def test_a_million_workers_are_refused_at_once(said) -> None:
+    assert said("count = 2", "count = 1024\n[[workers]]\ncount = 1024")[0] == "15:1 2,048 workers are more than 1,024"
+
+
+def test_a_file_that_is_missing(said, tmp_path: Path) -> None:
+    idx = 'kind = "idx"\ninputs = "images.idx"\ntargets = "labels.idx"'
+    (problem,) = said('kind = "synthetic"\nfunction = "blobs"', idx)
+    assert problem.startswith("5:10 ")
+    assert "images.idx" in problem
+
+
+def test_all_at_once(said) -> None:
+    found = said(
+        "validation = 500", "", "iterations = 10", "", "rounds = 3", "accuracy = 0.9", "count = 2", 'device = "cuda"\nlr = 0.1'
+    )
+    assert [line.split()[0] for line in found] == ["10:1", "13:1", "14:1", "16:10", "17:1"]
+
+
+def test_a_rule_says_what_is_wrong_with_its_settings(said) -> None:
+    assert said('rule = "average"', 'rule = "easgd"\nelasticity = 2') == [
+        "12:14 at 2 and 2 workers replicas and center diverge; stay below 1.33; 0.9 is the authors'"
+    ]
+    pairs = 'rule = "gossip"\nstyle = "pairs"\ntopology = "exponential"'
+    assert said('rule = "average"', pairs) == []
+    (problem,) = said('rule = "average"', pairs, "count = 2", "count = 3")
+    assert problem.startswith("13:12 3 workers, no power of two, cannot be paired along an exponential topology")
+
+
+def test_a_momentum_that_the_local_optimizer_does_not_have(said) -> None:
+    rule = ('rule = "average"', 'rule = "fednova"\nlocal_momentum = 0.9\noptimizer_state = "reset"')
+    assert said(*rule, "lr = 0.1", "lr = 0.1\nmomentum = 0.9") == []
+    (warning,) = said(*rule)
+    assert warning.startswith("12:18 warning: the local optimizer has another momentum, 0: ")
+
+
+def test_unequal_work_that_is_not_reckoned_with(said) -> None:
+    rule, momentum = ('rule = "average"', 'rule = "fednova"'), ("lr = 0.1", "lr = 0.1\nmomentum = 0.9")
+    unequal = ("count = 2", "count = 1\n[[workers]]\niterations = 30")
+    assert said(*rule, *unequal) == said(*rule, *momentum) == [], "no momentum, or equal work"
+    (warning,) = said(*rule, *momentum, *unequal)
+    assert warning.endswith(
+        "warning: the optimizer's momentum, 0.9, is not reckoned with: the bias towards those who do more work stays; "
+        'set local_momentum = 0.9 and optimizer_state = "reset"'
+    )
+    reckoned = 'rule = "fednova"\nlocal_momentum = 0.9\noptimizer_state = "reset"'
+    assert said(rule[0], reckoned, *momentum, *unequal) == []
+    assert len(said(rule[0], 'rule = "fednova"\noptimizer_state = "reset"', *momentum, *unequal)) == 1
+    assert said(rule[0], 'rule = "fednova"\noptimizer_state = "local"', *momentum, *unequal) == []
+    (warning,) = said(*rule, *unequal, '"sgd"', '"adam"')
+    assert 'with "adam" the bias towards more work stays' in warning
+    assert len(said(*rule, *momentum, "iterations = 10", "passes = 1", "count = 2", "partition_size = 500\n[[workers]]")) == 1
+
+
+def test_workers_that_are_not_one_with_all_items(said) -> None:
+    rprop = ('rule = "average"', 'rule = "rprop"', '[optimizer]\nname = "sgd"\nlr = 0.1\n', "")
+    half = ("count = 2", "count = 2\n[partition]\noverlap = 0.5")
+    (warning,) = said(*rprop, *half)
+    assert "warning: partitions overlap by 1,500 items, which count twice: so these workers do something else than one" in warning
+    assert said(*rprop, half[0], half[1].replace("2", "1", 1)) == said(*half) == []
+    assert said(*rprop, "count = 2", "count = 7") == [], "sizes are rounded up"
+    sizes = ("count = 2", "partition_size = 1500\n[[workers]]\npartition_size = 3000")
+    assert said(*rprop, *sizes) == []
+    (warning,) = said('rule = "average"', 'rule = "rprop"\nweights = "equal"', *rprop[2:], *sizes)
+    assert "warning: items of partitions of 1,500 count more than those of 3,000" in warning
+    assert said('rule = "average"', 'rule = "rprop"\nweights = "equal"', *rprop[2:]) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "warned"),
+    [("easgd", True), ("async", True), ("threshold", True), ('threshold"\ncombine = "mean', False), ("bsp", False)],
+)
+def test_weights_that_have_no_say(said, rule: str, warned: bool) -> None:
+    found = said('rule = "average"', f'rule = "{rule}"\nweights = "equal"')
+    assert [line.partition(" ")[2] for line in found] == [
+        f'warning: rule "{rule}" does not mix parameters by `weights`: they are for moments and buffers only'
+    ] * warned
+
+
+def test_a_rule_that_shares_its_numbers_is_for_processors(said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("partrain.job.checks.cuda_count", lambda: 1)
+    hogwild = ('rule = "average"', 'rule = "hogwild"', "count = 2", 'count = 2\n[[workers]]\ndevice = "cuda:0"')
+    assert said(*hogwild) == ['18:10 under rule "hogwild" all workers train the same numbers in memory: CPU workers only']
+
+
+def test_an_optimizer_beside_full_batches(said) -> None:
+    (warning,) = said('rule = "average"', 'rule = "rprop"')
+    assert "warning" in warning
+    assert 'rule "rprop" takes its own steps on full batches: [optimizer] has no effect; remove it' in warning
+    without = ('[optimizer]\nname = "sgd"\nlr = 0.1\n', "")
+    assert said('rule = "average"', 'rule = "rprop"', *without) == []
+    (error,) = said('rule = "average"', 'rule = "rprop"\nlr_scale = "sqrt"', *without)
+    assert '`lr_scale` has no effect on the steps of "rprop"' in error
+    (error,) = said(*without)
+    assert error.endswith('the job has no [optimizer] table; add name = "sgd" and lr = 0.1, say')
+
+
+def test_paces_are_simulated(said) -> None:
+    stop = "[stop]\nrounds = 3\n"
+    assert said(stop, stop + "[transport]\nspeed = [1.0, 0.5]\n") == ['16:1 `speed` is simulated only; use kind = "simulated"']
+    simulated = stop + '[transport]\nkind = "simulated"\n'
+    assert said(stop, simulated + "speed = [1.0, 0.5]\ndelay = [0.001]\n") == []
+    assert said(stop, simulated + "jitter = [0.1, 0.1, 0.1]\n") == ["17:10 `jitter` has 3 values for 2 workers; give one or 2"]
+
+
+def test_inexact_sums_are_for_several_machines(said, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = "[stop]\nrounds = 3\n"
+    (warning,) = said(stop, stop + "[engine]\nexact = false\n")
+    assert "16:1 warning" in warning
+    assert "`exact = false` has no meaning on one machine" in warning
+    assert said(stop, stop + "[engine]\nexact = true\n") == []
+    for key, value in {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "h",
+                       "MASTER_PORT": "1"}.items():  # fmt: skip
+        monkeypatch.setenv(key, value)
+    assert said(stop, stop + "[engine]\nexact = false\n") == []
+
+
+def test_a_schedule_of_the_learning_rate_over_rounds_that_change_their_length(said) -> None:
+    qsr, decaying = (
+        ('rule = "average"', 'rule = "average"\nschedule = "qsr"\nalpha = 0.01'),
+        ("lr = 0.1", 'lr = 0.1\nschedule = "cosine"'),
+    )
+    (warning,) = said(*qsr, *decaying)
+    assert "warning: rounds change their length" in warning
+    assert said(*qsr) == []
+    assert said(*decaying) == []
+    assert said(*qsr, *decaying, "rounds = 3", "rounds = 3\nitem_iterations = 9000") == []
+
+
+def test_a_wrong_value_hides_no_contradiction(said) -> None:
+    """What does not depend on it is said with it."""
+    crowd = ("validation = 500", "validation = 500\nitems = 600", "count = 2", "count = 101")
+    wrong = ("lr = 0.1", 'lr = "fast"', "rounds = 3", "rounds = true")
+    found = [line for line in said(*crowd, *wrong, "iterations = 10", "iterations = 10\npasses = 1") if "warning" not in line]
+    assert found == [
+        '10:6 `lr`: expected a number, got the string "fast"',
+        "14:1 [sync] has both `iterations` and `passes`; keep one",
+        "16:10 `rounds`: expected an integer, got true",
+        "18:9 101 workers are more than the 100 training items",
+    ]
+    assert said("lr = 0.1", "lr = 0", "count = 2", "count = 2\npartition_size = 1000") == [
+        "9:6 `lr`: expected more than 0, got 0",
+        "17:18 no worker has 2,500 of the 4,500 training items; raise or remove `partition_size`, or set "
+        'uncovered = "allow" in [partition]',
+    ]
+    found = [line for line in said(*crowd, "[stop]\nrounds = 3\n", "") if "warning" not in line]
+    assert found == [
+        "1:1 missing table [stop]; add [stop] and below it rounds = 100",
+        "15:9 101 workers are more than the 100 training items",
+    ]
+
+
+JOBS = sorted((Path(__file__).parents[2] / "jobs").glob("*.toml"))
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda path: path.stem)
+def test_a_wrong_value_is_all_that_is_wrong(job: Path) -> None:
+    """No check takes it for another one: each value of a sound job in turn is a date."""
+    data, sound = tomllib.loads(job.read_text()), {problem.message for problem in problems(job)}
+    for path in _places(data):
+        if path[0] in ("model", "dataset", "task") and ":" in str(data[path[0]].get("name")):
+            continue  # arguments of the user's own code may be dates
+        changed = deepcopy(data)
+        table = reduce(lambda table, key: table[key], path[:-1], changed)
+        table[path[-1]] = date(2026, 11, 22)
+        with pytest.raises(BadJob) as caught:
+            parse(as_toml(changed), job.parent, "job.toml", here=True)
+        assert isinstance(caught.value, Rejected)
+        assert len({problem.message for problem in caught.value.problems} - sound) == 1, path
+
+
+def _places(data: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+        if isinstance(data, dict):
+            yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from _places(value, (*path, key))

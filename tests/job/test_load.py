@@ -1,0 +1,584 @@
+"""Whatever is wrong with a job file is said at once, in plain words, at its place."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partrain.config.overrides import UNTIL
+from partrain.config.problems import Rejected
+from partrain.config.section import OneOf
+from partrain.data import AnyDataset
+from partrain.errors import BadJob, InputMissing
+from partrain.job.load import load, parse, problems
+from partrain.job.schema import identity
+from partrain.models import AnyModel
+from partrain.optim import AnyOptimizer
+from partrain.rules import AnyRule
+from partrain.train.stop import Stop
+
+JOB = """\
+# A trial.
+name = "trial"
+
+[model]
+name = "mlp"
+
+[dataset]
+kind = "synthetic"
+function = "blobs"
+
+[optimizer]
+name = "sgd"
+lr = 0.1
+
+[sync]
+rule = "average"
+iterations = 10
+
+[[workers]]
+count = 2
+
+[stop]
+rounds = 3
+"""
+
+
+def rejected(old: str, new: str) -> str:
+    """What is said about the job with a change."""
+    assert old in JOB
+    with pytest.raises(BadJob) as caught:
+        parse(JOB.replace(old, new), Path(), "job.toml")
+    return caught.value.detail
+
+
+def shown(*lines: str) -> str:
+    return "\n".join(lines)
+
+
+def test_a_job_without_problems(tmp_path: Path) -> None:
+    (tmp_path / "trial.toml").write_text(JOB)
+    loaded = load(tmp_path / "trial.toml", ["optimizer.lr=0.5", "workers.0.count=1"])
+    assert (loaded.job.optimizer.lr, loaded.job.workers[0].count) == (0.5, 1)
+    assert loaded.text == JOB.replace("lr = 0.1", "lr = 0.5").replace("count = 2", "count = 1")
+    assert loaded.folder == tmp_path
+    assert loaded.warnings == []
+    assert parse(loaded.text, tmp_path).job == loaded.job
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        (
+            "lr = 0.1",
+            "learning_rate = 0.1",
+            [
+                "job.toml:13:1: unknown key `learning_rate` in [optimizer]",
+                "   |",
+                "13 | learning_rate = 0.1",
+                "   | ^^^^^^^^^^^^^ did you mean `lr`?",
+            ],
+        ),
+        (
+            "lr = 0.1",
+            "lerning_rate = 0.1",
+            [
+                "job.toml:13:1: unknown key `lerning_rate` in [optimizer]",
+                "   |",
+                "13 | lerning_rate = 0.1",
+                "   | ^^^^^^^^^^^^ did you mean `lr`?",
+            ],
+        ),
+        (
+            'kind = "synthetic"\nfunction = "blobs"',
+            'nam = "mnist"',
+            ["job.toml:8:1: unknown key `nam` in [dataset]", "   |", ' 8 | nam = "mnist"', "   | ^^^ did you mean `name`?"],
+        ),
+        (
+            'kind = "synthetic"\nfunction = "blobs"',
+            'kind = "mnist"',
+            ["job.toml:8:1: unknown key `kind` in [dataset]", "   |", ' 8 | kind = "mnist"', "   | ^^^^ did you mean `name`?"],
+        ),
+        (
+            'kind = "synthetic"\nfunction = "blobs"',
+            "",
+            [
+                "job.toml:7:1: missing key `name` or `kind` in [dataset]",
+                "   |",
+                " 7 | [dataset]",
+                '   | ^^^^^^^^^ one of name = "mnist", kind = "idx", kind = "synthetic", kind = "csv", kind = "parquet", kind = "npz",'
+                ' kind = "npy", kind = "hdf5", kind = "mapped", kind = "text", kind = "series", kind = "images",'
+                ' kind = "huggingface",'
+                ' or your own as "package.module:Class" or "file.py:Class"',
+            ],
+        ),
+        (
+            "lr = 0.1",
+            "lr = 0.1\nmomentun = 0.9",
+            [
+                "job.toml:14:1: unknown key `momentun` in [optimizer]",
+                "   |",
+                "14 | momentun = 0.9",
+                "   | ^^^^^^^^ did you mean `momentum`? (default 0.0)",
+            ],
+        ),
+        (
+            "lr = 0.1",
+            "lr = 0.1\nl_r = 2",
+            [
+                "job.toml:14:1: unknown key `l_r` in [optimizer]",
+                "   |",
+                "14 | l_r = 2",
+                "   | ^^^ did you mean `lr`? it is there already",
+            ],
+        ),
+        (
+            "# A trial.",
+            "threads = 4",
+            [
+                "job.toml:1:1: unknown key `threads` at the top of the file",
+                "   |",
+                " 1 | threads = 4",
+                "   | ^^^^^^^ `threads` belongs to [[workers]]",
+            ],
+        ),
+        (
+            "lr = 0.1",
+            "lr = 0.1\nbetas = [0.9]",
+            [
+                "job.toml:14:1: unknown key `betas` in [optimizer]",
+                "   |",
+                "14 | betas = [0.9]",
+                '   | ^^^^^ `betas` belongs to [optimizer] with name = "adam"',
+            ],
+        ),
+        (
+            "rounds = 3",
+            "rounds = 3\nlearning_rate = 2",
+            [
+                "job.toml:24:1: unknown key `learning_rate` in [stop]",
+                "   |",
+                "24 | learning_rate = 2",
+                "   | ^^^^^^^^^^^^^ did you mean `lr` in [optimizer]?",
+            ],
+        ),
+        (
+            "rounds = 3",
+            "rounds = 3\nseed = 2",
+            [
+                "job.toml:24:1: unknown key `seed` in [stop]",
+                "   |",
+                "24 | seed = 2",
+                "   | ^^^^ `seed` belongs to the top of the file, before the first table",
+            ],
+        ),
+        (
+            "[stop]",
+            "[trian]\n[stop]",
+            [
+                "job.toml:22:2: unknown table [trian]",
+                "   |",
+                "22 | [trian]",
+                "   |  ^^^^^ legal: name, seed, model, dataset, partition, task, optimizer, sync, workers, transport, engine, stop, checkpoint",
+            ],
+        ),
+        (
+            'rule = "average"',
+            'rule = "averge"',
+            [
+                'job.toml:16:8: unknown rule "averge"',
+                "   |",
+                '16 | rule = "averge"',
+                '   |        ^^^^^^^^ did you mean "average"?',
+            ],
+        ),
+        (
+            'rule = "average"',
+            'rule = "fedavg"',
+            [
+                'job.toml:16:8: unknown rule "fedavg"',
+                "   |",
+                '16 | rule = "fedavg"',
+                '   |        ^^^^^^^^ did you mean "average"?',
+            ],
+        ),
+        (
+            'name = "mlp"',
+            'name = "quark"',
+            [
+                'job.toml:5:8: unknown model "quark"',
+                "   |",
+                ' 5 | name = "quark"',
+                '   |        ^^^^^^^ one of "linear", "mlp", "autoencoder", "lenet", "cnn", "resnet", "rnn", "lstm", "gru", "transformer", '
+                '"torchvision:NAME", or your own as "package.module:Class" or "file.py:Class"',
+            ],
+        ),
+        (
+            'name = "mlp"',
+            'name = "net.py:"',
+            [
+                'job.toml:5:8: `name`: expected "package.module:Class" or "file.py:Class", got the string "net.py:"',
+                "   |",
+                ' 5 | name = "net.py:"',
+                "   |        ^^^^^^^^^",
+            ],
+        ),
+        (
+            'name = "sgd"\n',
+            "",
+            [
+                "job.toml:11:1: missing key `name` in [optimizer]",
+                "   |",
+                "11 | [optimizer]",
+                '   | ^^^^^^^^^^^ one of "sgd", "adam", "adamw", "nadam", "radam", "adamax", "rmsprop", "adagrad", "rprop", "lbfgs", "muon"',
+            ],
+        ),
+        (
+            "lr = 0.1",
+            "",
+            ["job.toml:11:1: missing key `lr` in [optimizer]", "   |", "11 | [optimizer]", "   | ^^^^^^^^^^^"],
+        ),
+        ("[stop]\nrounds = 3\n", "", ["job.toml:1:1: missing table [stop]", "   | add [stop] and below it rounds = 100"]),
+        ('name = "trial"', "", ["job.toml:1:1: missing key `name` at the top of the file", '   | add name = "trial"']),
+        (
+            "[[workers]]",
+            "[workers]",
+            [
+                "job.toml:19:1: expected a list of tables [[workers]], got a table",
+                "   |",
+                "19 | [workers]",
+                "   | ^^^^^^^^^ write [[workers]] and below it count = 2",
+            ],
+        ),
+        (
+            "[stop]",
+            "[[stop]]",
+            ["job.toml:22:1: expected one table [stop], got a list", "   |", "22 | [[stop]]", "   | ^^^^^^^^ write [stop] once"],
+        ),
+        (
+            '[model]\nname = "mlp"\n',
+            'model = "mlp"\n',
+            [
+                'job.toml:4:9: expected a table [model], got the string "mlp"',
+                "   |",
+                ' 4 | model = "mlp"',
+                '   |         ^^^^^ write [model] and below it name = "mlp"',
+            ],
+        ),
+        (
+            "count = 2",
+            'count = "3"',
+            [
+                'job.toml:20:9: `count`: expected an integer, got the string "3"',
+                "   |",
+                '20 | count = "3"',
+                "   |         ^^^ write 3 without quotes",
+            ],
+        ),
+        (
+            "count = 2",
+            "count = true",
+            [
+                "job.toml:20:9: `count`: expected an integer, got true",
+                "   |",
+                "20 | count = true",
+                "   |         ^^^^ write a number, such as 1",
+            ],
+        ),
+        (
+            "count = 2",
+            "count = 2.0",
+            ["job.toml:20:9: `count`: expected an integer, got 2.0", "   |", "20 | count = 2.0", "   |         ^^^ write 2"],
+        ),
+        (
+            "rounds = 3",
+            "rounds = 1e3",
+            [
+                "job.toml:23:10: `rounds`: expected an integer, got 1000.0",
+                "   |",
+                "23 | rounds = 1e3",
+                "   |          ^^^ write 1000",
+            ],
+        ),
+        (
+            "rounds = 3",
+            "rounds = 0.0",
+            ["job.toml:23:10: `rounds`: expected an integer, got 0.0", "   |", "23 | rounds = 0.0", "   |          ^^^"],
+        ),
+        (
+            "rounds = 3",
+            'rounds = 3\njudge = "any"',
+            [
+                'job.toml:24:9: `judge`: expected "mixed" or "any-worker", got the string "any"',
+                "   |",
+                '24 | judge = "any"',
+                '   |         ^^^^^ did you mean "any-worker"?',
+            ],
+        ),
+        (
+            "[stop]",
+            '[transport]\nkind = "distributed"\n[stop]',
+            [
+                'job.toml:23:8: `kind`: expected "shared" or "simulated", got the string "distributed"',
+                "   |",
+                '23 | kind = "distributed"',
+                "   |        ^^^^^^^^^^^^^ leave it out, and start the job under torchrun on each machine",
+            ],
+        ),
+        (
+            'name = "mlp"',
+            'name = "mlp"\nhidden = 64',
+            ["job.toml:6:10: `hidden`: expected a list, got 64", "   |", " 6 | hidden = 64", "   |          ^^ write [64]"],
+        ),
+        (
+            "[stop]",
+            "[engine]\nexact = 1\n[stop]",
+            ["job.toml:23:9: `exact`: expected true or false, got 1", "   |", "23 | exact = 1", "   |         ^ write true"],
+        ),
+        (
+            "count = 2",
+            "count = 0",
+            ["job.toml:20:9: `count`: expected 1 to 1,024, got 0", "   |", "20 | count = 0", "   |         ^"],
+        ),
+        (
+            "count = 2",
+            "count = 1000000000",
+            [
+                "job.toml:20:9: `count`: expected 1 to 1,024, got 1000000000",
+                "   |",
+                "20 | count = 1000000000",
+                "   |         ^^^^^^^^^^",
+            ],
+        ),
+        (
+            "lr = 0.1",
+            "lr = nan",
+            ["job.toml:13:6: `lr`: expected a finite number, got nan", "   |", "13 | lr = nan", "   |      ^^^"],
+        ),
+        ("lr = 0.1", "lr = 0", ["job.toml:13:6: `lr`: expected more than 0, got 0", "   |", "13 | lr = 0", "   |      ^"]),
+        (
+            "lr = 0.1",
+            "lr = 2026-11-21",
+            [
+                "job.toml:13:6: `lr`: expected a number, got the date 2026-11-21",
+                "   |",
+                "13 | lr = 2026-11-21",
+                "   |      ^^^^^^^^^^",
+            ],
+        ),
+        ("lr = 0.1", "lr = {}", ["job.toml:13:6: `lr`: expected a number, got a table", "   |", "13 | lr = {}", "   |      ^^"]),
+        (
+            "lr = 0.1",
+            'lr = 0.1\nschedule = "cosnie"',
+            [
+                'job.toml:14:12: `schedule`: expected "constant", "step", "linear", "cosine", "polynomial", "exponential" or "one-cycle", got the string "cosnie"',
+                "   |",
+                '14 | schedule = "cosnie"',
+                '   |            ^^^^^^^^ did you mean "cosine"?',
+            ],
+        ),
+        (
+            "count = 2",
+            'device = "gpu"',
+            [
+                'job.toml:20:10: `device`: expected "cpu", "cuda" or one device as "cuda:0", got the string "gpu"',
+                "   |",
+                '20 | device = "gpu"',
+                '   |          ^^^^^ did you mean "cuda"?',
+            ],
+        ),
+        (
+            'name = "trial"',
+            'name = "a\\u001bb"',
+            [
+                'job.toml:2:8: `name`: expected letters, digits, `.`, `_` and `-`, at most 100, got the string "a\\x1bb"',
+                "   |",
+                ' 2 | name = "a\\u001bb"',
+                "   |        ^^^^^^^^^^",
+            ],
+        ),
+        (
+            'name = "mlp"',
+            'name = "mlp"\nhidden = [\n  64,\n  0,\n]',
+            ["job.toml:8:3: `hidden[1]`: expected at least 1, got 0", "   |", " 8 |   0,", "   |   ^"],
+        ),
+        (
+            "[[workers]]\ncount = 2\n",
+            "[transport]\nkind = 3\n[[worker]]\ncounts = 2\n[[worker]]\nthreads = -1\n",
+            [
+                'job.toml:20:8: `kind`: expected "shared" or "simulated", got 3',
+                "   |",
+                "20 | kind = 3",
+                "   |        ^",
+                "",
+                "job.toml:21:3: unknown table [[worker]]",
+                "   |",
+                "21 | [[worker]]",
+                "   |   ^^^^^^ did you mean [[workers]]?",
+                "",
+                "job.toml:22:1: unknown key `counts` in [[workers]]",
+                "   |",
+                "22 | counts = 2",
+                "   | ^^^^^^ did you mean `count`? (default 1)",
+                "",
+                "job.toml:24:11: `threads`: expected 1 to 1,024, got -1",
+                "   |",
+                "24 | threads = -1",
+                "   |           ^^",
+            ],
+        ),
+        (
+            "[stop]",
+            '[partition]\norder = "given"\nredraw = "round"\n[stop]',
+            [
+                'job.toml:24:1: redraw = "round" shuffles the items anew each round, which contradicts order = "given"',
+                "   |",
+                '24 | redraw = "round"',
+                "   | ^^^^^^",
+            ],
+        ),
+    ],
+)
+def test_what_is_said(old: str, new: str, lines: list[str]) -> None:
+    assert rejected(old, new) == shown(*lines)
+
+
+def test_a_slip_in_a_table_hides_nothing_below_it() -> None:
+    detail = rejected('[optimizer]\nname = "sgd"\nlr = 0.1', '[optimiser]\nname = "sdg"\nlr = "fast"\nbatch = 0')
+    assert [line for line in detail.splitlines() if line.startswith("job")] == [
+        "job.toml:11:2: unknown table [optimiser]",
+        'job.toml:12:8: unknown optimizer "sdg"',
+        'job.toml:13:6: `lr`: expected a number, got the string "fast"',
+        "job.toml:14:1: unknown key `batch` in [optimizer]",
+        "job.toml:14:9: `batch_size`: expected at least 1, got 0",
+    ]
+
+
+def test_the_one_line_names_the_first_error_and_counts_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(JOB.replace("lr = 0.1", "lr = -1\nmomentun = 2").replace("rounds = 3", "rounds = true"))
+    with pytest.raises(Rejected) as caught:
+        load(path, ["seed=-1"])
+    assert (
+        caught.value.message
+        == "--set seed=-1: `seed`: expected at least 0 and less than 9,223,372,036,854,775,808, got -1, and 4 more problems"
+    )
+    assert caught.value.render().startswith("partrain: error[bad-job]: --set seed=-1: ")
+    found = problems(path, ["seed=-1"])
+    assert [(problem.line, problem.column) for problem in found] == [(0, 12), (13, 6), (14, 1), (14, 12), (24, 10)]
+    assert [problem.line for problem in problems(path)] == [13, 14, 14, 24]
+    assert found[2].as_dict() == {
+        "place": str(path),
+        "line": 14,
+        "column": 1,
+        "end_column": 9,
+        "message": "unknown key `momentun` in [optimizer]",
+        "suggestion": "did you mean `momentum`? (default 0.0)",
+        "severity": "error",
+    }
+
+
+def test_a_single_problem_is_said_once() -> None:
+    with pytest.raises(Rejected) as caught:
+        parse(JOB.replace("lr = 0.1", "lr = 0"), Path(), "job.toml")
+    assert caught.value.render() == shown(
+        "partrain: error[bad-job]: job.toml:13:6: `lr`: expected more than 0, got 0", "   |", "13 | lr = 0", "   |      ^"
+    )
+
+
+def test_only_stop_conditions_are_moved_by_until() -> None:
+    assert parse(JOB, Path(), overrides=["rounds=500", "seconds=9.5"], flag=UNTIL).job.stop == Stop(rounds=500, seconds=9.5)
+    with pytest.raises(Rejected) as caught:
+        parse(JOB, Path(), overrides=["rounds=0", "optimizer.lr=1", "seed=1"], flag=UNTIL)
+    assert [problem.summary for problem in caught.value.problems] == [
+        "--until optimizer.lr=1: unknown table [stop.optimizer]",
+        "--until seed=1: unknown key `seed` in [stop]",
+        "--until rounds=0: `rounds`: expected 1 to 1,000,000,000,000, got 0",
+    ]
+
+
+def test_problems_says_the_same_of_text_that_is_no_toml(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text("a = [\n")
+    assert [problem.message for problem in problems(path)] == ["no valid TOML: invalid value"]
+    with pytest.raises(InputMissing):
+        problems(tmp_path / "none.toml")
+
+
+_values = st.sampled_from(
+    [
+        "1",
+        '"x"',
+        "true",
+        "nan",
+        "[]",
+        "[1]",
+        "[[]]",
+        "{}",
+        "[{}]",
+        "2026-11-21",
+        "07:00:00",
+        "{name = {}}",
+        '{rule = "bsp"}',
+        '{kind = "idx"}',
+    ]
+)
+
+
+@given(
+    st.sampled_from([line for line in JOB.splitlines() if "=" in line]),
+    _values,
+    st.sampled_from(["", "name", "kind", "rule", "user", "mlp", "count", "stop"]),
+)
+def test_no_value_leads_to_anything_but_problems(line: str, value: str, key: str) -> None:
+    text = JOB.replace(line, f"{key or line.split(' =')[0]} = {value}", 1)
+    try:
+        parse(text, Path())
+    except BadJob as failure:
+        said = failure.detail
+        assert not any(
+            word in said for word in ("pydantic", "Input should", "_which", "tag", "discriminator", "valid dictionary")
+        ), said
+
+
+@given(
+    st.lists(st.sampled_from(["model", "dataset", "optimizer", "sync", "workers", "stop", "transport", "task"]), unique=True),
+    _values,
+)
+def test_no_table_leads_to_anything_but_problems(tables: list[str], value: str) -> None:
+    parts = JOB.split("\n[")
+    kept = [part for part in parts if not any(part.lstrip("[").startswith(table) for table in tables)]
+    text = "\n".join([*(f"{table} = {value}" for table in tables), "\n[".join(kept)])
+    try:
+        parse(text, Path())
+    except BadJob as failure:
+        said = failure.detail
+        assert not any(
+            word in said for word in ("pydantic", "Input should", "_which", "tag", "discriminator", "valid dictionary")
+        ), said
+
+
+def test_validating_imports_no_heavy_library(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    good.write_text(JOB.replace('kind = "synthetic"\nfunction = "blobs"', 'name = "mnist"'))
+    bad.write_text(JOB.replace("lr", "lerning_rate"))
+    program = (
+        "import sys; from partrain.job.load import problems\n"
+        "print([len(problems(path)) for path in sys.argv[1:]], sorted({'torch', 'numpy', 'h5py', 'tomlkit', 'typer', 'rich'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, good, bad], capture_output=True, text=True, check=True)
+    assert done.stdout == "[0, 1] []\n"
+
+
+@pytest.mark.parametrize("tables", [AnyRule, AnyDataset, AnyModel, AnyOptimizer])
+def test_tables_stand_under_the_names_they_go_by(tables: Any) -> None:
+    """Where they are listed and what they say of themselves are two places; the user's own say nothing."""
+    (one_of,) = (part for part in get_args(tables) if isinstance(part, OneOf))
+    for name in one_of.places:
+        assert identity(one_of.table(name))[1] == (() if name == "user" else (name,))

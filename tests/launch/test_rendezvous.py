@@ -1,0 +1,327 @@
+"""Several machines under torchrun: here on loopback, or in network namespaces of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.machines import MANY, Site, free_port
+from support.runs import Command, Said, descendants, events, eventually, round_file, sabotage, summary, train, write_job
+
+from partrain import checkpoint
+from partrain.comm.machine import Machine
+from partrain.errors import BadJob
+from partrain.job.load import load
+from partrain.launch.rendezvous import refusal
+
+
+def arrays(path: Path) -> dict[str, bytes]:
+    return {name: np.ascontiguousarray(array).tobytes() for name, array in checkpoint.read(path).arrays.items()}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def one_machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that two machines of two workers are to repeat: four workers on one."""
+    return train(tmp_path_factory.mktemp("alone"), "workers.0.count=4", text=MANY)
+
+
+@pytest.fixture(scope="module")
+def two_machines(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]:
+    """That run on two machines: its folder, and what they said."""
+    site = Site(tmp_path_factory.mktemp("both"))
+    job, run = write_job(site.folder / "job", text=MANY), site.folder / "run"
+    return run, site.run(("run", job, "--out", run, "--quiet"), ("run", job, "--out", site.folder / "unused"), restarts=0)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    return write_job(tmp_path / "job", text=MANY)
+
+
+def test_two_machines_give_the_bits_of_one(two_machines: tuple[Path, list[Said]], one_machine: Path) -> None:
+    run, said = two_machines
+    assert [one.code for one in said] == [0, 0], said
+    assert "machine 1 of 2 trains workers 2 to 3" in said[1].err
+    assert not (run.parent / "unused").exists()
+    for number in range(1, 5):
+        assert arrays(round_file(run, number)) == arrays(round_file(one_machine, number))
+    assert [worker["item_iterations"] for worker in summary(run)["workers"]] == [96] * 4
+    assert {event["rank"] for event in events(run, "round")} == {0, 1, 2, 3}
+
+
+def test_four_machines_give_the_bits_of_one(tmp_path: Path, one_machine: Path) -> None:
+    """Of one worker each: none has a neighbour whose memory it could read."""
+    job, run = write_job(tmp_path / "job", "workers.0.count=1", text=MANY), tmp_path / "run"
+    said = Site(tmp_path, prefixes=((),) * 4).run(("run", job, "--out", run, "--quiet"))
+    assert [one.code for one in said] == [0] * 4, said
+    assert arrays(run / "checkpoint.h5") == arrays(one_machine / "checkpoint.h5")
+
+
+def test_a_resume_needs_the_checkpoint_on_the_first_machine_only(
+    site: Site, two_machines: tuple[Path, list[Said]], one_machine: Path
+) -> None:
+    kept = site.folder / "kept.h5"
+    kept.write_bytes(round_file(two_machines[0], 2).read_bytes())
+    words = "resume", kept, "--quiet", "--out", site.folder / "again"
+    said = site.run(words, ("resume", site.folder / "nowhere.h5", "--quiet"))
+    assert [one.code for one in said] == [0, 0], said
+    assert arrays(site.folder / "again/checkpoint.h5") == arrays(one_machine / "checkpoint.h5")
+
+
+def test_machines_with_unlike_jobs_do_not_start(site: Site, job: Path) -> None:
+    other = write_job(site.folder / "other", "seed=4", text=MANY)
+    said = site.run(("run", job, "--out", site.folder / "run", "--quiet"), ("run", other, "--quiet"))
+    for one in said:
+        assert "error[bad-job]: machine 1" in one.err
+        assert "its job file is not that of the first machine" in one.err
+    assert not events(site.folder / "run", "start")
+
+
+def test_what_cannot_run_on_several_machines_is_refused_by_all(site: Site, job: Path) -> None:
+    simulated = write_job(site.folder / "simulated", 'transport.kind="simulated"', text=MANY)
+    said = site.run(("run", simulated, "--out", site.folder / "run", "--quiet"))
+    assert all("error[bad-job]: simulated workers live in one process" in one.err for one in said), said
+
+
+def test_a_lost_machine_ends_the_run_and_leaves_the_checkpoint(site: Site) -> None:
+    job = write_job(site.folder / "job", "stop.rounds=1000000", text=MANY)
+    port, run = free_port(), site.folder / "run"
+    words = "run", job, "--out", run, "--quiet"
+    with site.start(0, port, *words, restarts=0) as first, site.start(1, port, *words, restarts=0) as other:
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        os.kill(other.process.pid, signal.SIGKILL)  # and nobody outlives its torchrun
+        said = first.wait(120)
+    assert "error[workers-lost]: another machine does not answer" in said.err
+    assert checkpoint.read(run / "checkpoint.h5").round > 0
+
+
+def test_torchrun_starts_lost_workers_anew_and_the_run_goes_on_to_the_bit(site: Site, job: Path) -> None:
+    port, run = free_port(), site.folder / "run"
+    words = "run", job, "--out", run, "--quiet", "--set", "stop.rounds=60"
+    expected = train(site.folder / "whole", "workers.0.count=4", "stop.rounds=60", text=MANY)
+    with site.start(0, port, *words, restarts=2) as first, site.start(1, port, *words, restarts=2) as other:
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        os.kill(max(descendants(other.process.pid)), signal.SIGKILL)
+        said = [first.wait(180), other.wait(180)]
+    assert [one.code for one in said] == [0, 0], said
+    assert any(event["resumed_from"] for event in events(run, "start"))
+    assert arrays(run / "checkpoint.h5") == arrays(expected / "checkpoint.h5")
+
+
+def test_a_restart_before_the_first_checkpoint_begins_once_more_in_the_same_folder(site: Site) -> None:
+    """Worker 3 kills itself in its first iteration, the first time."""
+    job = sabotage(site.folder / "job", "os.kill(os.getpid(), signal.SIGKILL)", worker=3, call=1)
+    run = site.folder / "run"
+    said = site.run(("run", job, "--out", run, "--quiet"), restarts=2)
+    assert [one.code for one in said] == [0, 0], said
+    assert (site.folder / "job/done").exists(), "it was killed"
+    assert [event["resumed_from"] for event in events(run, "start")] == [None]
+    assert summary(run)["status"] == "finished"
+
+
+def test_a_terminated_machine_ends_the_run_after_the_round(site: Site) -> None:
+    job = write_job(site.folder / "job", "stop.rounds=1000000", text=MANY)
+    port, run = free_port(), site.folder / "run"
+    with site.start(0, port, "run", job, "--out", run, "--quiet") as first, site.start(1, port, "run", job) as other:
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        other.interrupt(signal.SIGTERM)
+        eventually(lambda: (run / "summary.json").exists(), "the end")  # torchrun itself waits longer for its like
+        assert summary(run)["status"] == "stopped"
+        assert first.process.poll() in (None, 0)
+    assert summary(run)["reason"] == "another machine"
+    assert summary(run)["rounds"] == checkpoint.read(run / "checkpoint.h5").round
+
+
+@contextmanager
+def namespaces(names: tuple[str, str]) -> Iterator[None]:
+    """Two network namespaces with a wire between them."""
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    made = []
+    try:
+        try:
+            for name in names:
+                ip("netns", "add", name)
+                made.append(name)
+            ip("link", "add", names[0], "netns", names[0], "type", "veth", "peer", "name", names[1], "netns", names[1])
+            for number, name in enumerate(names, start=1):
+                ip("-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", name)
+                ip("-n", name, "link", "set", name, "up")
+                ip("-n", name, "link", "set", "lo", "up")
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"network namespaces cannot be made here: {getattr(error, 'stderr', b'') or error}")
+        yield
+    finally:
+        for name in made:
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+
+
+def test_two_machines_with_networks_of_their_own(tmp_path: Path, one_machine: Path, job: Path) -> None:
+    names = f"pt{os.getpid() % 100000}a", f"pt{os.getpid() % 100000}b"
+    with namespaces(names):
+        wired = [("env", f"GLOO_SOCKET_IFNAME={name}", "ip", "netns", "exec", name) for name in names]
+        site = Site(tmp_path, "10.77.0.1", tuple(wired), {})
+        said = site.run(("run", job, "--out", tmp_path / "run", "--quiet"))
+    assert [one.code for one in said] == [0, 0], said
+    assert arrays(tmp_path / "run/checkpoint.h5") == arrays(one_machine / "checkpoint.h5")
+
+
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "1", "RANK": "2", "MASTER_ADDR": "host",
+    "MASTER_PORT": "29500", "TORCHELASTIC_RESTART_COUNT": "1",
+}  # fmt: skip
+
+
+def test_which_machine_this_is() -> None:
+    assert Machine.find(TORCHRUN) == Machine(2, 3, "host", 29500, 1)
+    assert Machine.find({}) is None
+    assert Machine.find(TORCHRUN | {"WORLD_SIZE": "1", "RANK": "0"}) is None
+
+
+def test_one_process_per_machine() -> None:
+    with pytest.raises(BadJob, match="--nproc-per-node 1"):
+        Machine.find(TORCHRUN | {"LOCAL_WORLD_SIZE": "2"})
+
+
+# Asynchronous rules: the center is a process of the first machine, or one for each of its parts, on all of them
+
+ASYNCHRONOUS = {
+    "async": ('sync={rule="async", iterations=2, visits=3}', 12),
+    "async in parts": ('sync={rule="async", iterations=2, visits=3, soft_sync=2, parts=3, compensation=0.04}', 6),
+    "async with momentum": ('sync={rule="async", iterations=2, visits=3, momentum=0.5, bound=1}', 12),
+    "easgd": ('sync={rule="easgd", asynchronous=true, iterations=2, visits=3}', 12),
+    "push-sum": ('sync={rule="gossip", style="push-sum", iterations=2, visits=3, probability=0.5}', None),
+}
+"""Rules, and how often a round of four workers changes the center."""
+
+
+def complete(run: Path, rounds: int, changes: int | None) -> None:
+    """The newest checkpoint counts every iteration and every update once."""
+    held = checkpoint.read(run / "checkpoint.h5").arrays
+    assert sum(int(held[f"workers/{rank}/counts"][2]) for rank in range(4)) == rounds * 4 * 3 * 2 * 8
+    if changes is None:
+        assert sum(float(held[f"workers/{rank}/rule/share"]) for rank in range(4)) == pytest.approx(1)
+    else:
+        assert held["rule/versions"].max() == rounds * changes
+        assert np.abs(held["rule/center"][0]).sum() > 1
+
+
+LENGTHY = {"async", "async with momentum"}
+"""Other tests of this file train by these rules, or by more of them at once."""
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes"),
+    [pytest.param(*form, id=name, marks=[pytest.mark.soak] * (name in LENGTHY)) for name, form in ASYNCHRONOUS.items()],
+)
+def test_asynchronous_rules_train_on_two_machines(site: Site, rule: str, changes: int | None) -> None:
+    """Four workers, three visits each, two iterations a visit, of eight items."""
+    job, run = write_job(site.folder / "job", rule, "stop.rounds=6", text=MANY), site.folder / "run"
+    said = site.run(("run", job, "--out", run, "--quiet"))
+    assert [one.code for one in said] == [0, 0], said
+    rounds = events(run, "round")
+    assert [sum(event["items"] for event in rounds if event["round"] == number) for number in range(1, 7)] == [192] * 6
+    losses = [event["loss"] for event in events(run, "judgement")]
+    assert min(losses[3:]) < losses[0]
+    complete(run, 6, changes)
+    if changes:
+        trained = [event for event in rounds if event["items"]]  # a late worker may find all visits taken
+        assert all(event["bytes"] > 0 and event["staleness"] is not None for event in trained)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("rule", ASYNCHRONOUS)
+def test_asynchronous_rules_train_on_four_machines(tmp_path: Path, rule: str) -> None:
+    """Of one worker each; three of them have a part of the center where there are parts."""
+    text, changes = ASYNCHRONOUS[rule]
+    job, run = write_job(tmp_path / "job", text, "workers.0.count=1", text=MANY), tmp_path / "run"
+    said = Site(tmp_path, prefixes=((),) * 4).run(("run", job, "--out", run, "--quiet"))
+    assert [one.code for one in said] == [0] * 4, said
+    complete(run, 4, changes)
+
+
+def test_an_asynchronous_run_goes_on_where_its_checkpoint_stands(site: Site) -> None:
+    rule, changes = ASYNCHRONOUS["async in parts"]
+    job, run, again = write_job(site.folder / "job", rule, text=MANY), site.folder / "run", site.folder / "again"
+    site.run(("run", job, "--out", run, "--quiet"))
+    kept = site.folder / "kept.h5"
+    kept.write_bytes(round_file(run, 2).read_bytes())
+    said = site.run(("resume", kept, "--quiet", "--out", again), ("resume", site.folder / "nowhere.h5", "--quiet"))
+    assert [one.code for one in said] == [0, 0], said
+    complete(again, 4, changes)
+    assert events(again, "judgement")[0]["loss"] < events(run, "judgement")[0]["loss"]
+
+
+def centers(machine: Command) -> list[int]:
+    """The center's processes on a machine: the first that its forkserver has started; the last two are the workers."""
+    forked = (pid for pid in descendants(machine.process.pid) if "forkserver" in Path(f"/proc/{pid}/cmdline").read_text())
+    _, *started = sorted(forked)
+    return started[:-2]
+
+
+def test_a_lost_part_of_the_center_ends_the_attempt_and_torchrun_starts_anew(site: Site) -> None:
+    """Of three, two are on the first machine and one is on the other."""
+    rule, changes = ASYNCHRONOUS["async in parts"]
+    job, run = write_job(site.folder / "job", rule, "stop.rounds=60", text=MANY), site.folder / "run"
+    port, words = free_port(), ("run", job, "--out", run, "--quiet")
+    with site.start(0, port, *words, restarts=2) as first, site.start(1, port, *words, restarts=2) as other:
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        assert [len(centers(one)) for one in (first, other)] == [2, 1]
+        os.kill(centers(other)[0], signal.SIGKILL)
+        said = [first.wait(180), other.wait(180)]
+    assert [one.code for one in said] == [0, 0], said
+    assert said[1].errors == ["workers-lost"]
+    lost = "the center's process 1 (of machine 1) was killed by SIGKILL"
+    assert f"error[workers-lost]: {lost}" in said[1].err, said  # torchrun may stop the other before it says so
+    assert any(event["resumed_from"] for event in events(run, "start"))
+    complete(run, 60, changes)
+
+
+def test_a_lost_worker_ends_an_asynchronous_run_on_both_machines(site: Site) -> None:
+    job = write_job(site.folder / "job", ASYNCHRONOUS["async with momentum"][0], "stop.rounds=1000000", text=MANY)
+    port, run = free_port(), site.folder / "run"
+    with site.start(0, port, "run", job, "--out", run, "--quiet") as first, site.start(1, port, "run", job) as other:
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        os.kill(max(descendants(other.process.pid)), signal.SIGKILL)
+        said = [first.wait(), other.wait()]
+    assert [one.errors for one in said] == [["workers-lost"], ["workers-lost"]]
+    assert "does not answer" in said[0].err
+    assert checkpoint.read(run / "checkpoint.h5").round > 0
+
+
+def test_what_needs_one_memory_is_refused_on_several_machines(tmp_path: Path) -> None:
+    """As simulated workers are, which two machines were seen to refuse."""
+    job = write_job(tmp_path, 'sync={rule="hogwild", iterations=2, visits=3, local=true}', text=MANY)
+    assert 'under "hogwild" workers change numbers in one memory' in refusal(load(job))
+    assert refusal(load(write_job(tmp_path / "other", text=MANY))) == ""
+
+
+def test_machines_may_add_up_their_sums(site: Site, one_machine: Path, job: Path) -> None:
+    """The last digits are other ones, the run is as good, and it resumes to the bit."""
+    run = site.folder / "run"
+    said = site.run(("run", job, "--out", run, "--quiet", "--set", "engine.exact=false"))
+    assert [(one.code, one.err.count("warning")) for one in said] == [(0, 0)] * 2, said
+    whole, exact = arrays(run / "checkpoint.h5"), arrays(one_machine / "checkpoint.h5")
+    assert whole.keys() == exact.keys()
+    assert whole != exact
+    for name in whole:
+        if name.startswith("model/"):
+            assert np.allclose(np.frombuffer(whole[name], "f4"), np.frombuffer(exact[name], "f4"), rtol=1e-5, atol=1e-6)
+    kept = site.folder / "kept.h5"
+    kept.write_bytes(round_file(run, 2).read_bytes())
+    said = site.run(("resume", kept, "--quiet", "--out", site.folder / "again"))
+    assert [one.code for one in said] == [0, 0], said
+    assert arrays(site.folder / "again/checkpoint.h5") == whole

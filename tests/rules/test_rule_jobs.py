@@ -1,0 +1,18 @@
+"""Every rule learns MNIST, from its own job file: a shortened form of each is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.runs import partrain, summary
+
+JOBS = sorted((Path(__file__).parents[2] / "jobs" / "rules").glob("*.toml"))
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
+def test_it_learns(job: Path, tmp_path: Path) -> None:
+    sets = ["stop.accuracy=0.9", "stop.judge_every=1" if job.stem == "rprop" else "stop.judge_every=4"]
+    said = partrain("run", job, "--out", tmp_path / "run", "--quiet", *(part for one in sets for part in ("--set", one)))
+    assert said.code == 0, said
+    assert summary(tmp_path / "run")["metrics"]["accuracy"] >= 0.9

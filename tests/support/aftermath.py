@@ -1,0 +1,46 @@
+"""What holds after a fault: one error line, a whole checkpoint, and a way back to the numbers of the run without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.runs import Said, events, newest, partrain, resume
+
+from partrain import checkpoint
+
+
+class Aftermath:
+    """Checks of a run that met a fault, against the same run without one."""
+
+    def __init__(self, job: Path) -> None:
+        self.job, self.run, self._done = job, job.with_name("run"), job.with_name("done")
+        self._done.touch()
+        whole = job.with_name("whole")
+        assert partrain("run", job, "--out", whole, "-q").code == 0
+        self._final = newest(whole)
+        self._done.unlink()
+
+    def train(self) -> Said:
+        """Run into the fault."""
+        said = partrain("run", self.job, "--out", self.run, "-q")
+        assert self._done.exists(), "the fault did not come"
+        return said
+
+    def check(self, said: Said, code: int, name: str, *words: str) -> None:
+        """The exit code, one error line with these words, and a run folder that is good to go on with."""
+        assert (said.code, said.errors) == (code, [name]), said
+        assert "Traceback" not in said.err
+        for word in words:
+            assert word in said.err, said.err
+        self.check_folder()
+
+    def check_folder(self) -> None:
+        """The newest checkpoint is whole and no older than was told; from it the run ends as if nothing had happened."""
+        committed = [event["round"] for event in events(self.run, "commit")]
+        assert not list(self.run.rglob("*.tmp")) + list(self.run.rglob("*.part"))
+        if not committed:
+            assert not (self.run / "checkpoint.h5").exists()
+            return
+        assert checkpoint.read(self.run / "checkpoint.h5").round >= max(committed)
+        resume(self.run, "--trust-code")
+        assert newest(self.run) == self._final

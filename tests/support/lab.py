@@ -1,0 +1,443 @@
+"""What the tests train: workers without a coordinator, in threads that take turns or in processes of their own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from partrain.comm.arena import Arena
+from partrain.comm.center import Commons
+from partrain.comm.group import ArenaGroup, Waiting
+from partrain.comm.shared import Shared
+from partrain.comm.simulated import Abandoned, Baton, Pace, Simulated
+from partrain.launch import forkserver
+from partrain.optim import AnyOptimizer, Sgd
+from partrain.protocols import Rule
+from partrain.rules.average import Average
+from partrain.seeds import derive, generator
+from partrain.tasks.kinds import Task
+from partrain.train.batches import Batches, Items
+from partrain.train.loop import Ending, Terms, run
+from partrain.train.section import Precision
+from partrain.train.snapshot import restore, save, slot_map
+from partrain.train.stop import Progress, Stop
+from partrain.train.worker import LocalWorker, Spans, spans_of
+
+Result = TypeVar("Result")
+Program = Callable[[ArenaGroup, Tensor], Result]
+"""What one worker does, given its group and its row."""
+
+
+# Groups
+
+
+@dataclass(frozen=True)
+class Common:
+    """What the workers of an asynchronous rule share: the rule's vectors, of so many numbers."""
+
+    rule: Rule = field(default_factory=Average)
+    d: int = 0
+
+
+NOTHING = Common()
+
+
+def simulate(
+    size: int,
+    program: Program[Result],
+    numbers: int = 64,
+    wire: int = 0,
+    dtype: torch.dtype = torch.float32,
+    common: Common = NOTHING,
+    paces: Sequence[Pace] = (),
+    exact: bool = True,
+) -> list[Result]:
+    """Each worker's result: N threads over one arena, one running at a time; the first failure is raised here."""
+    baton, results, failures = Baton(size), [None] * size, []
+
+    def member(rank: int) -> None:
+        failure: BaseException | None = None
+        try:
+            baton.wait(rank, lambda: True, "the start")
+            waiting = Simulated(baton, rank, paces[rank] if paces else None)
+            results[rank] = program(*join(arena, rank, waiting, numbers, wire, dtype, common, exact=exact))
+        except Abandoned as abandoned:
+            failures.append(abandoned.__cause__)
+        except BaseException as error:
+            failure = error
+            failures.insert(0, error)
+        finally:
+            baton.leave(rank, failure)
+
+    arena = Arena.create(size)
+    threads = [threading.Thread(target=member, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    baton.start()
+    for thread in threads:
+        thread.join()
+    os.close(arena.descriptor)
+    if failures:
+        raise failures[0]
+    return results
+
+
+def in_processes(
+    size: int,
+    program: Program[Result],
+    numbers: int = 64,
+    wire: int = 0,
+    dtype: torch.dtype = torch.float32,
+    common: Common = NOTHING,
+) -> list[Result]:
+    """Each worker's result: N processes over one arena. The program is a function of a module, its result can be pickled."""
+    context = forkserver.start()
+    arena = Arena.create(size)
+    file = f"/proc/{os.getpid()}/fd/{arena.descriptor}"
+    members, pipes = [], []
+    for rank in range(size):
+        ours, theirs = multiprocessing.Pipe(duplex=False)
+        members.append(context.Process(target=_member, args=(file, rank, size, program, numbers, wire, dtype, common, theirs)))
+        with forkserver.without_main():
+            members[-1].start()
+        theirs.close()
+        pipes.append(ours)
+    try:
+        return collect(pipes)
+    finally:
+        for member, pipe in zip(members, pipes, strict=True):
+            member.kill()
+            member.join()
+            member.close()
+            pipe.close()
+        os.close(arena.descriptor)
+
+
+TRANSPORTS = {"simulated": simulate, "shared": in_processes}
+
+
+def collect(pipes: list[Connection]) -> list[Any]:
+    """What each process sends; the first failure is raised at once."""
+    results: dict[Connection, Any] = {}
+    while len(results) < len(pipes):
+        for pipe in wait([pipe for pipe in pipes if pipe not in results]):
+            results[pipe] = pipe.recv()
+            if isinstance(results[pipe], BaseException):
+                raise results[pipe]
+    return [results[pipe] for pipe in pipes]
+
+
+def _member(
+    file: str,
+    rank: int,
+    size: int,
+    program: Program[Any],
+    numbers: int,
+    wire: int,
+    dtype: torch.dtype,
+    common: Common,
+    pipe: Connection,
+) -> None:
+    arena = Arena(os.open(file, os.O_RDWR | os.O_CLOEXEC), size)
+    try:
+        pipe.send(program(*join(arena, rank, Shared(arena, rank), numbers, wire, dtype, common)))
+    except BaseException as error:
+        pipe.send(error)
+
+
+def join(
+    arena: Arena,
+    rank: int,
+    waiting: Waiting,
+    numbers: int,
+    wire: int,
+    dtype: torch.dtype,
+    common: Common,
+    members: range | None = None,
+    exact: bool = True,
+) -> tuple[ArenaGroup, Tensor]:
+    """A worker's group and row over an arena."""
+    rule = common.rule
+    lines, shared, _ = arena.map_rows(numbers * dtype.itemsize, rule.shared_vectors * common.d * dtype.itemsize)
+    rows = [torch.frombuffer(line, dtype=dtype) for line in lines]
+    vectors = torch.frombuffer(shared, dtype=dtype).view(-1, common.d) if len(shared) else torch.zeros(0, 0, dtype=dtype)
+    commons = Commons(arena, rank, vectors, waiting, rule.merge, rule.slices, [one[wire:] for one in rows])
+    return ArenaGroup(arena, rank, rows[rank], rows, wire, waiting, commons, members, exact), rows[rank]
+
+
+# The smallest worker
+
+
+class Quadratic:
+    """A `protocols.Worker` whose loss is f_i(x) = |x - t_i|^2 / 2: each plain step goes the share `lr` of the way to t_i."""
+
+    def __init__(
+        self,
+        group: ArenaGroup,
+        row: Tensor,
+        start: Sequence[float],
+        target: Sequence[float],
+        iterations: int = 1,
+        lr: float = 0.5,
+    ) -> None:
+        self.rank, self.size, self.iterations, self.items = group.rank, group.size, iterations, 0
+        self.round, self.done, self.lr, self.active = 0, 0, lr, True
+        self.seconds, self.partition_size, self._total = 0.0, 1, 0
+        self._waiting, self.clock = group.waiting, group.waiting.clock
+        d = len(start)
+        self.params, self.grads = row[:d], row[d : 2 * d]
+        self.params.copy_(torch.tensor(start))
+        self._target = torch.tensor(target)
+
+    def begin(self) -> None:
+        """The next round begins."""
+        self.round, self.items, self.done, self.seconds = self.round + 1, 0, 0, 0.0
+
+    def train(self, iterations: int | None = None) -> None:
+        for _ in range(self.iterations if iterations is None else iterations):
+            self.apply(self.gradient())
+
+    def gradient(self, full: bool = False) -> Tensor:
+        self.items, self.done = self.items + 1, self.done + 1
+        began = self._waiting.clock()
+        self._waiting.worked(self._total)
+        self._total += 1
+        self.seconds += self._waiting.clock() - began
+        return torch.sub(self.params, self._target, out=self.grads)
+
+    def apply(self, gradient: Tensor) -> None:
+        self.params -= self.lr * gradient
+
+    def loss(self) -> float:
+        return float((self.params - self._target).square().sum() / 2)
+
+    def draw(self, *purpose: str | int, common: bool = False) -> np.random.Generator:
+        return generator(0, "rule", *purpose, self.round, -1 if common else self.rank)
+
+
+def descend(
+    rule: Rule,
+    start: Sequence[float],
+    targets: Sequence[Sequence[float]],
+    rounds: int = 1,
+    caps: Sequence[int] | None = None,
+    lr: float = 0.5,
+    paces: Sequence[Pace] = (),
+) -> list[list[list[float]]]:
+    """For each round, the parameters of every `Quadratic` worker."""
+
+    def program(group: ArenaGroup, row: Tensor) -> list[list[float]]:
+        cap = caps[group.rank] if caps else rule.iterations or 1
+        worker = Quadratic(group, row, start, targets[group.rank], cap, lr)
+        state, seen = rule.init(worker, group), []
+        for _ in range(rounds):
+            worker.begin()
+            group.begin(measure=False)
+            rule.round(worker, group, state)
+            seen.append(worker.params.tolist())
+            group.barrier()
+        return seen
+
+    d = len(start)
+    courses = simulate(len(targets), program, 4 * d + 64, 2 * d, common=Common(rule, d), paces=paces)
+    return [list(replicas) for replicas in zip(*courses, strict=True)]
+
+
+# Real workers, through the real loop
+
+AVERAGE, PLAIN, FOREVER = Average(iterations=3), Sgd(lr=0.1, batch_size=4), Stop()
+
+
+def blobs(count: int = 48, features: int = 5, classes: int = 3, dtype: torch.dtype = torch.float32) -> Items:
+    """Items to classify: Gaussian clouds, always the same."""
+    centers, drawn = np.random.default_rng(7).normal(size=(classes, features)), np.random.default_rng(8)
+    labels = drawn.integers(0, classes, count)
+    inputs = centers[labels] + 0.5 * drawn.normal(size=(count, features))
+    return Items(torch.tensor(inputs, dtype=dtype), torch.tensor(labels), 1.0, dtype)
+
+
+def line(inputs: Sequence[float], targets: Sequence[float]) -> Items:
+    """Items to fit: one number each."""
+    return Items(torch.tensor(inputs)[:, None], torch.tensor(targets)[:, None], 1.0)
+
+
+class OneWeight(nn.Module):
+    """y = w x: the loss of one item is (w x - y)^2, its gradient 2 x (w x - y)."""
+
+    def __init__(self, w: float = 16.0) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([w]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w * x
+
+
+def mlp() -> nn.Module:
+    """Two layers."""
+    return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def restless() -> nn.Module:
+    """A network with all that a snapshot must hold and a seed must repeat: BatchNorm's statistics, dropout."""
+    return nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.25), nn.Linear(8, 3))
+
+
+@dataclass
+class Snapshot:
+    """Where a training stood."""
+
+    progress: Progress
+    arrays: dict[str, NDArray[Any]]
+
+    def without(self, path: str) -> Snapshot:
+        """As if this array had been forgotten."""
+        return replace(self, arrays=self.arrays | {path: np.zeros_like(self.arrays[path])})
+
+
+@dataclass
+class Trained:
+    """One worker after a training."""
+
+    worker: LocalWorker
+    ending: Ending
+    progress: Progress
+    courses: list[list[float]]
+    """Parameters (d,) after each round."""
+    records: list[dict[str, float]]
+
+    @property
+    def params(self) -> Tensor:
+        return self.worker.params
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A training in one process, without a coordinator: `loop.run` over `LocalWorker`s."""
+
+    rule: Rule = AVERAGE
+    optimizer: AnyOptimizer = PLAIN
+    network: Callable[[], nn.Module] = mlp
+    items: Items = field(default_factory=blobs)
+    partitions: Sequence[Sequence[int]] = (range(22), range(22, 48))
+    """Items of each worker."""
+    caps: Sequence[int] | None = None
+    """Iterations of each worker per round; default: those of the rule."""
+    held_out: Items | None = None
+    seed: int = 0
+    horizon: int | None = None
+    stop: Stop = FOREVER
+    precision: Precision = "float32"
+    twins: bool = False
+    """Every worker draws as worker 0 does."""
+    paces: Sequence[Pace] = ()
+    words: Sequence[int] = ()
+    """What worker 0 is told at the end of each round."""
+    task: Task | None = None
+    """What is learnt; default: what the targets imply."""
+
+    def run(self, rounds: int = 3, since: Snapshot | None = None) -> tuple[list[Trained], Snapshot]:
+        """Train for so many rounds in all, from the beginning or from a snapshot; every worker, and the last snapshot."""
+        with torch.random.fork_rng():
+            spans, taken = self.spans, self.nothing()
+            size = len(self.partitions)
+            members = simulate(
+                size,
+                lambda group, row: self.train(group, row, rounds, taken, since),
+                spans.numbers,
+                spans.wire,
+                spans.layout.dtype,
+                Common(self.rule, spans.layout.size),
+                self.paces,
+            )
+            return members, taken
+
+    def train(self, group: ArenaGroup, row: Tensor, rounds: int, taken: Snapshot, since: Snapshot | None = None) -> Trained:
+        """What one worker does; `taken` becomes the last snapshot."""
+        worker, progress = self.worker(group.rank, row, group.center[0] if self.rule.shares_params else None), Progress()
+        worker.clock = group.waiting.clock
+        worker.beat = lambda: group.waiting.worked(worker.total_iterations + worker.done)
+        group.broadcast(worker.params)
+        state = self.rule.init(worker, group)
+        group.barrier()
+        if not taken.arrays:
+            slots = slot_map(worker.module, worker.spans, self.rule, group.size, state, group.commons)
+            taken.arrays.update(slots.view(memoryview(bytearray(slots.size))))
+        desk = Desk(taken, self.words, group)
+        if since:
+            restore(worker, since.arrays, state, group.commons)
+            progress = replace(since.progress)
+        stop = self.stop.model_copy(update={"rounds": rounds})
+        terms = Terms(stop, stop.judge_every or 1, [1] * group.size, rounds, False)
+        ending = run(worker, group, self.rule, state, terms, progress, self.held_out, None, desk)
+        return Trained(worker, ending, progress, desk.courses, desk.records)
+
+    @property
+    def spans(self) -> Spans:
+        return spans_of(self.network(), self.optimizer)
+
+    def nothing(self) -> Snapshot:
+        """A snapshot without content."""
+        return Snapshot(Progress(), {})
+
+    def worker(self, rank: int = 0, row: Tensor | None = None, shared: Tensor | None = None) -> LocalWorker:
+        """A fresh worker, over a row of its own unless given one."""
+        torch.manual_seed(derive(self.seed, "init"))
+        network, spans = self.network().train(), self.spans
+        row = torch.zeros(spans.numbers, dtype=spans.layout.dtype) if row is None else row
+        caps = self.caps or [self.cap(len(partition)) for partition in self.partitions]
+        planned = [cap * self.optimizer.batch_size * (self.rule.visits_per_worker or 1) for cap in caps]
+        return LocalWorker(
+            rank, len(self.partitions), network, self.items, row, spans, self.optimizer, self.rule, self.seed,
+            self.batches(rank, caps[rank]), planned, self.horizon, shared, self.task, self.precision,
+        )  # fmt: skip
+
+    def cap(self, items: int) -> int:
+        """Iterations of a round on a partition of so many items."""
+        return self.rule.iterations or (self.rule.passes or 1) * -(-items // self.optimizer.batch_size)
+
+    def batches(self, rank: int, cap: int) -> Batches:
+        partition = np.asarray(self.partitions[rank], dtype=np.int64)
+        drawn_as = 0 if self.twins else rank
+        return Batches(partition, self.optimizer.batch_size, cap, self.rule.passes is not None, self.seed, drawn_as)
+
+
+class Desk:
+    """A `loop.Desk` without a coordinator."""
+
+    def __init__(self, taken: Snapshot, words: Sequence[int], group: ArenaGroup) -> None:
+        self.courses: list[list[float]] = []
+        self.records: list[dict[str, float]] = []
+        self._taken, self._words, self._group = taken, list(words), group
+
+    def began(self) -> None:
+        pass
+
+    def over(self) -> None:
+        pass
+
+    def word(self, seconds: float) -> int:
+        return self._words.pop(0) if self._words else 0
+
+    def record(self, progress: Progress, worker: LocalWorker, times: dict[str, float]) -> None:
+        self.courses.append(worker.params.tolist())
+        self.records.append(times | {"round": progress.round, "items": worker.items, "iterations": worker.done, "lr": worker.lr})
+
+    def snapshot(self, progress: Progress, worker: LocalWorker, state: Any, wait: bool) -> None:
+        save(worker, self._taken.arrays, state, self._group.commons)
+        self._taken.progress = replace(progress)
+
+
+def same(one: Snapshot, other: Snapshot) -> bool:
+    """Whether two snapshots hold the same bits."""
+    assert one.arrays.keys() == other.arrays.keys()
+    return all(one.arrays[path].tobytes() == other.arrays[path].tobytes() for path in one.arrays)

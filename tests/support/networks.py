@@ -1,0 +1,100 @@
+"""Networks by name, each small, for every kind of item and task it is for; and items to train them on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter
+from support.lab import Trial
+from torch import nn
+
+from partrain.models import AnyModel, Interface, build
+from partrain.tasks.kinds import KINDS
+from partrain.train.batches import Items
+
+SECTIONS: TypeAdapter[Any] = TypeAdapter(AnyModel)
+
+NUMBERS = Interface((5,), 3, "classification")
+CURVE = Interface((5,), 2, "regression")
+IMAGES = Interface((2, 9, 8), 3, "classification")
+SERIES = Interface((6, 2), 4, "forecast")
+TEXT = Interface((7,), 11, "language", 11)
+WORDS = Interface((7,), 3, "classification", 11)
+BACK = Interface((5,), 3, "autoencoder")
+PICTURES = Interface((2, 9, 8), 3, "autoencoder")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A `[model]` table, and what its network is built for."""
+
+    interface: Interface
+    settings: dict[str, Any]
+
+    def build(self, **more: Any) -> nn.Module:
+        """The network, initialised as torch's default generator stands."""
+        return build(SECTIONS.validate_python(self.settings | more), Path(), self.interface)
+
+    def items(self, count: int) -> Items:
+        """Items and targets of the right shapes: always the same, of no meaning."""
+        draw, made_for = torch.Generator().manual_seed(5), self.interface
+        if made_for.vocabulary is None:
+            inputs = torch.randn(count, *made_for.item, generator=draw)
+        else:
+            inputs = torch.randint(made_for.vocabulary, (count, *made_for.item), generator=draw)
+        if made_for.task == "language":
+            targets = torch.randint(made_for.outputs, (count, *made_for.item), generator=draw)
+        elif made_for.task in ("regression", "forecast"):
+            targets = torch.randn(count, made_for.outputs, generator=draw)
+        else:
+            targets = torch.randint(made_for.outputs, (count,), generator=draw)
+        return Items(inputs, targets, 1.0)
+
+
+CASES = {
+    "linear": Case(NUMBERS, {"name": "linear"}),
+    "linear, pictures": Case(PICTURES, {"name": "linear"}),
+    "mlp": Case(CURVE, {"name": "mlp", "hidden": [8], "activation": "silu"}),
+    "mlp, restless": Case(IMAGES, {"name": "mlp", "hidden": [8, 6], "batch_norm": True, "dropout": 0.25}),
+    "mlp, back": Case(BACK, {"name": "mlp", "hidden": [4], "output_activation": "tanh"}),
+    "autoencoder": Case(BACK, {"name": "autoencoder", "hidden": [6], "code": 2, "noise": 0.3, "batch_norm": True}),
+    "autoencoder, convolutions": Case(
+        PICTURES, {"name": "autoencoder", "channels": [4, 6], "hidden": [], "code": 3, "batch_norm": True, "activation": "elu"}
+    ),
+    "lenet": Case(IMAGES, {"name": "lenet"}),
+    "cnn": Case(
+        IMAGES, {"name": "cnn", "channels": [4, 6], "convolutions": 2, "dense": [8], "batch_norm": True, "dropout": 0.25}
+    ),
+    "cnn, frozen": Case(IMAGES, {"name": "cnn", "channels": [4], "global_pool": True, "freeze": ["0.*", "*.bias"]}),
+    "resnet": Case(IMAGES, {"name": "resnet"}),
+    "resnet, groups": Case(IMAGES, {"name": "resnet", "norm": "group", "groups": 4}),
+    "rnn": Case(WORDS, {"name": "rnn", "hidden": 6, "embedding": 4, "nonlinearity": "relu", "bidirectional": True}),
+    "lstm, text": Case(TEXT, {"name": "lstm", "hidden": 6, "embedding": 4, "layers": 2, "dropout": 0.25}),
+    "lstm, series": Case(SERIES, {"name": "lstm", "hidden": 6, "layers": 2, "bidirectional": True, "dropout": 0.25}),
+    "gru": Case(SERIES, {"name": "gru", "hidden": 6}),
+    "gru, frozen": Case(TEXT, {"name": "gru", "hidden": 6, "embedding": 4, "freeze": ["embedding.*"]}),
+    "transformer": Case(WORDS, {"name": "transformer", "width": 8, "layers": 2, "heads": 2, "dropout": 0.25}),
+    "transformer, tied": Case(TEXT, {"name": "transformer", "width": 8, "layers": 2, "heads": 2, "tied": True}),
+    "transformer, series": Case(SERIES, {"name": "transformer", "width": 8, "layers": 1, "heads": 1}),
+}
+
+
+def lesson(case: Case, count: int = 24, **more: Any) -> Trial:
+    """Two workers that train the network of a case."""
+    parts = range(count // 2 - 1), range(count // 2 - 1, count)
+    task = KINDS[case.interface.task]()
+    return Trial(**{"network": case.build, "items": case.items(count), "partitions": parts, "task": task} | more)
+
+
+def answers(case: Case, count: int = 4) -> tuple[int, ...]:
+    """Shape of the answers to so many items."""
+    return (count, *case.interface.answer)
+
+
+def size(module: nn.Module) -> int:
+    """Numbers of all parameters, tied ones once."""
+    return sum(math.prod(parameter.shape) for parameter in module.parameters())

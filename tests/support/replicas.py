@@ -1,0 +1,198 @@
+"""Whole replicas in one process, from a job's text to the snapshot: everything is real but the coordinator and the processes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from support import lab
+from torch import Tensor
+
+from partrain.comm.arena import Arena
+from partrain.comm.group import ArenaGroup
+from partrain.job.load import parse
+from partrain.job.plan import make_plan
+from partrain.launch.shared_dataset import stocked
+from partrain.launch.worker.process import Replica
+from partrain.launch.worker.spec import Order
+from partrain.system.memory import room
+from partrain.train.loop import Ending
+from partrain.train.snapshot_layout import SlotMap
+from partrain.train.stop import Progress
+
+JOB = """
+name = "pretended"
+[model]
+name = "mlp"
+hidden = [6]
+{model}
+[dataset]
+kind = "synthetic"
+function = "blobs"
+items = 75
+test_items = 10
+validation = 11
+[optimizer]
+{optimizer}
+[sync]
+iterations = 3
+{sync}
+[[workers]]
+device = "{devices[0]}"
+partition_size = 20
+[[workers]]
+device = "{devices[1]}"
+partition_size = 44
+iterations = {iterations}
+[transport]
+kind = "simulated"
+[stop]
+rounds = {rounds}
+judge_every = 1
+"""
+CPUS, MIXED = ("cpu", "cpu"), ("cpu", "cuda:0")
+RESTLESS = "batch_norm = true\ndropout = 0.25"
+PLAIN = 'name = "sgd"\nlr = 0.05\nbatch_size = 4'
+MOMENTUM = PLAIN + "\nmomentum = 0.9"
+
+
+@dataclass
+class Desk:
+    """What the coordinator does for workers: it frees a slot when one is filled, and gives out what a checkpoint held."""
+
+    arena: Arena
+    held: dict[str, NDArray[Any]]
+    """The checkpoint's arrays, if there is one."""
+    newest: dict[str, NDArray[Any]] | None = None
+    """Those of the newest snapshot."""
+
+    def say(self, kind: str, **content: Any) -> None:
+        """As `Talk.say`."""
+        if kind == "ready" and self.newest is None:
+            self.map = SlotMap.from_json(content["map"])
+            self.slots = self.arena.map_slots(content["slots_at"], self.map.size)
+            self.newest = {}
+            first = self.map.view(self.slots[0])
+            for path, array in self.held.items():
+                first[path][...] = array
+            self.arena.put("granted", 1)
+            self.arena.put("restored", 1)
+        if kind == "snapshot":
+            slot = content["slot"]
+            self.newest = {path: view.copy() for path, view in self.map.view(self.slots[slot]).items()}
+            self.arena.put("granted", slot + 1)
+
+
+@dataclass
+class Course:
+    """What a training came to."""
+
+    endings: list[Ending]
+    arrays: dict[str, NDArray[Any]]
+
+    def same(self, other: Course) -> bool:
+        """The same bits in every array, and the same scores."""
+        assert self.arrays.keys() == other.arrays.keys()
+        equal = all(self.arrays[path].tobytes() == other.arrays[path].tobytes() for path in self.arrays)
+        return equal and [one.test for one in self.endings] == [one.test for one in other.endings]
+
+    def assert_near(self, other: Course, relative: float, absolute: float) -> None:
+        """The same numbers but for rounding."""
+        assert self.arrays.keys() == other.arrays.keys()
+        for path, array in other.arrays.items():
+            np.testing.assert_allclose(self.arrays[path], array, rtol=relative, atol=absolute, err_msg=path)
+
+
+@dataclass
+class Trainer:
+    """Trains jobs in a folder."""
+
+    folder: Path
+    on: Callable[[], AbstractContextManager[None]] = nullcontext
+    """What a worker that is not on the CPU lives in."""
+
+    def __call__(
+        self,
+        devices: tuple[str, str],
+        sync: str = 'rule = "average"',
+        optimizer: str = MOMENTUM,
+        model: str = RESTLESS,
+        *,
+        iterations: int = 3,
+        rounds: int = 2,
+        since: tuple[int, Course] | None = None,
+    ) -> Course:
+        """Two workers; `since`: go on after so many rounds of another course."""
+        text = JOB.format(devices=devices, sync=sync, optimizer=optimizer, model=model, iterations=iterations, rounds=rounds)
+        loaded = parse(text, self.folder, here=True)
+        job = loaded.job
+        dataset, stock = stocked(loaded)
+        plan = make_plan(job, dataset.items)
+        done = since[0] if since else 0
+        desks: list[Desk] = []
+
+        def work(group: ArenaGroup, row: Tensor) -> Ending:
+            if not desks:
+                desks.append(Desk(group.arena, since[1].arrays if since else {}))
+            talk: Any = desks[0]
+            progress = Progress(round=done, item_iterations=done * plan.items)
+            order = Order(
+                job,
+                self.folder,
+                plan,
+                (0, 1),
+                range(2),
+                None,
+                None,
+                Handed(stock),
+                dataset.card,
+                talk,
+                progress,
+                0.0,
+                bool(since),
+                os.getpid(),
+                room(),
+            )
+            with self.on() if devices[group.rank] != "cpu" else nullcontext():
+                return Replica(group.rank, order, group.arena, group.waiting, talk).train()
+
+        endings = lab.simulate(2, work)
+        os.close(stock)
+        assert desks[0].newest
+        return Course(endings, desks[0].newest)
+
+
+@dataclass(frozen=True)
+class Handed:
+    """A memory file that has come to its new owner."""
+
+    descriptor: int
+
+    def detach(self) -> int:
+        return os.dup(self.descriptor)
+
+
+def table(settings: dict[str, object]) -> str:
+    """Settings as lines of TOML."""
+
+    def value(one: object) -> str:
+        if isinstance(one, dict):
+            return "{ " + ", ".join(f"{key} = {value(each)}" for key, each in one.items()) + " }"
+        return json.dumps(one)
+
+    return "\n".join(f"{key} = {value(one)}" for key, one in settings.items())
+
+
+def optimizer_of(name: str) -> str:
+    """An `[optimizer]` table with what else this one can."""
+    more = {"adam": "amsgrad = true", "rmsprop": "momentum = 0.9\ncentered = true", "adagrad": "lr_decay = 0.1"}.get(name, "")
+    clip = "" if name == "rprop" else "clip_norm = 1.0\nclip_value = 0.5"
+    batch = "" if name in ("rprop", "lbfgs") else "batch_size = 4"
+    return "\n".join((f'name = "{name}"', "lr = 0.01", more, clip, batch))

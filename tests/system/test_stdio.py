@@ -1,0 +1,125 @@
+"""Stdout or stderr may be full, or nobody may read it: that costs what was to be read, never what was done, and shows no traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.runs import round_file, summary, train, write_job
+
+COMMANDS = [
+    (["--help"], 0),
+    (["validate", "job.toml"], 0),
+    (["validate", "job.toml", "--json"], 0),
+    (["validate", "bad.toml"], 78),
+    (["validate", "nowhere.toml", "--json"], 66),
+    (["validate", "--typo", "--json"], 2),
+    (["inspect", "run", "--tensors"], 0),
+    (["verify", "run", "--json"], 0),
+    (["diff", "run", "other.h5", "--json"], 1),
+    (["predict", "run", "--input", "items.csv"], 0),
+    (["data", "inspect", "job.toml"], 0),
+    (["compare", "run"], 0),
+    (["resume", "run", "--json"], 0),
+    (["run", "job.toml", "--out", "again", "--set", "stop.rounds=1"], 0),
+    (["run", "job.toml", "--out", "again", "--set", "stop.rounds=1", "--quiet"], 0),
+    (["run", "job.toml", "--out", "again", "--set", "stop.rounds=1", "--json"], 0),
+]
+"""Words, and the code of the command where all is well with stdout."""
+
+every_command = pytest.mark.parametrize(
+    ("words", "code"), COMMANDS, ids=lambda part: " ".join(part) if isinstance(part, list) else ""
+)
+buffered = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("place")
+    run = train(folder, "stop.rounds=2")
+    (folder / "other.h5").write_bytes(round_file(run, 1).read_bytes())
+    (folder / "bad.toml").write_text('name = "x"\n')
+    (folder / "items.csv").write_text("x0,x1\n" + "1,2\n" * 3)
+    return folder
+
+
+def command(place: Path, words: list[str], stdout: int, unbuffered: str) -> tuple[int, list[str]]:
+    """Exit code and lines on stderr."""
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    told = subprocess.run(
+        [sys.executable, "-m", "partrain", *words], cwd=place, stdout=stdout, stderr=subprocess.PIPE, env=environment, check=False
+    )
+    return told.returncode, told.stderr.decode().splitlines()
+
+
+@buffered
+@every_command
+def test_a_full_device(place: Path, tmp_path: Path, words: list[str], code: int, unbuffered: str) -> None:
+    words = [str(tmp_path / word) if word == "again" else word for word in words]
+    with open("/dev/full", "wb") as full:
+        told, lines = command(place, words, full.fileno(), unbuffered)
+    assert told == (code if code > 1 else 74), lines
+    assert not any("Traceback" in line for line in lines)
+    said = [line for line in lines if "stdout" in line]
+    assert said == ["partrain: error[io]: cannot write to stdout: No space left on device"], lines
+    if code < 2:
+        assert lines == said
+    if str(tmp_path / "again") in words:
+        assert summary(tmp_path / "again")["status"] == "finished"
+
+
+@buffered
+@every_command
+def test_a_closed_pipe(place: Path, tmp_path: Path, words: list[str], code: int, unbuffered: str) -> None:
+    words = [str(tmp_path / word) if word == "again" else word for word in words]
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        told, lines = command(place, words, write, unbuffered)
+    finally:
+        os.close(write)
+    assert told == code, lines
+    assert not any("Traceback" in line or "Broken" in line for line in lines)
+    if code < 2:
+        assert lines == []
+    if str(tmp_path / "again") in words:
+        assert summary(tmp_path / "again")["status"] == "finished"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("words", "code"), [("validate job.toml", 0), ("run job.toml --out again --set stop.rounds=1", 0),
+                                             ("run job.toml --out run --json", 73), ("inspect nowhere.h5", 66)])  # fmt: skip
+def test_closed_altogether(place: Path, tmp_path: Path, words: str, code: int, closed: str) -> None:
+    shell = f"exec {sys.executable} -m partrain {words.replace('again', str(tmp_path / 'again'))} {closed}"
+    told = subprocess.run(["sh", "-c", shell], cwd=place, capture_output=True, check=False)
+    assert told.returncode == code
+    if closed == "2>&-" and code:
+        assert b"error[" not in told.stdout  # which was meant for stderr
+    if "again" in words:
+        assert summary(tmp_path / "again")["status"] == "finished"
+
+
+@buffered
+@pytest.mark.parametrize(("words", "code"), [("run job.toml --out run", 73), ("inspect nowhere.h5", 66), ("validate --typo", 2)])
+def test_a_full_stderr(place: Path, words: str, code: int, unbuffered: str) -> None:
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "wb") as full:
+        told = subprocess.run(
+            [sys.executable, "-m", "partrain", *words.split()], cwd=place, stderr=full, env=environment, check=False
+        )
+    assert told.returncode == code
+
+
+def test_what_is_written_is_as_it_was(place: Path) -> None:
+    """In the encoding that was asked for."""
+    job = write_job(place / "größe")
+    told = subprocess.run(
+        [sys.executable, "-m", "partrain", "validate", job],
+        capture_output=True,
+        check=False,
+        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
+    )
+    assert (told.returncode, told.stdout) == (0, f"{job}: ok\n".encode("latin-1")), told
