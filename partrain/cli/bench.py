@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from partrain.cli.options import Debug, Json, Sets
+from partrain.cli.train import _run_folder, print_warnings
 from partrain.errors import InputMissing
 
-if TYPE_CHECKING:
-    pass
-from partrain.cli.main import _warn, app
-from partrain.cli.train import _run_folder
+app = typer.Typer()
 
 
 @app.command()
@@ -49,7 +47,7 @@ def bench(
     else:
         from partrain.bench import workers
 
-        result = workers.bench(job, counts, set_ or (), seeds, _progress, _warn)
+        result = workers.bench(job, counts, set_ or (), seeds, _progress, print_warnings)
         lines = [] if as_json else workers.render(result)
     print(json.dumps(result) if as_json else "\n".join(lines))
     raise typer.Exit(result["code"])
@@ -71,7 +69,7 @@ def compare(
     contenders = comparison.enter([_compared(path) for path in paths], set_ or ())
     for one in contenders:
         if one.loaded:
-            _warn(one.loaded)
+            print_warnings(one.loaded)
     result = comparison.compare(contenders, seeds, _progress)
     print(json.dumps(result) if as_json else "\n".join(comparison.render(result)))
     raise typer.Exit(result["code"])

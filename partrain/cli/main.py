@@ -5,20 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from partrain.cli.data import app as data
-from partrain.cli.inference import app as after
-from partrain.cli.options import Checkpoint, Debug, Json, Sets
-from partrain.errors import INTERNAL, USAGE, BadJob, Failure, InputMissing, Internal
-from partrain.inference.open import newest
+from partrain.cli import bench, check, data, inference, train
+from partrain.errors import INTERNAL, USAGE, Failure, Internal
 from partrain.version import __version__
-
-if TYPE_CHECKING:
-    from partrain.job.load import LoadedJob
 
 app = typer.Typer(
     name="partrain",
@@ -46,68 +39,14 @@ def root(
     pass
 
 
-@app.command()
-def validate(
-    jobs: Annotated[list[Path], typer.Argument(metavar="JOB.toml...", help="Job files.")],
-    set_: Sets = None,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Report every problem of job files, each with its place and a suggestion; exit 78 if there is an error, 66 if all that is
-    wrong is that files are missing."""
-    from partrain.config.problems import Problem, Rejected, shown
-    from partrain.job.load import load
-
-    found: list[tuple[Path, list[Problem]]] = []
-    missing = []
-    for path in jobs:
-        try:
-            found.append((path, load(path, set_ or ()).warnings))
-        except Rejected as rejected:
-            found.append((path, rejected.problems))
-        except InputMissing as failure:
-            if len(jobs) == 1:
-                raise
-            print(failure.render(), file=sys.stderr)
-            missing.append(Problem(shown(str(path)), 0, 1, 1, failure.message))
-            found.append((path, missing[-1:]))
-    problems = [problem for _, some in found for problem in some]
-    errors = [problem for problem in problems if problem.severity == "error"]
-    if as_json:
-        print(json.dumps({"problems": [problem.as_dict() for problem in problems]}))
-    else:
-        for problem in problems:
-            if problem not in missing:
-                print(problem.render() + "\n")
-        for path, some in found:
-            count = sum(problem.severity == "error" for problem in some)
-            print(f"{path}: " + ("ok" if not count else f"{count} error{'s' * (count > 1)}"))
-    if errors:
-        raise typer.Exit(BadJob.code if len(errors) > len(missing) else InputMissing.code)
-
-
-@app.command()
-def verify(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) -> None:
-    """Check header, digest and structure of a checkpoint; exit 65 if anything is off."""
-    from partrain import checkpoint as checkpoints
-
-    summary = checkpoints.verify(newest(checkpoint))
-    print(json.dumps(summary) if as_json else f"{summary['file']}: ok, round {summary['round']}, sha256 {summary['sha256']}")
-
-
-def _warn(loaded: LoadedJob) -> None:
-    for problem in loaded.warnings:
-        print(problem.render(), file=sys.stderr)
-
-
 def _tell(name: str, code: int, message: str) -> None:
     """A failure as the one JSON document, if that is wanted."""
     if "--json" in sys.argv:
         print(json.dumps({"error": {"name": name, "code": code, "message": message}}))
 
 
-app.add_typer(after)
-app.add_typer(data)
+for module in train, check, bench, inference, data:
+    app.add_typer(module.app)
 
 
 def main() -> None:

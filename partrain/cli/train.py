@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from partrain.comm.machine import Machine
     from partrain.job.load import LoadedJob
     from partrain.launch.outcome import Outcome
-from partrain.cli.main import _warn, app
+
+app = typer.Typer()
 
 
 @app.command()
@@ -30,7 +31,7 @@ def run(job: Job, out: Out = None, set_: Sets = None, quiet: Quiet = False, as_j
     from partrain.job.load import load
 
     loaded = load(job, set_ or ())
-    _warn(loaded)
+    print_warnings(loaded)
     machine = _machine()
     folder = _join(machine, loaded, quiet, as_json) if machine else None
     from partrain.display.display import make_display
@@ -186,3 +187,9 @@ def _spent(loaded: LoadedJob, horizon: int | None, items: int) -> bool:
 
 def _say(text: str) -> None:
     print(f"partrain: warning: {text}", file=sys.stderr)
+
+
+def print_warnings(loaded: LoadedJob) -> None:
+    """Print the warnings of a job to stderr."""
+    for problem in loaded.warnings:
+        print(problem.render(), file=sys.stderr)

@@ -9,9 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import tomlkit
-from tomlkit.exceptions import TOMLKitError
-
 from partrain.config.problems import KeyPath, Misfit, Span, Text
 from partrain.config.toml_positions import Mark, NotToml, Refused, Scanner
 
@@ -19,8 +16,24 @@ if TYPE_CHECKING:
     from partrain.config.toml_source import Source
 
 
-def override(source: Source, arguments: Sequence[str], flag: Flag) -> Source:
+class Flag(NamedTuple):
+    """The option of a command line that gives overrides, ``key=value`` each."""
+
+    name: str
+    table: tuple[str, ...] = ()
+    """Where their keys start from: a flag of one table moves nothing else."""
+
+
+SET = Flag("--set")
+
+
+UNTIL = Flag("--until", ("stop",))
+
+
+def override(source: Source, arguments: Sequence[str], flag: Flag = SET) -> Source:
     """The source with ``key=value`` arguments of a flag applied; `Misfit` with all that do not fit."""
+    if not arguments:
+        return source
     data, marks, problems = tomllib.loads(source.text), dict(source.marks), []
     changes: list[tuple[KeyPath, Any]] = []
     fitting: list[str] = []
@@ -44,6 +57,9 @@ def override(source: Source, arguments: Sequence[str], flag: Flag) -> Source:
 
 def _written(text: str, changes: Sequence[tuple[KeyPath, Any]], data: dict[str, Any]) -> str:
     """The text with changes in their places; where tomlkit cannot do that exactly, the data anew, without comments."""
+    import tomlkit  # it takes a while, and most commands override nothing
+    from tomlkit.exceptions import TOMLKitError
+
     with suppress(TOMLKitError, ValueError, LookupError, TypeError, AttributeError):
         document = tomlkit.parse(text)
         for path, value in changes:
@@ -56,6 +72,8 @@ def _written(text: str, changes: Sequence[tuple[KeyPath, Any]], data: dict[str, 
 
 def as_toml(data: dict[str, Any]) -> str:
     """Data as TOML, without comments."""
+    import tomlkit
+
     return tomlkit.dumps(data)
 
 
@@ -104,17 +122,3 @@ def _assign(container: Any, path: KeyPath, value: Any) -> None:
             container[part] = {}
         container = container[part]
     container[path[-1]] = value
-
-
-class Flag(NamedTuple):
-    """The option of a command line that gives overrides, ``key=value`` each."""
-
-    name: str
-    table: tuple[str, ...] = ()
-    """Where their keys start from: a flag of one table moves nothing else."""
-
-
-SET = Flag("--set")
-
-
-UNTIL = Flag("--until", ("stop",))

@@ -9,11 +9,9 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from partrain.config.overrides import SET, Flag
 from partrain.config.problems import Finding, KeyPath, Problem, Rejected, Text, shown
 from partrain.config.toml_positions import Mark, Refused, Scanner
 from partrain.errors import InputMissing
@@ -36,14 +34,14 @@ class Source:
     file: Text
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Source:
-        """The job in a file; `InputMissing` if there is none, `Rejected` if it is no TOML or an override does not fit."""
+    def read(cls, path: str | os.PathLike[str]) -> Source:
+        """The job in a file; `InputMissing` if there is none, `Rejected` if it is no TOML."""
         name = os.fspath(path)
-        return cls.parse(_decode(read_bytes(name), name), name, overrides)
+        return cls.parse(_decode(read_bytes(name), name), name)
 
     @classmethod
-    def parse(cls, text: str, name: str, overrides: Sequence[str] = (), flag: Flag = SET) -> Source:
-        """The job in a text; `Rejected` if it is no TOML or an override does not fit."""
+    def parse(cls, text: str, name: str) -> Source:
+        """The job in a text; `Rejected` if it is no TOML."""
         file = Text(name, text)
         scanner = Scanner(file)
         try:
@@ -55,12 +53,7 @@ class Source:
             raise Rejected([_syntax_problem(file, str(error), scanner)]) from None
         except (ValueError, RecursionError):
             raise Rejected([file.problem((0, 0), "cannot be read as TOML")]) from None
-        source = cls(text, data, scanner.marks, file)
-        if not overrides:
-            return source
-        from partrain.config.overrides import override
-
-        return override(source, overrides, flag)
+        return cls(text, data, scanner.marks, file)
 
     def problem(self, finding: Finding) -> Problem:
         """A finding with its place: the key or value itself, else the header of the innermost table that is there."""

@@ -56,7 +56,7 @@ def job_of(
     from partrain.job.load import parse
 
     if own is not None:
-        return parse(Source.read(own, ()).text, own.absolute().parent, str(own))
+        return parse(Source.read(own).text, own.absolute().parent, str(own))
     loaded = parse(content.job, Path(manifest_of(content).folder), f"{path}:/job", here, until, UNTIL)
     named = loaded.job.user_code if data else loaded.job.network_code
     if named and not trusted:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from partrain.config.overrides import SET, Flag
+from partrain.config.overrides import SET, Flag, override
 from partrain.config.problems import FileFinding, Finding, Misfit, Problem, Rejected, Unreadable, by_line
 from partrain.config.toml_source import Source
 from partrain.data import Facts
@@ -38,7 +38,7 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> LoadedJ
     Raises `InputMissing` if there is no file to read, `BadJob` (a `Rejected`) with all problems if there are errors.
     """
     try:
-        return _judge(Source.read(path, overrides), Path(path).absolute().parent, here=True)
+        return _judge(override(Source.read(path), overrides), Path(path).absolute().parent, here=True)
     except Misfit as misfit:  # what else is wrong is seen without them
         raise Rejected([*misfit.problems, *problems(path, misfit.fitting)]) from None
 
@@ -47,7 +47,7 @@ def parse(
     text: str, folder: Path, name: str = "<checkpoint>", here: bool = False, overrides: Sequence[str] = (), flag: Flag = SET
 ) -> LoadedJob:
     """The job in a text, changed by a flag's arguments; only if it is to run `here`, this machine is checked, too."""
-    return _judge(Source.parse(text, name, overrides, flag), folder, here)
+    return _judge(override(Source.parse(text, name), overrides, flag), folder, here)
 
 
 def fit(loaded: LoadedJob, known: Facts) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from partrain.display.event_log import read_events, summary, write_summary
 from partrain.display.run_state import WELL
@@ -14,9 +14,6 @@ from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure
 from partrain.launch.context import Stage
 from partrain.launch.coordinator import Ended
 from partrain.rules.compression.messages import HEAD, STEP
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

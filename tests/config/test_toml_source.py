@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from partrain.config.overrides import UNTIL
+from partrain.config.overrides import UNTIL, override
 from partrain.config.problems import Finding, KeyPath, Misfit, Rejected
 from partrain.config.toml_source import Source
 from partrain.errors import InputMissing
@@ -75,7 +75,7 @@ def same(a: Any, b: Any) -> bool:
 
 def parsed(text: str, *overrides: str) -> Source | Rejected:
     try:
-        return Source.parse(text, "job.toml", overrides)
+        return override(Source.parse(text, "job.toml"), overrides)
     except Rejected as rejected:
         return rejected
 
@@ -317,7 +317,7 @@ def test_overrides_keep_comments_and_say_where_they_are() -> None:
 
 
 def test_an_override_replaces_the_places_below_it() -> None:
-    source = Source.parse("[a]\nb = 1\nc = 2\n", "job.toml", ["a={b = [7, 8]}", "a.b=9"])
+    source = override(Source.parse("[a]\nb = 1\nc = 2\n", "job.toml"), ["a={b = [7, 8]}", "a.b=9"])
     assert source.data == {"a": {"b": 9}}
     assert source.problem(Finding(("a", "b"), "")).place == "--set a.b=9"
     assert source.problem(Finding(("a",), "")).place == "--set a={b = [7, 8]}"
@@ -326,7 +326,9 @@ def test_an_override_replaces_the_places_below_it() -> None:
 
 def test_all_overrides_that_do_not_fit_are_reported() -> None:
     with pytest.raises(Rejected) as caught:
-        Source.parse(JOB, "job.toml", ["seed", "=1", "workers.2.count=1", "workers.count=1", "seed.x=1", f"a={'[' * 99}"])
+        override(
+            Source.parse(JOB, "job.toml"), ["seed", "=1", "workers.2.count=1", "workers.count=1", "seed.x=1", f"a={'[' * 99}"]
+        )
     assert [problem.message for problem in caught.value.problems] == [
         "expected key=value",
         "expected key=value",
@@ -343,13 +345,13 @@ def test_all_overrides_that_do_not_fit_are_reported() -> None:
 
 def test_what_fits_is_told_apart_from_what_does_not() -> None:
     with pytest.raises(Misfit) as caught:
-        Source.parse(JOB, "job.toml", ["workers.0.count=1", "workers.2.count=1", "optimzer.lr=1"])
+        override(Source.parse(JOB, "job.toml"), ["workers.0.count=1", "workers.2.count=1", "optimzer.lr=1"])
     assert (len(caught.value.problems), caught.value.fitting) == (1, ["workers.0.count=1", "optimzer.lr=1"])
 
 
 def test_a_flag_of_one_table_moves_nothing_else() -> None:
     text = "[stop]\nrounds = 3  # three\n[optimizer]\nlr = 0.1\n"
-    source = Source.parse(text, "job.toml", ["rounds=500", "optimizer.lr=2", "loss=low"], UNTIL)
+    source = override(Source.parse(text, "job.toml"), ["rounds=500", "optimizer.lr=2", "loss=low"], UNTIL)
     assert source.data == {"stop": {"rounds": 500, "optimizer": {"lr": 2}, "loss": "low"}, "optimizer": {"lr": 0.1}}
     assert source.problem(Finding(("stop", "rounds"), "few")).render().splitlines() == [
         "--until rounds=500: few",
@@ -361,7 +363,7 @@ def test_a_flag_of_one_table_moves_nothing_else() -> None:
     assert source.problem(Finding(("stop", "loss"), "")).column == 14
     assert source.text.startswith("[stop]\nrounds = 500  # three\n")
     with pytest.raises(Rejected) as caught:
-        Source.parse(text, "job.toml", ["rounds.x=1", "rounds"], UNTIL)
+        override(Source.parse(text, "job.toml"), ["rounds.x=1", "rounds"], UNTIL)
     assert [problem.summary for problem in caught.value.problems] == [
         "--until rounds.x=1: `stop.rounds` is no table",
         "--until rounds: expected key=value",

@@ -95,11 +95,12 @@ class Net(nn.Sequential):
 
 def write_job(folder: Path, *sets: str, text: str = JOB) -> Path:
     """The job's file in a folder of its own."""
+    from partrain.config.overrides import override
     from partrain.config.toml_source import Source
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "job.toml"
-    path.write_text(Source.parse(text, "job", sets).text, encoding="utf-8")
+    path.write_text(override(Source.parse(text, "job"), sets).text, encoding="utf-8")
     return path
 
 

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from partrain.comm.arena import Arena
 from partrain.errors import Diverged, UserCodeFailed
-from partrain.launch.worker.channel import explain, report
-from partrain.launch.worker.entry import enter
+from partrain.launch.worker.channel import Talk, explain, report
 from partrain.launch.worker.setup import Outfit
 from partrain.launch.worker.spec import Order, on_trial
 from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
@@ -32,9 +31,9 @@ MOST = 256
 BUILDING = "building"
 
 
-def main(order: Order) -> None:
-    """Entry point of the trial's process."""
-    talk, (rank,) = enter(order), order.ranks
+def main(order: Order, talk: Talk) -> None:
+    """Try user code in this process."""
+    (rank,) = order.ranks
     beats = Arena(order.arena.detach(), len(order.plan.shares)).beats
     steps, doing = _steps(rank, order), ""
     try:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 import contextlib
 import os
 import threading
+from multiprocessing.connection import Connection
 
 from partrain.launch.worker.channel import Talk
 from partrain.launch.worker.spec import Order
@@ -20,14 +16,14 @@ def obey(order: Order) -> None:
     """Entry point of a worker's process: only there is torch at hand."""
     from partrain.launch.worker import process
 
-    process.main(order)
+    process.main(order, enter(order))
 
 
 def attempt(order: Order) -> None:
     """Entry point of the process that tries what is the user's own."""
     from partrain.launch.worker import dry_run
 
-    dry_run.main(order)
+    dry_run.main(order, enter(order))
 
 
 def enter(order: Order) -> Talk:

@@ -18,7 +18,6 @@ from partrain.comm.shared import Shared
 from partrain.comm.simulated import Abandoned, Baton, Deadlock, Simulated
 from partrain.errors import Diverged, Failure, UserCodeFailed
 from partrain.launch.worker.channel import Talk, explain, report
-from partrain.launch.worker.entry import enter
 from partrain.launch.worker.setup import Outfit, tight
 from partrain.launch.worker.spec import Order
 from partrain.launch.worker.task_checks import Misfit, watch
@@ -31,9 +30,8 @@ from partrain.train.worker import LocalWorker, Spans
 NAN = float("nan")
 
 
-def main(order: Order) -> None:
-    """Entry point of a worker's process."""
-    talk = enter(order)
+def main(order: Order, talk: Talk) -> None:
+    """Run the workers that live in this process."""
     if order.ranks[0] < 0:
         _keep_center(~order.ranks[0], order, talk)
         return
