@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from support.runs import JOB, Command, Said
+from torch.distributed import TCPStore
 
 MANY = JOB.replace("items = 230", "items = 430")
 
@@ -28,10 +29,11 @@ class Site:
     prefixes: tuple[tuple[str, ...], ...] = ((), ())
     """What runs a command on each machine."""
     environment: dict[str, str] = field(default_factory=lambda: {"GLOO_SOCKET_IFNAME": "lo"})
+    _stores: list[TCPStore] = field(default_factory=list)
 
     def start(self, number: int, port: int, *words: object, restarts: int | None = None) -> Command:
         """One machine's command: under a torchrun that starts it again so often, or (None) with the environment that torchrun would give
-        it, which spares each machine a second import of torch."""
+        it and the store at `store_port`, which spares each machine a second import of torch."""
         if restarts is None:
             given = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": 0, "LOCAL_WORLD_SIZE": 1, "WORLD_SIZE": len(self.prefixes),
                      "RANK": number, "MASTER_ADDR": self.address, "MASTER_PORT": port}  # fmt: skip
@@ -42,9 +44,14 @@ class Site:
                     "--max-restarts", restarts, "--monitor-interval", 0.1)  # fmt: skip
         return Command(words, self.folder / str(number), self.environment, launcher=launcher)
 
+    def store_port(self) -> int:
+        """The port of a store on this machine, as torchrun has one."""
+        self._stores.append(TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
+        return int(self._stores[-1].port)
+
     def run(self, first: tuple[object, ...], other: tuple[object, ...] | None = None, restarts: int | None = None) -> list[Said]:
         """What came of a command on the first machine, and of that or another on the others."""
-        port = free_port()
+        port = self.store_port() if restarts is None else free_port()
         with ExitStack() as stack:
             all_of_them = [
                 stack.enter_context(self.start(number, port, *(other if other and number else first), restarts=restarts))
