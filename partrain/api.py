@@ -23,7 +23,7 @@ from partrain.inference import network
 from partrain.job.load import LoadedJob, load, parse
 from partrain.job.schema import Job, given_in
 from partrain.launch import forkserver
-from partrain.launch.context import Stage
+from partrain.launch.context import RunContext
 from partrain.launch.run import run
 from partrain.launch.run_folder import new_folder
 
@@ -77,7 +77,7 @@ def _train(job: Job | str | os.PathLike[str], out: Path | None, show: bool) -> T
     loaded = parse(as_toml(given_in(job)), Path.cwd(), "<Job>", here=True) if isinstance(job, Job) else load(job)
     display = make_display(sys.stdout, quiet=not show)
     try:
-        stage = Stage(new_folder(out, loaded.job.name), display, _warn, started)
+        stage = RunContext(new_folder(out, loaded.job.name), display, _warn, started)
         for problem in loaded.warnings:
             _warn(problem.render())
         outcome = run(loaded, stage)

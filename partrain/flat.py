@@ -129,7 +129,7 @@ def first_non_finite(x: Tensor) -> int | None:
     return int(found[0]) if len(found) else None
 
 
-class Entries(NamedTuple):
+class SparseVector(NamedTuple):
     """What a message says, on the CPU; all other entries are zero."""
 
     places: Tensor | None

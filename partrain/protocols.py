@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from partrain.flat import Entries
+    from partrain.flat import SparseVector
 
 State = Any
 """What a rule changes from round to round: a dataclass of tensors and numbers, or None. Every field is checkpointed."""
 
 
-def same(**settings: Any) -> Any:
+def replicated(**settings: Any) -> Any:
     """A field of a state that is equal on all workers at a round's end: kept once in a checkpoint."""
     return field(metadata={"same": True}, **settings)
 
@@ -91,7 +91,7 @@ class Group(Protocol):
         """The message, bytes (n_i,), of every worker, by rank: they may differ in length."""
 
     def reduce_messages(
-        self, message: Tensor, read: Callable[[Tensor, int], Entries], d: int, weight: float | None = None
+        self, message: Tensor, read: Callable[[Tensor, int], SparseVector], d: int, weight: float | None = None
     ) -> Tensor:
         """sum_i q_i (d,), q_i being what `read` finds in the message of worker i; with weights sum_i w_i q_i / sum_i w_i.
 
@@ -202,17 +202,17 @@ class Rule(Section):
         return None
 
     @property
-    def mixes(self) -> bool:
+    def keeps_replicas_equal(self) -> bool:
         """All replicas are equal at the end of a round. Where not, each is kept in checkpoints."""
         return True
 
     @property
-    def weighs(self) -> bool:
+    def uses_weights(self) -> bool:
         """Parameters are mixed by `weights`. Where not, these are for moments and buffers only."""
-        return self.mixes and self.synchronous
+        return self.keeps_replicas_equal and self.synchronous
 
     @property
-    def meets(self) -> bool:
+    def syncs_every_iteration(self) -> bool:
         """Workers meet within the round, after each iteration, and so need the same number of them."""
         return False
 
@@ -236,14 +236,14 @@ class Rule(Section):
         """Parts of the center that may be visited at the same time."""
         return 1
 
-    def actives(self, workers: int, round: int) -> int:
+    def active_workers(self, workers: int, round: int) -> int:
         """How many workers train in a round: those of the lowest ranks."""
         return workers if round >= self.ramp_workers else -(-workers * round // self.ramp_workers)
 
     def open_visits(self, worker: Worker) -> int:
         """Asynchronous rules: visits of this round that a worker may `claim`, shared by all who train in it; none where it does not,
         so that nobody waits for it."""
-        return (self.visits_per_worker or 0) * self.actives(worker.size, worker.round) if worker.active else 0
+        return (self.visits_per_worker or 0) * self.active_workers(worker.size, worker.round) if worker.active else 0
 
     def weight(self, items: int) -> float:
         """A replica's weight in the mean, given its item-iterations: none has no say."""
@@ -270,7 +270,7 @@ class Rule(Section):
         return worker.params
 
 
-class Apart(Rule):
+class DivergentReplicas(Rule):
     """A rule under which replicas stay apart: each worker keeps its own, and the rule says which network counts."""
 
     optimizer_state: Literal["average", "local", "reset"] = "local"
@@ -279,7 +279,7 @@ class Apart(Rule):
     """BatchNorm statistics: pooled, recomputed for the network that counts, which no worker has trained, or each worker's own."""
 
     @property
-    def mixes(self) -> bool:
+    def keeps_replicas_equal(self) -> bool:
         return False
 
     def result(self, worker: Worker, group: Group, state: State) -> Tensor:

@@ -14,10 +14,10 @@ from types import FrameType
 from typing import Any
 
 from partrain.display.display import Display
-from partrain.display.run_state import View
+from partrain.display.run_state import RunState
 from partrain.errors import INTERRUPTED, OK, TERMINATED, BadJob, Diverged
 from partrain.job.load import LoadedJob
-from partrain.launch.context import Stage
+from partrain.launch.context import RunContext
 from partrain.launch.outcome import Outcome
 from partrain.launch.run import run
 from partrain.launch.run_folder import new_folder
@@ -81,7 +81,7 @@ def _run(case: Case, seed: int, scratch: Path, note: Callable[[str], None], sign
     def warn(text: str) -> None:
         note(f"{case.label}, seed {seed}: warning: {text}")
 
-    stage = Stage(new_folder(scratch, "bench"), Display(View()), warn, started=time.time(), signals=signals)
+    stage = RunContext(new_folder(scratch, "bench"), Display(RunState()), warn, started=time.time(), signals=signals)
     outcome = run(case.job(seed), stage)
     if outcome.failure and not isinstance(outcome.failure, Diverged):
         raise outcome.failure

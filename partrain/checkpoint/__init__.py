@@ -14,7 +14,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from partrain.checkpoint.content import Content, Refused
+from partrain.checkpoint.content import Content, ContentRefused
 from partrain.checkpoint.files import MAX_BYTES, link_latest, prune, round_path, write
 from partrain.errors import BadCheckpoint
 
@@ -40,7 +40,7 @@ def decode(data: bytes, name: str = "checkpoint", allow_nonfinite: bool = False)
 
     try:
         return reader.load(data, allow_nonfinite)[1]
-    except Refused as problem:
+    except ContentRefused as problem:
         raise _bad(name, problem) from None
 
 
@@ -83,9 +83,9 @@ def _bytes(path: Path, max_bytes: int) -> bytes:
 
     try:
         return files.read(path, max_bytes)
-    except Refused as problem:
+    except ContentRefused as problem:
         raise _bad(str(path), problem) from None
 
 
-def _bad(name: str, problem: Refused) -> BadCheckpoint:
+def _bad(name: str, problem: ContentRefused) -> BadCheckpoint:
     return BadCheckpoint(f"{name}: {problem}; use another checkpoint of the run")

@@ -41,7 +41,7 @@ MAX_DIGITS = 20
 RUN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
-class Refused(Exception):
+class ContentRefused(Exception):
     """Something is off; the message says what, but not in which file. Becomes `BadCheckpoint`, or `ValueError` when writing."""
 
 
@@ -77,12 +77,12 @@ def check_path(path: str) -> None:
     """Refuse a dataset path that is not plain slash-separated names."""
     parts = path.split("/")
     if len(parts) > MAX_DEPTH:
-        raise Refused(f"{path[:80]!r} has more than {MAX_DEPTH} levels")
+        raise ContentRefused(f"{path[:80]!r} has more than {MAX_DEPTH} levels")
     for part in parts:
         if part in ("", ".", "..") or "\0" in part:
-            raise Refused(f"{path[:80]!r} is no path of plain names")
+            raise ContentRefused(f"{path[:80]!r} is no path of plain names")
         if len(part.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
-            raise Refused(f"a name in {path[:80]!r}... has more than {MAX_NAME_BYTES} bytes")
+            raise ContentRefused(f"a name in {path[:80]!r}... has more than {MAX_NAME_BYTES} bytes")
 
 
 def groups_of(paths: Mapping[str, object]) -> set[str]:
@@ -100,26 +100,26 @@ def check(manifest: Mapping[str, Any], arrays: Mapping[str, Shaped]) -> None:
     """Refuse what no state of a training can be; looks at names, types and shapes only."""
     number, run = manifest.get("round"), manifest.get("run")
     if type(number) is not int or not 0 <= number < 2**63:
-        raise Refused(f"the manifest's `round` is {str(number)[:40]!r}, no number of rounds")
+        raise ContentRefused(f"the manifest's `round` is {str(number)[:40]!r}, no number of rounds")
     if not isinstance(run, str) or not RUN_ID.fullmatch(run):
-        raise Refused(f"the manifest's `run` is {str(run)[:40]!r}, no run id")
+        raise ContentRefused(f"the manifest's `run` is {str(run)[:40]!r}, no run id")
     for path in arrays:
         check_path(path)
     for path in sorted(groups_of(arrays) & ({*arrays, JOB, MANIFEST})):
-        raise Refused(f"{path!r} is both a dataset and a group")
+        raise ContentRefused(f"{path!r} is both a dataset and a group")
     for path in sorted({JOB, MANIFEST} & set(arrays)):
-        raise Refused(f"{path!r} is reserved, no array can have this name")
+        raise ContentRefused(f"{path!r} is reserved, no array can have this name")
     rows = {path: array.shape[0] if array.shape else None for path, array in arrays.items() if path.startswith("history/")}
     if len(set(rows.values())) > 1 or None in rows.values():
-        raise Refused(f"the columns of /history differ in length: {sorted(map(str, set(rows.values())))}")
+        raise ContentRefused(f"the columns of /history differ in length: {sorted(map(str, set(rows.values())))}")
 
 
 def check_history(rounds: NDArray[Any], number: int) -> None:
     """Refuse a `history/round` (R,) that is not a growing list of rounds done."""
     if rounds.ndim != 1 or rounds.dtype.kind not in "iu":
-        raise Refused("history/round is no list of integers")
+        raise ContentRefused("history/round is no list of integers")
     if len(rounds) and (int(rounds[0]) < 0 or int(rounds[-1]) > number or not bool((rounds[1:] > rounds[:-1]).all())):
-        raise Refused(f"history/round does not grow towards round {number}")
+        raise ContentRefused(f"history/round does not grow towards round {number}")
 
 
 def viewer_attributes(arrays: Mapping[str, Shaped]) -> dict[str, dict[str, list[str] | str]]:
@@ -151,9 +151,9 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
         _check_nesting(manifest, MAX_NESTING)
         canonical = manifest_text(manifest)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"the manifest cannot be parsed: {str(error)[:80]}") from None
+        raise ContentRefused(f"the manifest cannot be parsed: {str(error)[:80]}") from None
     if not isinstance(manifest, dict) or canonical != text:
-        raise Refused("the manifest is not in canonical form")
+        raise ContentRefused("the manifest is not in canonical form")
     return manifest
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from partrain.checkpoint.content import Refused
+from partrain.checkpoint.content import ContentRefused
 from partrain.checkpoint.header import SIZE, parse
 from partrain.errors import InputMissing, InputOutputFailed
 
@@ -116,16 +116,16 @@ def read(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
-            raise Refused("this is no regular file")
+            raise ContentRefused("this is no regular file")
         with open(descriptor, "rb") as file:
             size = status.st_size
             length = parse(file.read(SIZE)).length
             if size != SIZE + length:
-                raise Refused(
+                raise ContentRefused(
                     f"the file has {size} bytes, not the {SIZE + length} its header tells of: it is cut off or has grown"
                 )
             if size > max_bytes:
-                raise Refused(f"the file has {size} bytes, more than the limit of {max_bytes}")
+                raise ContentRefused(f"the file has {size} bytes, more than the limit of {max_bytes}")
             file.seek(0)
             return file.read(size)
     except OSError as error:

@@ -18,7 +18,7 @@ import hmac
 import re
 from dataclasses import dataclass
 
-from partrain.checkpoint.content import RUN_ID, Refused
+from partrain.checkpoint.content import RUN_ID, ContentRefused
 
 SIZE = 512
 """Bytes: the smallest user block of HDF5."""
@@ -58,25 +58,25 @@ class Header:
     def check(self, payload: bytes | memoryview) -> None:
         """Refuse a payload this header was not made for."""
         if len(payload) != self.length:
-            raise Refused(f"{len(payload)} bytes follow the header, not {self.length}: the file is cut off or has grown")
+            raise ContentRefused(f"{len(payload)} bytes follow the header, not {self.length}: the file is cut off or has grown")
         if not hmac.compare_digest(hashlib.sha256(payload).hexdigest(), self.sha256):
-            raise Refused("the content does not match its SHA-256: damaged or altered")
+            raise ContentRefused("the content does not match its SHA-256: damaged or altered")
 
 
 def parse(block: bytes) -> Header:
     """The header from the first 512 bytes of a file; Refused when any bit is not as `render` writes it."""
     first = _FIRST.match(block)
     if first is None:
-        raise Refused(_foreign(block))
+        raise ContentRefused(_foreign(block))
     if int(first[1]) != FORMAT:
-        raise Refused(f"this is format {int(first[1])}, this version of partrain reads format {FORMAT}")
+        raise ContentRefused(f"this is format {int(first[1])}, this version of partrain reads format {FORMAT}")
     fields = _FIELDS.fullmatch(block.decode("ascii", "replace"))
     if len(block) != SIZE or fields is None:
-        raise Refused("the header is damaged")
+        raise ContentRefused("the header is damaged")
     length, sha256, run, number = fields.groups()
     header = Header(int(length), sha256, run, int(number))
     if header.render() != block:
-        raise Refused("the header is damaged")
+        raise ContentRefused("the header is damaged")
     return header
 
 

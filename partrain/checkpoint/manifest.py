@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from partrain.checkpoint import Content
 
 
-class Network(Section):
+class NetworkRecord(Section):
     """What the network was built for."""
 
     input: list[int]
@@ -29,7 +29,7 @@ class Network(Section):
     vocabulary: int | None
 
 
-class Member(Section):
+class WorkerRecord(Section):
     """One worker."""
 
     rank: int
@@ -55,8 +55,8 @@ class Manifest(Section):
     folder: str
     """Where the job's relative paths start from."""
     horizon: int | None
-    network: Network
-    workers: list[Member]
+    network: NetworkRecord
+    workers: list[WorkerRecord]
 
 
 class Stored(Manifest):

@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from partrain.checkpoint.content import DATASETS, DTYPES, JOB, MANIFEST, Content, Refused, check, check_history, parse_manifest
+from partrain.checkpoint.content import (
+    DATASETS,
+    DTYPES,
+    JOB,
+    MANIFEST,
+    Content,
+    ContentRefused,
+    check,
+    check_history,
+    parse_manifest,
+)
 from partrain.checkpoint.hdf5 import stored
 from partrain.checkpoint.header import SIZE, Header, parse
 from partrain.checkpoint.structure import Extent, survey
@@ -41,26 +51,26 @@ def _manifest(data: bytes, extents: Mapping[str, Extent]) -> tuple[dict[str, Any
     """The manifest as the writer was given it, and its list of datasets."""
     extent = extents.get(MANIFEST)
     if extent is None or extent.dtype.kind != "S" or extent.shape:
-        raise Refused("it has no manifest")
+        raise ContentRefused("it has no manifest")
     manifest = parse_manifest(data[extent.start : extent.start + extent.nbytes])
     listed = manifest.pop(DATASETS, None)
     if not isinstance(listed, dict) or JOB not in listed:
-        raise Refused("its manifest lists no datasets")
+        raise ContentRefused("its manifest lists no datasets")
     for path, entry in listed.items():
         if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "sha256"}:
-            raise Refused(f"the manifest describes {path[:80]!r} in an unknown way")
+            raise ContentRefused(f"the manifest describes {path[:80]!r} in an unknown way")
     return manifest, listed
 
 
 def _compare(listed: Mapping[str, Mapping[str, Any]], extents: Mapping[str, Extent]) -> None:
     """Refuse datasets that the manifest does not list, that are missing, or that are of another kind than it says."""
     for path in sorted(set(listed) ^ (set(extents) - {MANIFEST})):
-        raise Refused(f"{path[:80]!r} is {'missing' if path in listed else 'not in the manifest'}")
+        raise ContentRefused(f"{path[:80]!r} is {'missing' if path in listed else 'not in the manifest'}")
     for path, entry in listed.items():
         extent, kind = extents[path], entry["dtype"]
         known = path == JOB or kind in DTYPES
         if not known or extent.kind != stored(kind) or entry["shape"] != list(extent.shape):
-            raise Refused(f"{path!r} is {extent.kind} {extent.shape}, the manifest says otherwise")
+            raise ContentRefused(f"{path!r} is {extent.kind} {extent.shape}, the manifest says otherwise")
 
 
 def _take(data: bytes, path: str, extent: Extent, entry: Mapping[str, Any]) -> NDArray[Any]:
@@ -68,11 +78,11 @@ def _take(data: bytes, path: str, extent: Extent, entry: Mapping[str, Any]) -> N
     count = extent.nbytes // extent.dtype.itemsize
     array = np.frombuffer(data, extent.dtype, count, extent.start).reshape(extent.shape).copy()
     if hashlib.sha256(array.data).hexdigest() != entry["sha256"]:
-        raise Refused(f"the numbers of {path!r} do not match their SHA-256")
+        raise ContentRefused(f"the numbers of {path!r} do not match their SHA-256")
     if entry["dtype"] != "bool":
         return array
     if (array > 1).any():
-        raise Refused(f"{path!r} holds truth values other than 0 and 1")
+        raise ContentRefused(f"{path!r} holds truth values other than 0 and 1")
     return array.view(np.bool_)
 
 
@@ -82,16 +92,16 @@ def _text(array: NDArray[Any], path: str) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise Refused(f"{path!r} is no UTF-8 text") from None
+        raise ContentRefused(f"{path!r} is no UTF-8 text") from None
     if "\0" in text:
-        raise Refused(f"{path!r} holds a zero byte")
+        raise ContentRefused(f"{path!r} holds a zero byte")
     return text
 
 
 def _check_meaning(header: Header, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     check(manifest, arrays)
     if (header.run, header.round) != (manifest["run"], manifest["round"]):
-        raise Refused("header and manifest name different runs or rounds")
+        raise ContentRefused("header and manifest name different runs or rounds")
     if "history/round" in arrays:
         check_history(arrays["history/round"], header.round)
 
@@ -99,4 +109,4 @@ def _check_meaning(header: Header, manifest: Mapping[str, Any], arrays: Mapping[
 def _check_finite(arrays: Mapping[str, NDArray[Any]]) -> None:
     for path, array in arrays.items():
         if path.startswith(FINITE) and array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise Refused(f"{path!r} holds NaN or infinite numbers")
+            raise ContentRefused(f"{path!r} holds NaN or infinite numbers")

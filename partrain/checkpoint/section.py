@@ -7,7 +7,7 @@ from pydantic import Field
 from partrain.config.section import Section
 
 
-class Retention(Section):
+class CheckpointSection(Section):
     """The `[checkpoint]` table."""
 
     every: int = Field(1, ge=1)

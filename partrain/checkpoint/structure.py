@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from partrain.checkpoint.content import MAX_OBJECTS, MAX_RANK, Refused, check_path, groups_of, viewer_attributes
+from partrain.checkpoint.content import MAX_OBJECTS, MAX_RANK, ContentRefused, check_path, groups_of, viewer_attributes
 from partrain.checkpoint.hdf5 import NUMBERS, h5a, h5d, h5f, h5fd, h5g, h5l, h5o, h5p, h5t, text_array, text_type
 from partrain.checkpoint.header import SIZE
 
@@ -81,10 +81,10 @@ def survey(data: bytes) -> dict[str, Extent]:
             return _survey(file, len(data))
         finally:
             file.close()
-    except Refused:
+    except ContentRefused:
         raise
     except Exception as error:  # whatever HDF5 stumbles over: the file is wrong
-        raise Refused(
+        raise ContentRefused(
             f"HDF5 cannot read its structure ({str(error).splitlines()[0][:100] if str(error) else type(error).__name__})"
         ) from None
 
@@ -99,11 +99,11 @@ def _from_memory(data: bytes) -> h5p.PropFAID:
 
 def _survey(file: h5f.FileID, size: int) -> dict[str, Extent]:
     if file.get_create_plist().get_userblock() != SIZE:
-        raise Refused("the HDF5 image is not where the header ends")
+        raise ContentRefused("the HDF5 image is not where the header ends")
     found = _Found()
     _visit(h5g.open(file, b"/"), h5o.get_info(file), "", found)
     for path in sorted(set(found.groups) - groups_of(found.extents)):
-        raise Refused(f"{path!r} is an empty group")
+        raise ContentRefused(f"{path!r} is an empty group")
     _check_apart(found.extents, size)
     _check_attributes(found)
     return found.extents
@@ -136,26 +136,28 @@ def _names(group: h5g.GroupID, path: str, found: _Found) -> list[str]:
 
     group.links.iterate(see, info=True)
     if len(links) > room:
-        raise Refused(f"it holds more than {MAX_OBJECTS} objects")
+        raise ContentRefused(f"it holds more than {MAX_OBJECTS} objects")
     for name, kind in links:
         if kind != h5l.TYPE_HARD:
-            raise Refused(f"{path + '/' + name.decode('utf-8', 'replace')!r} is {_LINKS.get(kind, 'a link of unknown kind')}")
+            raise ContentRefused(
+                f"{path + '/' + name.decode('utf-8', 'replace')!r} is {_LINKS.get(kind, 'a link of unknown kind')}"
+            )
         if b"/" in name:
-            raise Refused(f"a name in {path!r} holds a slash")
+            raise ContentRefused(f"a name in {path!r} holds a slash")
     return [name.decode("utf-8") for name, _ in links]
 
 
 def _check_object(path: str, info: h5o.ObjInfo, found: _Found) -> None:
     if info.addr in found.addresses or info.rc != 1:
-        raise Refused(f"{path!r} is reached by more than one link")
+        raise ContentRefused(f"{path!r} is reached by more than one link")
     found.addresses.add(info.addr)
     if info.type not in _ALLOWED:
-        raise Refused(f"{path!r} is neither a group nor a dataset")
+        raise ContentRefused(f"{path!r} is neither a group nor a dataset")
     if info.hdr.version != 2 or info.hdr.flags & ~_SIZE_OF_SIZE:
-        raise Refused(f"{path!r} has an object header of another kind, such as one with times")
+        raise ContentRefused(f"{path!r} has an object header of another kind, such as one with times")
     odd = _bits(info.hdr.mesg.present) - _ALLOWED[info.type] | _bits(info.hdr.mesg.shared)
     for message in sorted(odd):
-        raise Refused(f"{path!r} has {_MESSAGES.get(message, f'an unexpected property ({message:#x})')}")
+        raise ContentRefused(f"{path!r} has {_MESSAGES.get(message, f'an unexpected property ({message:#x})')}")
 
 
 def _bits(mask: int) -> set[int]:
@@ -165,20 +167,20 @@ def _bits(mask: int) -> set[int]:
 def _extent(dataset: h5d.DatasetID, path: str) -> Extent:
     creation = dataset.get_create_plist()
     if creation.get_layout() != h5d.CONTIGUOUS:
-        raise Refused(f"{path!r} is stored {_LAYOUTS.get(creation.get_layout(), 'in an unknown way')}, not contiguous")
+        raise ContentRefused(f"{path!r} is stored {_LAYOUTS.get(creation.get_layout(), 'in an unknown way')}, not contiguous")
     if creation.get_external_count() or creation.get_nfilters():  # the messages say so already; twice is cheap
-        raise Refused(f"{path!r} has external storage or filters")
+        raise ContentRefused(f"{path!r} has external storage or filters")
     if creation.fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED:
-        raise Refused(f"{path!r} has a fill value")
+        raise ContentRefused(f"{path!r} has a fill value")
     dtype = _dtype(dataset.get_type(), path)
     space = dataset.get_space()
     shape = tuple(int(length) for length in space.get_simple_extent_dims()) if space.is_simple() else ()
     fixed = space.is_simple() and shape == tuple(space.get_simple_extent_dims(True))
     if not fixed or len(shape) > MAX_RANK or space.get_simple_extent_npoints() != math.prod(shape):
-        raise Refused(f"{path!r} has no plain shape")
+        raise ContentRefused(f"{path!r} has no plain shape")
     nbytes = math.prod(shape) * dtype.itemsize
     if dataset.get_storage_size() != nbytes or (nbytes and dataset.get_offset() is None):
-        raise Refused(f"{path!r} has the shape {shape}, but {dataset.get_storage_size()} bytes in the file")
+        raise ContentRefused(f"{path!r} has the shape {shape}, but {dataset.get_storage_size()} bytes in the file")
     return Extent(dtype, shape, int(dataset.get_offset()) if nbytes else SIZE, nbytes)
 
 
@@ -189,7 +191,7 @@ def _dtype(kind: h5t.TypeID, path: str) -> np.dtype[Any]:
     for name, known in NUMBERS.items():
         if kind.equal(known):
             return np.dtype(name).newbyteorder("<")
-    raise Refused(f"{path!r} holds something else than plain little-endian numbers or fixed-length text")
+    raise ContentRefused(f"{path!r} holds something else than plain little-endian numbers or fixed-length text")
 
 
 def _check_apart(extents: Mapping[str, Extent], size: int) -> None:
@@ -197,7 +199,7 @@ def _check_apart(extents: Mapping[str, Extent], size: int) -> None:
     end = SIZE
     for start, nbytes, path in sorted((extent.start, extent.nbytes, path) for path, extent in extents.items() if extent.nbytes):
         if start < end or start + nbytes > size:
-            raise Refused(f"{path!r} lies over other data or outside the file")
+            raise ContentRefused(f"{path!r} lies over other data or outside the file")
         end = start + nbytes
 
 
@@ -206,10 +208,10 @@ def _check_attributes(found: _Found) -> None:
     expected = viewer_attributes(found.extents)
     for path, count in found.attributes.items():
         if count != len(expected.get(path, {})):
-            raise Refused(f"the group {'/' + path!r} has attributes that do not belong there")
+            raise ContentRefused(f"the group {'/' + path!r} has attributes that do not belong there")
         for name, value in expected.get(path, {}).items():
             if not _holds(found.groups[path], name.encode(), value):
-                raise Refused(f"the attribute {name!r} of {'/' + path!r} is not what it should be")
+                raise ContentRefused(f"the attribute {name!r} of {'/' + path!r} is not what it should be")
 
 
 def _holds(group: h5g.GroupID, name: bytes, value: list[str] | str) -> bool:

@@ -20,7 +20,7 @@ from partrain.checkpoint.content import (
     JOB,
     MANIFEST,
     Content,
-    Refused,
+    ContentRefused,
     check,
     check_history,
     groups_of,
@@ -53,7 +53,7 @@ def encode(content: Content) -> bytes:
         job = _text(content.job)
         manifest = _text(manifest_text(_listed(content, arrays, job)))
         parse_manifest(manifest.tobytes())
-    except Refused as error:
+    except ContentRefused as error:
         raise ValueError(str(error)) from None
     payload = _build({**arrays, JOB: job, MANIFEST: manifest})
     return Header.of(payload, content.run, content.round).render() + payload

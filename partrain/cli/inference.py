@@ -17,8 +17,8 @@ from partrain.inference.output import document
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
     from partrain.flat import Layout
-    from partrain.inference.generate import Text
-    from partrain.inference.network import Restored
+    from partrain.inference.generate import GeneratedText
+    from partrain.inference.network import TrainedNetwork
     from partrain.inference.predict import Answers
 
 app = typer.Typer()
@@ -113,7 +113,7 @@ def predict(
     if output is not None:
         check(output, force, TEXT if input is None else ANSWERS)
     path, content, network = _restored(checkpoint, trust_code, job)
-    answers: Text | Answers
+    answers: GeneratedText | Answers
     if input is None:
         from partrain.inference.generate import generate
 
@@ -229,12 +229,12 @@ def _judge(content: Content) -> str | None:
         return None
 
 
-def _restored(checkpoint: Path, trusted: bool, own: Path | None, data: bool = False) -> tuple[Path, Content, Restored]:
+def _restored(checkpoint: Path, trusted: bool, own: Path | None, data: bool = False) -> tuple[Path, Content, TrainedNetwork]:
     path, content = opened(checkpoint)
     loaded = job_of(content, path, trusted, own=own, data=data)
-    from partrain.inference.network import restored
+    from partrain.inference.network import load_network
 
-    return path, content, restored(loaded, content)
+    return path, content, load_network(loaded, content)
 
 
 def _layout(path: Path, content: Content, trusted: bool, own: Path | None) -> Layout | None:

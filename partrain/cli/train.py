@@ -35,12 +35,12 @@ def run(job: Job, out: Out = None, set_: Sets = None, quiet: Quiet = False, as_j
     machine = _machine()
     folder = _join(machine, loaded, quiet, as_json) if machine else None
     from partrain.display.display import make_display
-    from partrain.launch.context import Stage
+    from partrain.launch.context import RunContext
     from partrain.launch.run import run as train
     from partrain.launch.run_folder import new_folder
 
     folder = folder or new_folder(out, loaded.job.name)
-    stage = Stage(folder, make_display(sys.stdout, as_json, quiet), _say, machine=machine)
+    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet), _say, machine=machine)
     _finish(train(loaded, stage), loaded, as_json)
 
 
@@ -67,14 +67,14 @@ def resume(
         raise BadCheckpoint(f"{path} holds a network and no workers, as soups do: there is nothing to resume; use a member of it")
     loaded = job_of(content, path, trust_code, until or (), here=True)
     from partrain.display.display import make_display
-    from partrain.launch.context import Stage
-    from partrain.launch.resume import beyond, conclude, nothing_left, went_on
+    from partrain.launch.context import RunContext
+    from partrain.launch.resume import already_finished, drop_met_targets, finish_interrupted_run, made_progress
     from partrain.launch.resume import resume as proceed
     from partrain.launch.run_folder import new_folder
 
-    loaded = beyond(loaded, content, until or ())
+    loaded = drop_met_targets(loaded, content, until or ())
     folder = out or _run_folder(path)
-    if (reason := nothing_left(loaded, content, _run_folder(path))) is not None:
+    if (reason := already_finished(loaded, content, _run_folder(path))) is not None:
         if own := _run_folder(path):
 
             def test() -> tuple[float, float | None] | None:
@@ -82,17 +82,17 @@ def resume(
 
                 return tested(loaded, content)
 
-            conclude(loaded, content, own, reason, test)
+            finish_interrupted_run(loaded, content, own, reason, test)
         _nothing_to_do(path, content, reason, loaded, as_json)
         return
     if folder is None:
         folder = new_folder(None, loaded.job.name)
     elif out is not None:
         folder = new_folder(out, loaded.job.name)
-    stage = Stage(folder, make_display(sys.stdout, as_json, quiet), _say, machine=machine)
+    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet), _say, machine=machine)
     outcome = proceed(loaded, content, stage)
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # where it came from, if it has added nothing
-    _finish(outcome, loaded, as_json, () if went_on(stage, content) else until or ())
+    _finish(outcome, loaded, as_json, () if made_progress(stage, content) else until or ())
 
 
 def _run_folder(path: Path) -> Path | None:
@@ -109,9 +109,9 @@ def _machine() -> Machine | None:
     from partrain.comm.machine import Machine
 
     if machine := Machine.find():
-        from partrain.system.parent_death import arm
+        from partrain.system.parent_death import die_with_parent
 
-        arm(os.getppid())
+        die_with_parent(os.getppid())
     return machine
 
 

@@ -37,7 +37,7 @@ class Turns(Protocol):
         """A message goes to the center or to another worker, or comes from there: it takes its time."""
 
 
-class Commons:
+class CenterClient:
     """One worker's access to `vectors` (m, d) and the counters beside them, and to where messages to each worker add up."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """Asynchronous rules on several machines: each slice of the center has a process of its own, which every worker reaches through gloo.
 
 A worker is connected to a thread of each process, and the thread does at the slice what the worker itself would do where memory is
-shared: it holds the worker's `Commons`, over memory that belongs to all threads. A request is a verb with numbers, then vectors, and
+shared: it holds the worker's `CenterClient`, over memory that belongs to all threads. A request is a verb with numbers, then vectors, and
 is answered before the next. Threads take turns, so updates are merged one at a time, in the order in which they come. Requests to
 several processes are under way together. What is about workers and not about slices is with the first process.
 """
@@ -21,7 +21,7 @@ from torch.distributed import ProcessGroupGloo
 from torch.distributed.distributed_c10d import PrefixStore
 
 from partrain.comm.arena import Arena
-from partrain.comm.center import Commons, Turns
+from partrain.comm.center import CenterClient, Turns
 from partrain.comm.distributed import machines_lost
 from partrain.comm.machine import Machine
 from partrain.errors import WorkersLost
@@ -48,7 +48,7 @@ class Link:
         self._peer = 1 - end
         self._under_way: list[Any] = []
         with machines_lost(self._other):
-            store, patience = PrefixStore(f"center/{number}/{rank}", store), timedelta(seconds=machine.patience_s)
+            store, patience = PrefixStore(f"center/{number}/{rank}", store), timedelta(seconds=machine.timeout_s)
             self._group: Any = ProcessGroupGloo(store, end, 2, patience)
 
     def give(self, *tensors: Tensor) -> None:
@@ -77,7 +77,7 @@ class Link:
         self._under_way = []
 
 
-class Remote(Commons):
+class Remote(CenterClient):
     """A worker's access to the center's processes; `vectors` are a copy, which worker 0 publishes and fetches."""
 
     def __init__(self, arena: Arena, rank: int, vectors: Tensor, turns: Turns, machine: Machine, processes: int) -> None:
@@ -163,7 +163,7 @@ class Remote(Commons):
 
 def serve(number: int, machine: Machine, members: range, size: int, rule: Rule) -> None:
     """The work of one of the center's processes, until all N workers have left. `members`: workers of its own machine, others answer for them."""
-    server, endings = Server(size, rule, machine.patience_s / 4), SimpleQueue[tuple[int, BaseException | None]]()
+    server, endings = Server(size, rule, machine.timeout_s / 4), SimpleQueue[tuple[int, BaseException | None]]()
 
     def attend(rank: int, link: Link) -> None:
         try:
@@ -196,14 +196,14 @@ class Server:
         self._changed = threading.Condition()
         self._vectors: Tensor | None = None
 
-    def commons(self, rank: int, numbers: int, itemsize: int, message: int) -> Commons:
+    def commons(self, rank: int, numbers: int, itemsize: int, message: int) -> CenterClient:
         """A worker's access to so many numbers of the center, and to inboxes for messages of so many."""
         with self._changed:
             if self._vectors is None:
                 dtype = {4: torch.float32, 8: torch.float64}[itemsize]
                 self._vectors = torch.zeros(self._rule.shared_vectors, numbers, dtype=dtype)
                 self._inboxes = list(torch.zeros(self._arena.size, message, dtype=dtype))
-        return Commons(self._arena, rank, self._vectors, self, self._rule.merge, inboxes=self._inboxes)
+        return CenterClient(self._arena, rank, self._vectors, self, self._rule.merge, inboxes=self._inboxes)
 
     def message(self) -> None:
         """Nothing to do."""
@@ -231,7 +231,7 @@ class Session:
 
     def __init__(self, rank: int, link: Link, server: Server) -> None:
         self._rank, self._link, self._server = rank, link, server
-        self._commons: Commons
+        self._commons: CenterClient
         self._message = 0
 
     def serve(self) -> None:

@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from partrain.comm.arena import Arena
 from partrain.comm.machine import Machine
-from partrain.comm.shared import Shared
+from partrain.comm.shared import SharedTransport
 from partrain.errors import WorkersLost
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ CHUNK_BYTES = 1 << 28
 """Sent at a time where a whole snapshot is spread."""
 
 
-class Distributed(Shared):
+class DistributedTransport(SharedTransport):
     """One worker process among those of several machines."""
 
     def __init__(self, arena: Arena, rank: int, members: range, machine: Machine, device: str = "cpu") -> None:
@@ -40,7 +40,7 @@ class Distributed(Shared):
         self._leads = rank == members.start
         if self._leads:
             backends = "gloo" if self._device == "cpu" else "cpu:gloo,cuda:nccl"
-            patience = timedelta(seconds=machine.patience_s)
+            patience = timedelta(seconds=machine.timeout_s)
             store = PrefixStore("gloo", machine.store())
             with machines_lost():
                 dist.init_process_group(backends, store=store, rank=machine.number, world_size=machine.count, timeout=patience)

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from partrain.comm.arena import Arena
-from partrain.comm.center import Commons, Turns
+from partrain.comm.center import CenterClient, Turns
 from partrain.flat import first_non_finite, mean_into, share_into
 
 if TYPE_CHECKING:
-    from partrain.flat import Entries
+    from partrain.flat import SparseVector
 
 
 class NonFinite(Exception):
@@ -36,7 +36,7 @@ Parts = Callable[[], Sequence[Sequence[Tensor]]]
 """Gives pieces of shared memory, bytes by rank, equally long for all ranks."""
 
 
-class Waiting(Turns, Protocol):
+class Transport(Turns, Protocol):
     """How a worker waits for the others: spinning and sleeping between processes, passing the baton in one process."""
 
     def clock(self) -> float:
@@ -81,8 +81,8 @@ class ArenaGroup:
         row: Tensor,
         rows: Sequence[Tensor],
         wire: int,
-        waiting: Waiting,
-        commons: Commons | None = None,
+        waiting: Transport,
+        commons: CenterClient | None = None,
         members: range | None = None,
         exact: bool = True,
     ) -> None:
@@ -102,7 +102,7 @@ class ArenaGroup:
         """Root mean square of (own vector - mean), where measured."""
         self.bytes = 0
         """Bytes of the messages this worker gave to the others, or took from the center, since the round began."""
-        self.commons = commons or Commons(arena, rank, row.new_zeros(0, 0, device="cpu"), waiting)
+        self.commons = commons or CenterClient(arena, rank, row.new_zeros(0, 0, device="cpu"), waiting)
         """What belongs to all: see its verbs."""
         self.center = self.commons.vectors
         self._exchanges = 0
@@ -190,7 +190,7 @@ class ArenaGroup:
         return self._messages(message, range(self.size))[0]
 
     def reduce_messages(
-        self, message: Tensor, read: Callable[[Tensor, int], Entries], d: int, weight: float | None = None
+        self, message: Tensor, read: Callable[[Tensor, int], SparseVector], d: int, weight: float | None = None
     ) -> Tensor:
         wire = slice(self._wire, self._wire + d)
         mine = range(self.rank - self.members.start, self.size, len(self.members))

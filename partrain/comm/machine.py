@@ -26,7 +26,7 @@ class Machine:
     port: int
     attempt: int
     """How often torchrun has started anew."""
-    patience_s: float = 300.0
+    timeout_s: float = 300.0
     """Longest wait for another machine."""
 
     @classmethod
@@ -58,5 +58,5 @@ class Machine:
         """Torchrun's store, which outlives its restarts; by default with keys of this attempt."""
         from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-        store = TCPStore(self.host, self.port, is_master=False, timeout=timedelta(seconds=self.patience_s))
+        store = TCPStore(self.host, self.port, is_master=False, timeout=timedelta(seconds=self.timeout_s))
         return PrefixStore(f"partrain/{self.attempt}" if prefix is None else prefix, store)

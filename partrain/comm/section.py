@@ -15,7 +15,7 @@ Speed = Annotated[float, Field(gt=0, le=1e6)]
 Span = Annotated[float, Field(ge=0, le=1e6)]
 
 
-class Transport(Section):
+class TransportSection(Section):
     """The `[transport]` table."""
 
     kind: Literal["shared", "simulated"] = "shared"

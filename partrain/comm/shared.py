@@ -23,7 +23,7 @@ NAP_S = 0.05
 """Longest sleep before looking again."""
 
 
-class Shared:
+class SharedTransport:
     """One worker process among N. The coordinator ends waits that can't end: it kills the group of a lost worker."""
 
     def __init__(self, arena: Arena, rank: int, members: range | None = None) -> None:

@@ -48,7 +48,7 @@ class Pace:
     """Spread of an iteration's time: it is multiplied by exp(jitter * z), z drawn from the normal distribution."""
 
 
-class Baton:
+class TurnScheduler:
     """Lets N threads take turns. Each sleeps at a gate of its own: only the one whose turn it is wakes up."""
 
     def __init__(self, size: int, took: Callable[[int], None] = lambda rank: None) -> None:
@@ -136,10 +136,10 @@ class Baton:
                 gate.release()
 
 
-class Simulated:
+class SimulatedTransport:
     """One worker's hold on the baton."""
 
-    def __init__(self, baton: Baton, rank: int, pace: Pace | None = None, seed: int = 0) -> None:
+    def __init__(self, baton: TurnScheduler, rank: int, pace: Pace | None = None, seed: int = 0) -> None:
         self._baton, self._rank, self._pace = baton, rank, pace or Pace()
         self._seed, self._delay_ns = seed, round(self._pace.delay_s * 1e9)
         self._free = False

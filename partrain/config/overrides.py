@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from partrain.config.problems import KeyPath, Misfit, Span, Text
-from partrain.config.toml_positions import Mark, NotToml, Refused, Scanner
+from partrain.config.problems import KeyPath, SourceText, Span, UnfitOverrides
+from partrain.config.toml_positions import NotToml, Position, Scanner, TomlRefused
 
 if TYPE_CHECKING:
-    from partrain.config.toml_source import Source
+    from partrain.config.toml_source import TomlSource
 
 
 class Flag(NamedTuple):
@@ -30,8 +30,8 @@ SET = Flag("--set")
 UNTIL = Flag("--until", ("stop",))
 
 
-def override(source: Source, arguments: Sequence[str], flag: Flag = SET) -> Source:
-    """The source with ``key=value`` arguments of a flag applied; `Misfit` with all that do not fit."""
+def override(source: TomlSource, arguments: Sequence[str], flag: Flag = SET) -> TomlSource:
+    """The source with ``key=value`` arguments of a flag applied; `UnfitOverrides` with all that do not fit."""
     if not arguments:
         return source
     data, marks, problems = tomllib.loads(source.text), dict(source.marks), []
@@ -39,10 +39,10 @@ def override(source: Source, arguments: Sequence[str], flag: Flag = SET) -> Sour
     fitting: list[str] = []
     for argument in arguments:
         words = f"{flag.name} {argument}"
-        text = Text(words, words, command_line=True)
+        text = SourceText(words, words, command_line=True)
         try:
             path, value, places = _change(text, data, flag)
-        except Refused as limit:
+        except TomlRefused as limit:
             problems.append(text.problem(limit.span, limit.message))
             continue
         _assign(data, path, value)
@@ -51,7 +51,7 @@ def override(source: Source, arguments: Sequence[str], flag: Flag = SET) -> Sour
         marks = {old: mark for old, mark in marks.items() if old[: len(path)] != path}
         marks.update((new, mark) for new, mark in places.items() if len(new) >= len(path) or new not in marks)
     if problems:
-        raise Misfit(problems, fitting)
+        raise UnfitOverrides(problems, fitting)
     return replace(source, text=_written(source.text, changes, data), data=data, marks=marks)
 
 
@@ -77,7 +77,7 @@ def as_toml(data: dict[str, Any]) -> str:
     return tomlkit.dumps(data)
 
 
-def _change(text: Text, data: dict[str, Any], flag: Flag) -> tuple[KeyPath, Any, dict[KeyPath, Mark]]:
+def _change(text: SourceText, data: dict[str, Any], flag: Flag) -> tuple[KeyPath, Any, dict[KeyPath, Position]]:
     """What one override sets, to which value, and the places of both on the command line."""
     start, end = len(flag.name) + 1, len(text.content)
     scanner = Scanner(text, start)
@@ -85,7 +85,7 @@ def _change(text: Text, data: dict[str, Any], flag: Flag) -> tuple[KeyPath, Any,
         keys = scanner.keys()
         scanner.expect("=")
     except NotToml:
-        raise Refused("expected key=value", (start, end)) from None
+        raise TomlRefused("expected key=value", (start, end)) from None
     path = _resolve(data, [*((part, (start, end)) for part in flag.table), *keys])
     raw = text.content[scanner.position :]
     if "\n" not in raw:
@@ -96,7 +96,7 @@ def _change(text: Text, data: dict[str, Any], flag: Flag) -> tuple[KeyPath, Any,
             return path, value, {(*path[: len(p)], *p[len(path) :]): mark for p, mark in whole.marks.items()}
     behind = (min(scanner.position, end - 1), end)
     spans = enumerate((span for _, span in keys), len(flag.table) + 1)
-    return path, raw, {path[:length]: Mark(span, behind, text) for length, span in spans}
+    return path, raw, {path[:length]: Position(span, behind, text) for length, span in spans}
 
 
 def _resolve(data: Any, keys: Sequence[tuple[str, Span]]) -> KeyPath:
@@ -106,12 +106,12 @@ def _resolve(data: Any, keys: Sequence[tuple[str, Span]]) -> KeyPath:
         if isinstance(data, list):
             if not re.fullmatch(r"[0-9]{1,6}", name) or int(name) >= len(data):
                 legal = {0: "it is empty", 1: "its only element is 0"}.get(len(data), f"its elements are 0 to {len(data) - 1}")
-                raise Refused(f"`{'.'.join(map(str, path))}` has no element `{name}`: {legal}", span)
+                raise TomlRefused(f"`{'.'.join(map(str, path))}` has no element `{name}`: {legal}", span)
             path, data = (*path, int(name)), data[int(name)]
         elif isinstance(data, dict):
             path, data = (*path, name), data.get(name, {})
         else:
-            raise Refused(f"`{'.'.join(map(str, path))}` is no table", span)
+            raise TomlRefused(f"`{'.'.join(map(str, path))}` is no table", span)
     return path
 
 

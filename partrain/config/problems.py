@@ -93,7 +93,7 @@ class Unreadable(Rejected):
     code, name = InputMissing.code, InputMissing.name
 
 
-class Misfit(Rejected):
+class UnfitOverrides(Rejected):
     """Overrides that do not fit a job; `fitting` are the others, for what else is wrong to be looked at."""
 
     def __init__(self, problems: Iterable[Problem], fitting: Sequence[str]) -> None:
@@ -102,7 +102,7 @@ class Misfit(Rejected):
 
 
 @dataclass(frozen=True)
-class Text:
+class SourceText:
     """A text with a name that users know it by: a file, or one override of the command line."""
 
     name: str

@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import count
 from typing import NamedTuple
 
-from partrain.config.problems import KeyPath, Span, Text
+from partrain.config.problems import KeyPath, SourceText, Span
 
 MAX_KEYS = 10_000
 MAX_DEPTH = 32
@@ -20,19 +20,19 @@ MAX_NUMBER = 400
 """Characters of a number; Python refuses to print integers of more than 4,300 digits."""
 
 
-class Mark(NamedTuple):
+class Position(NamedTuple):
     """Where a path stands: its key, and its value, which for a table is the header that opens it."""
 
     key: Span
     value: Span
-    text: Text
+    text: SourceText
 
 
 class NotToml(ValueError):
     """The scanner does not understand the text; `tomllib` will say what is wrong."""
 
 
-class Refused(Exception):
+class TomlRefused(Exception):
     """TOML perhaps, but nothing for a job; the place is in the text at hand."""
 
     def __init__(self, message: str, span: Span) -> None:
@@ -60,11 +60,11 @@ class Scanner:
     would cost it its stack or minutes.
     """
 
-    def __init__(self, text: Text, start: int = 0) -> None:
+    def __init__(self, text: SourceText, start: int = 0) -> None:
         self.text = text
         self.content = text.content
         self.position = start
-        self.marks: dict[KeyPath, Mark] = {}
+        self.marks: dict[KeyPath, Position] = {}
         self.twice: tuple[Span, Span] | None = None
         """The first key or header that stands there twice."""
         self._lists: dict[KeyPath, int] = {}
@@ -100,7 +100,7 @@ class Scanner:
             match = self._match(_KEY)
             keys.append((_unquoted(match[0]), match.span()))
             if len(keys) > MAX_DEPTH:
-                raise Refused(f"a key of more than {MAX_DEPTH} parts", (keys[0][1][0], match.end()))
+                raise TomlRefused(f"a key of more than {MAX_DEPTH} parts", (keys[0][1][0], match.end()))
             self._skip(_SPACE)
             if not self._accept("."):
                 return keys
@@ -145,7 +145,7 @@ class Scanner:
     def _value(self, path: KeyPath) -> Span:
         start = self.position
         if len(path) > MAX_DEPTH:
-            raise Refused(f"nested more than {MAX_DEPTH} deep", (start, start + 1))
+            raise TomlRefused(f"nested more than {MAX_DEPTH} deep", (start, start + 1))
         if self._accept("["):
             self._array(path)
         elif self._accept("{"):
@@ -179,15 +179,15 @@ class Scanner:
 
     def _scalar(self, match: re.Match[str]) -> None:
         if len(match[0]) > MAX_NUMBER:
-            raise Refused(f"a number of {len(match[0]):,} characters", match.span())
+            raise TomlRefused(f"a number of {len(match[0]):,} characters", match.span())
         with suppress(ValueError):
             if len(match[0]) > 18 and not -(2**63) <= int(match[0], 0) < 2**63:
-                raise Refused("an integer of more than 64 bits", match.span())
+                raise TomlRefused("an integer of more than 64 bits", match.span())
 
     def _mark(self, path: KeyPath, key: Span, value: Span) -> None:
-        self.marks[path] = Mark(key, value, self.text)
+        self.marks[path] = Position(key, value, self.text)
         if len(self.marks) > MAX_KEYS:
-            raise Refused(f"more than {MAX_KEYS:,} keys", key)
+            raise TomlRefused(f"more than {MAX_KEYS:,} keys", key)
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str]:
         match = pattern.match(self.content, self.position)

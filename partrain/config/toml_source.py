@@ -12,8 +12,8 @@ import tomllib
 from dataclasses import dataclass
 from typing import Any
 
-from partrain.config.problems import Finding, KeyPath, Problem, Rejected, Text, shown
-from partrain.config.toml_positions import Mark, Refused, Scanner
+from partrain.config.problems import Finding, KeyPath, Problem, Rejected, SourceText, shown
+from partrain.config.toml_positions import Position, Scanner, TomlRefused
 from partrain.errors import InputMissing
 
 MAX_BYTES = 2**20
@@ -23,31 +23,31 @@ _UNCLOSED = ("Illegal character '\\n'", "Unterminated string", 'Expected "\'"', 
 
 
 @dataclass(frozen=True)
-class Source:
+class TomlSource:
     """The text of a job, what it says, and where."""
 
     text: str
     """The TOML text, overrides applied."""
     data: dict[str, Any]
-    marks: dict[KeyPath, Mark]
+    marks: dict[KeyPath, Position]
     """Places in the text as the user has it: the file before overrides, or the command line."""
-    file: Text
+    file: SourceText
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Source:
+    def read(cls, path: str | os.PathLike[str]) -> TomlSource:
         """The job in a file; `InputMissing` if there is none, `Rejected` if it is no TOML."""
         name = os.fspath(path)
         return cls.parse(_decode(read_bytes(name), name), name)
 
     @classmethod
-    def parse(cls, text: str, name: str) -> Source:
+    def parse(cls, text: str, name: str) -> TomlSource:
         """The job in a text; `Rejected` if it is no TOML."""
-        file = Text(name, text)
+        file = SourceText(name, text)
         scanner = Scanner(file)
         try:
             scanner.document()
             data = tomllib.loads(text)
-        except Refused as limit:
+        except TomlRefused as limit:
             raise Rejected([file.problem(limit.span, limit.message)]) from None
         except tomllib.TOMLDecodeError as error:
             raise Rejected([_syntax_problem(file, str(error), scanner)]) from None
@@ -109,17 +109,17 @@ def _decode(data: bytes, name: str) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        shown = Text(name, data.decode(errors="backslashreplace"))
+        shown = SourceText(name, data.decode(errors="backslashreplace"))
         start = len(data[: error.start].decode())
         reason = f"byte 0x{data[error.start]:02x} is not UTF-8"
         raise Rejected([shown.problem((start, start + 4), reason, "save the file as UTF-8")]) from None
     if text.startswith("\ufeff"):
-        problem = Text(name, text).problem((0, 1), "a byte order mark", "save the file as UTF-8 without it")
+        problem = SourceText(name, text).problem((0, 1), "a byte order mark", "save the file as UTF-8 without it")
         raise Rejected([problem])
     return text
 
 
-def _syntax_problem(file: Text, error: str, scanner: Scanner) -> Problem:
+def _syntax_problem(file: SourceText, error: str, scanner: Scanner) -> Problem:
     """What `tomllib` found, in its words or better ones; it gives the place only as text."""
     match = re.fullmatch(
         r"(?P<what>.*) \((?:at line (?P<line>\d+), column (?P<column>\d+)|at end of document)\)", error, re.DOTALL

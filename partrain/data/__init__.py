@@ -1,7 +1,7 @@
 """Data sets: the `[dataset]` table and what it loads.
 
 Two steps keep big data in one place. `load` asks its caller for one buffer (shared memory, say) and reads everything straight into
-it; the `Card` it comes with is small, and `card.attach(buffer)` is the same data set in any process that has the buffer mapped.
+it; the `DatasetInfo` it comes with is small, and `card.attach(buffer)` is the same data set in any process that has the buffer mapped.
 `facts` reads headers only. Nothing here imports torch; numpy only once numbers are read.
 """
 
@@ -12,12 +12,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from partrain.config.section import OneOf
 from partrain.data import fetch
-from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Slot, Training, lay_out, require_memory, views
+from partrain.data.base import (
+    Allocate,
+    ArrayField,
+    DataSection,
+    Dataset,
+    DatasetInfo,
+    DatasetSpec,
+    Training,
+    lay_out,
+    require_memory,
+    views,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["AnyDataset", "Card", "DataSection", "Dataset", "Facts", "Slot", "facts", "lay_out", "load", "views"]
+__all__ = [
+    "AnyDataset",
+    "ArrayField",
+    "DataSection",
+    "Dataset",
+    "DatasetInfo",
+    "DatasetSpec",
+    "facts",
+    "lay_out",
+    "load",
+    "views",
+]
 
 
 def _which(table: Any) -> str | None:
@@ -39,9 +61,9 @@ DATASETS = {
     "npy": "partrain.data.arrays.sections:Npy",
     "hdf5": "partrain.data.arrays.sections:Hdf5",
     "mapped": "partrain.data.arrays.mapped:Mapped",
-    "text": "partrain.data.text:Text",
+    "text": "partrain.data.text:TextSection",
     "series": "partrain.data.tables.series:Series",
-    "images": "partrain.data.images:Images",
+    "images": "partrain.data.images:ImagesSection",
     "huggingface": "partrain.data.arrays.huggingface:HuggingFace",
     "user": "partrain.data.user.section:UserData",
 }
@@ -49,7 +71,7 @@ DATASETS = {
 AnyDataset = Annotated[DataSection, OneOf(DATASETS, _which)]
 
 
-def facts(section: DataSection, folder: Path) -> Facts | None:
+def facts(section: DataSection, folder: Path) -> DatasetSpec | None:
     """What headers and settings tell about a data set, see `DataSection.facts`; None also where a file has not been fetched yet."""
     return None if fetch.absent(section) else section.facts(folder)
 

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from partrain.config.section import Section
 from partrain.errors import BadJob, InputMissing
-from partrain.system.memory import room
+from partrain.system.memory import memory_limits
 from partrain.tasks import Kind
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Training(Protocol):
     """Which items are trained on: what is learnt from data is learnt from these alone."""
 
     def __call__(self, items: int, labels: NDArray[Any] | None = None, gap: int | None = None) -> NDArray[Any]:
-        """Their indices, of so many `items`; which are held out may depend on the `labels` (n,) of all, or on a `gap` (see `Card`)."""
+        """Their indices, of so many `items`; which are held out may depend on the `labels` (n,) of all, or on a `gap` (see `DatasetInfo`)."""
 
 
 class DataSection(Section):
@@ -57,7 +57,7 @@ class DataSection(Section):
     """Hold out each class in proportion, to within one item."""
 
     @abstractmethod
-    def facts(self, folder: Path) -> Facts | None:
+    def facts(self, folder: Path) -> DatasetSpec | None:
         """What headers and settings tell; fast, without numpy. None where only loading tells.
 
         Args:
@@ -82,7 +82,7 @@ class DataSection(Section):
 
 
 @dataclass(frozen=True)
-class Facts:
+class DatasetSpec:
     """What is known of a data set before it is loaded."""
 
     items: int
@@ -98,7 +98,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Slot:
+class ArrayField:
     """Where one array lies in the buffer."""
 
     name: str
@@ -154,10 +154,10 @@ class MappedFile:
 
 
 @dataclass(frozen=True)
-class Card:
+class DatasetInfo:
     """A data set without its numbers: small, can be pickled; with the buffer it is the data set again."""
 
-    slots: tuple[Slot, ...]
+    slots: tuple[ArrayField, ...]
     task: Kind
     outputs: int
     """Classes, numbers per target, or tokens of the vocabulary."""
@@ -188,7 +188,7 @@ class Card:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Dataset(Card):
+class Dataset(DatasetInfo):
     """A data set in memory: its card, and arrays that are views of one buffer."""
 
     inputs: NDArray[Any]
@@ -212,26 +212,26 @@ class Dataset(Card):
         return self.targets if self.rows is None else self.targets[self.rows]
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> DatasetSpec:
         """What is known of it now."""
         tests = 0 if self.test_inputs is None else len(self.test_inputs)
-        return Facts(self.items, tests, self.inputs.shape[1:], self.task, self.outputs, self.vocabulary is not None)
+        return DatasetSpec(self.items, tests, self.inputs.shape[1:], self.task, self.outputs, self.vocabulary is not None)
 
     @property
-    def card(self) -> Card:
+    def card(self) -> DatasetInfo:
         """What another process needs besides the buffer."""
-        return Card(**{one.name: getattr(self, one.name) for one in fields(Card)})
+        return DatasetInfo(**{one.name: getattr(self, one.name) for one in fields(DatasetInfo)})
 
 
-def lay_out(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> tuple[Slot, ...]:
+def lay_out(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> tuple[ArrayField, ...]:
     """Places for arrays, given as (dtype, shape) by name, one after the other in one buffer, each at a cache line's beginning."""
-    slots: list[Slot] = []
+    slots: list[ArrayField] = []
     for name, (dtype, shape) in arrays.items():
-        slots.append(Slot(name, dtype, shape, -(-slots[-1].end // 64) * 64 if slots else 0))
+        slots.append(ArrayField(name, dtype, shape, -(-slots[-1].end // 64) * 64 if slots else 0))
     return tuple(slots)
 
 
-def views(slots: tuple[Slot, ...], *buffers: memoryview) -> dict[str, NDArray[Any]]:
+def views(slots: tuple[ArrayField, ...], *buffers: memoryview) -> dict[str, NDArray[Any]]:
     """The arrays that lie in the buffer and the files behind it, by name."""
     import numpy as np
 
@@ -243,7 +243,7 @@ def views(slots: tuple[Slot, ...], *buffers: memoryview) -> dict[str, NDArray[An
 
 def require_memory(size: int, where: str) -> None:
     """InputMissing where so many bytes would not fit into memory."""
-    free = room().free
+    free = memory_limits().free
     if size > free:
         wanted, there = size / 2**30, free / 2**30
         message = f"{where}: its numbers need {wanted:,.1f} GiB of memory, and {there:,.1f} GiB are free"
@@ -283,7 +283,7 @@ def classes(targets: Sequence[NDArray[Any]], where: str) -> int:
     return count
 
 
-def digest(slots: tuple[Slot, ...], buffer: memoryview, codec: Mapping[str, Any] | None = None) -> str:
+def digest(slots: tuple[ArrayField, ...], buffer: memoryview, codec: Mapping[str, Any] | None = None) -> str:
     """SHA-256 (hex) over what lies in a buffer, where, and how it was made."""
     total = hashlib.sha256(json.dumps(codec or {}, sort_keys=True).encode())
     for slot in slots:

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Training, digest, lay_out, views
+from partrain.data.base import Allocate, DataSection, Dataset, DatasetInfo, DatasetSpec, Training, digest, lay_out, views
 from partrain.data.fetch import Folder
 from partrain.errors import InputMissing
 
@@ -21,7 +21,7 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", "
 """What counts as an image; other files are left alone."""
 
 
-class Images(DataSection):
+class ImagesSection(DataSection):
     """Images in a folder for each class, or in such folders within `train` and `test`; bytes, scaled to [0, 1]."""
 
     kind: Literal["images"]
@@ -34,10 +34,10 @@ class Images(DataSection):
     channels: Literal[1, 3] = 3
     """1: grey; 3: red, green, blue. Transparency is left out: a pixel has the colour that it would have without."""
 
-    def facts(self, folder: Path) -> Facts:
+    def facts(self, folder: Path) -> DatasetSpec:
         found = _Found(self, folder)
         shape = (self.channels, *self.size)
-        return Facts(len(found.training), len(found.tests), shape, "classification", len(found.classes))
+        return DatasetSpec(len(found.training), len(found.tests), shape, "classification", len(found.classes))
 
     def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
         found = _Found(self, folder)
@@ -63,13 +63,13 @@ class Images(DataSection):
             raise InputMissing(f"{faults[0]}{more}")
         codec = {"form": "images", "classes": found.classes, "size": self.size, "channels": self.channels}
         mark = digest(slots, buffer, codec)
-        return Card(slots, "classification", len(found.classes), 1 / 255, mark, codec=codec).attach(buffer)
+        return DatasetInfo(slots, "classification", len(found.classes), 1 / 255, mark, codec=codec).attach(buffer)
 
 
 class _Found:
     """Which images there are; their order is that of their names."""
 
-    def __init__(self, section: Images, folder: Path) -> None:
+    def __init__(self, section: ImagesSection, folder: Path) -> None:
         base = folder / section.path
         train = base / "train" if (base / "train").is_dir() else base
         test = base / "test" if train != base and (base / "test").is_dir() else None

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.data.arrays import idx
-from partrain.data.arrays.files import Found, hdf5, npy, npz
+from partrain.data.arrays.files import ArraySource, hdf5, npy, npz
 from partrain.data.base import Dataset, require_memory
-from partrain.data.tables.files import INSPECT, TABLES, Sheet, is_missing, sheet_of
+from partrain.data.tables.files import INSPECT, TABLES, TableFile, is_missing, sheet_of
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _contradictions(prints: Sequence[bytes], targets: NDArray[Any], index: NDArr
     return len(torn)
 
 
-def _array(name: str, found: Found) -> dict[str, Any]:
+def _array(name: str, found: ArraySource) -> dict[str, Any]:
     """One array of a file: shape, type and range."""
     if found.useless:
         return {"name": name, "dtype": found.useless, "shape": list(found.shape), "mapped": False}
@@ -189,7 +189,7 @@ def _array(name: str, found: Found) -> dict[str, Any]:
     )
 
 
-def _idx(path: Path) -> Found:
+def _idx(path: Path) -> ArraySource:
     """The array of an IDX file."""
     header = idx.read_header(path)
 
@@ -197,7 +197,7 @@ def _idx(path: Path) -> Found:
         idx.read_into(path, header, target)
 
     dtype = header.dtype if header.dtype[0] == ">" else f"|{header.dtype}"
-    return Found(str(path), path, dtype, header.shape, None, read)
+    return ArraySource(str(path), path, dtype, header.shape, None, read)
 
 
 class _Column:
@@ -208,7 +208,7 @@ class _Column:
         self.count, self.sum, self.low, self.high = 0, 0.0, math.inf, -math.inf
         """Of those that are finite numbers."""
         self.others, self.first = 0, (0, "")
-        """Those that are not, and the first of them: its row (see `Sheet.place`), and what it says."""
+        """Those that are not, and the first of them: its row (see `TableFile.place`), and what it says."""
 
     def add(self, cell: Any, row: int) -> None:
         if is_missing(cell):
@@ -234,7 +234,7 @@ class _Column:
             return found | {"min": self.low, "max": self.high, "mean": self.sum / self.count}
         return found | {"words": dict(self.words.most_common(10))}
 
-    def fault(self, name: str, sheet: Sheet) -> str | None:
+    def fault(self, name: str, sheet: TableFile) -> str | None:
         """Words, or numbers that are not finite, in a column of numbers."""
         if not 0 < self.others < self.count:
             return None
@@ -242,7 +242,7 @@ class _Column:
         return f"`{name}`: {others}: {sheet.place(self.first[0])}: {self.first[1]!r}"
 
 
-def _table(sheet: Sheet) -> dict[str, Any]:
+def _table(sheet: TableFile) -> dict[str, Any]:
     """Each column of a table: its numbers' range, or its most frequent words, how many values are missing, and what is odd."""
     columns, rows = {name: _Column() for name in sheet.names}, 0
     for block in sheet.blocks(sheet.names):

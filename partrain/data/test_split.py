@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Indices = NDArray[Any]
 
 
-class Tested(DataSection):
+class HasTestSplit(DataSection):
     """What data sets have that test items can be split off."""
 
     tests_by: ClassVar[tuple[str, ...]]

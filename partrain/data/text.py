@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Slot, Training, digest, lay_out, views
+from partrain.data.base import (
+    Allocate,
+    ArrayField,
+    DataSection,
+    Dataset,
+    DatasetInfo,
+    DatasetSpec,
+    Training,
+    digest,
+    lay_out,
+    views,
+)
 from partrain.data.fetch import Files, place
 from partrain.data.windows import Cut, cut
 from partrain.errors import InputMissing
@@ -25,7 +36,7 @@ WORD = re.compile(r"\w+|[^\w\s]")
 """A run of letters and digits, or a mark by itself; space only parts them."""
 
 
-class Text(DataSection):
+class TextSection(DataSection):
     """Text files (UTF-8), to be continued token by token; the end of the text is held out, and what is tested lies behind that."""
 
     kind: Literal["text"]
@@ -45,18 +56,18 @@ class Text(DataSection):
     """Instead: the files to test on."""
 
     @model_validator(mode="after")
-    def _only_what_counts(self) -> Text:
+    def _only_what_counts(self) -> TextSection:
         if self.test_items and self.test_path:
             raise ValueError("test_items and test_path: keep one")
         if self.tokens != "words" and "vocabulary" in self.model_fields_set:
             raise ValueError(f'vocabulary would have no effect: tokens = "{self.tokens}" needs no choice')
         return self
 
-    def facts(self, folder: Path) -> Facts:
+    def facts(self, folder: Path) -> DatasetSpec:
         text, tests = _Source(self, self.path, folder), _Source(self, self.test_path, folder)
         parts = self._cut(text, len(text.tokens), self.validation, self.test_items)
         tested = self._cut(tests, len(tests.tokens), 0, 0).items if self.test_path else self.test_items
-        return Facts(parts.items, tested, (self.length,), "language", 256 if self.tokens == "bytes" else None, tokens=True)
+        return DatasetSpec(parts.items, tested, (self.length,), "language", 256 if self.tokens == "bytes" else None, tokens=True)
 
     def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
         text, tests = _Source(self, self.path, folder), _Source(self, self.test_path, folder)
@@ -77,7 +88,7 @@ class Text(DataSection):
         count = 256 if self.tokens == "bytes" else len(known)
         codec = {"form": "text", "tokens": self.tokens, "vocabulary": known}
         mark = digest(raw, buffer, codec | {"windows": repr(slots)})
-        return Card(slots, "language", count, 1.0, mark, vocabulary=count, gap=parts.gap, codec=codec).attach(buffer)
+        return DatasetInfo(slots, "language", count, 1.0, mark, vocabulary=count, gap=parts.gap, codec=codec).attach(buffer)
 
     def _cut(self, source: _Source, count: int, validation: int, tests: int) -> Cut:
         return cut(source.name, count, self.length + 1, self.length, self.stride or self.length, validation, tests)
@@ -91,19 +102,19 @@ class Text(DataSection):
         ranked = sorted(Counter(islice(text.tokens, trained)).items(), key=lambda pair: (-pair[1], pair[0]))
         return [UNKNOWN, *(word for word, _ in ranked[: self.vocabulary - 1])]
 
-    def _slots(self, prefix: str, offset: int, count: int, stride: int) -> tuple[Slot, ...]:
+    def _slots(self, prefix: str, offset: int, count: int, stride: int) -> tuple[ArrayField, ...]:
         """Inputs and targets, which are the inputs one token on."""
         shape, strides = (count, self.length), (8 * stride, 8)
         return (
-            Slot(f"{prefix}inputs", "int64", shape, offset, strides),
-            Slot(f"{prefix}targets", "int64", shape, offset + 8, strides),
+            ArrayField(f"{prefix}inputs", "int64", shape, offset, strides),
+            ArrayField(f"{prefix}targets", "int64", shape, offset + 8, strides),
         )
 
 
 class _Source:
     """The tokens of some files."""
 
-    def __init__(self, section: Text, names: tuple[str, ...] | None, folder: Path) -> None:
+    def __init__(self, section: TextSection, names: tuple[str, ...] | None, folder: Path) -> None:
         paths = [path for name in names or () for path in _files(place(name, folder))]
         self.name = ", ".join(str(place(name, folder)) for name in names or ())
         self._unit = section.tokens

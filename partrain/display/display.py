@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO, cast
 
 from partrain.display.live_table import ASCII, UNICODE, frame, printable
-from partrain.display.run_state import Event, Judgement, View
-from partrain.display.terminal import discard, finish, has_room, is_terminal, outlet_of
+from partrain.display.run_state import Event, Judgement, RunState
+from partrain.display.terminal import discard, finish, has_room, is_terminal, open_output
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -42,10 +42,10 @@ BITE = 4096
 class Display:
     """A display that shows nothing, and the interface of the others. `view` is the state behind it."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: RunState) -> None:
         self.view = view
 
-    def adopt(self, view: View) -> None:
+    def adopt(self, view: RunState) -> None:
         """Continue from the state of a run that is resumed."""
         self.view = view
 
@@ -60,12 +60,12 @@ class Display:
         """Show the last state and leave the terminal as it was."""
 
 
-def make_display(stream: TextIO | None, json: bool = False, quiet: bool = False, view: View | None = None) -> Display:
+def make_display(stream: TextIO | None, json: bool = False, quiet: bool = False, view: RunState | None = None) -> Display:
     """The display for a stream (stdout): a table on a terminal, plain lines elsewhere, nothing for `json` and `quiet`.
 
     `view` continues the state of a run that is resumed.
     """
-    view = View() if view is None else view
+    view = RunState() if view is None else view
     if json or quiet or stream is None:
         return Display(view)
     return LiveDisplay(stream, view) if _animates(stream) else PlainDisplay(stream, view)
@@ -80,18 +80,18 @@ def _animates(stream: TextIO) -> bool:
 class PlainDisplay(Display):
     """One `key=value` line per round."""
 
-    def __init__(self, stream: TextIO, view: View) -> None:
+    def __init__(self, stream: TextIO, view: RunState) -> None:
         super().__init__(view)
         self._stream: TextIO | None = stream
         """None once nobody reads."""
-        self._outlet = outlet_of(stream)
+        self._outlet = open_output(stream)
         self._lines: deque[str] = deque(maxlen=BACKLOG_LINES)
         self._round: tuple[float, int, str] | None = None
         self._second: tuple[int, str] = (-1, "")
         self._written = 0.0
         self.adopt(view)
 
-    def adopt(self, view: View) -> None:
+    def adopt(self, view: RunState) -> None:
         self.view = view
         self._shown: tuple[Judgement | None, int] = (view.judged, view.commit.round if view.commit else 0)
 
@@ -167,12 +167,12 @@ class PlainDisplay(Display):
 class LiveDisplay(Display):
     """A table that is redrawn in place."""
 
-    def __init__(self, stream: TextIO, view: View) -> None:
+    def __init__(self, stream: TextIO, view: RunState) -> None:
         from rich.console import Console
         from rich.live import Live
 
         super().__init__(view)
-        self._stream, self._outlet = stream, outlet_of(stream)
+        self._stream, self._outlet = stream, open_output(stream)
         self._console = Console(file=cast("TextIO", self._outlet), force_terminal=True, force_interactive=True, highlight=False)
         both = sys.stderr is not None and is_terminal(sys.stderr)  # then messages go above the table, else where they were sent
         self._live: Live | None = Live(

@@ -28,7 +28,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from partrain.display.run_state import Event, View, WorkerView
+from partrain.display.run_state import Event, RunState, WorkerState
 from partrain.errors import InputMissing, InputOutputFailed
 
 BATCH_LINES = 256
@@ -100,19 +100,19 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
         yield _decoded(path, number, line)
 
 
-def cut(path: Path, after_round: int) -> View:
+def truncate_after(path: Path, after_round: int) -> RunState:
     """Remove what came after a round, for a run that continues from there; returns the run as it stood at that round.
 
     What names a round stays up to that round, wherever it stands: a commit is recorded late. What names none (a fault)
     stays if it came before the first line that goes. The file is replaced as a whole, or not at all.
     """
-    view = View()
+    view = RunState()
     _replace(path, _kept(path, after_round, view) if path.exists() else ())
     view.clock.stop()
     return view
 
 
-def _kept(path: Path, after_round: int, view: View) -> Iterator[bytes]:
+def _kept(path: Path, after_round: int, view: RunState) -> Iterator[bytes]:
     """The lines that stay; the view is told of each."""
     gone = False
     for number, line in _lines(path):
@@ -125,7 +125,7 @@ def _kept(path: Path, after_round: int, view: View) -> Iterator[bytes]:
             yield line
 
 
-def summary(view: View, test: Mapping[str, float | None] | None = None) -> dict[str, Any]:
+def summary(view: RunState, test: Mapping[str, float | None] | None = None) -> dict[str, Any]:
     """The content of `summary.json`; `test` holds loss and metrics on the test set. Seconds cover all sessions."""
     judged, clock = view.judged, view.clock
     how: dict[str, Any] = {"judge": "any-worker"} if view.stop.get("judge") == "any-worker" else {}
@@ -150,7 +150,7 @@ def write_summary(path: Path, content: Mapping[str, Any]) -> None:
     _replace(path, [(json.dumps(finite(content), indent=2, allow_nan=False) + "\n").encode()])
 
 
-def _worker_summary(worker: WorkerView, train: float) -> dict[str, Any]:
+def _worker_summary(worker: WorkerState, train: float) -> dict[str, Any]:
     unlike = {} if worker.unevenness is None else {"unevenness": worker.unevenness}
     return {
         "rank": worker.rank,

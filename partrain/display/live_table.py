@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from partrain.display.run_state import CELLS, Condition, View, WorkerView
+from partrain.display.run_state import CELLS, Condition, RunState, WorkerState
 
 FLASH_S = 1.5
 """A new best stands out for so long."""
@@ -43,7 +43,7 @@ class Column(NamedTuple):
 class Cells(NamedTuple):
     """What a worker's cells are made of."""
 
-    worker: WorkerView
+    worker: WorkerState
     state: str
     slowdown: float
     all_items: int
@@ -76,13 +76,13 @@ STATE_STYLES = {
 }
 
 
-def frame(view: View, now: float, width: int, height: int, glyphs: Glyphs = UNICODE) -> list[Line]:
+def frame(view: RunState, now: float, width: int, height: int, glyphs: Glyphs = UNICODE) -> list[Line]:
     """The whole display: no line longer than `width`, no more lines than `height`. `now` is Unix time in seconds."""
     head = [_whole(line, width, glyphs) for line in _header(view, now, width, glyphs)]
     return (head + _table(view, width, height - len(head) - 2, glyphs))[: max(height, 1)]
 
 
-def _table(view: View, width: int, room: int, glyphs: Glyphs) -> list[Line]:
+def _table(view: RunState, width: int, room: int, glyphs: Glyphs) -> list[Line]:
     """Two lines of titles, and a line per worker in `room` lines; columns that do not fit are left out from the right."""
     gap = "  " if width >= 80 else " "
     ends = accumulate(column.width + len(gap) for column in COLUMNS)
@@ -132,7 +132,7 @@ def _state(at: Cells) -> tuple[str, str]:
     return at.state, STATE_STYLES[at.state]
 
 
-def _header(view: View, now: float, width: int, glyphs: Glyphs) -> Iterator[Line]:
+def _header(view: RunState, now: float, width: int, glyphs: Glyphs) -> Iterator[Line]:
     """Progress, other stop conditions, judged network, totals, last checkpoint, last fault."""
     dot = f" {glyphs.dot} "
     yield _progress(view, now, width, glyphs)
@@ -150,7 +150,7 @@ def _header(view: View, now: float, width: int, glyphs: Glyphs) -> Iterator[Line
     yield []
 
 
-def _progress(view: View, now: float, width: int, glyphs: Glyphs) -> Line:
+def _progress(view: RunState, now: float, width: int, glyphs: Glyphs) -> Line:
     goal = view.stop.get("rounds")
     rounds = f"{view.round:>{len(str(goal))}}/{goal}" if goal else str(view.round)
     line: Line = [(view.name, "bold"), (f" {glyphs.dot} {view.rule}", ""), (f" {glyphs.dot} round {rounds}", "")]
@@ -177,7 +177,7 @@ def _condition(at: Condition) -> str:
     return f"{at.name.replace('item_', 'item-')} {show(at.now)}/{show(at.goal)}"
 
 
-def _judged(view: View, now: float, dot: str) -> Line:
+def _judged(view: RunState, now: float, dot: str) -> Line:
     judged, best = view.judged, view.best
     if judged is None:
         return _facts("judged", ["-"], dot)

@@ -57,7 +57,7 @@ class Curve:
         return [sum(means[first:last]) / (last - first) for first, last in pairwise(cuts)]
 
 
-class Mark(NamedTuple):
+class Totals(NamedTuple):
     """A worker's totals at one moment."""
 
     seconds: float
@@ -69,7 +69,7 @@ class Mark(NamedTuple):
 
 
 @dataclass(slots=True)
-class WorkerView:
+class WorkerState:
     """One worker: totals of the whole run, and what it did lately."""
 
     rank: int
@@ -97,7 +97,7 @@ class WorkerView:
     """How unlike all together its partition is, from 0 to 1, where that was measured."""
     lost: bool = False
     curve: Curve = field(default_factory=Curve)
-    marks: deque[Mark] = field(default_factory=deque)
+    marks: deque[Totals] = field(default_factory=deque)
     t: float = 0.0
     seconds: float = 0.0
 
@@ -133,19 +133,19 @@ class WorkerView:
         if seconds - self.marks[-1].seconds >= MARK_S:
             self._remember(seconds)
 
-    def recent(self) -> Mark | None:
+    def recent(self) -> Totals | None:
         """What it did within the window: differences, `seconds` being the window's length; None before the first round."""
         if not self.marks or self.seconds <= self.marks[0].seconds:
             return None
-        return Mark._make(now - then for now, then in zip(self._mark(self.seconds), self.marks[0], strict=True))
+        return Totals._make(now - then for now, then in zip(self._mark(self.seconds), self.marks[0], strict=True))
 
     def rate(self) -> float:
         """Item-iterations per second lately."""
         recent = self.recent()
         return recent.items / recent.seconds if recent else 0.0
 
-    def _mark(self, seconds: float) -> Mark:
-        return Mark(seconds, self.rounds, self.item_iterations, self.compute, self.wait, self.mix)
+    def _mark(self, seconds: float) -> Totals:
+        return Totals(seconds, self.rounds, self.item_iterations, self.compute, self.wait, self.mix)
 
     def _remember(self, seconds: float) -> None:
         self.marks.append(self._mark(seconds))
@@ -224,7 +224,7 @@ class Condition(NamedTuple):
     """It comes for certain and steadily; a target or patience may come any time."""
 
 
-class View:
+class RunState:
     """The state of a run. `feed` it events; it costs the same for each."""
 
     def __init__(self) -> None:
@@ -233,7 +233,7 @@ class View:
         self.name = self.rule = self.run_id = ""
         self.stop: dict[str, Any] = {}
         """The `[stop]` table."""
-        self.workers: dict[int, WorkerView] = {}
+        self.workers: dict[int, WorkerState] = {}
         self.clock = Clock()
         self.round = 0
         """The newest round that every worker has finished."""
@@ -283,7 +283,7 @@ class View:
         items = sum(items for items, _ in known)
         return sum(items * loss for items, loss in known) / items if items else None
 
-    def state(self, worker: WorkerView) -> str:
+    def state(self, worker: WorkerState) -> str:
         """`starting`, `done`, `stopped` before the end, `lost`, or what took most of its time lately: `training`, `waiting`, `mixing`."""
         if worker.lost:
             return "lost"
@@ -381,8 +381,8 @@ class View:
             self.workers[event["rank"]].lost = True
             self._advance()
 
-    def _worker(self, rank: int) -> WorkerView:
+    def _worker(self, rank: int) -> WorkerState:
         worker = self.workers.get(rank)
         if worker is None:
-            worker = self.workers[rank] = WorkerView(rank)
+            worker = self.workers[rank] = WorkerState(rank)
         return worker

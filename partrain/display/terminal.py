@@ -74,7 +74,7 @@ def is_terminal(stream: TextIO) -> bool:
     return bool(getattr(stream, "isatty", bool)())
 
 
-def outlet_of(stream: TextIO) -> TextIO | Terminal:
+def open_output(stream: TextIO) -> TextIO | Terminal:
     """What to write to, so that a stream which is a terminal is not waited for."""
     if is_terminal(stream):
         with suppress(OSError, ValueError):  # it may only say that it is one

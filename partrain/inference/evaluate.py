@@ -12,9 +12,9 @@ from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
 from partrain.inference.inputs.read import read
 from partrain.inference.metrics import ByClass, ByItem, ByNumber, ByToken, Metric
-from partrain.inference.network import Restored, dataset_of, held_out, judged
+from partrain.inference.network import TrainedNetwork, dataset_of, held_out, judged
 from partrain.tasks.kinds import Task
-from partrain.train.batches import Items
+from partrain.train.batches import Samples
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +27,7 @@ WIDEST_CONFUSION = 20
 """Classes of a confusion matrix that is shown whole."""
 
 
-def evaluate(network: Restored, content: Content, wanted: Split | None = None) -> dict[str, Any]:
+def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = None) -> dict[str, Any]:
     """Scores on the split wanted, by default on validation and test items as far as there are any."""
     dataset = dataset_of(network.loaded, content)
     found = splits(network, dataset)
@@ -40,14 +40,14 @@ def evaluate(network: Restored, content: Content, wanted: Split | None = None) -
     }
 
 
-def evaluate_file(network: Restored, path: Path, targets: Path | None) -> dict[str, Any]:
+def evaluate_file(network: TrainedNetwork, path: Path, targets: Path | None) -> dict[str, Any]:
     """Scores on the items of a file that tells the targets, too."""
     sample = read(network, path, targets, judged=True)
     assert sample.targets is not None
     return {str(path): scores(network, network.items(sample.inputs, sample.targets, 1.0))}
 
 
-def splits(network: Restored, dataset: Dataset) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+def splits(network: TrainedNetwork, dataset: Dataset) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
     """Inputs and targets of each split that has items."""
     training, validation = held_out(network.loaded, dataset)
     found = {
@@ -59,14 +59,14 @@ def splits(network: Restored, dataset: Dataset) -> dict[str, tuple[NDArray[Any],
     return {name: (inputs, targets) for name, (inputs, targets) in found.items() if len(targets)}
 
 
-def scores(network: Restored, items: Items) -> dict[str, Any]:
+def scores(network: TrainedNetwork, items: Samples) -> dict[str, Any]:
     """Number of items, loss, accuracy where there is such a thing, and what its kind of task has besides."""
     metric = metric_of(network)
     found = judged(network, items, metric.add if metric else None)
     return found | (metric.report(found) if metric else {})
 
 
-def metric_of(network: Restored) -> Metric | None:
+def metric_of(network: TrainedNetwork) -> Metric | None:
     """What is said of answers of this kind; None for a task that only its author knows."""
     if type(network.task).score is not Task.score:
         return None

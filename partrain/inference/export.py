@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from partrain.errors import CannotCreate, Internal, UserCodeFailed
 from partrain.inference.codec import Codec
-from partrain.inference.network import Restored, users
+from partrain.inference.network import TrainedNetwork, users
 from partrain.seeds import derive
 
 Format = Literal["safetensors", "state-dict", "torch-export", "onnx"]
@@ -48,7 +48,7 @@ WHERE: dict[Format, str] = {
 """Where `facts` are."""
 
 
-def export(network: Restored, format: Format) -> tuple[bytes, dict[str, Any]]:
+def export(network: TrainedNetwork, format: Format) -> tuple[bytes, dict[str, Any]]:
     """The bytes of the export; and how it was verified: items compared, largest difference, tolerance."""
     samples = [_items(network, count) for count in COMPARED]
     with torch.no_grad(), users(network.loaded):
@@ -71,13 +71,13 @@ def export(network: Restored, format: Format) -> tuple[bytes, dict[str, Any]]:
     return data, {"items": sum(COMPARED), "largest_difference": largest, "tolerance": tolerance}
 
 
-def facts(network: Restored) -> dict[str, Any]:
+def facts(network: TrainedNetwork) -> dict[str, Any]:
     """What the network is, takes and answers; `codec`: how its items were made of what the data set's files say."""
     model = network.loaded.job.model.model_dump(mode="json", exclude_none=True)
     return network.facts.model_dump() | {"model": model, "codec": network.codec}
 
 
-def usage(network: Restored, format: Format) -> str:
+def usage(network: TrainedNetwork, format: Format) -> str:
     """What the network takes, in words, and where the rest is said."""
     codec = Codec(network.codec)
     kind, how = (
@@ -93,7 +93,7 @@ def usage(network: Restored, format: Format) -> str:
     return f"it takes {kind} ({shape}){how and ': '}{how}{answers}; {WHERE[format]}"
 
 
-def _items(network: Restored, count: int) -> Tensor:
+def _items(network: TrainedNetwork, count: int) -> Tensor:
     """Made-up items: seeded, of the right shape and kind."""
     facts, draw = network.facts, torch.Generator().manual_seed(derive(0, "export", count))
     shape = (count, *facts.input)
@@ -112,7 +112,7 @@ def _difference(found: Tensor, expected: Tensor) -> float:
     return largest if largest == largest else float("inf")
 
 
-def _safetensors(network: Restored) -> tuple[bytes, Run]:
+def _safetensors(network: TrainedNetwork) -> tuple[bytes, Run]:
     from safetensors.torch import load, save
 
     # One copy of each: names that share numbers are refused by the format.
@@ -121,18 +121,18 @@ def _safetensors(network: Restored) -> tuple[bytes, Run]:
     return data, _filled(network, load(data))
 
 
-def _state_dict(network: Restored) -> tuple[bytes, Run]:
+def _state_dict(network: TrainedNetwork) -> tuple[bytes, Run]:
     buffer = io.BytesIO()
     torch.save({name: tensor.detach().clone() for name, tensor in network.module.state_dict().items()}, buffer)
     buffer.seek(0)
     return buffer.getvalue(), _filled(network, torch.load(buffer, weights_only=True))
 
 
-def _facts(network: Restored) -> str:
+def _facts(network: TrainedNetwork) -> str:
     return json.dumps(facts(network), sort_keys=True)
 
 
-def _filled(network: Restored, tensors: dict[str, Tensor]) -> nn.Module:
+def _filled(network: TrainedNetwork, tensors: dict[str, Tensor]) -> nn.Module:
     """A second network, emptied and then filled with what was read back."""
     module = deepcopy(network.module)
     with torch.no_grad():
@@ -142,7 +142,7 @@ def _filled(network: Restored, tensors: dict[str, Tensor]) -> nn.Module:
     return module.eval()
 
 
-def _torch_export(network: Restored) -> tuple[bytes, Run]:
+def _torch_export(network: TrainedNetwork) -> tuple[bytes, Run]:
     program = torch.export.export(network.module, (_items(network, 2),), dynamic_shapes=_any_number())
     buffer = io.BytesIO()
     torch.export.save(program, buffer, extra_files={"partrain.json": _facts(network)})
@@ -150,7 +150,7 @@ def _torch_export(network: Restored) -> tuple[bytes, Run]:
     return buffer.getvalue(), torch.export.load(buffer).module()
 
 
-def _onnx(network: Restored) -> tuple[bytes, Run]:
+def _onnx(network: TrainedNetwork) -> tuple[bytes, Run]:
     for library in ("onnx", "onnxscript", "onnxruntime"):
         if find_spec(library) is None:
             raise CannotCreate(f"export to ONNX needs {library}, which is not installed: pip install 'partrain[onnx]'")
@@ -196,7 +196,7 @@ def _silent() -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
 
 
-_MAKERS: dict[Format, Callable[[Restored], tuple[bytes, Run]]] = {
+_MAKERS: dict[Format, Callable[[TrainedNetwork], tuple[bytes, Run]]] = {
     "safetensors": _safetensors,
     "state-dict": _state_dict,
     "torch-export": _torch_export,

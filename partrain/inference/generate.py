@@ -11,12 +11,12 @@ from torch import Tensor
 
 from partrain.errors import InputMissing
 from partrain.inference.inputs.text import decode, encode
-from partrain.inference.network import Restored, users
+from partrain.inference.network import TrainedNetwork, users
 from partrain.seeds import derive
 
 
 @dataclass(frozen=True)
-class Text:
+class GeneratedText:
     """The prompt, and what follows it."""
 
     whole: str
@@ -36,7 +36,7 @@ class Text:
         return self.whole
 
 
-def generate(network: Restored, prompt: str, tokens: int, temperature: float, seed: int) -> Text:
+def generate(network: TrainedNetwork, prompt: str, tokens: int, temperature: float, seed: int) -> GeneratedText:
     """The `prompt` and so many tokens more, each drawn from softmax(logits / temperature); with 0, always the likeliest.
 
     The network sees as many of the newest tokens as an item of its training had. Equal seeds draw equal texts.
@@ -49,7 +49,7 @@ def generate(network: Restored, prompt: str, tokens: int, temperature: float, se
         for _ in range(tokens):
             logits = network.module(torch.tensor([text[-length:]]))[0, -1]
             text.append(_drawn(logits.double(), temperature, draw))
-    return Text(prompt + decode(network, text)[len(decode(network, text[:-tokens])) :])
+    return GeneratedText(prompt + decode(network, text)[len(decode(network, text[:-tokens])) :])
 
 
 def _drawn(logits: Tensor, temperature: float, draw: torch.Generator) -> int:

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from partrain.checkpoint import Content
-from partrain.checkpoint.manifest import Network, manifest_of, other_data
+from partrain.checkpoint.manifest import NetworkRecord, manifest_of, other_data
 from partrain.errors import BadCheckpoint, BadJob, Failure, InputMissing, UserCodeFailed
 from partrain.models import Interface, build
 from partrain.tasks import UserTask
-from partrain.tasks.kinds import Autoencoder, Classification, Language, Regression, Task
-from partrain.train.batches import Items
+from partrain.tasks.kinds import Classification, Language, Reconstruction, Regression, Task
+from partrain.train.batches import Samples
 from partrain.train.worker import judge
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ Watch = Callable[[Tensor, Tensor, Tensor], None]
 
 
 @dataclass(frozen=True)
-class Restored:
+class TrainedNetwork:
     """A trained network, and what to know when it is used."""
 
     loaded: LoadedJob
     module: nn.Module
     """The mixed network, in evaluation mode."""
     task: Task
-    facts: Network
+    facts: NetworkRecord
     """What it was built for."""
     codec: dict[str, Any]
     """How items were made of what the data set's files say."""
@@ -46,7 +46,7 @@ class Restored:
         """What its answers are: those of a kind of task, of which the user's own may be one, else `user`."""
         if self.facts.task != "user":
             return self.facts.task
-        kinds = {Autoencoder: "autoencoder", Classification: "classification", Language: "language", Regression: "regression"}
+        kinds = {Reconstruction: "autoencoder", Classification: "classification", Language: "language", Regression: "regression"}
         return next((name for kind, name in kinds.items() if isinstance(self.task, kind)), "user")
 
     @property
@@ -54,9 +54,9 @@ class Restored:
         """What it computes in."""
         return next(self.module.parameters()).dtype
 
-    def items(self, inputs: Tensor, targets: Tensor, scale: float) -> Items:
+    def items(self, inputs: Tensor, targets: Tensor, scale: float) -> Samples:
         """Items as it saw them in training."""
-        return Items(inputs, targets, scale, self.dtype, self.loaded.job.model.convolves)
+        return Samples(inputs, targets, scale, self.dtype, self.loaded.job.model.convolves)
 
 
 def network(loaded: LoadedJob, content: Content) -> nn.Module:
@@ -84,7 +84,7 @@ def tensors(content: Content) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in stored.items()}
 
 
-def restored(loaded: LoadedJob, content: Content) -> Restored:
+def load_network(loaded: LoadedJob, content: Content) -> TrainedNetwork:
     """The network of a checkpoint with all it takes to use it."""
     manifest = manifest_of(content)
     module = network(loaded, content)
@@ -93,7 +93,7 @@ def restored(loaded: LoadedJob, content: Content) -> Restored:
     with users(loaded):
         # Where the task is not the user's own, the manifest says which it is, whatever the data set is made for.
         task = loaded.job.make_task(manifest.network.task, loaded.folder)  # type: ignore[arg-type]
-    return Restored(loaded, module, task, manifest.network, manifest.codec)
+    return TrainedNetwork(loaded, module, task, manifest.network, manifest.codec)
 
 
 def dataset_of(loaded: LoadedJob, content: Content) -> Dataset:
@@ -124,7 +124,7 @@ def held_out(loaded: LoadedJob, dataset: Dataset) -> tuple[Any, Any]:
     return hold_out(dataset.items, section.validation, order, job.seed, dataset.gap, labels, dataset.rows)
 
 
-def judged(network: Restored, items: Items, watch: Watch | None = None) -> dict[str, Any]:
+def judged(network: TrainedNetwork, items: Samples, watch: Watch | None = None) -> dict[str, Any]:
     """Number of items, mean loss, and accuracy where there are right answers. `watch` sees the answers that it is made of."""
     task = Watched(network.task, watch) if watch else network.task
     count = len(items.targets)
@@ -139,7 +139,7 @@ def tested(loaded: LoadedJob, content: Content) -> tuple[float, float | None] | 
     if dataset.test_inputs is None or dataset.test_targets is None:
         return None
     inputs, targets = torch.from_numpy(dataset.test_inputs), torch.from_numpy(dataset.test_targets)
-    network = restored(loaded, content)
+    network = load_network(loaded, content)
     found = judged(network, network.items(inputs, targets, dataset.scale))
     return found["loss"], found.get("accuracy")
 

@@ -52,11 +52,11 @@ def job_of(
     """
     from partrain.checkpoint.manifest import manifest_of
     from partrain.config.overrides import UNTIL
-    from partrain.config.toml_source import Source
+    from partrain.config.toml_source import TomlSource
     from partrain.job.load import parse
 
     if own is not None:
-        return parse(Source.read(own).text, own.absolute().parent, str(own))
+        return parse(TomlSource.read(own).text, own.absolute().parent, str(own))
     loaded = parse(content.job, Path(manifest_of(content).folder), f"{path}:/job", here, until, UNTIL)
     named = loaded.job.user_code if data else loaded.job.network_code
     if named and not trusted:

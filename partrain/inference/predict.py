@@ -20,7 +20,7 @@ from torch import Tensor
 from partrain.errors import InputMissing, UserCodeFailed
 from partrain.inference.codec import Codec
 from partrain.inference.metrics import reconstruction_errors
-from partrain.inference.network import Restored, users
+from partrain.inference.network import TrainedNetwork, users
 from partrain.train.worker import JUDGED_NUMBERS
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ Columns = dict[str, "NDArray[Any] | list[str]"]
 class Answers:
     """What a network says of n items."""
 
-    network: Restored
+    network: TrainedNetwork
     columns: Columns
 
     @property
@@ -84,7 +84,7 @@ class Answers:
         return codec.names(count) if name == "answer" else [f"{name}_{number}" for number in range(count)]
 
 
-def predict(network: Restored, sample: Sample, probabilities: bool = False, encode: bool = False) -> Answers:
+def predict(network: TrainedNetwork, sample: Sample, probabilities: bool = False, encode: bool = False) -> Answers:
     """What the network says of each item.
 
     Args:
@@ -101,7 +101,7 @@ def predict(network: Restored, sample: Sample, probabilities: bool = False, enco
     return Answers(network, columns | told)
 
 
-def answers(network: Restored, inputs: Tensor, ask: Callable[[Tensor], Any]) -> Tensor:
+def answers(network: TrainedNetwork, inputs: Tensor, ask: Callable[[Tensor], Any]) -> Tensor:
     """What `ask` gives for inputs (n, *shape), taken in parts: (n, ...)."""
     chunk = max(16, min(1024, JUDGED_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
     parts = torch.split(inputs, chunk)
@@ -115,7 +115,7 @@ def answers(network: Restored, inputs: Tensor, ask: Callable[[Tensor], Any]) -> 
     return torch.cat(found)
 
 
-def _classes(network: Restored, inputs: Tensor, probabilities: bool) -> Columns:
+def _classes(network: TrainedNetwork, inputs: Tensor, probabilities: bool) -> Columns:
     logits = answers(network, inputs, network.module)
     labels = logits.argmax(1)
     found: Columns = {"label": labels.numpy()}
@@ -124,16 +124,16 @@ def _classes(network: Restored, inputs: Tensor, probabilities: bool) -> Columns:
     return found | ({"probability": logits.softmax(1).numpy()} if probabilities else {})
 
 
-def _numbers(network: Restored, inputs: Tensor, _: bool) -> Columns:
+def _numbers(network: TrainedNetwork, inputs: Tensor, _: bool) -> Columns:
     found = answers(network, inputs, network.module).flatten(1)
     return {"answer": Codec(network.codec).original(found).numpy()}
 
 
-def _reconstructions(network: Restored, inputs: Tensor, _: bool) -> Columns:
+def _reconstructions(network: TrainedNetwork, inputs: Tensor, _: bool) -> Columns:
     return {"error": answers(network, inputs, lambda part: reconstruction_errors(network.module(part), part)).numpy()}
 
 
-def _codes(network: Restored, inputs: Tensor) -> NDArray[Any]:
+def _codes(network: TrainedNetwork, inputs: Tensor) -> NDArray[Any]:
     encode = getattr(network.module, "encode", None)
     if not callable(encode):
         raise InputMissing(f"`{network.loaded.job.model.name}` has no `encode`: only an autoencoder gives codes")
@@ -141,11 +141,11 @@ def _codes(network: Restored, inputs: Tensor) -> NDArray[Any]:
     return codes
 
 
-def _tokens(network: Restored, inputs: Tensor, _: bool) -> Columns:
+def _tokens(network: TrainedNetwork, inputs: Tensor, _: bool) -> Columns:
     raise InputMissing("a network for language goes on with a text: give it --prompt TEXT instead of --input")
 
 
-_KINDS: dict[str, Callable[[Restored, Tensor, bool], Columns]] = {
+_KINDS: dict[str, Callable[[TrainedNetwork, Tensor, bool], Columns]] = {
     "classification": _classes,
     "autoencoder": _reconstructions,
     "language": _tokens,

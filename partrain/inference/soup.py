@@ -21,7 +21,7 @@ from partrain.checkpoint.manifest import manifest_of
 from partrain.display.text_table import table
 from partrain.errors import BadCheckpoint, InputMissing
 from partrain.inference.evaluate import splits
-from partrain.inference.network import dataset_of, fill, held_out, judged, restored, tensors
+from partrain.inference.network import dataset_of, fill, held_out, judged, load_network, tensors
 from partrain.train.buffers import pooled
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def checkpoint_of(mixed: dict[str, Tensor], first: Content) -> Content:
 def scores(soup: Content, members: Sequence[Member]) -> list[dict[str, Any]]:
     """Loss and accuracy of each member and of their average, on items that no member was trained on."""
     first = members[0]
-    network, dataset = restored(first.loaded, soup), dataset_of(first.loaded, soup)
+    network, dataset = load_network(first.loaded, soup), dataset_of(first.loaded, soup)
     found = splits(network, dataset)
     apart = [held_out(member.loaded, dataset)[1] for member in members]
     if "validation" in found and all(np.array_equal(apart[0], other) for other in apart):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from partrain.comm.machine import Machine
 from partrain.config.problems import FileFinding, Finding
 from partrain.config.section import Section
-from partrain.data import Facts, facts
+from partrain.data import DatasetSpec, facts
 from partrain.data.base import WrongSetting
 from partrain.data.fetch import absent
 from partrain.data.partition import uncovered, windows
@@ -65,7 +65,7 @@ def obstacles(job: Job, folder: Path) -> Iterator[Finding]:
     yield from _found((_files,), job, folder)
 
 
-def unsuited(job: Job, known: Facts) -> Iterator[Finding]:
+def unsuited(job: Job, known: DatasetSpec) -> Iterator[Finding]:
     """What does not go together with the data."""
     yield from _found((_task, _classes), job, known)
     yield from _found((_shares,), job, known.items)
@@ -126,7 +126,7 @@ def _length_of_a_round(job: Job) -> Iterator[Finding]:
 def _equal_rounds(job: Job) -> Iterator[Finding]:
     """Where workers meet after each iteration, all have the same number of them."""
     rule = job.sync.rule
-    if not job.sync.meets:
+    if not job.sync.syncs_every_iteration:
         return
     places = [("workers", index) if group.iterations or group.passes else ("sync",) for index, group in enumerate(job.workers)]
     caps = [_caps(job, group) for group in job.workers]
@@ -167,7 +167,7 @@ def _rule(job: Job) -> Iterator[Finding]:
         if key in job.sync.model_fields_set and number and rounds and number > rounds:
             message = f"`{key}` = {number} rounds, and the run ends after {rounds}"
             yield Finding(("sync", key), message, "lower it, or raise `rounds`", "key", "warning")
-    if "weights" in job.sync.model_fields_set and not job.sync.weighs:
+    if "weights" in job.sync.model_fields_set and not job.sync.uses_weights:
         message = f'rule "{job.sync.rule}" does not mix parameters by `weights`: they are for moments and buffers only'
         yield Finding(("sync", "weights"), message, at="key", severity="warning")
 
@@ -246,7 +246,7 @@ def _judging(job: Job) -> Iterator[Finding]:
             yield Finding(("stop", "judge_every"), message, "remove it", "key", "warning")
 
 
-def _task(job: Job, known: Facts) -> Iterator[Finding]:
+def _task(job: Job, known: DatasetSpec) -> Iterator[Finding]:
     task = job.kind_of_task(known.task)
     if task not in (*FITTING[known.task], "user"):
         place = ("task", "kind") if job.task else ("model", "name")
@@ -260,7 +260,7 @@ def _task(job: Job, known: Facts) -> Iterator[Finding]:
         yield Finding(("stop", "accuracy"), f"the task `{task}` has no accuracy", "use `loss`", at="key")
 
 
-def _classes(job: Job, known: Facts) -> Iterator[Finding]:
+def _classes(job: Job, known: DatasetSpec) -> Iterator[Finding]:
     """Who asks for classes has to have some."""
     order = job.partition.order
     if job.dataset.stratify and known.task != "classification":

@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from partrain.config.overrides import SET, Flag, override
-from partrain.config.problems import FileFinding, Finding, Misfit, Problem, Rejected, Unreadable, by_line
-from partrain.config.toml_source import Source
-from partrain.data import Facts
+from partrain.config.problems import FileFinding, Finding, Problem, Rejected, UnfitOverrides, Unreadable, by_line
+from partrain.config.toml_source import TomlSource
+from partrain.data import DatasetSpec
 from partrain.job import checks
 from partrain.job.schema import Job
 
@@ -38,8 +38,8 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> LoadedJ
     Raises `InputMissing` if there is no file to read, `BadJob` (a `Rejected`) with all problems if there are errors.
     """
     try:
-        return _judge(override(Source.read(path), overrides), Path(path).absolute().parent, here=True)
-    except Misfit as misfit:  # what else is wrong is seen without them
+        return _judge(override(TomlSource.read(path), overrides), Path(path).absolute().parent, here=True)
+    except UnfitOverrides as misfit:  # what else is wrong is seen without them
         raise Rejected([*misfit.problems, *problems(path, misfit.fitting)]) from None
 
 
@@ -47,13 +47,13 @@ def parse(
     text: str, folder: Path, name: str = "<checkpoint>", here: bool = False, overrides: Sequence[str] = (), flag: Flag = SET
 ) -> LoadedJob:
     """The job in a text, changed by a flag's arguments; only if it is to run `here`, this machine is checked, too."""
-    return _judge(override(Source.parse(text, name), overrides, flag), folder, here)
+    return _judge(override(TomlSource.parse(text, name), overrides, flag), folder, here)
 
 
-def fit(loaded: LoadedJob, known: Facts) -> None:
+def fit(loaded: LoadedJob, known: DatasetSpec) -> None:
     """Raise `Rejected` where a job does not go together with its data: what only loading tells of them is known now."""
     if errors := [finding for finding in checks.unsuited(loaded.job, known) if finding.severity == "error"]:
-        text = Source.parse(loaded.text, "job.toml")
+        text = TomlSource.parse(loaded.text, "job.toml")
         raise Rejected([text.problem(finding) for finding in errors])
 
 
@@ -65,7 +65,7 @@ def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> lis
         return rejected.problems
 
 
-def _judge(text: Source, folder: Path, here: bool) -> LoadedJob:
+def _judge(text: TomlSource, folder: Path, here: bool) -> LoadedJob:
     job, findings = _understood(text.data)
     if job:
         findings += checks.contradictions(job)

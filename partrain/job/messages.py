@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from partrain.comm.section import Transport
+from partrain.comm.section import TransportSection
 from partrain.config.problems import KeyPath, shown
 from partrain.config.usercode import UserCode
-from partrain.job.schema import SYNONYMS, Job, Spot, either, heading, homes_of, meant_by, tables_of
+from partrain.job.schema import SYNONYMS, Job, Location, either, heading, homes_of, meant_by, tables_of
 from partrain.job.workers import WorkerGroup
 
 _EXAMPLES = {
@@ -49,12 +49,12 @@ _UNQUOTED = {"int_type": r"-?\d{1,18}", "float_type": r"-?\d+(\.\d+)?(e-?\d+)?",
 
 _SEVERAL = "leave it out, and start the job under torchrun on each machine"
 _ELSEWHERE: dict[tuple[type, str], str] = {
-    (Transport, word): _SEVERAL for word in ("distributed", "torchrun", "torch", "gloo", "nccl", "mpi", "ddp", "tcp")
+    (TransportSection, word): _SEVERAL for word in ("distributed", "torchrun", "torch", "gloo", "nccl", "mpi", "ddp", "tcp")
 }
 """What is no value of a table's key because it is had in another way."""
 
 
-def advice(key: str, spot: Spot, meant: str, homes: str) -> str:
+def advice(key: str, spot: Location, meant: str, homes: str) -> str:
     """What to do about an unknown key."""
     if meant:
         field = spot.owner.model_fields[meant]
@@ -111,7 +111,7 @@ def quoted(text: str) -> str:
     return f'"{shown(text, 60)}"'
 
 
-def missing(spot: Spot) -> tuple[str, str]:
+def missing(spot: Location) -> tuple[str, str]:
     """Message and suggestion for a key that is not there."""
     example = _EXAMPLES.get(str(spot.path[-1]), "") if spot.owner is Job else ""
     if spot.options:
@@ -130,7 +130,7 @@ def no_table(path: KeyPath, value: Any) -> tuple[str, str]:
     return f"expected a table {header}, got {described(value)}", f"write {header} and below it {example}" if example else ""
 
 
-def wrong_value(spot: Spot, error: ErrorDetails) -> tuple[str, str]:
+def wrong_value(spot: Location, error: ErrorDetails) -> tuple[str, str]:
     """Message and suggestion for a value of the wrong type, or out of range."""
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     label, suggestion = _labelled(spot.path), ""
@@ -165,7 +165,7 @@ def _nearest(value: str, legal: Sequence[str]) -> str:
     return f'did you mean "{meant}"?' if meant else ""
 
 
-def _retyped(spot: Spot, kind: str, value: Any) -> str:
+def _retyped(spot: Location, kind: str, value: Any) -> str:
     """What to write for a value of the wrong type, where that is certain."""
     field = spot.owner.model_fields.get(str(spot.path[-1]))
     match kind, value:
@@ -182,7 +182,7 @@ def _retyped(spot: Spot, kind: str, value: Any) -> str:
     return ""
 
 
-def _bounds(spot: Spot) -> dict[str, Any]:
+def _bounds(spot: Location) -> dict[str, Any]:
     """All bounds of a key's value."""
     field = spot.owner.model_fields.get(str(spot.path[-1]))
     return {key: getattr(item, key) for item in (field.metadata if field else ()) for key in _BOUNDS if hasattr(item, key)}
@@ -192,7 +192,7 @@ def _within(bounds: dict[str, Any], value: float) -> bool:
     return all(getattr(operator, key)(value, bound) for key, bound in bounds.items())
 
 
-def _range(spot: Spot, context: dict[str, Any]) -> str:
+def _range(spot: Location, context: dict[str, Any]) -> str:
     """All bounds of a value, not only the one that was hit."""
     bounds = _bounds(spot) or {key: context[key] for key in _BOUNDS if key in context}
     if bounds.keys() == {"ge", "le"}:

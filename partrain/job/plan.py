@@ -15,7 +15,7 @@ JUDGING_SHARE = 0.05
 
 
 @dataclass(frozen=True)
-class Share:
+class WorkerPlan:
     """What one worker does in a round."""
 
     spec: WorkerSpec
@@ -31,7 +31,7 @@ class Share:
 class Plan:
     """The run as planned."""
 
-    shares: tuple[Share, ...]
+    shares: tuple[WorkerPlan, ...]
     training_items: int
     held_out: int
     judge_every: int
@@ -65,15 +65,15 @@ def make_plan(job: Job, items: int, machines: int = 1) -> Plan:
     )
 
 
-def _share(spec: WorkerSpec, partition: int, job: Job) -> Share:
+def _share(spec: WorkerSpec, partition: int, job: Job) -> WorkerPlan:
     batch, visits = job.optimizer.batch(partition), job.sync.visits_per_worker or 1
     if spec.passes is not None:
-        return Share(spec, partition, spec.passes * math.ceil(partition / batch), spec.passes * partition * visits)
+        return WorkerPlan(spec, partition, spec.passes * math.ceil(partition / batch), spec.passes * partition * visits)
     iterations = spec.iterations or 1
-    return Share(spec, partition, iterations, iterations * (partition if job.sync.full_batch else batch) * visits)
+    return WorkerPlan(spec, partition, iterations, iterations * (partition if job.sync.full_batch else batch) * visits)
 
 
-def _horizon(job: Job, shares: Sequence[Share]) -> int | None:
+def _horizon(job: Job, shares: Sequence[WorkerPlan]) -> int | None:
     """What the stop table implies: the earlier of its two countable limits."""
     if not job.optimizer.needs_horizon:
         return None
@@ -81,7 +81,7 @@ def _horizon(job: Job, shares: Sequence[Share]) -> int | None:
     return min((limit for limit in limits if limit), default=None)
 
 
-def _planned(job: Job, shares: Sequence[Share], rounds: int) -> int:
+def _planned(job: Job, shares: Sequence[WorkerPlan], rounds: int) -> int:
     """Item-iterations of so many rounds from the first: a worker of rank k of N comes in after k/N of the ramp (`Rule.actives`)."""
     idle = [share.spec.rank * job.sync.ramp_workers // len(shares) for share in shares]
     return sum(share.items * max(0, rounds - missed) for share, missed in zip(shares, idle, strict=True))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
-from partrain.checkpoint.section import Retention
-from partrain.comm.section import Transport
+from partrain.checkpoint.section import CheckpointSection
+from partrain.comm.section import TransportSection
 from partrain.config.problems import KeyPath
 from partrain.config.section import OneOf, Section
 from partrain.config.usercode import UserCode
@@ -44,10 +44,10 @@ class Job(Section):
     """May be left out where the rule takes its steps itself."""
     sync: AnyRule
     workers: list[WorkerGroup] = Field(min_length=1, max_length=1000)
-    transport: Transport = Field(default_factory=Transport)
+    transport: TransportSection = Field(default_factory=TransportSection)
     engine: Engine = Field(default_factory=Engine)
     stop: Stop
-    checkpoint: Retention = Field(default_factory=Retention)
+    checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
 
     @property
     def training(self) -> Training:
@@ -120,7 +120,7 @@ NAMING = ("rule", "kind", "name")
 """Keys that say which of several tables one is; where a table has two of them, the earlier counts."""
 
 
-class Spot(NamedTuple):
+class Location(NamedTuple):
     """A place in a job, as its models see it."""
 
     path: KeyPath
@@ -131,7 +131,7 @@ class Spot(NamedTuple):
     """The tables that may stand there; none for a plain value."""
 
 
-def spot_of(location: Sequence[str | int]) -> Spot:
+def spot_of(location: Sequence[str | int]) -> Location:
     """What a location in one of pydantic's errors means."""
     path: KeyPath = ()
     owner: type[Section] = Job
@@ -145,7 +145,7 @@ def spot_of(location: Sequence[str | int]) -> Spot:
             owner = options[0]
             field = owner.model_fields.get(part)
             options = tables_of(field) if field else []
-    return Spot(path, owner, options)
+    return Location(path, owner, options)
 
 
 def tables_of(field: FieldInfo) -> list[type[Section]]:

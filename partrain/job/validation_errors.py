@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from partrain.config.problems import Finding, KeyPath
 from partrain.job.messages import advice, described, missing, no_table, quoted, titled, wrong_value
-from partrain.job.schema import Job, Spot, either, heading, homes_of, meant_by, names_of, naming_key, spot_of
+from partrain.job.schema import Job, Location, either, heading, homes_of, meant_by, names_of, naming_key, spot_of
 
 _NO_TABLE = ("list_type", "model_type", "model_attributes_type", "dict_type")
 _STAND_INS: dict[KeyPath, Any] = {
@@ -102,7 +102,7 @@ class _Attempt:
             vars(owner).pop(key, None)
         return job
 
-    def _correct_key(self, spot: Spot) -> None:
+    def _correct_key(self, spot: Location) -> None:
         """Rename a key that nobody knows to what was meant, or drop it."""
         *parents, key = spot.path
         table = self._at(parents)
@@ -116,7 +116,7 @@ class _Attempt:
         if meant and heading((*parents, meant)).startswith("[[") and isinstance(table[meant], dict):
             self._wrap((*parents, meant))
 
-    def _correct_name(self, spot: Spot) -> bool:
+    def _correct_name(self, spot: Location) -> bool:
         """Set right a misspelt rule, model, optimizer or data set, or the misspelt key that should name it."""
         table, names = self._at(spot.path), names_of(spot.options)
         key = naming_key(table, names)
@@ -134,11 +134,11 @@ class _Attempt:
                 return True
         return False
 
-    def _unknown(self, spot: Spot, suggestion: str) -> Finding:
+    def _unknown(self, spot: Location, suggestion: str) -> Finding:
         what = titled(spot.path, self._at(spot.path))
         return self._finding(spot.path, f"unknown {what}", suggestion, "key")
 
-    def _wrong_name(self, spot: Spot, suggestion: str = "") -> Finding:
+    def _wrong_name(self, spot: Location, suggestion: str = "") -> Finding:
         """No rule, model, optimizer or data set, or one that does not exist."""
         table, names = self._at(spot.path), names_of(spot.options)
         if not isinstance(table, dict):
@@ -155,7 +155,7 @@ class _Attempt:
         what = {"sync": "rule", "dataset": "data set"}.get(str(spot.path[-1]), str(spot.path[-1]))
         return self._finding((*spot.path, key), f"unknown {what} {quoted(table[key])}", suggestion or f"one of {legal}")
 
-    def _said_by_table(self, spot: Spot, message: str) -> Finding:
+    def _said_by_table(self, spot: Location, message: str) -> Finding:
         """A contradiction within a table, placed at the first of its keys that the message names."""
         table = self._at(spot.path)
         named = [word for word in re.findall(r"\w+", message) if isinstance(table, dict) and word in table]

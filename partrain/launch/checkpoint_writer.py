@@ -21,7 +21,7 @@ from typing import Any
 from partrain import checkpoint
 from partrain.errors import Diverged, Failure, InputOutputFailed, Internal
 from partrain.launch.signals import STOPPING
-from partrain.system.parent_death import arm, death
+from partrain.system.parent_death import describe_exit, die_with_parent
 from partrain.train.snapshot_layout import SlotMap
 
 BUSY_SHARE = 0.005
@@ -37,7 +37,7 @@ HISTORY = ("round", "item_iterations", "loss", "lr", "judged_loss", "accuracy")
 
 
 @dataclass
-class Frame:
+class CheckpointContext:
     """What is the same in every checkpoint of a run."""
 
     folder: Path
@@ -59,7 +59,7 @@ def prepare() -> None:
 class Writer:
     """The coordinator's side: hand over a snapshot, hear when it is on disk."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: CheckpointContext) -> None:
         self.pipe, theirs = Pipe()
         parent = os.getpid()
         self._pid = os.fork()
@@ -97,7 +97,7 @@ class Writer:
         """The writer is dead: why."""
         _, status = os.waitpid(self._pid, 0)
         self._pid, self.broken = 0, True
-        return InputOutputFailed(f"the checkpoint writer {death(os.waitstatus_to_exitcode(status))}")
+        return InputOutputFailed(f"the checkpoint writer {describe_exit(os.waitstatus_to_exitcode(status))}")
 
     def life(self) -> list[bytes]:
         """Processor time it has taken so far: another one tells that it is at work."""
@@ -115,11 +115,11 @@ class Writer:
             self._pid = 0
 
 
-def _child(pipe: Connection, frame: Frame, parent: int) -> None:
+def _child(pipe: Connection, frame: CheckpointContext, parent: int) -> None:
     """Serve until the coordinator hangs up; never returns."""
     status = 1
     try:
-        arm(parent)
+        die_with_parent(parent)
         for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
@@ -149,7 +149,7 @@ def _guarded(work: Callable[[], Any]) -> Any:
         return f"the checkpoint writer met a defect\n{traceback.format_exc()}"
 
 
-def commit(frame: Frame, slot: int, progress: dict[str, Any]) -> dict[str, Any]:
+def commit(frame: CheckpointContext, slot: int, progress: dict[str, Any]) -> dict[str, Any]:
     """Write the snapshot in a slot as a checkpoint and make it the newest."""
     import numpy as np
 

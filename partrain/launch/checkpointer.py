@@ -9,28 +9,28 @@ from typing import Any
 
 from partrain.comm.arena import Arena
 from partrain.errors import Stalled
-from partrain.launch.checkpoint_writer import Frame, Writer
-from partrain.launch.round_records import Hear, Rounds
+from partrain.launch.checkpoint_writer import CheckpointContext, Writer
+from partrain.launch.round_records import EventSink, RoundRecords
 from partrain.launch.signals import Signals, StoppedNow
-from partrain.launch.snapshot_slots import Offer, Slots
-from partrain.launch.stall_timer import LEAST_S, TICK_S, Silence
+from partrain.launch.snapshot_slots import PendingSnapshot, SnapshotSlots
+from partrain.launch.stall_timer import LEAST_S, TICK_S, StallTimer
 
 SLOW_S = 0.5
 """A user who wants the run to end is told what it waits for after so long."""
 
 
-class Filing:
+class Checkpointer:
     """The coordinator's hold on both. Where there is no run folder, which only one machine has, nothing is ever written."""
 
     def __init__(
-        self, arena: Arena, rounds: Rounds, coalesce: bool, stall_seconds: float, hear: Hear, tick: Callable[[], None]
+        self, arena: Arena, rounds: RoundRecords, coalesce: bool, stall_seconds: float, hear: EventSink, tick: Callable[[], None]
     ) -> None:
         self._rounds, self._hear, self._tick = rounds, hear, tick
-        self._slots = Slots(arena, coalesce)
+        self._slots = SnapshotSlots(arena, coalesce)
         self._writer: Writer | None = None
-        self._silence, self._stall_seconds = Silence(), stall_seconds
+        self._silence, self._stall_seconds = StallTimer(), stall_seconds
 
-    def open(self, frame: Frame) -> None:
+    def open(self, frame: CheckpointContext) -> None:
         """Start the writer."""
         self._writer = Writer(frame)
 
@@ -52,7 +52,7 @@ class Filing:
 
     def offered(self, slot: int, progress: dict[str, Any]) -> None:
         """Workers filled a slot."""
-        self._slots.offered(Offer(slot, progress), self._rounds.pace)
+        self._slots.offered(PendingSnapshot(slot, progress), self._rounds.pace)
         self._write_next()
 
     def go_on(self) -> None:

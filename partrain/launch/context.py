@@ -13,7 +13,7 @@ from partrain.system.environment import process_start
 
 
 @dataclass(frozen=True)
-class Stage:
+class RunContext:
     """A run's folder, who watches it, who is warned."""
 
     folder: Path

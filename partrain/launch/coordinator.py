@@ -16,22 +16,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partrain.comm.arena import Arena
-from partrain.data import Card
+from partrain.data import DatasetInfo
 from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, UserCodeFailed, WorkersLost
 from partrain.job.load import Job
 from partrain.job.plan import Plan
 from partrain.launch import forkserver
-from partrain.launch.checkpoint_writer import Frame, prepare
-from partrain.launch.checkpointer import Filing
-from partrain.launch.processes import Crew, Handed
-from partrain.launch.ready_check import Muster
-from partrain.launch.round_records import Hear, Rounds
+from partrain.launch.checkpoint_writer import CheckpointContext, prepare
+from partrain.launch.checkpointer import Checkpointer
+from partrain.launch.processes import Handed, WorkerProcesses
+from partrain.launch.ready_check import ReadyWorkers
+from partrain.launch.round_records import EventSink, RoundRecords
 from partrain.launch.signals import Signals, StoppedNow
-from partrain.launch.stall_timer import LEAST_S, TICK_S, Silence
-from partrain.launch.worker.entry import attempt, obey
-from partrain.launch.worker.spec import Order, on_trial
-from partrain.system.memory import room
-from partrain.system.parent_death import death
+from partrain.launch.stall_timer import LEAST_S, TICK_S, StallTimer
+from partrain.launch.worker.entry import dry_run_main, worker_main
+from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
+from partrain.system.memory import memory_limits
+from partrain.system.parent_death import describe_exit
 from partrain.train.stop import Progress
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Coordinator:
         folder: Path,
         plan: Plan,
         start: Start,
-        hear: Hear,
+        hear: EventSink,
         tick: Callable[[], None],
         signals: Signals,
         machine: Machine | None = None,
@@ -106,27 +106,29 @@ class Coordinator:
         self.job, self.folder, self.plan, self.start = job, folder, plan, start
         self.hear, self.tick, self.signals, self.warn = hear, tick, signals, warn
         self.arena = Arena.create(len(plan.shares))
-        self.crew = Crew()
+        self.crew = WorkerProcesses()
         self._trying = ""
         """What is on trial now, in words."""
-        self._muster = Muster()
+        self._muster = ReadyWorkers()
         self._done: dict[int, dict[str, Any]] = {}
         judge_every = 1 if job.stop.judge == "any-worker" else plan.judge_every
-        self.rounds = Rounds(self.arena, start.progress, start.elapsed, job.stop.judge, judge_every, hear)
+        self.rounds = RoundRecords(self.arena, start.progress, start.elapsed, job.stop.judge, judge_every, hear)
         coalesce = job.checkpoint.commit == "coalesce"
-        self.filing = Filing(self.arena, self.rounds, coalesce, job.transport.stall_seconds, hear, tick)
+        self.filing = Checkpointer(self.arena, self.rounds, coalesce, job.transport.stall_seconds, hear, tick)
         self.arena.put("committed", start.progress.round)
         self._training = self._over = False
         self.began_at: float | None = None
         """Unix time of the first local iteration."""
-        self._silence = Silence()
+        self._silence = StallTimer()
 
-    def run(self, card: Card, stock: int, out: Path | None, manifest: dict[str, Any], text: str, describe: Describe) -> Ended:
+    def run(
+        self, card: DatasetInfo, stock: int, out: Path | None, manifest: dict[str, Any], text: str, describe: Describe
+    ) -> Ended:
         """Train to the end. `stock` is the memory file of the data, `out` the run folder (on one machine only); `describe` completes the start event."""
         try:
             forkserver.start()
             prepare()
-            self._room = room()  # the data are in memory by now, the workers are not
+            self._room = memory_limits()  # the data are in memory by now, the workers are not
             self._try_out(card, stock)
             if not self.signals.count:
                 self._spawn(card, stock)
@@ -138,7 +140,9 @@ class Coordinator:
                 self._muster.restore(self.start.arrays, slots[0])
             if out:
                 history = list(self.start.history)
-                self.filing.open(Frame(out, self.job.checkpoint.keep, text, manifest, self._muster.map, slots, history))
+                self.filing.open(
+                    CheckpointContext(out, self.job.checkpoint.keep, text, manifest, self._muster.map, slots, history)
+                )
             describe(self._muster.processes, self._muster.parameters)
             self._training = True
             self.filing.begin()
@@ -169,16 +173,16 @@ class Coordinator:
             self.filing.close()
             os.close(self.arena.descriptor)
 
-    def _try_out(self, card: Card, stock: int) -> None:
+    def _try_out(self, card: DatasetInfo, stock: int) -> None:
         """Let one process try what is the user's own; what is wrong with it is raised here, before there are workers."""
-        self._trying = on_trial(self.job)
+        self._trying = user_code_under_test(self.job)
         if not self._trying:
             return
         shares = self.plan.shares
         first = min(self.members, key=lambda rank: (shares[rank].spec.device != "cpu", rank))
         complaint = STOPPED
         try:
-            self._start((first,), attempt, "partrain trial", card, stock)
+            self._start((first,), dry_run_main, "partrain trial", card, stock)
             while self._trying and not self.signals.count:
                 self._step()
             complaint = STOPPED if self._trying else ""
@@ -188,7 +192,7 @@ class Coordinator:
         finally:
             self.agree(complaint)
 
-    def _spawn(self, card: Card, stock: int) -> None:
+    def _spawn(self, card: DatasetInfo, stock: int) -> None:
         ranks = self.members
         together = self.job.transport.kind == "simulated"
         homes: list[tuple[int, ...]] = [tuple(ranks)] if together else [(rank,) for rank in ranks]
@@ -196,13 +200,15 @@ class Coordinator:
             homes[:0] = [(~number,) for number in self.machine.centers(self.job.sync.slices)]
         for living in homes:
             name = f"partrain worker {living[0]}" if living[0] >= 0 else f"partrain center {~living[0]}"
-            self._start(living, obey, name, card, stock)
+            self._start(living, worker_main, name, card, stock)
 
-    def _start(self, living: tuple[int, ...], work: Callable[[Order], None], name: str, card: Card, stock: int) -> None:
+    def _start(
+        self, living: tuple[int, ...], work: Callable[[ProcessSpec], None], name: str, card: DatasetInfo, stock: int
+    ) -> None:
         """Start one process, for those who are to live in it."""
 
-        def order(pipe: Connection) -> Order:
-            return Order(
+        def order(pipe: Connection) -> ProcessSpec:
+            return ProcessSpec(
                 self.job,
                 self.folder,
                 self.plan,
@@ -307,17 +313,17 @@ class Coordinator:
         if self.crew.orphaned(code) and len(self._done) < len(self.members):
             raise WorkersLost("the process that starts workers was killed, and they ended with it")
         if self._trying:
-            raise UserCodeFailed(f"{self._trying}, tried before any worker starts: its process {death(code)}")
+            raise UserCodeFailed(f"{self._trying}, tried before any worker starts: its process {describe_exit(code)}")
         if rank < 0:
             assert self.machine is not None
             if code:
-                raise WorkersLost(f"{self.machine.center(~rank)} {death(code)}")
+                raise WorkersLost(f"{self.machine.center(~rank)} {describe_exit(code)}")
             return
         living = self.members if self.job.transport.kind == "simulated" else [rank]
         if all(one in self._done for one in living):
             return
         device = self.plan.shares[rank].spec.device
-        raise WorkersLost(f"worker {rank} ({device}) {death(code)}", rank=rank)
+        raise WorkersLost(f"worker {rank} ({device}) {describe_exit(code)}", rank=rank)
 
     def _way_back(self) -> str:
         if self.machine and self.machine.number:

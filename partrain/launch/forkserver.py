@@ -70,7 +70,7 @@ def stop() -> None:
             _server._stop()
 
 
-def abandon() -> None:
+def kill_now() -> None:
     """As `stop`, for a process that ends at once: multiprocessing's folder, otherwise removed at its end, goes now."""
     folder = vars(process.current_process())["_config"].get("tempdir")
     stop()

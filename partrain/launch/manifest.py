@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from partrain.checkpoint.manifest import Manifest, Member, Network, manifest_of, other_data
+from partrain.checkpoint.manifest import Manifest, NetworkRecord, WorkerRecord, manifest_of, other_data
 from partrain.errors import BadCheckpoint
 from partrain.system.environment import processor, versions
 
@@ -30,14 +30,14 @@ def manifest_for(loaded: LoadedJob, plan: Plan, dataset: Dataset) -> Manifest:
         folder=str(loaded.folder.resolve()),
         horizon=plan.horizon,
         codec=dict(dataset.codec),
-        network=Network(
+        network=NetworkRecord(
             input=list(dataset.inputs.shape[1:]),
             outputs=dataset.outputs,
             task=loaded.job.kind_of_task(dataset.task),
             vocabulary=dataset.vocabulary,
         ),
         workers=[
-            Member(rank=share.spec.rank, device=share.spec.device, threads=share.spec.threads, partition=share.partition)
+            WorkerRecord(rank=share.spec.rank, device=share.spec.device, threads=share.spec.threads, partition=share.partition)
             for share in plan.shares
         ],
     )

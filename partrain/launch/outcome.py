@@ -11,7 +11,7 @@ from typing import Any
 from partrain.display.event_log import read_events, summary, write_summary
 from partrain.display.run_state import WELL
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure
-from partrain.launch.context import Stage
+from partrain.launch.context import RunContext
 from partrain.launch.coordinator import Ended
 from partrain.rules.compression.messages import HEAD, STEP
 
@@ -34,7 +34,7 @@ class Outcome:
 def close(
     ended: Ended,
     began_at: float | None,
-    stage: Stage,
+    stage: RunContext,
     hear: Callable[[dict[str, Any]], None],
     tick: Callable[[], None],
 ) -> Outcome:
@@ -50,7 +50,7 @@ def close(
     return Outcome(_code(ended, stage.machine is None), stage.folder, content, newest, ended.failure)
 
 
-def _end_event(ended: Ended, stage: Stage, began_at: float | None) -> dict[str, Any]:
+def _end_event(ended: Ended, stage: RunContext, began_at: float | None) -> dict[str, Any]:
     now, clock = time.time(), stage.display.view.clock
     since = stage.display.view.t if clock.running else stage.started
     startup = max(0.0, began_at - stage.started) if began_at else 0.0

@@ -14,7 +14,7 @@ from typing import Any
 
 from partrain.errors import WorkersLost
 from partrain.launch import forkserver
-from partrain.launch.worker.spec import Order
+from partrain.launch.worker.spec import ProcessSpec
 
 GRACE_S = 5.0
 """A process whose work is done has this long to end."""
@@ -24,7 +24,7 @@ UNKNOWN = 255
 """The exit code of a process of which the forkserver can't tell any more, among others."""
 
 
-class Crew:
+class WorkerProcesses:
     """Processes and their pipes, by the first worker that lives in each, or what takes its place."""
 
     def __init__(self) -> None:
@@ -34,7 +34,9 @@ class Crew:
         """Who lives."""
         return iter(self._processes)
 
-    def start(self, first: int, name: str, work: Callable[[Order], None], order: Callable[[Connection], Order]) -> None:
+    def start(
+        self, first: int, name: str, work: Callable[[ProcessSpec], None], order: Callable[[Connection], ProcessSpec]
+    ) -> None:
         """Start one process, whose work is told by an order with its end of a pipe. Raises WorkersLost where it cannot be."""
         context = forkserver.start()
         ours, theirs = Pipe()

@@ -8,7 +8,7 @@ from partrain.errors import BadCheckpoint, UserCodeFailed
 from partrain.train.snapshot_layout import SlotMap
 
 
-class Muster:
+class ReadyWorkers:
     """The workers of a machine that are ready."""
 
     def __init__(self) -> None:

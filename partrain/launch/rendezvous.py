@@ -19,14 +19,14 @@ from partrain.errors import BadJob, Failure, UserCodeFailed, WorkersLost
 from partrain.job.load import LoadedJob, parse
 from partrain.job.plan import Plan, make_plan
 from partrain.launch.coordinator import STOPPED, Coordinator, Start
-from partrain.launch.shared_dataset import stocked
+from partrain.launch.shared_dataset import load_shared
 from partrain.launch.signals import Signals
 from partrain.protocols import Rule
 from partrain.system.environment import versions
 from partrain.train.stop import Progress
 
 
-class Meeting:
+class Rendezvous:
     """The machines' coordinators among themselves, before the workers start: keys of torchrun's store."""
 
     def __init__(self, machine: Machine) -> None:
@@ -88,7 +88,7 @@ class Meeting:
         try:
             return str(self._store.get(key).decode())
         except RuntimeError:
-            raise WorkersLost(f"{who} did not come to the meeting in {self._machine.patience_s:g} s") from None
+            raise WorkersLost(f"{who} did not come to the meeting in {self._machine.timeout_s:g} s") from None
 
 
 def refusal(loaded: LoadedJob) -> str:
@@ -116,7 +116,7 @@ def kept_folder(machine: Machine) -> Path | None:
 
 def assist(machine: Machine, own: LoadedJob | None, say: Callable[[str], None]) -> Failure | None:
     """Lend this machine's workers to the first machine's run. `own` is the job as it is here, None on resume."""
-    meeting = Meeting(machine)
+    meeting = Rendezvous(machine)
     told = meeting.follow()
     stock = -1
     try:
@@ -125,7 +125,7 @@ def assist(machine: Machine, own: LoadedJob | None, say: Callable[[str], None]) 
         if versions() != told["versions"]:
             raise BadJob(f"its versions are {versions()}, those of the first machine {told['versions']}")
         loaded = parse(told["job"], own.folder if own else Path(told["folder"]), "<first machine>", here=True)
-        dataset, stock = stocked(loaded)
+        dataset, stock = load_shared(loaded)
         if dataset.fingerprint != told["data"]:
             raise BadJob("its data set is not that of the first machine")
         plan = replace(make_plan(loaded.job, dataset.items, machine.count), horizon=told["horizon"])
@@ -135,7 +135,7 @@ def assist(machine: Machine, own: LoadedJob | None, say: Callable[[str], None]) 
     meeting.answer()
     start = Start(Progress(**told["progress"]), elapsed=told["elapsed"], elsewhere=told["resuming"])
     with Signals() as signals:
-        machine = replace(machine, patience_s=loaded.job.transport.stall_seconds)
+        machine = replace(machine, timeout_s=loaded.job.transport.stall_seconds)
         agree, tick = meeting.agree, lambda: None
         coordinator = Coordinator(loaded.job, loaded.folder, plan, start, _ignore, tick, signals, machine, agree, say)
         first, last = coordinator.members[0], coordinator.members[-1]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from partrain.checkpoint.manifest import Manifest, manifest_of
-from partrain.display.run_state import View, WorkerView
+from partrain.display.run_state import RunState, WorkerState
 from partrain.errors import BadCheckpoint
 from partrain.job.load import LoadedJob
-from partrain.launch.context import Stage
+from partrain.launch.context import RunContext
 from partrain.launch.coordinator import Start
 
 if TYPE_CHECKING:
@@ -22,26 +22,26 @@ from dataclasses import replace
 from pathlib import Path
 
 from partrain.config.overrides import as_toml
-from partrain.display.event_log import EventLog, cut, read_events, summary, write_summary
+from partrain.display.event_log import EventLog, read_events, summary, truncate_after, write_summary
 from partrain.display.run_state import WELL
 from partrain.launch.checkpoint_writer import HISTORY
 from partrain.launch.outcome import Outcome, _scores
 from partrain.launch.run import _prepare, _train
-from partrain.launch.run_folder import check_home, forget, locked, point_at
+from partrain.launch.run_folder import check_same_run, locked, relink_latest, remove_stale
 from partrain.launch.start_event import _before
 from partrain.train.stop import LIMITS, Stop
 
 
-def take_over(view: View, start: Start, manifest: Manifest) -> None:
+def restore_run_state(view: RunState, start: Start, manifest: Manifest) -> None:
     """Tell the view of a run that goes on in a folder of its own, which has no events yet, what stands by the checkpoint's word."""
     view.round = start.progress.round
     for member, before in zip(manifest.workers, _before(start, len(manifest.workers)), strict=True):
-        worker = view.workers[member.rank] = WorkerView(member.rank)
+        worker = view.workers[member.rank] = WorkerState(member.rank)
         worker.begin({"device": member.device, **before}, view.round)
     view.item_iterations = sum(worker.item_iterations for worker in view.workers.values())
 
 
-def warn_of_the_end(loaded: LoadedJob, content: Content, stage: Stage) -> None:
+def warn_of_the_end(loaded: LoadedJob, content: Content, stage: RunContext) -> None:
     """Beyond the end of its schedule a learning rate stays what it was there, which may be nothing."""
     manifest = manifest_of(content)
     horizon = manifest.horizon
@@ -59,13 +59,13 @@ def end_of(folder: Path, number: int) -> dict[str, Any]:
         return {}
 
 
-def went_on(stage: Stage, content: Content) -> bool:
+def made_progress(stage: RunContext, content: Content) -> bool:
     """Whether a resumed run has committed anything: else the checkpoint that it went on from is still what is there."""
     commit = stage.display.view.commit
     return commit is not None and commit.round > content.round
 
 
-def beyond(loaded: LoadedJob, content: Content, until: Sequence[str]) -> LoadedJob:
+def drop_met_targets(loaded: LoadedJob, content: Content, until: Sequence[str]) -> LoadedJob:
     """The job without the targets, and the patience, that ended it where a checkpoint stands: who moves a limit, and none of these,
     wants it to go on to that limit."""
     progress, stop = manifest_of(content).progress, loaded.job.stop
@@ -80,7 +80,7 @@ def beyond(loaded: LoadedJob, content: Content, until: Sequence[str]) -> LoadedJ
     return replace(loaded, job=job, text=as_toml(data))
 
 
-def nothing_left(loaded: LoadedJob, content: Content, folder: Path | None) -> str | None:
+def already_finished(loaded: LoadedJob, content: Content, folder: Path | None) -> str | None:
     """The stop condition that holds already where a checkpoint stands; `folder` is that of its run, if there is one."""
     progress, stop = manifest_of(content).progress, loaded.job.stop
     if progress.judged_round == progress.round and stop.reached(progress):
@@ -95,7 +95,7 @@ def _trained(folder: Path | None, number: int) -> float:
     return float(told[-1]["seconds"]["train"]) if ended else 0.0
 
 
-def conclude(
+def finish_interrupted_run(
     loaded: LoadedJob, content: Content, folder: Path, reason: str, test: Callable[[], tuple[float, float | None] | None]
 ) -> None:
     """Write down the end of a run that was ended after its last checkpoint, before it could do so: while it was tested, say.
@@ -103,13 +103,13 @@ def conclude(
     `test` gives loss and accuracy on the test set, if there is one.
     """
     with locked(folder):
-        check_home(content, folder)
+        check_same_run(content, folder)
         told = list(read_events(folder / "events.jsonl"))
         ended = told and told[-1]["event"] == "end" and told[-1]["status"] in WELL
         if ended and (folder / "summary.json").exists():
             return
         progress, stop = manifest_of(content).progress, loaded.job.stop
-        view = cut(folder / "events.jsonl", progress.round)
+        view = truncate_after(folder / "events.jsonl", progress.round)
         status = "reached" if reason == "target" else "not-reached" if stop.has_target else "finished"
         scores = _scores(test())
         event = {
@@ -127,7 +127,7 @@ def conclude(
         write_summary(folder / "summary.json", summary(view, scores))
 
 
-def resume(loaded: LoadedJob, content: Content, stage: Stage) -> Outcome:
+def resume(loaded: LoadedJob, content: Content, stage: RunContext) -> Outcome:
     """Continue from what a checkpoint holds; later events of its folder are cut off, once it is sure that it can be continued.
 
     Raises BadCheckpoint where it does not fit the job.
@@ -135,21 +135,21 @@ def resume(loaded: LoadedJob, content: Content, stage: Stage) -> Outcome:
     progress = manifest_of(content).progress
     history = _history(content)
     with locked(stage.folder):
-        check_home(content, stage.folder)
+        check_same_run(content, stage.folder)
         warn_of_the_end(loaded, content, stage)
         ground = _prepare(loaded, stage, content)
-        point_at(content, stage.folder)
-        earlier = cut(stage.folder / "events.jsonl", progress.round)
+        relink_latest(content, stage.folder)
+        earlier = truncate_after(stage.folder / "events.jsonl", progress.round)
         start = Start(progress, content.arrays, history, earlier.clock.train)
         if not earlier.workers:
-            take_over(earlier, start, ground.manifest)
+            restore_run_state(earlier, start, ground.manifest)
         stage.display.adopt(earlier)
         ended = end_of(stage.folder, progress.round)
-        forget(stage.folder, "summary.json")  # it tells of an end that this is no longer
+        remove_stale(stage.folder, "summary.json")  # it tells of an end that this is no longer
         try:
             return _train(loaded, stage, start, lambda: ground)
         finally:
-            if ended and not went_on(stage, content):
+            if ended and not made_progress(stage, content):
                 write_summary(stage.folder / "summary.json", ended)
 
 

@@ -10,14 +10,14 @@ from typing import Any
 from partrain.comm.arena import RECORD, RING, Arena
 from partrain.train.stop import Progress
 
-Hear = Callable[[dict[str, Any]], None]
+EventSink = Callable[[dict[str, Any]], None]
 """Takes an event, see `record`."""
 
 
-class Rounds:
+class RoundRecords:
     """The rounds that all workers have finished."""
 
-    def __init__(self, arena: Arena, progress: Progress, elapsed: float, judge: str, judge_every: int, hear: Hear) -> None:
+    def __init__(self, arena: Arena, progress: Progress, elapsed: float, judge: str, judge_every: int, hear: EventSink) -> None:
         """`progress` is kept up to date; `elapsed`: training seconds before; `judge`: who is judged, each `judge_every` rounds."""
         self._arena, self._elapsed, self._judge, self._judge_every, self._hear = arena, elapsed, judge, judge_every, hear
         self.progress = progress

@@ -16,28 +16,28 @@ from partrain.display.event_log import EventLog
 from partrain.errors import Failure
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan, make_plan
-from partrain.launch.context import Stage
+from partrain.launch.context import RunContext
 from partrain.launch.coordinator import Coordinator, Ended, Start
 from partrain.launch.manifest import continued, manifest_for
 from partrain.launch.outcome import Outcome, close
-from partrain.launch.rendezvous import Meeting, keep_folder
-from partrain.launch.run_folder import forget, locked, stage_file
-from partrain.launch.shared_dataset import stocked
+from partrain.launch.rendezvous import Rendezvous, keep_folder
+from partrain.launch.run_folder import locked, remove_stale, stage_file
+from partrain.launch.shared_dataset import load_shared
 from partrain.launch.start_event import describer, unevenness_of, warn_if_newer, warn_if_uneven
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
 
 
-def run(loaded: LoadedJob, stage: Stage) -> Outcome:
+def run(loaded: LoadedJob, stage: RunContext) -> Outcome:
     """Train a job in a new run folder."""
     with locked(stage.folder):
-        forget(stage.folder, "events.jsonl", "summary.json")  # of an attempt that committed nothing
+        remove_stale(stage.folder, "events.jsonl", "summary.json")  # of an attempt that committed nothing
         return _train(loaded, stage, Start(), lambda: _prepare(loaded, stage, None))
 
 
 @dataclass(frozen=True)
-class Ground:
+class PreparedRun:
     """What a run stands on."""
 
     dataset: Dataset
@@ -48,12 +48,12 @@ class Ground:
     manifest: Manifest
 
 
-def _prepare(loaded: LoadedJob, stage: Stage, content: Content | None) -> Ground:
+def _prepare(loaded: LoadedJob, stage: RunContext, content: Content | None) -> PreparedRun:
     """Read the data and plan the run; nothing of the run folder is touched."""
     job = loaded.job
-    dataset, stock = stocked(loaded)
+    dataset, stock = load_shared(loaded)
     try:
-        machine = stage.machine and replace(stage.machine, patience_s=job.transport.stall_seconds)
+        machine = stage.machine and replace(stage.machine, timeout_s=job.transport.stall_seconds)
         plan = make_plan(job, dataset.items, machine.count if machine else 1)
         manifest = manifest_for(loaded, plan, dataset)
         if content is not None:
@@ -64,10 +64,10 @@ def _prepare(loaded: LoadedJob, stage: Stage, content: Content | None) -> Ground
     except BaseException:
         os.close(stock)
         raise
-    return Ground(dataset, stock, machine, plan, manifest)
+    return PreparedRun(dataset, stock, machine, plan, manifest)
 
 
-def _train(loaded: LoadedJob, stage: Stage, start: Start, prepare: Callable[[], Ground]) -> Outcome:
+def _train(loaded: LoadedJob, stage: RunContext, start: Start, prepare: Callable[[], PreparedRun]) -> Outcome:
     """Train, and tell the run folder how it ended, also where it could not begin."""
     with EventLog(stage.folder / "events.jsonl") as log, closing(stage.display):
         stage_file(stage.folder / "job.toml", loaded.text)
@@ -100,15 +100,15 @@ def _train(loaded: LoadedJob, stage: Stage, start: Start, prepare: Callable[[], 
 
 def _perform(
     loaded: LoadedJob,
-    stage: Stage,
+    stage: RunContext,
     start: Start,
-    ground: Ground,
+    ground: PreparedRun,
     hear: Callable[[dict[str, Any]], None],
     tick: Callable[[], None],
 ) -> Outcome:
     """Meet the other machines, if there are any, and train."""
     job, machine, plan, dataset = loaded.job, ground.machine, ground.plan, ground.dataset
-    meeting = Meeting(machine) if machine else None
+    meeting = Rendezvous(machine) if machine else None
     if machine and meeting:
         keep_folder(machine, stage.folder)
         meeting.lead(loaded, plan, start, dataset.fingerprint)

@@ -48,7 +48,7 @@ def _holds_a_run(folder: Path) -> bool:
     )
 
 
-def forget(folder: Path, *names: str) -> None:
+def remove_stale(folder: Path, *names: str) -> None:
     """Remove small files of a run folder that tell of what is no more."""
     for name in names:
         try:
@@ -57,7 +57,7 @@ def forget(folder: Path, *names: str) -> None:
             raise CannotCreate(f"{folder / name} is in the way: {error.strerror}") from None
 
 
-def check_home(content: Content, folder: Path) -> None:
+def check_same_run(content: Content, folder: Path) -> None:
     """Refuse to continue one run in the folder of another, whose events and checkpoints would be lost."""
     path = folder / "events.jsonl"
     told = next((event for event in read_events(path) if event["event"] == "start"), None) if path.exists() else None
@@ -65,7 +65,7 @@ def check_home(content: Content, folder: Path) -> None:
         raise BadCheckpoint(f"{folder} holds another run than the one this checkpoint is of; give --out a folder of its own")
 
 
-def point_at(content: Content, folder: Path) -> None:
+def relink_latest(content: Content, folder: Path) -> None:
     """`checkpoint.h5` is where the events that stay end: a run that is killed before its first commit goes on from here again."""
     path = round_path(folder, content.round)
     if not path.exists():

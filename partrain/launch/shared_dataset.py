@@ -11,7 +11,7 @@ from partrain.display.display import transfers
 from partrain.job.load import LoadedJob, fit
 
 
-def stocked(loaded: LoadedJob) -> tuple[Dataset, int]:
+def load_shared(loaded: LoadedJob) -> tuple[Dataset, int]:
     """The data set, and the descriptor of the memory file it lies in."""
     descriptors: list[int] = []
 

@@ -18,7 +18,7 @@ ROUND_SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class Offer:
+class PendingSnapshot:
     """A filled slot."""
 
     slot: int
@@ -29,15 +29,15 @@ class Offer:
         return int(self.progress["round"])
 
 
-class Slots:
+class SnapshotSlots:
     """The state of the three slots. Only the coordinator grants; worker 0 takes a grant by setting it to zero."""
 
     def __init__(self, arena: Arena, coalesce: bool) -> None:
         self._arena = arena
         self._coalesce = coalesce
         self._free = list(range(1, SLOTS))
-        self._waiting: list[Offer] = []
-        self._writing: Offer | None = None
+        self._waiting: list[PendingSnapshot] = []
+        self._writing: PendingSnapshot | None = None
         self._next_s = math.inf
         """Not before this moment does a coalescing writer start again."""
         self._busy = 0.0
@@ -49,7 +49,7 @@ class Slots:
         self._next_s = time.monotonic() + (FIRST_S if self._coalesce else 0.0)
         self._arena.put("wanted", IF_LONG)
 
-    def offered(self, offer: Offer, pace: float) -> None:
+    def offered(self, offer: PendingSnapshot, pace: float) -> None:
         """Workers filled the granted slot, in a round of `pace` seconds. Of those that wait, the newest and the best so far are worth
         keeping."""
         if pace >= LONG_S and not self._busy:
@@ -62,7 +62,7 @@ class Slots:
         self._arena.put("wanted", 0)
         self._grant()
 
-    def next(self, at_once: bool = False) -> Offer | None:
+    def next(self, at_once: bool = False) -> PendingSnapshot | None:
         """The snapshot to write now, if the writer is free and may work."""
         if self._writing or not self._waiting or (self._coalesce and not at_once and time.monotonic() < self._next_s):
             return None

@@ -10,7 +10,7 @@ LEAST_S = 120.0
 """Starting up, and writing a file, may take so long without a sign of life, however short iterations are (`stall_seconds`)."""
 
 
-class Silence:
+class StallTimer:
     """How long nobody has given a sign of life."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from partrain.data.skew import uneven, unevenness
 from partrain.errors import BadCheckpoint
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan
-from partrain.launch.context import Stage
+from partrain.launch.context import RunContext
 from partrain.launch.coordinator import Start
 from partrain.version import __version__
 
@@ -26,7 +26,7 @@ def describer(
     plan: Plan,
     manifest: Manifest,
     start: Start,
-    stage: Stage,
+    stage: RunContext,
     hear: Callable[[dict[str, Any]], None],
     unlike: list[dict[str, float]],
 ) -> Callable[[dict[int, int], int], None]:
@@ -94,7 +94,7 @@ def unevenness_of(job: Any, plan: Plan, dataset: Dataset) -> list[dict[str, floa
     return [{"unevenness": distance} for distance in unevenness(targets, cut.partitions)]
 
 
-def warn_if_newer(manifest: Manifest, content: Content, stage: Stage) -> None:
+def warn_if_newer(manifest: Manifest, content: Content, stage: RunContext) -> None:
     before, now = manifest_of(content).versions, manifest.versions
     if changed := [f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]]:
         stage.warn(
@@ -102,7 +102,7 @@ def warn_if_newer(manifest: Manifest, content: Content, stage: Stage) -> None:
         )
 
 
-def warn_if_uneven(job: Any, plan: Plan, dataset: Dataset, stage: Stage) -> None:
+def warn_if_uneven(job: Any, plan: Plan, dataset: Dataset, stage: RunContext) -> None:
     cuts = windows(plan.training_items, [share.spec.partition_size for share in plan.shares], job.partition.overlap)
     if text := uneven(dataset.item_targets[: plan.training_items], cuts):
         stage.warn(text)

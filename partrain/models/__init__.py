@@ -11,7 +11,7 @@ from partrain.config.section import OneOf
 from partrain.errors import BadJob
 from partrain.models.interface import Interface
 from partrain.models.sections import TORCHVISION, Network, UserModel
-from partrain.system.memory import room
+from partrain.system.memory import memory_limits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +77,7 @@ def _ours(section: AnyModel, interface: Interface) -> nn.Module:
     """A network of ours; refused as soon as its parameters, not filled yet, are seen to be more than fits into memory."""
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
-    wanted, free = 0, room().free
+    wanted, free = 0, memory_limits().free
 
     def too_large(size: int) -> BadJob:
         need = f"its parameters need at least {size / 2**30:,.1f} GiB of memory, and {free / 2**30:,.1f} GiB are free"

@@ -15,12 +15,12 @@ from partrain.models.interface import Interface
 from partrain.models.sections import TORCHVISION, Activation, Count, Network, Share
 
 
-class Images(Network):
+class ImageNetwork(Network):
     takes = ("images",)
     convolves = True
 
 
-class LeNet(Images):
+class LeNet(ImageNetwork):
     """LeNet-5: images (b, c, h, w), those below 32 x 32 padded to it -> (b, k); 61,706 parameters for 28 x 28 and 10 classes.
 
     LeCun, Bottou, Bengio, Haffner. Gradient-Based Learning Applied to Document Recognition. 1998. doi:10.1109/5.726791. Its two
@@ -34,7 +34,7 @@ class LeNet(Images):
     pooling: Literal["average", "max"] = "average"
 
 
-class Cnn(Images):
+class Cnn(ImageNetwork):
     """Convolutional network: images (b, c, h, w) -> stages of convolution, BatchNorm, activation, pooling -> dense ... -> (b, k)."""
 
     builder = "cnn"
@@ -75,7 +75,7 @@ class Cnn(Images):
         return None
 
 
-class ResNet(Images):
+class ResNet(ImageNetwork):
     """Residual network: images (b, c, h, w) -> (b, k). Depth 20, 32, 44, 56, 110: the CIFAR form; 18, 34, 50, 101, 152: the ImageNet form.
 
     He, Zhang, Ren, Sun. Deep Residual Learning for Image Recognition. 2015. arXiv:1512.03385. In the ImageNet form height and width

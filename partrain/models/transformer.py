@@ -34,7 +34,7 @@ class Gpt(nn.Module):
         self.embedding = nn.Linear(interface.item[-1], width) if tokens is None else nn.Embedding(tokens, width)
         self.positions = nn.Embedding(interface.item[0], width)
         self.dropout = nn.Dropout(section.dropout)
-        self.blocks = nn.Sequential(*(Block(width, section.heads, section.dropout) for _ in range(section.layers)))
+        self.blocks = nn.Sequential(*(TransformerBlock(width, section.heads, section.dropout) for _ in range(section.layers)))
         self.norm = nn.LayerNorm(width)
         self.answer = nn.Linear(width, interface.outputs, bias=False)
         self.apply(_initialise)
@@ -52,7 +52,7 @@ class Gpt(nn.Module):
         return answers
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """x <- x + attention(norm(x)), then x <- x + forward(norm(x)); x (b, L, width)."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:

@@ -15,7 +15,7 @@ RULES = {
     "fednova": "partrain.rules.fednova:Fednova",
     "gossip": "partrain.rules.gossip:Gossip",
     "hogwild": "partrain.rules.hogwild:Hogwild",
-    "rprop": "partrain.rules.rprop:Rprop",
+    "rprop": "partrain.rules.rprop:RpropRule",
     "slowmo": "partrain.rules.slowmo:Slowmo",
     "sparseloco": "partrain.rules.sparseloco:Sparseloco",
     "swap": "partrain.rules.swap:Swap",

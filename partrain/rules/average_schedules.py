@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from partrain.protocols import same
+from partrain.protocols import replicated
 
 SETTINGS = {
     "post-local": ["switch_round"],
@@ -24,7 +24,7 @@ SETTINGS = {
 class Rate:
     """What `qsr` remembers."""
 
-    rate: float = same()
+    rate: float = replicated()
     """Learning rate of the round before; 0 before the first, which may be a warm-up's."""
 
     def iterations(self, base: int, alpha: float, most: int, rate: float) -> int:
@@ -39,7 +39,7 @@ class Rate:
 class Overhead:
     """What `overhead` remembers: measured times, which no replay would give again, end here."""
 
-    period: int = same()
+    period: int = replicated()
     """K"""
 
     def adapt(self, target: float, most: int, seen: Sequence[Sequence[float]]) -> None:
@@ -58,15 +58,15 @@ class Overhead:
 class Losses:
     """What `adacomm` remembers."""
 
-    period: int = same()
+    period: int = replicated()
     """tau: what the losses alone have made of K."""
-    first: float = same()
+    first: float = replicated()
     """F_0: mean loss over the first window; 0 until it is known."""
-    losses: float = same()
+    losses: float = replicated()
     """Sum of the losses of all items in this window."""
-    items: int = same()
+    items: int = replicated()
     """Items in this window."""
-    rate: float = same()
+    rate: float = replicated()
     """lr_0: highest learning rate so far."""
 
     def iterations(self, most: int, rate: float) -> int:

@@ -23,7 +23,7 @@ class Bsp(Rule):
     rule: Literal["bsp"]
 
     @property
-    def meets(self) -> bool:
+    def syncs_every_iteration(self) -> bool:
         return True
 
     def round(self, worker: Worker, group: Group, state: State) -> None:

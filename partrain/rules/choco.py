@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from partrain.protocols import Apart, Group, Remark, Worker
+from partrain.protocols import DivergentReplicas, Group, Remark, Worker
 from partrain.rules.compression import AnyCompressor, TopK
 from partrain.rules.topology import Topology, peers
 
@@ -32,7 +32,7 @@ class Public:
     """s_i = sum_j W_ij xhat_j (d,)"""
 
 
-class Choco(Apart):
+class Choco(DivergentReplicas):
     """Each worker trains alone, shows its neighbours a compressed form of what they do not know yet, and moves towards them.
 
         x_i    <- K local steps from x_i                   (in parallel)

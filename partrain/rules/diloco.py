@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from partrain.protocols import Group, Remark, Rule, Worker, same
+from partrain.protocols import Group, Remark, Rule, Worker, replicated
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +22,7 @@ paper's 0.7 / (1 - 0.9) is 7. On MNIST (`benchmarks/momentum.py`) that is the be
 class Outer:
     """The state."""
 
-    momentum: Tensor = same()
+    momentum: Tensor = replicated()
     """m (d,)"""
 
 

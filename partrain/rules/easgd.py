@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from partrain.protocols import Apart, Center, Group, Remark, Update, Worker, same
+from partrain.protocols import Center, DivergentReplicas, Group, Remark, Update, Worker, replicated
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 class Rope:
     """The state of the synchronous form; under the asynchronous one the center belongs to the group."""
 
-    center: Tensor = same()
+    center: Tensor = replicated()
     """c (d,)"""
 
 
-class Easgd(Apart):
+class Easgd(DivergentReplicas):
     """Worker and center pull at each other once every `iterations` of the worker; between, each explores by itself.
 
         x_i <- x_i - alpha (x_i - c) - eta g_i(x_i)          then tau - 1 more local steps
@@ -55,7 +55,7 @@ class Easgd(Apart):
         return 1 if self.asynchronous else 0
 
     def remarks(self, workers: int) -> Iterator[Remark]:
-        actives = self.actives(workers, 1)  # the fewest: all, or those who begin the ramp
+        actives = self.active_workers(workers, 1)  # the fewest: all, or those who begin the ramp
         beta, alpha = self.elasticity, self.elasticity / actives
         # Without gradients x_i - c shrinks by 1 - alpha - beta at each meeting of all, or where all visits coincide; by 1 - 2 alpha
         # at each visit that is alone.
@@ -88,7 +88,7 @@ class Easgd(Apart):
         return None
 
     def round(self, worker: Worker, group: Group, state: Rope | None) -> None:
-        alpha = self.elasticity / self.actives(worker.size, worker.round)
+        alpha = self.elasticity / self.active_workers(worker.size, worker.round)
         if state is None:
             while group.claim(self.open_visits(worker)):
                 pull = (worker.params - group.pull()) * alpha

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from partrain.protocols import Apart, Group, Remark, Worker
+from partrain.protocols import DivergentReplicas, Group, Remark, Worker
 from partrain.rules.topology import Topology, pairable, pairs, peers
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Gossip(Apart):
+class Gossip(DivergentReplicas):
     """Each worker mixes with a few others only.
 
         x_i <- K_i local steps from x_i,  then  x_i <- sum_j W_ij x_j                         (`order = "after"`)

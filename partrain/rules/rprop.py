@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from partrain.protocols import Group, same
+from partrain.protocols import Group, replicated
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Rprop(Rule):
+class RpropRule(Rule):
     """Each worker differentiates its whole partition; all take the same step, which sees only the signs of the mean gradient.
 
         g <- sum_i n_i g_i(x) / sum_i n_i                                (n_i: items of partition i)
@@ -56,7 +56,7 @@ class Rprop(Rule):
     """Without meaning here: the local optimizer is not used. `reset` keeps its idle moments out of mixing and checkpoints."""
 
     @property
-    def meets(self) -> bool:
+    def syncs_every_iteration(self) -> bool:
         return True
 
     @property
@@ -110,9 +110,9 @@ class Rprop(Rule):
 class Steps:
     """The state."""
 
-    steps: Tensor = same()
+    steps: Tensor = replicated()
     """Delta (d,)"""
-    signs: Tensor = same()
+    signs: Tensor = replicated()
     """Of the gradient before (d,); 0 where a step was taken back or left out."""
 
 
@@ -120,9 +120,9 @@ class Steps:
 class Backtracking(Steps):
     """The state where steps may be taken back."""
 
-    move: Tensor = same()
+    move: Tensor = replicated()
     """What the newest iteration has added to the params (d,)."""
-    loss: float = same()
+    loss: float = replicated()
     """E: mean loss of all items before it."""
 
     def risen(self, group: Group, weight: float, losses: float, items: int) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from partrain.protocols import Group, Remark, Rule, Worker, same
+from partrain.protocols import Group, Remark, Rule, Worker, replicated
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +22,7 @@ Beyond half the way from there to 1 it costs accuracy on MNIST (`benchmarks/mome
 class Slow:
     """The state."""
 
-    momentum: Tensor = same()
+    momentum: Tensor = replicated()
     """u (d,), in units of a gradient."""
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from partrain.protocols import Apart, Group, Remark, State, Worker
+from partrain.protocols import DivergentReplicas, Group, Remark, State, Worker
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Swap(Apart):
+class Swap(DivergentReplicas):
     """After its local iterations each worker changes its network for that of a partner, in random disjoint pairs.
 
         x_i <- K_i local steps from x_i                (in parallel)
@@ -50,7 +50,7 @@ class Swap(Apart):
 
     def partner(self, worker: Worker) -> int:
         """The worker to swap with; itself if it is left over, or does not train yet and has nothing to give."""
-        order = worker.draw("pairs", common=True).permutation(self.actives(worker.size, worker.round)).tolist()
+        order = worker.draw("pairs", common=True).permutation(self.active_workers(worker.size, worker.round)).tolist()
         pairs = dict(zip(order[::2], order[1::2], strict=False))
         return int((pairs | {other: one for one, other in pairs.items()}).get(worker.rank, worker.rank))
 

@@ -63,11 +63,11 @@ class Threshold(Rule):
     """What happens to momentum and moments: each worker's own, for averaging them would cost what the messages save."""
 
     @property
-    def weighs(self) -> bool:
+    def uses_weights(self) -> bool:
         return self.combine == "mean"
 
     @property
-    def meets(self) -> bool:
+    def syncs_every_iteration(self) -> bool:
         return True
 
     def remarks(self, workers: int) -> Iterator[Remark]:

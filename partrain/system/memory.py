@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryLimits:
     """Bytes that a run may take, swap included: of the machine, or of the control groups this process is in, whichever leave less."""
 
     total: int
@@ -35,7 +35,7 @@ _V1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_", "total_
 _V2 = _Names("memory.max", "memory.current", "", "anon")
 
 
-def room(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> Room:
+def memory_limits(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> MemoryLimits:
     """What is there now; without end where nobody says."""
     known = {name: size << 10 for name, size in _numbers(proc / "meminfo").items()}
     swap = known.get("SwapFree", 0)
@@ -43,11 +43,11 @@ def room(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> R
     most = total - known.get("AnonPages", 0) - known.get("Shmem", 0)
     rooms = [_room(total, most, known.get("MemAvailable", most), swap)]
     rooms += [limited for folder, names in _folders(proc, groups) if (limited := _limited(folder, names, swap))]
-    return Room(min(one.total for one in rooms), min(one.most for one in rooms), min(one.free for one in rooms))
+    return MemoryLimits(min(one.total for one in rooms), min(one.most for one in rooms), min(one.free for one in rooms))
 
 
-def _room(total: int, most: int, free: int, swap: int) -> Room:
-    return Room(total, max(most, free, 0) + swap, max(free, 0) + swap)
+def _room(total: int, most: int, free: int, swap: int) -> MemoryLimits:
+    return MemoryLimits(total, max(most, free, 0) + swap, max(free, 0) + swap)
 
 
 def _folders(proc: Path, groups: Path) -> Iterator[tuple[Path, _Names]]:
@@ -63,7 +63,7 @@ def _folders(proc: Path, groups: Path) -> Iterator[tuple[Path, _Names]]:
                     yield groups / "memory" / part, _V1
 
 
-def _limited(folder: Path, names: _Names, swap: int) -> Room | None:
+def _limited(folder: Path, names: _Names, swap: int) -> MemoryLimits | None:
     """What the limit of a control group leaves; None if it has none."""
     limit = _number(folder / names.limit)
     if limit is None:

@@ -13,7 +13,7 @@ PARENT = "PARTRAIN_PARENT"
 _PR_SET_PDEATHSIG = 1
 
 
-def arm(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Have this process killed when `parent` dies. SIGKILL, because workers ignore the terminal's signals.
 
     If it died before the kernel knew, this process ends at once.
@@ -23,7 +23,7 @@ def arm(parent: int) -> None:
         os._exit(1)
 
 
-def death(exitcode: int | None) -> str:
+def describe_exit(exitcode: int | None) -> str:
     """How a process ended, in words."""
     if exitcode is None or exitcode >= 0:
         return f"ended with exit status {exitcode} before its work was done"
@@ -34,7 +34,7 @@ def death(exitcode: int | None) -> str:
     return f"was killed by {name}" + (" (possibly out of memory)" if name == "SIGKILL" else "")
 
 
-def let_go_of_forkserver() -> None:
+def close_forkserver_alive_fd() -> None:
     """Close what keeps the forkserver alive in its own children, so that it ends with the coordinator, and they with it.
 
     multiprocessing hands every child the pipe whose end tells the forkserver that nobody needs it any more.

@@ -91,7 +91,7 @@ class Language(Task):
         return float((answers.argmax(-1) == targets).double().mean(1).sum())
 
 
-class Autoencoder(Regression):
+class Reconstruction(Regression):
     """Answers have the shape of the inputs, which they are to give back: squared error."""
 
     def targets(self, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -103,5 +103,5 @@ KINDS: dict[str, type[Task]] = {
     "regression": Regression,
     "forecast": Regression,
     "language": Language,
-    "autoencoder": Autoencoder,
+    "autoencoder": Reconstruction,
 }

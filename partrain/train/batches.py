@@ -15,7 +15,7 @@ from partrain.seeds import generator
 
 
 @dataclass(frozen=True)
-class Items:
+class Samples:
     """Items for a device: `inputs` (n, *shape), scaled on use; `targets` (n,) labels, (n, outputs) numbers or (n, length) tokens."""
 
     inputs: Tensor

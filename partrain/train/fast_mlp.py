@@ -80,7 +80,7 @@ _Room = tuple[list[Tensor], list[Tensor], list[AbstractContextManager[object]]]
 """The layers' outputs, the gradients by their inputs, and how their products are made."""
 
 
-class Chain:
+class MlpGradient:
     """Loss and gradient of one network; `gradients` are where the gradient of each parameter goes, in the order of parameters."""
 
     def __init__(self, layers: Sequence[_Layer], gradients: Sequence[Tensor], flattens: bool) -> None:
@@ -90,7 +90,7 @@ class Chain:
         self._buffers: dict[int, _Room] = {}
 
     @classmethod
-    def of(cls, module: nn.Module, gradients: Sequence[Tensor]) -> Chain | None:
+    def of(cls, module: nn.Module, gradients: Sequence[Tensor]) -> MlpGradient | None:
         """The chain of a network on the CPU, or None where this is not one. Exact types only: a subclass may do anything."""
         if type(module) is not nn.Sequential or _hooked(module) or gradients[0].is_cuda:
             return None

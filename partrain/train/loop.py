@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from partrain.comm.group import ArenaGroup
 from partrain.errors import Diverged
 from partrain.protocols import Rule
-from partrain.train.batches import Items
+from partrain.train.batches import Samples
 from partrain.train.buffers import pool as pool_buffers
 from partrain.train.buffers import recalibrate, shared_buffers
 from partrain.train.stop import Progress, Stop
@@ -28,7 +28,7 @@ RUN, STOP, LATE, WELCOME = 0, 1, 2, 4
 """Bits of worker 0's word: the user wants the run to end; the time is up; a snapshot is welcome and a slot is free."""
 
 
-class Desk(Protocol):
+class RunHooks(Protocol):
     """The way to the coordinator."""
 
     def began(self) -> None:
@@ -48,7 +48,7 @@ class Desk(Protocol):
 
 
 @dataclass(frozen=True)
-class Terms:
+class LoopConfig:
     """What the loop needs of a job."""
 
     stop: Stop
@@ -77,11 +77,11 @@ def run(
     group: ArenaGroup,
     rule: Rule,
     state: Any,
-    terms: Terms,
+    terms: LoopConfig,
     progress: Progress,
-    held_out: Items | None,
-    test: Items | None,
-    desk: Desk,
+    held_out: Samples | None,
+    test: Samples | None,
+    desk: RunHooks,
 ) -> Ending:
     """Train until a stop condition holds; the last round is judged and offered as a snapshot."""
     group.barrier()
@@ -131,8 +131,8 @@ def _round(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, progr
         raise Diverged(
             f"worker {worker.rank}, round {progress.round}: the training loss is {worker.loss()}; lower the learning rate"
         )
-    carry(worker, group, rule)
-    if measure and not rule.mixes:
+    sync_optimizer_state_and_buffers(worker, group, rule)
+    if measure and not rule.keeps_replicas_equal:
         group.compare(worker.params)
     worker.close_round()
     waited = group.waited - waited
@@ -147,7 +147,7 @@ def _round(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, progr
     }
 
 
-def carry(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> None:
+def sync_optimizer_state_and_buffers(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> None:
     """What becomes of moments and buffers when replicas are mixed: the base keys of `[sync]`."""
     weight = rule.weight(worker.items)
     optimizer = worker.optimizer
@@ -162,7 +162,7 @@ def carry(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> None:
 
 
 def _exchange(
-    worker: LocalWorker, group: ArenaGroup, desk: Desk, terms: Terms, began: float
+    worker: LocalWorker, group: ArenaGroup, desk: RunHooks, terms: LoopConfig, began: float
 ) -> tuple[list[tuple[float, float]], int]:
     """Items and training loss of every worker, and what all have been told."""
     word = desk.word(worker.clock() - began)
@@ -181,7 +181,7 @@ def mixed(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any) -> Ite
 
 
 def evaluate(
-    worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, terms: Terms, items: Items
+    worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, terms: LoopConfig, items: Samples
 ) -> tuple[float, float | None]:
     """Mean loss and accuracy of the mixed network on some items, each worker judging its part."""
     count = len(items.targets)

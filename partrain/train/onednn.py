@@ -74,7 +74,7 @@ def multiplying(size: int) -> AbstractContextManager[object]:
     return _onednn if size >= LEAST and onednn_pays() else _mkl
 
 
-def hasten(module: nn.Module) -> None:
+def use_onednn_linear(module: nn.Module) -> None:
     """Let the linear layers of a network on the CPU choose by the size of what they are given; other modules are left alone."""
     for part in module.modules() if onednn_pays() else ():
         if type(part) is nn.Linear and "forward" not in vars(part):

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from partrain.comm.center import Commons
+from partrain.comm.center import CenterClient
 from partrain.protocols import Rule
 from partrain.train.snapshot_layout import SlotMap
-from partrain.train.worker import LocalWorker, Spans, persistent_buffers
+from partrain.train.worker import LocalWorker, RowLayout, persistent_buffers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +42,7 @@ _NUMBERS = {int: "<i8", float: "<f8", bool: "|b1"}
 
 
 def slot_map(
-    module: nn.Module, spans: Spans, rule: Rule, size: int, state: Any = None, commons: Commons | None = None
+    module: nn.Module, spans: RowLayout, rule: Rule, size: int, state: Any = None, commons: CenterClient | None = None
 ) -> SlotMap:
     """The arrays of a snapshot of N workers; the same on each of them."""
     arrays = [(f"model/{name}", *_kind(name, tensor)) for name, tensor in module.state_dict().items()]
@@ -51,7 +51,7 @@ def slot_map(
     arrays += [(f"rule/{name}", *_kind(name, tensor)) for name, tensor in _shared(commons).items()]
     for rank in range(size):
         arrays.append((f"workers/{rank}/counts", "<i8", (4,)))
-        if not rule.mixes:
+        if not rule.keeps_replicas_equal:
             arrays.append((f"workers/{rank}/params", vector, (spans.layout.size,)))
         if rule.optimizer_state != "reset":
             arrays += [(f"workers/{rank}/optimizer/{name}", vector, (spans.layout.size,)) for name in spans.moments]
@@ -61,7 +61,7 @@ def slot_map(
     return SlotMap.of(arrays)
 
 
-def save(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None, commons: Commons | None = None) -> None:
+def save(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None, commons: CenterClient | None = None) -> None:
     """Copy this worker's part of the state to a slot."""
     place = f"workers/{worker.rank}"
     if worker.rank == 0:
@@ -80,7 +80,7 @@ def save(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None
     arrays[f"{place}/counts"][:] = counts
 
 
-def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None, commons: Commons | None = None) -> None:
+def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None, commons: CenterClient | None = None) -> None:
     """Make this worker what it was when the snapshot was taken."""
     with torch.no_grad():
         for name, tensor in worker.module.state_dict(keep_vars=True).items():
@@ -102,7 +102,7 @@ def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = N
     worker.batches.position, worker.total_iterations, worker.total_items, worker.optimizer.steps = counts
 
 
-def _shared(commons: Commons | None) -> dict[str, Tensor]:
+def _shared(commons: CenterClient | None) -> dict[str, Tensor]:
     return commons.tensors() if commons else {}
 
 

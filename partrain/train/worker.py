@@ -29,10 +29,10 @@ from partrain.optim.local import LocalOptimizer, moments_of
 from partrain.protocols import Rule
 from partrain.seeds import derive, generator
 from partrain.tasks.kinds import KINDS, Classification, Regression, Task
-from partrain.train.batches import Batches, Items
-from partrain.train.fast_mlp import Chain
+from partrain.train.batches import Batches, Samples
+from partrain.train.fast_mlp import MlpGradient
 from partrain.train.gradient import backward_of, computing
-from partrain.train.onednn import hasten
+from partrain.train.onednn import use_onednn_linear
 from partrain.train.section import Precision
 
 BLOCK_BYTES = 1 << 20
@@ -44,7 +44,7 @@ JUDGED_NUMBERS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Spans:
+class RowLayout:
     """Where the parts of a row begin and end, in numbers."""
 
     layout: Layout
@@ -66,7 +66,7 @@ class Spans:
         return sum(self.sizes)
 
 
-def spans_of(module: nn.Module, optimizer: AnyOptimizer) -> Spans:
+def row_layout(module: nn.Module, optimizer: AnyOptimizer) -> RowLayout:
     """How a worker's row is laid out for this network and optimizer."""
     parameters = trainable(module)
     if not parameters:
@@ -75,7 +75,7 @@ def spans_of(module: nn.Module, optimizer: AnyOptimizer) -> Spans:
     if not dtype.is_floating_point or dtype.itemsize < 4:
         raise TypeError(f"parameter `{parameters[0][0]}` is {dtype}; networks of float32 or float64 can be trained")
     floating = [(name, buffer) for name, buffer in persistent_buffers(module) if buffer.dtype == dtype]
-    return Spans(Layout.of(parameters, dtype), moments_of(optimizer), Layout.of(floating, dtype))
+    return RowLayout(Layout.of(parameters, dtype), moments_of(optimizer), Layout.of(floating, dtype))
 
 
 def persistent_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
@@ -93,9 +93,9 @@ class LocalWorker:
         rank: int,
         size: int,
         module: nn.Module,
-        items: Items,
+        items: Samples,
         row: Tensor,
-        spans: Spans,
+        spans: RowLayout,
         optimizer: AnyOptimizer,
         rule: Rule,
         seed: int,
@@ -157,9 +157,9 @@ class LocalWorker:
         """In which the network computes; parameters, gradients and all that is mixed keep their type."""
         self._backward = backward_of(self.task, optimizer.accumulate, precision, self.params.device)
         known = type(self.task) in KINDS.values() and self.task.plain  # a task of the user's own may do anything
-        self._chain = Chain.of(module, self._gradients) if known and self._backward == self.task.differentiate else None
+        self._chain = MlpGradient.of(module, self._gradients) if known and self._backward == self.task.differentiate else None
         if not self.params.is_cuda:
-            hasten(module)
+            use_onednn_linear(module)
         self._most = max(1, BLOCK_BYTES // max(items.inputs[:1].numel() * 4, 1))
         """Items gathered at a time, and where they go, block after block, if nobody can keep them: other networks might."""
         self._room = items.room(max(self._most, batches.batch_size)) if self._chain else None
@@ -180,7 +180,7 @@ class LocalWorker:
         self.round, self._draws, self._begun_at = number, 0, item_iterations
         self.items, self.done, self.seconds = 0, 0, 0.0
         self._losses, self._sizes, self._known = [], [], (0, 0, float("nan"))
-        self._actives = self._rule.actives(self.size, number)
+        self._actives = self._rule.active_workers(self.size, number)
         self.active, self._expected = self.rank < self._actives, sum(self._planned[: self._actives])
         self._scale = self._lr_scale()
         self.batches.begin(number)
@@ -266,7 +266,7 @@ class LocalWorker:
         self.params.copy_(self.own)
         self.own = self.params
 
-    def evaluate(self, items: Items, part: range) -> tuple[float, float]:
+    def evaluate(self, items: Samples, part: range) -> tuple[float, float]:
         """Sum of the loss and number of correct answers over a range of items, in evaluation mode."""
         self.module.eval()
         sums = judge(self.module, self.task, items, part, self.alive, self.precision)
@@ -366,7 +366,7 @@ class LocalWorker:
 def judge(
     module: nn.Module,
     task: Task,
-    items: Items,
+    items: Samples,
     part: range,
     alive: Callable[[], None] = lambda: None,
     precision: Precision = "float32",

@@ -18,7 +18,7 @@ import pytest
 from support.checkpoint_samples import content, entry, forge, put
 
 from partrain.checkpoint import decode, encode, structure
-from partrain.checkpoint.content import Refused
+from partrain.checkpoint.content import ContentRefused
 from partrain.errors import BadCheckpoint
 
 SECRET = b"nobody may read this"
@@ -307,7 +307,7 @@ def test_structure_is_refused_before_any_number_is_read(name: str, canary: Path,
     data = forge(lambda file: attack(file, str(canary)), list_extra(np.ones(3)))
     watch.fired()  # forging may have looked at the canary
     started = time.monotonic()
-    with pytest.raises(Refused, match=message):  # the survey sees the structure only: it has no way to read numbers
+    with pytest.raises(ContentRefused, match=message):  # the survey sees the structure only: it has no way to read numbers
         structure.survey(data)
     with pytest.raises(BadCheckpoint) as caught:
         decode(data, "run/checkpoint.h5")
@@ -393,7 +393,7 @@ BYTES: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", BYTES)
 def test_patched_metadata_is_refused(name: str) -> None:
     how, message = BYTES[name]
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(ContentRefused, match=message):
         structure.survey(forge(**how))
     with pytest.raises(BadCheckpoint):
         decode(forge(**how))

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.distributed import TCPStore
 
 from partrain.comm.arena import Arena
-from partrain.comm.center import Commons
+from partrain.comm.center import CenterClient
 from partrain.comm.center_server import Remote, serve
 from partrain.comm.machine import Machine
-from partrain.comm.shared import Shared
+from partrain.comm.shared import SharedTransport
 from partrain.errors import WorkersLost
 from partrain.protocols import Center, Rule, Update
 from partrain.rules.async_ import Async
@@ -55,13 +55,13 @@ class Adding(Rule):
 class Site:
     """Two machines: a store like torchrun's, a center, and threads that are workers: those of machine 0 first."""
 
-    patience_s: float = 20.0
+    timeout_s: float = 20.0
     store: TCPStore = field(default_factory=lambda: TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
     ended: list[BaseException | None] = field(default_factory=list)
     """How the center's processes would have ended."""
 
     def machine(self, number: int = 0) -> Machine:
-        return Machine(number, 2, "127.0.0.1", self.store.port, 0, self.patience_s)
+        return Machine(number, 2, "127.0.0.1", self.store.port, 0, self.timeout_s)
 
     def start(self, size: int, rule: Rule, members: int = 0, machines: Sequence[int] = (0, 1)) -> list[threading.Thread]:
         """What these machines have of the center, for so many workers of which so many are on its own machine."""
@@ -83,13 +83,13 @@ class Site:
         return threads
 
     def join(self, arena: Arena, rank: int, rule: Rule, dtype: torch.dtype = torch.float32) -> Remote:
-        vectors, turns = torch.zeros(rule.shared_vectors, D, dtype=dtype), Shared(arena, rank)
+        vectors, turns = torch.zeros(rule.shared_vectors, D, dtype=dtype), SharedTransport(arena, rank)
         return Remote(arena, rank, vectors, turns, self.machine(rank % 2), rule.slices)
 
     def run(
         self,
         size: int,
-        program: Callable[[Commons, threading.Barrier], Any],
+        program: Callable[[CenterClient, threading.Barrier], Any],
         rule: Rule | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> list[Any]:
@@ -134,7 +134,7 @@ among = pytest.mark.parametrize("size", [1, 2, 4])
 @among
 @pytest.mark.parametrize("visits", [1, 10])
 def test_each_round_has_so_many_visits(site: Site, size: int, visits: int) -> None:
-    def program(commons: Commons, barrier: threading.Barrier) -> list[int]:
+    def program(commons: CenterClient, barrier: threading.Barrier) -> list[int]:
         counts = [0, 0, 0]
         for number in range(3):
             if number:
@@ -156,7 +156,7 @@ def test_no_update_is_lost_and_staleness_is_told(site: Site, size: int, slices: 
     """Worker 0 fetches what is then in the center: whole, with its versions and the rule's numbers."""
     count = 30
 
-    def program(commons: Commons, barrier: threading.Barrier) -> tuple[int, dict[str, Tensor]]:
+    def program(commons: CenterClient, barrier: threading.Barrier) -> tuple[int, dict[str, Tensor]]:
         own = torch.arange(D, dtype=dtype)
         for _ in range(count):
             base = commons.pull()
@@ -180,7 +180,7 @@ def test_no_update_is_lost_and_staleness_is_told(site: Site, size: int, slices: 
 def test_staleness_counts_what_others_have_changed_since(site: Site) -> None:
     """Both pull, then worker 1 pushes after worker 0; then worker 0 pushes twice after one look."""
 
-    def program(commons: Commons, barrier: threading.Barrier) -> list[int]:
+    def program(commons: CenterClient, barrier: threading.Barrier) -> list[int]:
         rank = barrier.wait()  # whoever is handed 0 goes first
         commons.pull()
         barrier.wait()
@@ -206,7 +206,7 @@ def test_staleness_counts_what_others_have_changed_since(site: Site) -> None:
 def test_what_is_published_is_what_all_pull(site: Site, slices: int) -> None:
     """As after a resume: each slice of the center goes on from its version and numbers of before."""
 
-    def program(commons: Commons, barrier: threading.Barrier) -> list[float]:
+    def program(commons: CenterClient, barrier: threading.Barrier) -> list[float]:
         held = commons.tensors()
         held["center"][:] = torch.arange(2 * D).view(2, D)
         held["versions"][:slices] = torch.arange(41, 41 + slices)
@@ -236,7 +236,7 @@ def test_updates_in_the_same_order_give_the_numbers_of_one_memory(site: Site, sl
     moods = random.Random(5)
     order = [moods.randrange(3) for _ in range(41)]
 
-    def course(workers: Sequence[Commons]) -> tuple[list[int], dict[str, Tensor]]:
+    def course(workers: Sequence[CenterClient]) -> tuple[list[int], dict[str, Tensor]]:
         """Each update is made from what its worker saw at its turn before; the last one is still waiting for its second."""
         seen = [worker.pull() for worker in workers]
         for turn, rank in enumerate(order):
@@ -248,7 +248,9 @@ def test_updates_in_the_same_order_give_the_numbers_of_one_memory(site: Site, sl
 
     def in_memory(rule: Rule) -> tuple[list[int], dict[str, Tensor]]:
         arena, vectors = Arena.create(3), torch.zeros(rule.shared_vectors, D)
-        return course([Commons(arena, rank, vectors, Shared(arena, rank), rule.merge, rule.slices) for rank in range(3)])
+        return course(
+            [CenterClient(arena, rank, vectors, SharedTransport(arena, rank), rule.merge, rule.slices) for rank in range(3)]
+        )
 
     centers, arena = site.start(3, rule), Arena.create(3)
     workers = [site.join(arena, rank, rule) for rank in range(3)]
@@ -267,7 +269,7 @@ def test_updates_in_the_same_order_give_the_numbers_of_one_memory(site: Site, sl
 
 
 def test_a_center_may_have_fewer_numbers_than_processes(site: Site) -> None:
-    def program(commons: Commons, barrier: threading.Barrier) -> list[float]:
+    def program(commons: CenterClient, barrier: threading.Barrier) -> list[float]:
         commons.push(torch.arange(float(D)), None, 0.0)
         barrier.wait()
         return commons.pull().tolist()
@@ -284,7 +286,7 @@ def test_all_processes_of_the_center_are_asked_before_one_has_answered(site: Sit
             meeting.wait(10)
             super().merge(center, update)
 
-    def program(commons: Commons, barrier: threading.Barrier) -> list[float]:
+    def program(commons: CenterClient, barrier: threading.Barrier) -> list[float]:
         commons.push(torch.arange(float(D)), None, 0.0)
         return commons.pull().tolist()
 
@@ -296,7 +298,7 @@ def test_nobody_goes_further_ahead_than_allowed(site: Site, fresh: int) -> None:
     """Its own newest visit, which it has only claimed, is the one more."""
     made, lock, order = [0, 0, 0], threading.Lock(), iter(range(3))
 
-    def program(commons: Commons, barrier: threading.Barrier) -> int:
+    def program(commons: CenterClient, barrier: threading.Barrier) -> int:
         with lock:
             me = next(order)
         moods, most = random.Random(me), 0
@@ -316,14 +318,14 @@ def test_nobody_goes_further_ahead_than_allowed(site: Site, fresh: int) -> None:
 
 
 def test_waiting_for_a_slow_worker_may_take_longer_than_the_center_may_be_silent(site: Site) -> None:
-    site.patience_s = 10.0  # for meeting at the start, too: 4 seconds were once too few for a busy machine
+    site.timeout_s = 10.0  # for meeting at the start, too: 4 seconds were once too few for a busy machine
 
-    def program(commons: Commons, barrier: threading.Barrier) -> None:
+    def program(commons: CenterClient, barrier: threading.Barrier) -> None:
         slow = barrier.wait() == 0
         assert commons.claim(100)
         assert commons.claim(100) or slow
         if slow:
-            threading.Event().wait(site.patience_s + 1)
+            threading.Event().wait(site.timeout_s + 1)
         while commons.claim(0 if slow else 100):
             commons.keep_step(0)
 
@@ -331,7 +333,7 @@ def test_waiting_for_a_slow_worker_may_take_longer_than_the_center_may_be_silent
 
 
 def test_who_has_no_visits_left_is_not_waited_for(site: Site) -> None:
-    def program(commons: Commons, barrier: threading.Barrier) -> int:
+    def program(commons: CenterClient, barrier: threading.Barrier) -> int:
         count, idle = 0, barrier.wait() == 0
         while commons.claim(0 if idle else 8):
             commons.keep_step(0)
@@ -346,7 +348,7 @@ def test_no_message_is_lost_or_counted_twice(site: Site, size: int, slices: int)
     """Everyone starts with a share of 1 of its own vector and sends halves around; a rule without a center will do."""
     numbers = iter(range(size))
 
-    def program(commons: Commons, barrier: threading.Barrier) -> tuple[float, Tensor]:
+    def program(commons: CenterClient, barrier: threading.Barrier) -> tuple[float, Tensor]:
         rank, share = next(numbers), 1.0
         moods, total = random.Random(rank), torch.full((D,), float(2**rank), dtype=torch.float64)
 
@@ -378,13 +380,13 @@ def test_no_message_is_lost_or_counted_twice(site: Site, size: int, slices: int)
 
 def test_a_center_that_is_gone_is_a_failure_of_the_run(site: Site) -> None:
     """Nobody answers at all, within the patience of the worker."""
-    site.patience_s = 0.5
+    site.timeout_s = 0.5
     with pytest.raises(WorkersLost, match=r"the center's process 0 \(of machine 0\) does not answer"):
         site.join(Arena.create(1), 0, Adding())
 
 
 def test_one_process_of_the_center_that_is_gone_is_named(site: Site) -> None:
-    site.patience_s = 0.5
+    site.timeout_s = 0.5
     site.start(1, Adding(cuts=2), machines=[0])
     with pytest.raises(WorkersLost, match=r"the center's process 1 \(of machine 1\) does not answer"):
         site.join(Arena.create(1), 0, Adding(cuts=2))
@@ -411,7 +413,7 @@ def test_a_lost_worker_of_the_own_machine_is_left_to_its_coordinator(site: Site)
 
 
 def test_what_fails_at_the_center_is_told_as_it_is(site: Site) -> None:
-    site.patience_s = 4.0
+    site.timeout_s = 4.0
     (center,), arena = site.start(1, Adding()), Arena.create(1)
     worker = site.join(arena, 0, Adding())
     with pytest.raises(WorkersLost):

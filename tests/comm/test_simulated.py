@@ -10,7 +10,7 @@ from support.lab import Snapshot, Trial, in_processes, same, simulate
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup
-from partrain.comm.simulated import ITERATION_NS, Abandoned, Baton, Deadlock, Pace
+from partrain.comm.simulated import ITERATION_NS, Abandoned, Deadlock, Pace, TurnScheduler
 from partrain.protocols import Rule
 from partrain.rules.async_ import Async
 from partrain.rules.average import Average
@@ -88,7 +88,7 @@ def test_a_failing_worker_takes_the_others_with_it(culprit: int) -> None:
 
 def test_workers_that_start_late_are_waited_for() -> None:
     """The baton may be handed out before a thread has asked for it."""
-    baton, log = Baton(2), []
+    baton, log = TurnScheduler(2), []
 
     def member(rank: int) -> None:
         baton.wait(rank, lambda: True, "the start")

@@ -13,8 +13,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from partrain.config.overrides import UNTIL, override
-from partrain.config.problems import Finding, KeyPath, Misfit, Rejected
-from partrain.config.toml_source import Source
+from partrain.config.problems import Finding, KeyPath, Rejected, UnfitOverrides
+from partrain.config.toml_source import TomlSource
 from partrain.errors import InputMissing
 
 # Documents: statements whose keys collide often enough, in every notation that TOML has
@@ -73,9 +73,9 @@ def same(a: Any, b: Any) -> bool:
     )
 
 
-def parsed(text: str, *overrides: str) -> Source | Rejected:
+def parsed(text: str, *overrides: str) -> TomlSource | Rejected:
     try:
-        return override(Source.parse(text, "job.toml"), overrides)
+        return override(TomlSource.parse(text, "job.toml"), overrides)
     except Rejected as rejected:
         return rejected
 
@@ -87,7 +87,7 @@ def leaves(value: Any) -> list[tuple[KeyPath, Any]]:
 @given(documents)
 def test_every_path_has_a_place_that_reads_back(text: str) -> None:
     data = legal(text)
-    source = Source.parse(text, "job.toml")
+    source = TomlSource.parse(text, "job.toml")
     assert {path for path, _ in walk(data)} == set(source.marks)
     for path, value in walk(data):
         mark = source.marks[path]
@@ -105,7 +105,7 @@ def test_every_path_has_a_place_that_reads_back(text: str) -> None:
 def test_damaged_text_is_rejected_with_a_place_or_read_as_tomllib_reads_it(text: str, position: int, damage: str) -> None:
     text = text[:position] + damage + text[position + 1 :]
     source = parsed(text)
-    if isinstance(source, Source):
+    if isinstance(source, TomlSource):
         assert repr(source.data) == repr(tomllib.loads(text))
         return
     (problem,) = source.problems
@@ -178,7 +178,7 @@ def test_the_text_with_overrides_says_what_the_data_say(text: str, overrides: li
 def test_syntax_problems(text: str, shown: list[str]) -> None:
     start = time.perf_counter()
     with pytest.raises(Rejected) as caught:
-        Source.parse(text, "job.toml")
+        TomlSource.parse(text, "job.toml")
     assert time.perf_counter() - start < 1
     assert caught.value.detail.splitlines()[: len(shown)] == shown
     assert caught.value.message == shown[0]
@@ -190,7 +190,7 @@ def test_syntax_problems(text: str, shown: list[str]) -> None:
 def test_hostile_text_costs_seconds_at_most(text: str) -> None:
     start = time.perf_counter()
     with pytest.raises(Rejected) as caught:
-        Source.parse(text, "job.toml")
+        TomlSource.parse(text, "job.toml")
     assert time.perf_counter() - start < 10
     assert len(caught.value.detail) < 500
 
@@ -201,7 +201,7 @@ def test_hostile_text_costs_seconds_at_most(text: str) -> None:
 def test_read_keeps_the_text_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
     path.write_bytes(b"# caf\xc3\xa9\r\na = 1\r\n")
-    assert Source.read(path).text == "# café\r\na = 1\r\n"
+    assert TomlSource.read(path).text == "# café\r\na = 1\r\n"
 
 
 def test_what_is_no_regular_file_is_missing(tmp_path: Path) -> None:
@@ -220,11 +220,11 @@ def test_what_is_no_regular_file_is_missing(tmp_path: Path) -> None:
         "x" * 300: f"cannot read {tmp_path}/{'x' * 300}: File name too long",
     }.items():
         with pytest.raises(InputMissing) as caught:
-            Source.read(f"{tmp_path}/{name}")
+            TomlSource.read(f"{tmp_path}/{name}")
         said = caught.value.message.replace("open: embedded null character in path", "embedded null byte")  # since Python 3.13
         assert said == reason
     with pytest.raises(InputMissing, match="/dev/zero is no regular file"):
-        Source.read("/dev/zero")
+        TomlSource.read("/dev/zero")
     assert time.perf_counter() - start < 1
 
 
@@ -232,7 +232,7 @@ def test_bytes_that_are_no_utf8_or_begin_with_a_mark(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
     path.write_bytes(b"a = 1\nb = '\xff'\n")
     with pytest.raises(Rejected) as caught:
-        Source.read(path)
+        TomlSource.read(path)
     assert caught.value.detail.splitlines() == [
         f"{path}:2:6: byte 0xff is not UTF-8",
         "   |",
@@ -241,7 +241,7 @@ def test_bytes_that_are_no_utf8_or_begin_with_a_mark(tmp_path: Path) -> None:
     ]
     path.write_bytes(b"\xef\xbb\xbfa = 1\n")
     with pytest.raises(Rejected, match=r":1:1: a byte order mark"):
-        Source.read(path)
+        TomlSource.read(path)
 
 
 # Problems
@@ -258,7 +258,7 @@ device = "cpu"
 
 
 def test_a_finding_points_to_key_value_or_the_header_that_lacks_it() -> None:
-    source = Source.parse(JOB, "job.toml")
+    source = TomlSource.parse(JOB, "job.toml")
     places = {
         ("seed",): (2, 8, 9),
         ("optimizer", "lr"): (3, 19, 22),
@@ -284,12 +284,12 @@ def test_a_finding_points_to_key_value_or_the_header_that_lacks_it() -> None:
 
 
 def test_a_problem_of_the_whole_file_shows_no_line() -> None:
-    problem = Source.parse("", "job.toml").problem(Finding(("stop",), "missing table [stop]", "add it"))
+    problem = TomlSource.parse("", "job.toml").problem(Finding(("stop",), "missing table [stop]", "add it"))
     assert problem.render() == "job.toml:1:1: missing table [stop]\n   | add it"
 
 
 def test_what_a_file_says_cannot_drive_the_terminal_nor_flood_it() -> None:
-    source = Source.parse(f'a = "\\u001b[2J" # {"x" * 9999}\n', "\x1b.toml")
+    source = TomlSource.parse(f'a = "\\u001b[2J" # {"x" * 9999}\n', "\x1b.toml")
     shown = source.problem(Finding(("a",), "no \x1b[2J\n")).render()
     assert shown.splitlines()[0] == "\\x1b.toml:1:5: no \\x1b[2J\\n"
     assert all(len(line) < 200 and line.isprintable() for line in shown.splitlines())
@@ -299,7 +299,7 @@ def test_what_a_file_says_cannot_drive_the_terminal_nor_flood_it() -> None:
 
 
 def test_overrides_keep_comments_and_say_where_they_are() -> None:
-    source = Source.parse(JOB, "job.toml", ["workers.0.count=4", "optimizer.lr=fast", "partition.overlap=0.5", "seed = 1"])
+    source = TomlSource.parse(JOB, "job.toml", ["workers.0.count=4", "optimizer.lr=fast", "partition.overlap=0.5", "seed = 1"])
     assert source.data["workers"][0] == {"count": 4}
     assert source.data["optimizer"] == {"lr": "fast"}
     assert source.text == JOB.replace("count = 2", "count = 4").replace("0.1", '"fast"').replace("seed = 0", "seed = 1") + (
@@ -317,7 +317,7 @@ def test_overrides_keep_comments_and_say_where_they_are() -> None:
 
 
 def test_an_override_replaces_the_places_below_it() -> None:
-    source = override(Source.parse("[a]\nb = 1\nc = 2\n", "job.toml"), ["a={b = [7, 8]}", "a.b=9"])
+    source = override(TomlSource.parse("[a]\nb = 1\nc = 2\n", "job.toml"), ["a={b = [7, 8]}", "a.b=9"])
     assert source.data == {"a": {"b": 9}}
     assert source.problem(Finding(("a", "b"), "")).place == "--set a.b=9"
     assert source.problem(Finding(("a",), "")).place == "--set a={b = [7, 8]}"
@@ -327,7 +327,7 @@ def test_an_override_replaces_the_places_below_it() -> None:
 def test_all_overrides_that_do_not_fit_are_reported() -> None:
     with pytest.raises(Rejected) as caught:
         override(
-            Source.parse(JOB, "job.toml"), ["seed", "=1", "workers.2.count=1", "workers.count=1", "seed.x=1", f"a={'[' * 99}"]
+            TomlSource.parse(JOB, "job.toml"), ["seed", "=1", "workers.2.count=1", "workers.count=1", "seed.x=1", f"a={'[' * 99}"]
         )
     assert [problem.message for problem in caught.value.problems] == [
         "expected key=value",
@@ -338,20 +338,20 @@ def test_all_overrides_that_do_not_fit_are_reported() -> None:
         "nested more than 32 deep",
     ]
     assert caught.value.message.endswith(", and 5 more problems")
-    assert isinstance(caught.value, Misfit)
+    assert isinstance(caught.value, UnfitOverrides)
     assert caught.value.fitting == []
     assert "\n   | --set workers.2.count=1\n   |               ^\n" in caught.value.detail
 
 
 def test_what_fits_is_told_apart_from_what_does_not() -> None:
-    with pytest.raises(Misfit) as caught:
-        override(Source.parse(JOB, "job.toml"), ["workers.0.count=1", "workers.2.count=1", "optimzer.lr=1"])
+    with pytest.raises(UnfitOverrides) as caught:
+        override(TomlSource.parse(JOB, "job.toml"), ["workers.0.count=1", "workers.2.count=1", "optimzer.lr=1"])
     assert (len(caught.value.problems), caught.value.fitting) == (1, ["workers.0.count=1", "optimzer.lr=1"])
 
 
 def test_a_flag_of_one_table_moves_nothing_else() -> None:
     text = "[stop]\nrounds = 3  # three\n[optimizer]\nlr = 0.1\n"
-    source = override(Source.parse(text, "job.toml"), ["rounds=500", "optimizer.lr=2", "loss=low"], UNTIL)
+    source = override(TomlSource.parse(text, "job.toml"), ["rounds=500", "optimizer.lr=2", "loss=low"], UNTIL)
     assert source.data == {"stop": {"rounds": 500, "optimizer": {"lr": 2}, "loss": "low"}, "optimizer": {"lr": 0.1}}
     assert source.problem(Finding(("stop", "rounds"), "few")).render().splitlines() == [
         "--until rounds=500: few",
@@ -363,7 +363,7 @@ def test_a_flag_of_one_table_moves_nothing_else() -> None:
     assert source.problem(Finding(("stop", "loss"), "")).column == 14
     assert source.text.startswith("[stop]\nrounds = 500  # three\n")
     with pytest.raises(Rejected) as caught:
-        override(Source.parse(text, "job.toml"), ["rounds.x=1", "rounds"], UNTIL)
+        override(TomlSource.parse(text, "job.toml"), ["rounds.x=1", "rounds"], UNTIL)
     assert [problem.summary for problem in caught.value.problems] == [
         "--until rounds.x=1: `stop.rounds` is no table",
         "--until rounds: expected key=value",

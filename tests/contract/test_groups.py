@@ -18,7 +18,7 @@ from support.process_pool import Crew
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup, NonFinite
-from partrain.flat import Entries, mean_into
+from partrain.flat import SparseVector, mean_into
 from partrain.rules.average import Average
 from partrain.rules.compression.messages import raw_message, read_raw, read_sparse, sparse_message
 
@@ -125,7 +125,7 @@ def reduce_messages(group: ArenaGroup, row: Tensor, weigh: bool, form: str) -> l
     return heard
 
 
-def read_first(message: Tensor, d: int) -> Entries:
+def read_first(message: Tensor, d: int) -> SparseVector:
     return read_raw(message[: len(message) // 4].clone(), d)
 
 

@@ -137,6 +137,6 @@ def needed(rule: Rule, snapshot: Snapshot, policy: dict[str, str]) -> set[str]:
     """
     parameters = {f"model/{name}" for name, _ in restless().named_parameters()}
     told = {path for path, array in snapshot.arrays.items() if array.any()} - UNUSED
-    told -= parameters if rule.shared_vectors or not rule.mixes else set()
+    told -= parameters if rule.shared_vectors or not rule.keeps_replicas_equal else set()
     averaged = policy["buffers"] == "average"
     return {path for path in told if averaged or not path.startswith(JUDGED)}

@@ -79,5 +79,5 @@ def test_sums_of_machines_change_the_last_digits_only_and_for_all_workers_alike(
     spans = smooth(name).spans
     exact, got = (crew(4, partial(train_smoothly, name=name), spans.numbers, spans.wire, exact=exact) for exact in (True, False))
     torch.testing.assert_close(torch.tensor(got), torch.tensor(exact), rtol=1e-5, atol=2e-6)
-    if RULES[name].mixes:
+    if RULES[name].keeps_replicas_equal:
         assert got == [got[0]] * 4

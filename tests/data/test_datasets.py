@@ -14,7 +14,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from support.generated import HERE, made
 
-from partrain.data import AnyDataset, Card, Dataset, Facts, facts, load
+from partrain.data import AnyDataset, Dataset, DatasetInfo, DatasetSpec, facts, load
 from partrain.data.arrays import idx
 from partrain.data.arrays.idx import Idx, Mnist
 from partrain.data.generated.section import Synthetic
@@ -57,7 +57,7 @@ def test_the_embedded_digits_have_the_published_digests(digits: Dataset) -> None
 
 
 def test_facts_of_the_embedded_digits() -> None:
-    assert facts(MNIST, HERE) == Facts(60_000, 10_000, (1, 28, 28), "classification", 10)
+    assert facts(MNIST, HERE) == DatasetSpec(60_000, 10_000, (1, 28, 28), "classification", 10)
     assert facts(MNIST, HERE).items == 60_000
 
 
@@ -107,7 +107,7 @@ def test_everything_lies_in_the_one_buffer_asked_for(section: Mnist | Synthetic,
         assert array.ctypes.data % 64 == 0
         assert np.shares_memory(array, np.frombuffer(asked[0], "u1"))
         assert np.array_equal(array, other)
-    assert type(again.card) is Card
+    assert type(again.card) is DatasetInfo
     assert again.card == data.card
     assert section is not MNIST or data.fingerprint == digits.fingerprint
 

@@ -9,13 +9,13 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from partrain.data import Facts, facts, load
-from partrain.data.images import Images
+from partrain.data import DatasetSpec, facts, load
+from partrain.data.images import ImagesSection
 from partrain.errors import InputMissing
 
 
-def images(**more: Any) -> Images:
-    return Images.model_validate({"kind": "images", "path": "pets", "size": [4, 6], **more})
+def images(**more: Any) -> ImagesSection:
+    return ImagesSection.model_validate({"kind": "images", "path": "pets", "size": [4, 6], **more})
 
 
 def save(path: Path, pixels: Any, **more: Any) -> None:
@@ -39,7 +39,7 @@ def test_pixels_and_labels_by_name(folder: Path) -> None:
     assert data.targets.tolist() == [0, 0, 0, 1, 1]
     assert data.inputs[:, 0, 0, 0].tolist() == [20, 30, 40, 10, 0]  # cat/1, cat/2, cat/deep/3, dog/a, dog/b
     assert data.inputs[0, :, 3, 5].tolist() == [20, 40, 60]
-    assert facts(images(), folder) == Facts(5, 0, (3, 4, 6), "classification", 2)
+    assert facts(images(), folder) == DatasetSpec(5, 0, (3, 4, 6), "classification", 2)
 
 
 def test_grey(folder: Path) -> None:

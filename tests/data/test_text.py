@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from partrain.data import Dataset, Facts, facts, load
+from partrain.data import Dataset, DatasetSpec, facts, load
 from partrain.data.partition import hold_out
-from partrain.data.text import UNKNOWN, Text
+from partrain.data.text import UNKNOWN, TextSection
 from partrain.data.windows import cut
 from partrain.errors import InputMissing
 
 ALPHABET = "".join(map(chr, range(97, 97 + 26))) * 4
 
 
-def text(**more: Any) -> Text:
-    return Text.model_validate({"kind": "text", "path": "a.txt", "length": 8, **more})
+def text(**more: Any) -> TextSection:
+    return TextSection.model_validate({"kind": "text", "path": "a.txt", "length": 8, **more})
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_facts_are_what_loading_gives(folder: Path) -> None:
         known, data = facts(section, folder), load(section, folder)
         tests = 0 if data.test_inputs is None else len(data.test_inputs)
         outputs = 256 if section.tokens == "bytes" else None
-        assert known == Facts(data.items, tests, data.inputs.shape[1:], "language", outputs, tokens=True)
+        assert known == DatasetSpec(data.items, tests, data.inputs.shape[1:], "language", outputs, tokens=True)
 
 
 def test_bytes_are_their_own_numbers(folder: Path) -> None:

@@ -18,7 +18,7 @@ from rich.console import Console
 from partrain.display.closing_lines import epilogue
 from partrain.display.display import Display, LiveDisplay, PlainDisplay, make_display
 from partrain.display.live_table import ASCII, COLUMNS, clock, count, frame, number, size, sparkline, tenths
-from partrain.display.run_state import View
+from partrain.display.run_state import RunState
 
 T = 1795255200.0
 
@@ -47,7 +47,7 @@ def fake_run(rounds=40, workers=2, slow=1.0, **stop):
 
 
 def viewed(**settings):
-    view = View()
+    view = RunState()
     for event in fake_run(**settings):
         view.feed(event)
     return view
@@ -120,7 +120,7 @@ def test_half_a_number_is_never_shown():
 @pytest.mark.parametrize("width", [1, 7, 20, 41, 60, 79, 80, 81, 120, 200])
 @pytest.mark.parametrize("height", [1, 5, 12, 50])
 def test_nothing_leaves_the_terminal(width, height):
-    for view in (View(), viewed(rounds=0), viewed(rounds=3, workers=30), viewed(rounds=40, workers=30, slow=2.0)):
+    for view in (RunState(), viewed(rounds=0), viewed(rounds=3, workers=30), viewed(rounds=40, workers=30, slow=2.0)):
         lines = frame(view, T, width, height)
         assert len(lines) <= height
         assert all(sum(len(text) for text, _ in line) <= width for line in lines)
@@ -224,7 +224,7 @@ def test_numbers_fit_their_columns(power, sign):
 
 def plain(events, tick=True, stream=None):
     stream = io.StringIO() if stream is None else stream
-    display = PlainDisplay(stream, View())
+    display = PlainDisplay(stream, RunState())
     for event in events:
         display.feed(event)
         if tick:
@@ -248,7 +248,7 @@ def test_a_judgement_that_comes_late_names_its_round():
     events = list(fake_run(rounds=10))
     late = {**events[-1], "t": T + 20}
     following = [{**events[-2], "t": T + 21, "round": 11, "rank": rank} for rank in range(2)]
-    display, stream = PlainDisplay(out := io.StringIO(), View()), out
+    display, stream = PlainDisplay(out := io.StringIO(), RunState()), out
     for event in events[:-1]:
         display.feed(event)
     display.tick(T + 19)
@@ -292,7 +292,7 @@ class Counting(io.StringIO):
 
 def test_plain_lines_are_written_together():
     stream = Counting()
-    display = PlainDisplay(stream, View())
+    display = PlainDisplay(stream, RunState())
     for event in fake_run(rounds=20):
         display.feed(event)
         display.tick(T)
@@ -305,7 +305,7 @@ def test_plain_lines_are_written_together():
 def test_a_reader_who_leaves_stops_nothing():
     read, write = os.pipe()
     stream = os.fdopen(write, "w")
-    display = PlainDisplay(stream, View())
+    display = PlainDisplay(stream, RunState())
     os.close(read)
     for event in fake_run(rounds=40):
         display.feed(event)
@@ -335,7 +335,7 @@ def late_reader(source):
 def test_a_reader_who_pauses_stops_nothing():
     read, write = os.pipe()
     stream = os.fdopen(write, "w")
-    display = PlainDisplay(stream, View())
+    display = PlainDisplay(stream, RunState())
     for event in fake_run(rounds=2000):
         display.feed(event)
         display.tick(event["t"])
@@ -371,7 +371,7 @@ def test_displays_continue_a_view():
     assert make_display(io.StringIO(), view=view).view is view
     later = list(fake_run(rounds=11))
     resumed = {**later[0], "resumed_from": 10}
-    display = PlainDisplay(stream := io.StringIO(), View())
+    display = PlainDisplay(stream := io.StringIO(), RunState())
     display.adopt(viewed(rounds=10))
     for event in (resumed, *later[-2:]):
         display.feed(event)
@@ -429,7 +429,7 @@ def test_on_a_terminal_the_table_is_redrawn_in_place():
 def test_a_terminal_that_goes_away_stops_nothing():
     main, other = pty.openpty()
     stream, before = os.fdopen(other, "w"), (sys.stdout, sys.stderr)
-    display = LiveDisplay(stream, View())
+    display = LiveDisplay(stream, RunState())
     for step, event in enumerate(fake_run(rounds=40)):
         if step == 40:
             os.close(main)
@@ -446,7 +446,7 @@ def test_a_terminal_that_nobody_reads_holds_up_nothing(kind):
     """As one whose connection hangs: it has room for something, but not for all that is written at once."""
     main, other = pty.openpty()
     stream = os.fdopen(other, "w")
-    display = kind(stream, View())
+    display = kind(stream, RunState())
     for event in fake_run(rounds=3000):
         display.feed(event)
         display.tick(event["t"])
@@ -470,7 +470,7 @@ def test_a_dumb_terminal_gets_plain_lines():
 
 def test_redraws_are_rare_and_only_for_what_is_new(monkeypatch):
     stream = Counting()
-    display = LiveDisplay(stream, View())
+    display = LiveDisplay(stream, RunState())
     drawn: list[float] = []
     monkeypatch.setattr(display, "_draw", lambda last=False: drawn.append(display._now))
     for step, event in enumerate(fake_run(rounds=100)):

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from partrain.checkpoint import Content
-from partrain.display.event_log import EventLog, cut, encode, read_events, summary, write_summary
-from partrain.display.run_state import CELLS, WINDOW_S, Curve, View
+from partrain.display.event_log import EventLog, encode, read_events, summary, truncate_after, write_summary
+from partrain.display.run_state import CELLS, WINDOW_S, Curve, RunState
 from partrain.errors import InputMissing, InputOutputFailed
-from partrain.launch.run_folder import point_at
+from partrain.launch.run_folder import relink_latest
 
 T = 1795255200.0
 
@@ -68,7 +68,7 @@ def run(rounds, workers=2, began=T + 2, first=1) -> Iterator[dict]:
 
 
 def fed(*events):
-    view = View()
+    view = RunState()
     for event in events:
         view.feed(event)
     return view
@@ -183,11 +183,11 @@ def test_a_place_that_may_not_be_written_to_is_left_for_another(path, tmp_path, 
     (tmp_path / "checkpoints" / "round-000003.h5").touch()
     monkeypatch.setattr(os, "link", refused)
     with pytest.raises(InputOutputFailed, match=r"cannot be written: Read-only file system; give --out a folder"):
-        point_at(Content({}, "", {"round": 3}), tmp_path)
+        relink_latest(Content({}, "", {"round": 3}), tmp_path)
     monkeypatch.undo()
     monkeypatch.setattr(os, "rename", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
     with pytest.raises(InputOutputFailed, match="make room"):
-        point_at(Content({}, "", {"round": 3}), tmp_path)
+        relink_latest(Content({}, "", {"round": 3}), tmp_path)
 
 
 def test_the_judge_stands_beside_the_loss_it_gave():
@@ -237,7 +237,7 @@ def test_cut_keeps_what_belongs_to_the_rounds_before(path):
         start(resumed_from=4),
         round_(5),
     )
-    cut(path, 2)
+    truncate_after(path, 2)
     assert list(read_events(path)) == [start(), *run(2), early, commit(2)]
     assert [each.name for each in path.parent.iterdir()] == ["events.jsonl"]
 
@@ -247,7 +247,7 @@ def test_cut_of_a_damaged_file_changes_nothing(path):
     path.write_bytes(path.read_bytes() + b"\0\0\n")
     before = path.read_bytes()
     with pytest.raises(InputMissing, match=r"jsonl:3: not an event"):
-        cut(path, 5)
+        truncate_after(path, 5)
     assert path.read_bytes() == before
     assert [each.name for each in path.parent.iterdir()] == ["events.jsonl"]
 
@@ -255,7 +255,7 @@ def test_cut_of_a_damaged_file_changes_nothing(path):
 def test_cut_returns_the_run_as_it_stood(path):
     written(path, start(), *run(5))
     path.write_bytes(path.read_bytes()[:-7])
-    view = cut(path, 3)
+    view = truncate_after(path, 3)
     assert (view.round, view.item_iterations, view.clock.train) == (3, 3840, 3.0)
     assert view.clock.startup == 2.0
     assert view.clock.total == 5.0
@@ -269,20 +269,20 @@ def test_cut_returns_the_run_as_it_stood(path):
 def test_cut_between_judgements_takes_the_time_from_the_rounds(path):
     rounds = [round_(number, rank, T + 2 + number, seconds=30.0 * number) for number in range(1, 6) for rank in range(2)]
     written(path, start(), *rounds[:4], judgement(2, T + 4, 60.25), *rounds[4:])
-    assert cut(path, 1).clock.train == 30.0
+    assert truncate_after(path, 1).clock.train == 30.0
     written(path, *rounds[2:4], judgement(2, T + 4, 60.25), *rounds[4:])
-    assert cut(path, 4).clock.train == 120.0
+    assert truncate_after(path, 4).clock.train == 120.0
 
 
 def test_a_file_whose_rounds_have_no_seconds(path):
     """As early versions wrote them."""
     lines = [{key: value for key, value in event.items() if event["event"] != "round" or key != "seconds"} for event in run(3)]
     written(path, start(), *lines)
-    assert cut(path, 2).clock.train == 2.0
+    assert truncate_after(path, 2).clock.train == 2.0
 
 
 def test_cut_of_a_folder_without_events_begins_one(path):
-    assert cut(path, 0).round == 0
+    assert truncate_after(path, 0).round == 0
     assert path.read_bytes() == b""
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.runs import JOB, train
 
-from partrain.inference.network import Restored, restored
+from partrain.inference.network import TrainedNetwork, load_network
 from partrain.inference.open import job_of, opened
 
 USERS = '''"""A network of the user's own."""
@@ -98,12 +98,12 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
-def network_of(run_of: Callable[[str], Path]) -> Callable[[str], Restored]:
+def network_of(run_of: Callable[[str], Path]) -> Callable[[str], TrainedNetwork]:
     """The network that came of it."""
 
     @cache
-    def network(name: str) -> Restored:
+    def network(name: str) -> TrainedNetwork:
         path, content = opened(run_of(name))
-        return restored(job_of(content, path, trusted=True), content)
+        return load_network(job_of(content, path, trusted=True), content)
 
     return network

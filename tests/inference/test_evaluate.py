@@ -19,12 +19,12 @@ from partrain.data import load
 from partrain.inference.codec import Codec
 from partrain.inference.evaluate import scores
 from partrain.inference.metrics import ByClass, ByItem, ByNumber
-from partrain.inference.network import Restored
+from partrain.inference.network import TrainedNetwork
 from partrain.tasks.kinds import Classification
-from partrain.train.batches import Items
+from partrain.train.batches import Samples
 
 Runs = Callable[[str], Path]
-Networks = Callable[[str], Restored]
+Networks = Callable[[str], TrainedNetwork]
 NOTHING = torch.empty(0)
 
 
@@ -220,7 +220,7 @@ class Own(Classification):
 
 
 def test_a_task_of_the_users_own(network_of: Networks) -> None:
-    items = Items(torch.zeros(5, 2), torch.zeros(5, dtype=torch.int64), 1.0)
+    items = Samples(torch.zeros(5, 2), torch.zeros(5, dtype=torch.int64), 1.0)
     told = scores(replace(network_of("clouds"), task=Own()), items)
     assert told == {"items": 5, "loss": 1.0, "accuracy": 0.0}
 

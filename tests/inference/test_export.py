@@ -17,21 +17,21 @@ from support.runs import partrain
 
 from partrain.errors import UserCodeFailed
 from partrain.inference.export import export
-from partrain.inference.network import Restored
+from partrain.inference.network import TrainedNetwork
 
 Runs = Callable[[str], Path]
-Networks = Callable[[str], Restored]
+Networks = Callable[[str], TrainedNetwork]
 FORMATS = ["safetensors", "state-dict", "torch-export", "onnx"]
 
 
-def items(network: Restored, count: int) -> torch.Tensor:
+def items(network: TrainedNetwork, count: int) -> torch.Tensor:
     draw = torch.Generator().manual_seed(5)
     if network.facts.vocabulary:
         return torch.randint(network.facts.vocabulary, (count, *network.facts.input), generator=draw)
     return torch.randn(count, *network.facts.input, generator=draw)
 
 
-def answers(network: Restored, count: int) -> torch.Tensor:
+def answers(network: TrainedNetwork, count: int) -> torch.Tensor:
     with torch.no_grad():
         return network.module(items(network, count))
 

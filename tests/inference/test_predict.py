@@ -17,14 +17,14 @@ import torch
 from PIL import Image
 from support.runs import partrain, train
 
-from partrain.inference.network import Restored
+from partrain.inference.network import TrainedNetwork
 
 Runs = Callable[[str], Path]
-Networks = Callable[[str], Restored]
+Networks = Callable[[str], TrainedNetwork]
 ITEMS = np.random.default_rng(4).normal(size=(5, 2)).astype(np.float32)
 
 
-def answers(network: Restored, items: np.ndarray) -> torch.Tensor:
+def answers(network: TrainedNetwork, items: np.ndarray) -> torch.Tensor:
     with torch.no_grad():
         return network.module(torch.from_numpy(items))
 

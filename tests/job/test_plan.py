@@ -87,7 +87,7 @@ def test_the_schedule_ends_where_the_run_does(optimizer: dict[str, Any], stop: d
 def test_the_rounds_in_which_not_all_train_yet_count_for_less(caps: list[int], rounds: int, ramp: int) -> None:
     tables: dict[str, Any] = {"optimizer": {"schedule": "linear"}, "sync": {"ramp_workers": ramp}, "stop": {"rounds": rounds}}
     trial = job(workers=[{"iterations": cap} for cap in caps], **tables)
-    active = [trial.sync.actives(len(caps), number) for number in range(1, rounds + 1)]
+    active = [trial.sync.active_workers(len(caps), number) for number in range(1, rounds + 1)]
     assert make_plan(trial, 1100).horizon == sum(10 * sum(caps[:count]) for count in active)
 
 

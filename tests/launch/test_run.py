@@ -265,12 +265,12 @@ def test_the_outcome_for_other_programs(tmp_path: Path) -> None:
 
     from partrain.display.display import make_display
     from partrain.job.load import load
-    from partrain.launch.context import Stage
+    from partrain.launch.context import RunContext
     from partrain.launch.run import run
     from partrain.launch.run_folder import new_folder
 
     warned: list[Any] = []
-    stage = Stage(new_folder(tmp_path / "run", "x"), make_display(io.StringIO(), quiet=True), warned.append)
+    stage = RunContext(new_folder(tmp_path / "run", "x"), make_display(io.StringIO(), quiet=True), warned.append)
     outcome = run(load(write_job(tmp_path, "stop.rounds=2")), stage)
     assert (outcome.code, outcome.folder, outcome.checkpoint, outcome.failure) == (
         0,

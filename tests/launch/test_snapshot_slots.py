@@ -7,31 +7,31 @@ import time
 import pytest
 
 from partrain.comm.arena import IF_LONG, LONG_S, Arena
-from partrain.launch.snapshot_slots import FIRST_S, Offer, Slots
+from partrain.launch.snapshot_slots import FIRST_S, PendingSnapshot, SnapshotSlots
 
 
-def slots(monkeypatch: pytest.MonkeyPatch, coalesce: bool = True) -> tuple[Slots, list[float]]:
+def slots(monkeypatch: pytest.MonkeyPatch, coalesce: bool = True) -> tuple[SnapshotSlots, list[float]]:
     """Begun at the time that the list tells, and can be changed there."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    made = Slots(Arena.create(1), coalesce)
+    made = SnapshotSlots(Arena.create(1), coalesce)
     made.begin()
     return made, now
 
 
-def welcome(one: Slots) -> bool:
+def welcome(one: SnapshotSlots) -> bool:
     one.tick()
     return one._arena.get("wanted") == 1
 
 
-def offer(one: Slots, number: int, pace: float, at_once: bool = False) -> Offer | None:
+def offer(one: SnapshotSlots, number: int, pace: float, at_once: bool = False) -> PendingSnapshot | None:
     """The snapshot to write, now that this one was offered."""
     one._arena.put("granted", 0)
-    one.offered(Offer(1, {"round": number, "best_round": 0}), pace)
+    one.offered(PendingSnapshot(1, {"round": number, "best_round": 0}), pace)
     return one.next(at_once)
 
 
-def write(one: Slots, number: int, busy: float, pace: float) -> None:
+def write(one: SnapshotSlots, number: int, busy: float, pace: float) -> None:
     assert offer(one, number, pace, at_once=True)
     one.written(number, busy, pace)
 

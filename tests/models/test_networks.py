@@ -16,7 +16,7 @@ from partrain import models
 from partrain.errors import BadJob
 from partrain.models import Interface
 from partrain.models.sections import Mlp
-from partrain.system.memory import Room
+from partrain.system.memory import MemoryLimits
 
 DIGITS = Interface((1, 28, 28), 10, "classification")
 TINY = Interface((3, 32, 32), 10, "classification")
@@ -219,12 +219,12 @@ def test_a_network_larger_than_the_memory(table: dict[str, Any], wanted: str) ->
 
 
 def test_parameters_are_weighed_before_they_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "room", lambda: Room(4 * 90, 4 * 90, 4 * 90))
+    monkeypatch.setattr(models, "room", lambda: MemoryLimits(4 * 90, 4 * 90, 4 * 90))
     case = Case(Interface((4,), 2, "classification"), {"name": "mlp", "hidden": [10, 10]})  # 50 and 110 numbers, and 22
     filled: list[int] = []
     monkeypatch.setattr(nn.Linear, "reset_parameters", lambda layer: filled.append(layer.in_features))
     with pytest.raises(BadJob, match=r"`mlp` is too large"):
         case.build()
     assert filled == [4]
-    monkeypatch.setattr(models, "room", lambda: Room(4 * 182, 4 * 182, 4 * 182))
+    monkeypatch.setattr(models, "room", lambda: MemoryLimits(4 * 182, 4 * 182, 4 * 182))
     case.build()

@@ -41,7 +41,7 @@ def test_it_trains_and_goes_on_to_the_bit(name: str, rule: str) -> None:
     assert losses[0] == losses[1]
 
     one, other = members
-    if form.mixes:
+    if form.keeps_replicas_equal:
         assert torch.equal(one.params, other.params)
     first, second = (dict(member.worker.module.named_buffers()) for member in members)
     if form.buffers != "local":

@@ -102,7 +102,7 @@ def test_bytes_are_those_of_its_own_message(momentum: float) -> None:
 
 def test_settings_for_replicas_that_differ() -> None:
     rule = choco()
-    assert (rule.mixes, rule.optimizer_state, rule.buffers) == (False, "local", "recalibrate")
+    assert (rule.keeps_replicas_equal, rule.optimizer_state, rule.buffers) == (False, "local", "recalibrate")
 
 
 @pytest.mark.parametrize(

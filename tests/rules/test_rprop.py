@@ -11,14 +11,14 @@ from torch.nn import functional
 
 from partrain.optim import Sgd
 from partrain.optim.sections import Adam
-from partrain.rules.rprop import Rprop
+from partrain.rules.rprop import RpropRule
 
 VARIANTS = ["irprop-", "irprop+", "rprop+", "rprop-"]
 PLAIN = Sgd(lr=0.1, batch_size=4)
 
 
-def rprop(**settings: Any) -> Rprop:
-    return Rprop.model_validate({"rule": "rprop", "iterations": 2} | settings)
+def rprop(**settings: Any) -> RpropRule:
+    return RpropRule.model_validate({"rule": "rprop", "iterations": 2} | settings)
 
 
 def course(rounds: int = 3, **settings: Any) -> list[float]:
@@ -124,8 +124,8 @@ def test_a_worker_that_does_not_train_yet_has_no_say(variant: str) -> None:
 
 
 def test_workers_meet_after_each_iteration() -> None:
-    assert rprop().meets
-    assert rprop().mixes
+    assert rprop().syncs_every_iteration
+    assert rprop().keeps_replicas_equal
 
 
 @pytest.mark.parametrize(

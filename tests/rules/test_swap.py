@@ -85,7 +85,7 @@ def test_the_network_that_counts_is_that_of_worker_0() -> None:
 
 
 def test_replicas_differ_and_statistics_are_recomputed() -> None:
-    assert not swap().mixes
+    assert not swap().keeps_replicas_equal
     assert swap().buffers == "recalibrate"
     workers, _ = Trial(swap(iterations=3), network=restless).run(2)
     assert workers[0].courses != workers[1].courses

@@ -16,22 +16,22 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from partrain.comm.arena import Arena
-from partrain.comm.center import Commons
-from partrain.comm.group import ArenaGroup, Waiting
-from partrain.comm.shared import Shared
-from partrain.comm.simulated import Abandoned, Baton, Pace, Simulated
+from partrain.comm.center import CenterClient
+from partrain.comm.group import ArenaGroup, Transport
+from partrain.comm.shared import SharedTransport
+from partrain.comm.simulated import Abandoned, Pace, SimulatedTransport, TurnScheduler
 from partrain.launch import forkserver
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.protocols import Rule
 from partrain.rules.average import Average
 from partrain.seeds import derive, generator
 from partrain.tasks.kinds import Task
-from partrain.train.batches import Batches, Items
-from partrain.train.loop import Ending, Terms, run
+from partrain.train.batches import Batches, Samples
+from partrain.train.loop import Ending, LoopConfig, run
 from partrain.train.section import Precision
 from partrain.train.snapshot import restore, save, slot_map
 from partrain.train.stop import Progress, Stop
-from partrain.train.worker import LocalWorker, Spans, spans_of
+from partrain.train.worker import LocalWorker, RowLayout, row_layout
 
 Result = TypeVar("Result")
 Program = Callable[[ArenaGroup, Tensor], Result]
@@ -63,13 +63,13 @@ def simulate(
     exact: bool = True,
 ) -> list[Result]:
     """Each worker's result: N threads over one arena, one running at a time; the first failure is raised here."""
-    baton, results, failures = Baton(size), [None] * size, []
+    baton, results, failures = TurnScheduler(size), [None] * size, []
 
     def member(rank: int) -> None:
         failure: BaseException | None = None
         try:
             baton.wait(rank, lambda: True, "the start")
-            waiting = Simulated(baton, rank, paces[rank] if paces else None)
+            waiting = SimulatedTransport(baton, rank, paces[rank] if paces else None)
             results[rank] = program(*join(arena, rank, waiting, numbers, wire, dtype, common, exact=exact))
         except Abandoned as abandoned:
             failures.append(abandoned.__cause__)
@@ -150,7 +150,7 @@ def _member(
 ) -> None:
     arena = Arena(os.open(file, os.O_RDWR | os.O_CLOEXEC), size)
     try:
-        pipe.send(program(*join(arena, rank, Shared(arena, rank), numbers, wire, dtype, common)))
+        pipe.send(program(*join(arena, rank, SharedTransport(arena, rank), numbers, wire, dtype, common)))
     except BaseException as error:
         pipe.send(error)
 
@@ -158,7 +158,7 @@ def _member(
 def join(
     arena: Arena,
     rank: int,
-    waiting: Waiting,
+    waiting: Transport,
     numbers: int,
     wire: int,
     dtype: torch.dtype,
@@ -171,7 +171,7 @@ def join(
     lines, shared, _ = arena.map_rows(numbers * dtype.itemsize, rule.shared_vectors * common.d * dtype.itemsize)
     rows = [torch.frombuffer(line, dtype=dtype) for line in lines]
     vectors = torch.frombuffer(shared, dtype=dtype).view(-1, common.d) if len(shared) else torch.zeros(0, 0, dtype=dtype)
-    commons = Commons(arena, rank, vectors, waiting, rule.merge, rule.slices, [one[wire:] for one in rows])
+    commons = CenterClient(arena, rank, vectors, waiting, rule.merge, rule.slices, [one[wire:] for one in rows])
     return ArenaGroup(arena, rank, rows[rank], rows, wire, waiting, commons, members, exact), rows[rank]
 
 
@@ -258,17 +258,17 @@ def descend(
 AVERAGE, PLAIN, FOREVER = Average(iterations=3), Sgd(lr=0.1, batch_size=4), Stop()
 
 
-def blobs(count: int = 48, features: int = 5, classes: int = 3, dtype: torch.dtype = torch.float32) -> Items:
+def blobs(count: int = 48, features: int = 5, classes: int = 3, dtype: torch.dtype = torch.float32) -> Samples:
     """Items to classify: Gaussian clouds, always the same."""
     centers, drawn = np.random.default_rng(7).normal(size=(classes, features)), np.random.default_rng(8)
     labels = drawn.integers(0, classes, count)
     inputs = centers[labels] + 0.5 * drawn.normal(size=(count, features))
-    return Items(torch.tensor(inputs, dtype=dtype), torch.tensor(labels), 1.0, dtype)
+    return Samples(torch.tensor(inputs, dtype=dtype), torch.tensor(labels), 1.0, dtype)
 
 
-def line(inputs: Sequence[float], targets: Sequence[float]) -> Items:
+def line(inputs: Sequence[float], targets: Sequence[float]) -> Samples:
     """Items to fit: one number each."""
-    return Items(torch.tensor(inputs)[:, None], torch.tensor(targets)[:, None], 1.0)
+    return Samples(torch.tensor(inputs)[:, None], torch.tensor(targets)[:, None], 1.0)
 
 
 class OneWeight(nn.Module):
@@ -327,12 +327,12 @@ class Trial:
     rule: Rule = AVERAGE
     optimizer: AnyOptimizer = PLAIN
     network: Callable[[], nn.Module] = mlp
-    items: Items = field(default_factory=blobs)
+    items: Samples = field(default_factory=blobs)
     partitions: Sequence[Sequence[int]] = (range(22), range(22, 48))
     """Items of each worker."""
     caps: Sequence[int] | None = None
     """Iterations of each worker per round; default: those of the rule."""
-    held_out: Items | None = None
+    held_out: Samples | None = None
     seed: int = 0
     horizon: int | None = None
     stop: Stop = FOREVER
@@ -377,13 +377,13 @@ class Trial:
             restore(worker, since.arrays, state, group.commons)
             progress = replace(since.progress)
         stop = self.stop.model_copy(update={"rounds": rounds})
-        terms = Terms(stop, stop.judge_every or 1, [1] * group.size, rounds, False)
+        terms = LoopConfig(stop, stop.judge_every or 1, [1] * group.size, rounds, False)
         ending = run(worker, group, self.rule, state, terms, progress, self.held_out, None, desk)
         return Trained(worker, ending, progress, desk.courses, desk.records)
 
     @property
-    def spans(self) -> Spans:
-        return spans_of(self.network(), self.optimizer)
+    def spans(self) -> RowLayout:
+        return row_layout(self.network(), self.optimizer)
 
     def nothing(self) -> Snapshot:
         """A snapshot without content."""

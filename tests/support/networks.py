@@ -14,7 +14,7 @@ from torch import nn
 
 from partrain.models import AnyModel, Interface, build
 from partrain.tasks.kinds import KINDS
-from partrain.train.batches import Items
+from partrain.train.batches import Samples
 
 SECTIONS: TypeAdapter[Any] = TypeAdapter(AnyModel)
 
@@ -39,7 +39,7 @@ class Case:
         """The network, initialised as torch's default generator stands."""
         return build(SECTIONS.validate_python(self.settings | more), Path(), self.interface)
 
-    def items(self, count: int) -> Items:
+    def items(self, count: int) -> Samples:
         """Items and targets of the right shapes: always the same, of no meaning."""
         draw, made_for = torch.Generator().manual_seed(5), self.interface
         if made_for.vocabulary is None:
@@ -52,7 +52,7 @@ class Case:
             targets = torch.randn(count, made_for.outputs, generator=draw)
         else:
             targets = torch.randint(made_for.outputs, (count,), generator=draw)
-        return Items(inputs, targets, 1.0)
+        return Samples(inputs, targets, 1.0)
 
 
 CASES = {

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from support.lab import NOTHING, Common, Program, Result, collect, join
 
 from partrain.comm.arena import Arena
-from partrain.comm.distributed import Distributed
+from partrain.comm.distributed import DistributedTransport
 from partrain.comm.machine import Machine
 from partrain.launch import forkserver
 
@@ -57,7 +57,7 @@ class Case:
     def run(self) -> Any:
         arena = Arena(os.open(self.file, os.O_RDWR | os.O_CLOEXEC), self.size)
         try:
-            waiting = Distributed(arena, self.rank, self.members, self.machine)
+            waiting = DistributedTransport(arena, self.rank, self.members, self.machine)
             group, row = join(
                 arena, self.rank, waiting, self.numbers, self.wire, self.dtype, self.common, self.members, self.exact
             )

@@ -19,10 +19,10 @@ from partrain.comm.arena import Arena
 from partrain.comm.group import ArenaGroup
 from partrain.job.load import parse
 from partrain.job.plan import make_plan
-from partrain.launch.shared_dataset import stocked
-from partrain.launch.worker.process import Replica
-from partrain.launch.worker.spec import Order
-from partrain.system.memory import room
+from partrain.launch.shared_dataset import load_shared
+from partrain.launch.worker.process import WorkerProcess
+from partrain.launch.worker.spec import ProcessSpec
+from partrain.system.memory import memory_limits
 from partrain.train.loop import Ending
 from partrain.train.snapshot_layout import SlotMap
 from partrain.train.stop import Progress
@@ -73,8 +73,8 @@ class Desk:
     newest: dict[str, NDArray[Any]] | None = None
     """Those of the newest snapshot."""
 
-    def say(self, kind: str, **content: Any) -> None:
-        """As `Talk.say`."""
+    def send(self, kind: str, **content: Any) -> None:
+        """As `Channel.say`."""
         if kind == "ready" and self.newest is None:
             self.map = SlotMap.from_json(content["map"])
             self.slots = self.arena.map_slots(content["slots_at"], self.map.size)
@@ -133,7 +133,7 @@ class Trainer:
         text = JOB.format(devices=devices, sync=sync, optimizer=optimizer, model=model, iterations=iterations, rounds=rounds)
         loaded = parse(text, self.folder, here=True)
         job = loaded.job
-        dataset, stock = stocked(loaded)
+        dataset, stock = load_shared(loaded)
         plan = make_plan(job, dataset.items)
         done = since[0] if since else 0
         desks: list[Desk] = []
@@ -143,7 +143,7 @@ class Trainer:
                 desks.append(Desk(group.arena, since[1].arrays if since else {}))
             talk: Any = desks[0]
             progress = Progress(round=done, item_iterations=done * plan.items)
-            order = Order(
+            order = ProcessSpec(
                 job,
                 self.folder,
                 plan,
@@ -158,10 +158,10 @@ class Trainer:
                 0.0,
                 bool(since),
                 os.getpid(),
-                room(),
+                memory_limits(),
             )
             with self.on() if devices[group.rank] != "cpu" else nullcontext():
-                return Replica(group.rank, order, group.arena, group.waiting, talk).train()
+                return WorkerProcess(group.rank, order, group.arena, group.waiting, talk).train()
 
         endings = lab.simulate(2, work)
         os.close(stock)

@@ -96,11 +96,11 @@ class Net(nn.Sequential):
 def write_job(folder: Path, *sets: str, text: str = JOB) -> Path:
     """The job's file in a folder of its own."""
     from partrain.config.overrides import override
-    from partrain.config.toml_source import Source
+    from partrain.config.toml_source import TomlSource
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "job.toml"
-    path.write_text(override(Source.parse(text, "job"), sets).text, encoding="utf-8")
+    path.write_text(override(TomlSource.parse(text, "job"), sets).text, encoding="utf-8")
     return path
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.runs import events, partrain, train, write_job
 
 from partrain.launch import coordinator
-from partrain.system.memory import Room, room
+from partrain.system.memory import MemoryLimits, memory_limits
 
 MEMINFO = """MemTotal:       {total} kB
 MemFree:        10 kB
@@ -21,7 +21,7 @@ SwapFree:       {swap} kB
 K = 1024
 
 
-def machine(folder: Path, files: dict[str, str], own: str, swap: int = 0) -> Room:
+def machine(folder: Path, files: dict[str, str], own: str, swap: int = 0) -> MemoryLimits:
     """The room of one with 1,000 KiB of which 300 are held, 100 of the cache are not free at once, and these control groups."""
     (folder / "self").mkdir(parents=True)
     (folder / "meminfo").write_text(MEMINFO.format(total=1000, swap=swap))
@@ -30,7 +30,7 @@ def machine(folder: Path, files: dict[str, str], own: str, swap: int = 0) -> Roo
         path = folder / "cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return room(folder, folder / "cgroup")
+    return memory_limits(folder, folder / "cgroup")
 
 
 STAT_2 = f"anon {50 * K}\nfile {90 * K}\nshmem {20 * K}\nactive_file {30 * K}\ninactive_file {40 * K}\n"
@@ -77,13 +77,13 @@ def test_room(tmp_path: Path, files: dict[str, str], own: str, swap: int, expect
 
 
 def test_this_machine() -> None:
-    found = room()
+    found = memory_limits()
     assert 0 < found.free <= found.most < 1 << 60
 
 
 def test_nothing_is_known(tmp_path: Path) -> None:
     """Where the kernel says nothing, nobody is refused."""
-    found = room(tmp_path, tmp_path)
+    found = memory_limits(tmp_path, tmp_path)
     assert found.free == found.most > 1 << 60
 
 
@@ -93,7 +93,7 @@ def test_a_run_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "own.py").write_text(
         "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(2, 3)\n"
     )
-    monkeypatch.setattr(coordinator, "room", lambda: Room(1 << 40, most=100, free=100))
+    monkeypatch.setattr(coordinator, "room", lambda: MemoryLimits(1 << 40, most=100, free=100))
     job = write_job(tmp_path, *filter(None, [model]))
     said = partrain("run", job, "--out", tmp_path / "run", "-q")
     assert (said.code, said.errors) == (78, ["bad-job"]), said
@@ -105,7 +105,7 @@ def test_a_run_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("transport", ["shared", "simulated"])
 def test_a_run_that_may_not_fit_is_warned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str) -> None:
     """Once, and it trains."""
-    monkeypatch.setattr(coordinator, "room", lambda: Room(1 << 40, most=1 << 40, free=100))
+    monkeypatch.setattr(coordinator, "room", lambda: MemoryLimits(1 << 40, most=1 << 40, free=100))
     job = write_job(tmp_path, f'transport.kind="{transport}"')
     said = partrain("run", job, "--out", tmp_path / "run", "-q")
     assert said.code == 0, said
@@ -123,6 +123,6 @@ def test_a_run_that_fits_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_resumed_run_is_looked_at_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = train(tmp_path, "stop.rounds=1")
-    monkeypatch.setattr(coordinator, "room", lambda: Room(1 << 40, most=100, free=100))
+    monkeypatch.setattr(coordinator, "room", lambda: MemoryLimits(1 << 40, most=100, free=100))
     said = partrain("resume", run, "--until", "rounds=2", "-q")
     assert (said.code, said.errors) == (78, ["bad-job"]), said

@@ -12,7 +12,7 @@ from support.runs import JOB, partrain, summary, train, write_job
 from torch import Tensor, nn
 
 from partrain import checkpoint
-from partrain.tasks.kinds import KINDS, Autoencoder, Classification, Language, Regression
+from partrain.tasks.kinds import KINDS, Classification, Language, Reconstruction, Regression
 
 OWN = '''
 import torch
@@ -135,13 +135,13 @@ def test_the_loss_of_tokens() -> None:
 
 def test_an_autoencoder_is_compared_with_what_it_was_given() -> None:
     inputs = torch.tensor([[1.0, 3.0], [0.0, 0.0]])
-    assert Autoencoder().score(nn.Identity(), inputs, torch.tensor([1, 0])) == (0, 0)
+    assert Reconstruction().score(nn.Identity(), inputs, torch.tensor([1, 0])) == (0, 0)
 
     class Half(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x / 2
 
-    assert Autoencoder().score(Half(), inputs, torch.tensor([1, 0])) == (pytest.approx(1.25), 0)
+    assert Reconstruction().score(Half(), inputs, torch.tensor([1, 0])) == (pytest.approx(1.25), 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,7 +16,7 @@ from partrain.protocols import Rule
 from partrain.rules.average import Average
 from partrain.train.buffers import pool, recalibrate, shared_buffers
 from partrain.train.loop import mixed
-from partrain.train.worker import LocalWorker, spans_of
+from partrain.train.worker import LocalWorker, row_layout
 
 SGD = Sgd(lr=0.1, momentum=0.9, batch_size=4)
 ADAM = Adam(name="adam", lr=0.01, batch_size=4)
@@ -24,7 +24,7 @@ ADAM = Adam(name="adam", lr=0.01, batch_size=4)
 
 def together(trial: Trial, program: Callable[[LocalWorker, ArenaGroup], Any]) -> list[Any]:
     """What each of the trial's workers, fresh, makes of a program."""
-    spans = spans_of(trial.network(), trial.optimizer)
+    spans = row_layout(trial.network(), trial.optimizer)
     return simulate(
         len(trial.partitions),
         lambda group, row: program(trial.worker(group.rank, row), group),

@@ -18,16 +18,16 @@ from partrain.optim.sections import Adam
 from partrain.rules.average import Average
 from partrain.rules.bsp import Bsp
 from partrain.tasks.kinds import Classification, Regression
-from partrain.train.fast_mlp import Chain
+from partrain.train.fast_mlp import MlpGradient
 from partrain.train.worker import LocalWorker
 
 ACTIVATIONS: list[Callable[[], nn.Module]] = [nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity]
 
 
-def chained(module: nn.Module) -> tuple[Chain | None, list[torch.Tensor]]:
+def chained(module: nn.Module) -> tuple[MlpGradient | None, list[torch.Tensor]]:
     """The chain of a network, and where it puts gradients."""
     gradients = [torch.full_like(parameter, 7.0) for parameter in module.parameters()]
-    return Chain.of(module, gradients), gradients
+    return MlpGradient.of(module, gradients), gradients
 
 
 @settings(max_examples=60)
@@ -115,7 +115,7 @@ UNKNOWN: dict[str, Callable[[], nn.Module]] = {
 def test_what_it_does_not_know_is_left_to_autograd(make: Callable[[], nn.Module]) -> None:
     module = make()
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    assert Chain.of(module, [torch.zeros_like(parameter) for parameter in trained]) is None
+    assert MlpGradient.of(module, [torch.zeros_like(parameter) for parameter in trained]) is None
 
 
 def test_targets_of_another_shape_are_refused() -> None:

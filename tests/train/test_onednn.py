@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from partrain.system.environment import processor
 from partrain.tasks.kinds import Classification
 from partrain.train import onednn
-from partrain.train.fast_mlp import Chain
+from partrain.train.fast_mlp import MlpGradient
 
 needs_onednn = pytest.mark.skipif(
     processor().rounds_to_bfloat16, reason="oneDNN would multiply in bfloat16 on this processor (AMX or Arm BF16)"
@@ -35,7 +35,7 @@ def large(bias: bool = True) -> tuple[nn.Linear, nn.Linear]:
     """A layer whose products with 64 items are large, and the same one hastened."""
     plain = nn.Linear(300, 200, bias=bias)
     hastened = copy.deepcopy(plain)
-    onednn.hasten(hastened)
+    onednn.use_onednn_linear(hastened)
     return plain, hastened
 
 
@@ -78,7 +78,7 @@ def test_small_ones_other_types_and_other_modules_are_left_alone() -> None:
     assert torch.equal(hastened(x), nn.functional.linear(x, hastened.weight, hastened.bias))
     assert hastened.double()(torch.randn(64, 300).double()).grad_fn.name() == "AddmmBackward0"
     network = nn.Sequential(Doubled(300, 200), nn.Conv1d(1, 1, 1))
-    onednn.hasten(network)
+    onednn.use_onednn_linear(network)
     assert not any("forward" in vars(part) for part in network)
 
 
@@ -88,7 +88,7 @@ def test_a_watched_layer_is_still_watched_and_a_rewritten_one_still_rewritten() 
     plain.register_forward_hook(lambda *_: seen.append(1))
     rewritten = nn.Linear(300, 200)
     rewritten.forward = lambda x: x  # type: ignore[method-assign]
-    onednn.hasten(nn.Sequential(plain, rewritten))
+    onednn.use_onednn_linear(nn.Sequential(plain, rewritten))
     x = torch.randn(64, 300)
     assert plain(x).grad_fn.name() == "_LinearBackward"
     assert seen == [1]
@@ -139,12 +139,12 @@ def test_what_torch_transforms_is_left_to_torch() -> None:
 @pytest.mark.parametrize("labels", [True, False])
 def test_a_chain_has_the_bits_of_autograd_with_large_layers_too(labels: bool) -> None:
     module = nn.Sequential(nn.Linear(300, 200), nn.ReLU(), nn.Linear(200, 150), nn.Tanh(), nn.Linear(150, 7))
-    chain = Chain.of(module, out := [torch.empty_like(parameter) for parameter in module.parameters()])
+    chain = MlpGradient.of(module, out := [torch.empty_like(parameter) for parameter in module.parameters()])
     assert chain is not None
     assert [multiplying is onednn._onednn for multiplying in chain._room(64)[2]] == [True, True, False]
     inputs, targets = torch.randn(64, 300), torch.randint(0, 7, (64,)) if labels else torch.randn(64, 7)
     loss = chain.differentiate(inputs, targets)
-    onednn.hasten(module)
+    onednn.use_onednn_linear(module)
     expected = (Classification().loss if labels else nn.functional.mse_loss)(module(inputs), targets)
     assert torch.equal(loss, expected)
     assert all(map(torch.equal, out, torch.autograd.grad(expected, list(module.parameters()))))

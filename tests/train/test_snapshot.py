@@ -13,7 +13,7 @@ from partrain.optim.sections import Adam
 from partrain.rules.average import Average
 from partrain.train.snapshot import restore, save, slot_map
 from partrain.train.snapshot_layout import SlotMap
-from partrain.train.worker import spans_of
+from partrain.train.worker import row_layout
 
 ARRAYS = [("a", "<f4", (3, 5)), ("b", "<i8", ()), ("empty", "<f4", (0, 4)), ("c", "|u1", (7,)), ("d", "<f8", (2,))]
 
@@ -42,7 +42,7 @@ def test_a_map_travels_as_json() -> None:
 
 def paths(rule: Average, optimizer: Sgd | Adam) -> set[str]:
     network = restless()
-    return {entry.path for entry in slot_map(network, spans_of(network, optimizer), rule, 2).entries}
+    return {entry.path for entry in slot_map(network, row_layout(network, optimizer), rule, 2).entries}
 
 
 def test_a_snapshot_holds_the_network_under_its_own_names() -> None:
@@ -104,7 +104,7 @@ def test_a_tensor_of_a_type_no_file_can_hold_is_named() -> None:
     network = nn.Linear(2, 2)
     network.register_buffer("odd", torch.zeros(2, dtype=torch.bfloat16))
     with pytest.raises(TypeError, match=r"`odd` is torch\.bfloat16"):
-        slot_map(network, spans_of(network, Sgd(lr=1.0)), Average(), 1)
+        slot_map(network, row_layout(network, Sgd(lr=1.0)), Average(), 1)
 
 
 def test_a_snapshot_is_a_copy() -> None:

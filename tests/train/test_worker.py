@@ -19,10 +19,10 @@ from partrain.optim.sections import Adam
 from partrain.rules.average import Average
 from partrain.rules.bsp import Bsp
 from partrain.tasks.kinds import Classification
-from partrain.train.batches import Batches, Items
+from partrain.train.batches import Batches, Samples
 from partrain.train.gradient import backward_of
 from partrain.train.snapshot import restore, save, slot_map
-from partrain.train.worker import LocalWorker, judge, spans_of
+from partrain.train.worker import LocalWorker, judge, row_layout
 
 Network = Callable[[], nn.Module]
 SGD = Sgd(lr=0.1, momentum=0.9, batch_size=4)
@@ -167,13 +167,13 @@ def test_a_buffer_of_two_modules_stays_one_buffer() -> None:
 
 def test_a_network_without_parameters_is_refused() -> None:
     with pytest.raises(TypeError, match="no parameters to train"):
-        spans_of(nn.Flatten(), SGD)
+        row_layout(nn.Flatten(), SGD)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_network_of_a_type_that_cannot_be_trained_is_refused(dtype: torch.dtype) -> None:
     with pytest.raises(TypeError, match=r"`weight` is .*float32 or float64"):
-        spans_of(nn.Linear(2, 2).to(dtype), SGD)
+        row_layout(nn.Linear(2, 2).to(dtype), SGD)
 
 
 # Items
@@ -181,7 +181,7 @@ def test_a_network_of_a_type_that_cannot_be_trained_is_refused(dtype: torch.dtyp
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_bytes_are_scaled_to_the_type_of_the_network(dtype: torch.dtype) -> None:
-    items = Items(torch.tensor([[0, 51, 255]], dtype=torch.uint8), torch.tensor([0]), 1 / 255, dtype)
+    items = Samples(torch.tensor([[0, 51, 255]], dtype=torch.uint8), torch.tensor([0]), 1 / 255, dtype)
     inputs, _ = items.batch(torch.tensor([0]))
     assert inputs.dtype == dtype
     assert inputs.flatten().tolist() == pytest.approx([0, 0.2, 1])
@@ -192,7 +192,7 @@ def test_a_network_that_changes_what_it_is_given_changes_no_item() -> None:
         def forward(self, input: torch.Tensor) -> torch.Tensor:
             return super().forward(input.mul_(2.0))
 
-    items = Items(torch.ones(6, 2), torch.zeros(6, dtype=torch.int64), 1.0)
+    items = Samples(torch.ones(6, 2), torch.zeros(6, dtype=torch.int64), 1.0)
     judge(InPlace(2, 3), Classification(), items, range(6))
     assert items.inputs.equal(torch.ones(6, 2))
 
@@ -200,7 +200,7 @@ def test_a_network_that_changes_what_it_is_given_changes_no_item() -> None:
 @pytest.mark.parametrize("channels", [1, 3])
 def test_images_for_convolutions_have_their_channels_innermost(channels: int) -> None:
     images = torch.arange(2 * channels * 6).view(2, channels, 2, 3).to(torch.uint8)
-    plain, last = (Items(images, torch.zeros(2), 0.5, channels_last=innermost) for innermost in (False, True))
+    plain, last = (Samples(images, torch.zeros(2), 0.5, channels_last=innermost) for innermost in (False, True))
     index = torch.tensor([1, 0])
     (one, _), (other, _) = plain.batch(index), last.batch(index)
     assert one.equal(other)
@@ -211,7 +211,7 @@ def test_images_for_convolutions_have_their_channels_innermost(channels: int) ->
 @pytest.mark.parametrize(
     "items", [blobs(dtype=torch.float64), replace(line([1.0, 2.0] * 9, [3.0, 1.0] * 9), dtype=torch.float64)]
 )
-def test_networks_of_double_precision_train(items: Items) -> None:
+def test_networks_of_double_precision_train(items: Samples) -> None:
     outputs = 3 if items.targets.dtype == torch.int64 else 1
     trial = Trial(network=lambda: nn.Linear(items.inputs.shape[1], outputs).double(), items=items, partitions=[range(16)])
     worker = trained(trial)
@@ -522,7 +522,7 @@ def rates(trial: Trial, rounds: int = 2) -> list[float]:
     for number in range(1, rounds + 1):
         worker.begin(number, items)
         caps = trial.caps or [worker.iterations] * worker.size
-        items += trial.optimizer.batch_size * sum(caps[: trial.rule.actives(worker.size, number)])
+        items += trial.optimizer.batch_size * sum(caps[: trial.rule.active_workers(worker.size, number)])
         for _ in range(worker.iterations):
             worker.train(1)
             seen.append(worker.lr)
@@ -642,6 +642,6 @@ def test_for_a_while_the_module_shows_another_network() -> None:
 def test_judging_shows_signs_of_life() -> None:
     worker, signs = Trial(network=mlp).worker(), []
     worker.alive = lambda: signs.append(1)
-    many = Items(torch.zeros(2500, 5), torch.zeros(2500, dtype=torch.int64), 1.0)
+    many = Samples(torch.zeros(2500, 5), torch.zeros(2500, dtype=torch.int64), 1.0)
     worker.evaluate(many, range(2500))
     assert len(signs) == 3, "one for each 1,024 items"

@@ -12,7 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from partrain.data.arrays.files import Found
+from partrain.data.arrays.files import ArraySource
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class SavedSet:
             raise InputMissing(f"{self.path}: holds no rows")
         return self.table.column(name)
 
-    def numbers(self, names: Sequence[str], key: str) -> Found:
+    def numbers(self, names: Sequence[str], key: str) -> ArraySource:
         """Columns of numbers, or of lists of numbers that are all of one form, one behind the other."""
         columns = {name: self.column(name, key) for name in names}
         forms = {name: self._form(name, key) for name in names}
@@ -100,11 +100,11 @@ class SavedSet:
 
         if types == {TEXT}:
             texts: dict[str, int] = {}
-            return Found(
+            return ArraySource(
                 self.where(names[0]), self.path, TEXT, (rows,), None, self._reader_of_texts(names[0], texts), texts=texts
             )
         shape = axes[0] if len(axes) == 1 else (sum(widths),)
-        return Found(self.where(names[0]), self.path, types.pop() if len(types) == 1 else "<f4", (rows, *shape), None, read)
+        return ArraySource(self.where(names[0]), self.path, types.pop() if len(types) == 1 else "<f4", (rows, *shape), None, read)
 
     def _reader_of_texts(self, name: str, texts: dict[str, int]) -> Callable[[NDArray[Any]], None]:
         def read(target: NDArray[Any]) -> None:

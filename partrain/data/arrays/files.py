@@ -30,7 +30,7 @@ _BLOCK_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
-class Found:
+class ArraySource:
     """An array in a file."""
 
     where: str
@@ -61,7 +61,7 @@ class Found:
         return self.useless or "text" * (self.texts is not None and not role.endswith("targets"))
 
 
-def npy(path: Path) -> Found:
+def npy(path: Path) -> ArraySource:
     """The array of a .npy file."""
     with _named(path), path.open("rb") as file:
         dtype, shape, by_columns = _header(file, str(path))
@@ -75,10 +75,10 @@ def npy(path: Path) -> Found:
         with _named(path):
             _copy(np.load(path, mmap_mode="r", allow_pickle=False), target, str(path), texts)
 
-    return Found(str(path), path, dtype, shape, None if by_columns else offset, read, texts=texts)
+    return ArraySource(str(path), path, dtype, shape, None if by_columns else offset, read, texts=texts)
 
 
-def npz(path: Path) -> dict[str, Found]:
+def npz(path: Path) -> dict[str, ArraySource]:
     """The arrays of a .npz file, by name."""
     found = {}
     with _named(path), path.open("rb") as whole, zipfile.ZipFile(whole) as archive:
@@ -97,7 +97,7 @@ def npz(path: Path) -> dict[str, Found]:
                     offset = start + skipped if there and (start + skipped) % max(width, 1) == 0 else None
                     checksum = start, end, member.CRC
                 read = _reader(path, name, texts)
-                found[name] = Found(f"{path}: array `{name}`", path, dtype, shape, offset, read, checksum, texts=texts)
+                found[name] = ArraySource(f"{path}: array `{name}`", path, dtype, shape, offset, read, checksum, texts=texts)
     return found
 
 
@@ -150,11 +150,11 @@ def _unpacked(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> Iterator[t
     file.read(1)  # at its end an archive's checksum is compared
 
 
-def hdf5(path: Path) -> dict[str, Found]:
+def hdf5(path: Path) -> dict[str, ArraySource]:
     """The datasets of an HDF5 file, by path; of those that hold no numbers or texts, only what they hold: objects are never read."""
     import h5py
 
-    found: dict[str, Found] = {}
+    found: dict[str, ArraySource] = {}
 
     def note(name: str, one: Any) -> None:
         if not isinstance(one, h5py.Dataset):
@@ -164,13 +164,13 @@ def hdf5(path: Path) -> dict[str, Found]:
         texts: dict[str, int] | None = {} if text else None
         read = _extractor(path, name, texts)
         if useless:
-            found[name] = Found(where, path, useless, one.shape or (), None, read, useless=useless)
+            found[name] = ArraySource(where, path, useless, one.shape or (), None, read, useless=useless)
             return
         if text:
-            found[name] = Found(where, path, "|S", one.shape, None, read, texts=texts)
+            found[name] = ArraySource(where, path, "|S", one.shape, None, read, texts=texts)
             return
         native = one.dtype.isnative and one.chunks is None and not one.external
-        found[name] = Found(where, path, one.dtype.str, one.shape, one.id.get_offset() if native else None, read)
+        found[name] = ArraySource(where, path, one.dtype.str, one.shape, one.id.get_offset() if native else None, read)
 
     with _named(path), h5py.File(path, "r") as file:
         file.visititems(note)
@@ -224,7 +224,7 @@ def _extractor(path: Path, name: str, texts: dict[str, int] | None) -> Callable[
     return read
 
 
-def chosen(found: dict[str, Found], name: str, path: Path, key: str) -> Found:
+def chosen(found: dict[str, ArraySource], name: str, path: Path, key: str) -> ArraySource:
     """One of the arrays of a file; InputMissing if `key` asks for one that is not there."""
     if name not in found:
         known = [one for one in found if not found[one].unfit(key)]

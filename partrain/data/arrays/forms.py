@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from partrain.data.arrays.files import Found
-from partrain.data.base import Slot
+from partrain.data.arrays.files import ArraySource
+from partrain.data.base import ArrayField
 from partrain.errors import InputMissing
 from partrain.tasks import Kind
 
@@ -18,7 +18,7 @@ ROLES = ("inputs", "targets", "test_inputs", "test_targets")
 class Forms:
     """What the arrays of files become."""
 
-    slots: dict[str, Slot]
+    slots: dict[str, ArrayField]
     """Each array by role, its place left open."""
     task: Kind
     """What the items are made for."""
@@ -26,7 +26,7 @@ class Forms:
     """How many items are split off as test items."""
 
 
-def _forms(found: Mapping[str, Found], tokens: bool) -> tuple[dict[str, Slot], Kind]:
+def _forms(found: Mapping[str, ArraySource], tokens: bool) -> tuple[dict[str, ArrayField], Kind]:
     """What each array becomes, its place left open, and what the items are made for."""
     slots = {}
     for role, array in found.items():
@@ -58,29 +58,29 @@ def _forms(found: Mapping[str, Found], tokens: bool) -> tuple[dict[str, Slot], K
     return slots, "language"
 
 
-def _inputs(array: Found, tokens: bool) -> Slot:
+def _inputs(array: ArraySource, tokens: bool) -> ArrayField:
     items, *axes = array.shape
     if tokens:
         if array.kind not in "iu" or len(axes) != 1:
             raise InputMissing(f"{array.where}: is {array.dtype} {array.shape}; tokens are whole numbers (n, length)")
-        return Slot("", "int64", array.shape, 0)
+        return ArrayField("", "int64", array.shape, 0)
     if array.dtype == "|u1":
-        return Slot("", "uint8", (items, *([1] if len(axes) in (0, 2) else []), *axes), 0)
+        return ArrayField("", "uint8", (items, *([1] if len(axes) in (0, 2) else []), *axes), 0)
     wide = array.dtype == "<f8" and array.offset is not None
-    return Slot("", "float64" if wide else "float32", (items, *(axes or [1])), 0)
+    return ArrayField("", "float64" if wide else "float32", (items, *(axes or [1])), 0)
 
 
-def _targets(array: Found, tokens: bool) -> Slot:
+def _targets(array: ArraySource, tokens: bool) -> ArrayField:
     items, *axes = array.shape
     if array.texts is not None:
         if axes not in ([], [1]) or tokens:
             what = "tokens are whole numbers (n, length)" if tokens else "names of classes have one axis"
             raise InputMissing(f"{array.where}: texts of shape {array.shape}; {what}")
-        return Slot("", "int64", (items,), 0)
+        return ArrayField("", "int64", (items,), 0)
     if array.kind in "iu":
         if axes not in ([], [1]) and not (tokens and len(axes) == 1):
             raise InputMissing(f"{array.where}: whole numbers of shape {array.shape}; class labels have one axis")
-        return Slot("", "int64", array.shape if tokens and axes not in ([], [1]) else (items,), 0)
+        return ArrayField("", "int64", array.shape if tokens and axes not in ([], [1]) else (items,), 0)
     if len(axes) > 1 or array.kind == "b":
         raise InputMissing(f"{array.where}: targets are {array.dtype} {array.shape}; expected labels (n,) or numbers (n, k)")
-    return Slot("", "float32", (items, *(axes or [1])), 0)
+    return ArrayField("", "float32", (items, *(axes or [1])), 0)

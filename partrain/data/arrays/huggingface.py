@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from partrain.data.arrays.arrow import SavedSet, pictures, pieces, read_json, require
-from partrain.data.arrays.files import Found
+from partrain.data.arrays.files import ArraySource
 from partrain.data.arrays.sections import ArraySection
-from partrain.data.base import Allocate, Dataset, Facts, Training, digest
+from partrain.data.base import Allocate, Dataset, DatasetSpec, Training, digest
 from partrain.data.fetch import Folder
 from partrain.data.images import decode, form
 from partrain.data.tables.sections import Names
@@ -50,7 +50,7 @@ class HuggingFace(ArraySection):
             raise ValueError(f"`test_split` is `{self.split}` too: test on other items than those trained on")
         return self
 
-    def facts(self, folder: Path) -> Facts:
+    def facts(self, folder: Path) -> DatasetSpec:
         known = super().facts(folder)
         names = self._parts(folder)[""].classes(self.target)
         return replace(known, outputs=len(names)) if names and known.task == "classification" else known
@@ -74,7 +74,7 @@ class HuggingFace(ArraySection):
         mark = digest((), memoryview(b""), codec | {"content": data.fingerprint})
         return replace(data, codec=codec, outputs=outputs, fingerprint=mark)
 
-    def found(self, folder: Path) -> dict[str, Found]:
+    def found(self, folder: Path) -> dict[str, ArraySource]:
         found = {}
         for prefix, part in self._parts(folder).items():
             found[f"{prefix}inputs"] = self._images(part) if self._are_images(part) else part.numbers(self.inputs, "inputs")
@@ -108,7 +108,7 @@ class HuggingFace(ArraySection):
             raise InputMissing(f"{part.where(self.inputs[0])}: holds no images: leave `{idle[0]}` out")
         return bool(images)
 
-    def _images(self, part: SavedSet) -> Found:
+    def _images(self, part: SavedSet) -> ArraySource:
         rows, where = part.column(self.inputs[0], "inputs"), part.where(self.inputs[0])
         channels, *size = form(next(pictures(rows, where)))
 
@@ -119,4 +119,4 @@ class HuggingFace(ArraySection):
                     raise InputMissing(faults[0])
 
         shape = (len(rows), self.channels or channels, *(self.size or size))
-        return Found(where, part.path, "|u1", shape, None, read)
+        return ArraySource(where, part.path, "|u1", shape, None, read)

@@ -17,7 +17,18 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from pydantic import model_validator
 
-from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Training, check_finite, classes, lay_out, views
+from partrain.data.base import (
+    Allocate,
+    DataSection,
+    Dataset,
+    DatasetInfo,
+    DatasetSpec,
+    Training,
+    check_finite,
+    classes,
+    lay_out,
+    views,
+)
 from partrain.data.fetch import File, place
 from partrain.errors import InputMissing
 
@@ -41,7 +52,7 @@ class Mnist(DataSection):
 
     name: Literal["mnist"]
 
-    def facts(self, folder: Path) -> Facts:
+    def facts(self, folder: Path) -> DatasetSpec:
         return replace(facts(files_of(self, folder)), outputs=10)
 
     def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
@@ -65,7 +76,7 @@ class Idx(DataSection):
             raise ValueError("test_inputs and test_targets go together")
         return self
 
-    def facts(self, folder: Path) -> Facts:
+    def facts(self, folder: Path) -> DatasetSpec:
         return facts(files_of(self, folder))
 
     def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
@@ -73,7 +84,7 @@ class Idx(DataSection):
 
 
 @dataclass(frozen=True)
-class Header:
+class IdxHeader:
     """What an IDX file says it holds."""
 
     dtype: str
@@ -103,7 +114,7 @@ class Header:
         return axes if axes and len(axes) != 2 else (1, *axes)
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path) -> IdxHeader:
     """The header of an IDX file, from its first bytes.
 
     Raises:
@@ -122,7 +133,7 @@ def read_header(path: Path) -> Header:
     return header
 
 
-def read_into(path: Path, header: Header, target: NDArray[Any]) -> str:
+def read_into(path: Path, header: IdxHeader, target: NDArray[Any]) -> str:
     """Read the numbers of an IDX file into `target`, a contiguous array of as many numbers; bytes are inflated straight into it.
 
     Returns:
@@ -145,7 +156,7 @@ def read_into(path: Path, header: Header, target: NDArray[Any]) -> str:
     return digest
 
 
-def facts(files: Mapping[str, Path]) -> Facts:
+def facts(files: Mapping[str, Path]) -> DatasetSpec:
     """What the headers of a data set's files tell; `files` is keyed by "inputs", "targets" and perhaps "test_" of both.
 
     Raises:
@@ -153,7 +164,7 @@ def facts(files: Mapping[str, Path]) -> Facts:
     """
     headers = _headers(files)
     inputs, targets, tests = headers["inputs"], headers["targets"], headers.get("test_inputs")
-    return Facts(
+    return DatasetSpec(
         items=inputs.shape[0],
         test_items=tests.shape[0] if tests else 0,
         shape=inputs.item,
@@ -184,7 +195,7 @@ def load(files: Mapping[str, Path], sums: Mapping[str, str], allocate: Allocate)
     for role, path in files.items():
         check_finite(arrays[role], str(path))
     labels = headers["targets"].integer
-    card = Card(
+    card = DatasetInfo(
         slots,
         task="classification" if labels else "regression",
         outputs=_classes(files, arrays) if labels else _width(headers["targets"]),
@@ -221,7 +232,7 @@ def _embedded(name: str) -> Path:
     return next((place for place in places if (place / "SHA256SUMS").is_file()), places[0])
 
 
-def _headers(files: Mapping[str, Path]) -> dict[str, Header]:
+def _headers(files: Mapping[str, Path]) -> dict[str, IdxHeader]:
     """The header of each file, checked against the others'."""
     headers = {role: read_header(path) for role, path in files.items()}
     inputs, targets = headers["inputs"], headers["targets"]
@@ -238,7 +249,7 @@ def _headers(files: Mapping[str, Path]) -> dict[str, Header]:
     return headers
 
 
-def _check_targets(path: Path, header: Header, first: Header, inputs: Header) -> None:
+def _check_targets(path: Path, header: IdxHeader, first: IdxHeader, inputs: IdxHeader) -> None:
     if header.shape[0] != inputs.shape[0]:
         raise InputMissing(f"{path}: holds {header.shape[0]} targets for {inputs.shape[0]} inputs")
     if len(header.shape) > (1 if header.integer else 2):
@@ -249,7 +260,7 @@ def _check_targets(path: Path, header: Header, first: Header, inputs: Header) ->
         )
 
 
-def _stored(role: str, header: Header) -> tuple[str, tuple[int, ...]]:
+def _stored(role: str, header: IdxHeader) -> tuple[str, tuple[int, ...]]:
     """(dtype, shape) in memory."""
     items = header.shape[0]
     if role.endswith("inputs"):
@@ -257,7 +268,7 @@ def _stored(role: str, header: Header) -> tuple[str, tuple[int, ...]]:
     return ("int64", (items,)) if header.integer else ("float32", (items, _width(header)))
 
 
-def _width(targets: Header) -> int:
+def _width(targets: IdxHeader) -> int:
     """Numbers per target."""
     return math.prod(targets.shape[1:])
 
@@ -273,16 +284,16 @@ def _classes(files: Mapping[str, Path], arrays: Mapping[str, NDArray[Any]]) -> i
     return classes([arrays[role] for role in roles], str(files["targets"]))
 
 
-def _parse(path: Path, start: bytes) -> Header:
+def _parse(path: Path, start: bytes) -> IdxHeader:
     if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in TYPES or not 0 < start[3] <= _AXES:
         raise InputMissing(f"{path}: not an IDX file: it begins with {start[:4].hex(' ') or 'nothing'}")
     axes = start[4 : 4 + 4 * start[3]]
     if len(axes) < 4 * start[3]:
         raise InputMissing(f"{path}: is cut short within its header: expected {4 + 4 * start[3]} bytes, found {len(start)}")
-    return Header(TYPES[start[2]], tuple(int.from_bytes(axes[i : i + 4], "big") for i in range(0, len(axes), 4)))
+    return IdxHeader(TYPES[start[2]], tuple(int.from_bytes(axes[i : i + 4], "big") for i in range(0, len(axes), 4)))
 
 
-def _fill(path: Path, header: Header, target: memoryview) -> str:
+def _fill(path: Path, header: IdxHeader, target: memoryview) -> str:
     """Copy the file's numbers, as bytes, into `target`; returns the file's SHA-256."""
     digest, position = hashlib.sha256(), -header.offset
     with _named(path), path.open("rb") as file:

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.arrays.files import Found
+from partrain.data.arrays.files import ArraySource
 from partrain.data.base import (
     WIDTHS,
     Allocate,
-    Card,
+    ArrayField,
     Dataset,
+    DatasetInfo,
     MappedFile,
-    Slot,
     Training,
     check_finite,
     classes,
@@ -50,7 +50,7 @@ _BLOCK = 1 << 24
 """Bytes copied together."""
 
 
-def load(section: ArraySection, found: Mapping[str, Found], allocate: Allocate, training: Training) -> Dataset:
+def load(section: ArraySection, found: Mapping[str, ArraySource], allocate: Allocate, training: Training) -> Dataset:
     """Map or read the arrays that were `found`, by role."""
     forms = section.forms(found)
     mapped = {role: array for role, array in found.items() if _as_it_lies(array, section, forms, role)}
@@ -93,7 +93,7 @@ def load(section: ArraySection, found: Mapping[str, Found], allocate: Allocate, 
     scale = 1 / 255 if forms.slots["inputs"].dtype == "uint8" else 1.0
     prints = [digest(own, buffer, codec | {"slots": repr(list(lying))}), *map(_sampled, known)]
     fingerprint = hashlib.sha256("\n".join(prints).encode()).hexdigest()
-    card = Card((*own, *lying), forms.task, outputs, scale, fingerprint, vocabulary, codec=codec, files=known)
+    card = DatasetInfo((*own, *lying), forms.task, outputs, scale, fingerprint, vocabulary, codec=codec, files=known)
     return card.attach(buffer)
 
 
@@ -106,7 +106,7 @@ def _drawn(forms: Forms) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {"rows": ("int64", (kept,))} | {role: (one.dtype, (forms.tests, *one.shape[1:])) for role, one in copies.items()}
 
 
-def _cut(slots: tuple[Slot, ...], tests: int) -> tuple[Slot, ...]:
+def _cut(slots: tuple[ArrayField, ...], tests: int) -> tuple[ArrayField, ...]:
     """Each slot in two: what stays, and the last items, which are tested."""
     parted = []
     for slot in slots:
@@ -119,7 +119,7 @@ def _cut(slots: tuple[Slot, ...], tests: int) -> tuple[Slot, ...]:
     return tuple(parted)
 
 
-def _as_it_lies(array: Found, section: ArraySection, forms: Forms, role: str) -> bool:
+def _as_it_lies(array: ArraySource, section: ArraySection, forms: Forms, role: str) -> bool:
     """Whether the numbers in the file are what is wanted, where a processor reads them gladly."""
     if section.standardise_target if role.endswith("targets") else section.standardise:
         return False
@@ -127,7 +127,7 @@ def _as_it_lies(array: Found, section: ArraySection, forms: Forms, role: str) ->
     return same == forms.slots[role].dtype and array.offset is not None and array.offset % int(array.dtype[2:]) == 0
 
 
-def _summed(mapped: Mapping[str, Found], files: Mapping[Path, MappedFile]) -> set[str]:
+def _summed(mapped: Mapping[str, ArraySource], files: Mapping[Path, MappedFile]) -> set[str]:
     """The mapped arrays with a checksum, in files that are read as a whole anyway; InputMissing where it is another."""
     summed = {role for role, array in mapped.items() if array.checksum and files[array.path].size <= _SAMPLES * _SAMPLE}
     for role in summed:
@@ -137,7 +137,7 @@ def _summed(mapped: Mapping[str, Found], files: Mapping[Path, MappedFile]) -> se
     return summed
 
 
-def _check(found: Mapping[str, Found], arrays: Arrays, unread: Set[str]) -> None:
+def _check(found: Mapping[str, ArraySource], arrays: Arrays, unread: Set[str]) -> None:
     """InputMissing for labels and tokens below 0, and for numbers that are none: in all targets, and in inputs that were read."""
     for role, array in ((role, arrays[role]) for role in found):
         if array.dtype == np.int64 and int(array.min()) < 0:
@@ -147,7 +147,7 @@ def _check(found: Mapping[str, Found], arrays: Arrays, unread: Set[str]) -> None
             check_finite(array, found[role].where)
 
 
-def _named(found: Mapping[str, Found], arrays: Arrays) -> list[int | str]:
+def _named(found: Mapping[str, ArraySource], arrays: Arrays) -> list[int | str]:
     """The classes that texts name; they become labels in place, those of test items of the same classes."""
     roles = [role for role in found if role.endswith("targets")]
     where = found["targets"].where
@@ -158,7 +158,7 @@ def _named(found: Mapping[str, Found], arrays: Arrays) -> list[int | str]:
 
 
 def _outputs(
-    section: ArraySection, forms: Forms, found: Mapping[str, Found], arrays: Arrays, codec: Mapping[str, Any]
+    section: ArraySection, forms: Forms, found: Mapping[str, ArraySource], arrays: Arrays, codec: Mapping[str, Any]
 ) -> tuple[int, int | None]:
     """Classes, the largest label of training and test items plus one unless they have names, numbers or tokens; and the vocabulary."""
     vocabulary = max(int(arrays[role].max()) for role in found if arrays[role].ndim > 1) + 1 if section.tokens else None
@@ -171,7 +171,9 @@ def _outputs(
     return classes([arrays[role] for role in found if role.endswith("targets")], found["targets"].where), vocabulary
 
 
-def _standardised(section: ArraySection, found: Mapping[str, Found], arrays: Arrays, trained: NDArray[Any]) -> dict[str, Any]:
+def _standardised(
+    section: ArraySection, found: Mapping[str, ArraySource], arrays: Arrays, trained: NDArray[Any]
+) -> dict[str, Any]:
     """Standardise in place by the items at `trained`; what was learnt of them, as JSON."""
     codec: dict[str, Any] = {}
     for wanted, kind, prefix in (section.standardise, "inputs", ""), (section.standardise_target, "targets", "target_"):
@@ -187,7 +189,7 @@ def _standardised(section: ArraySection, found: Mapping[str, Found], arrays: Arr
     return codec
 
 
-def _exactly(found: Found, read: NDArray[Any]) -> NDArray[Any]:
+def _exactly(found: ArraySource, read: NDArray[Any]) -> NDArray[Any]:
     """What was read of an array; once more where its type does not hold the numbers: seconds since 1970 are beyond float32."""
     if read.itemsize > 4 or int(found.dtype[2:]) <= (4 if found.kind == "f" else 2):
         return read

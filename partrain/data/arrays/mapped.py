@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, MappedFile, Slot, Training, lay_out
+from partrain.data.base import Allocate, ArrayField, DataSection, Dataset, DatasetInfo, DatasetSpec, MappedFile, Training, lay_out
 from partrain.data.fetch import File, place
 from partrain.errors import CannotCreate, InputMissing
 
@@ -57,12 +57,12 @@ class Mapped(DataSection):
     verify: bool = False
     """Check the digest of all items before training starts, which reads them all."""
 
-    def facts(self, folder: Path) -> Facts:
+    def facts(self, folder: Path) -> DatasetSpec:
         card = read(place(self.path, folder))
         slots = {slot.name: slot for slot in card.slots}
         items, *shape = slots["inputs"].shape
         tests = slots["test_inputs"].shape[0] if "test_inputs" in slots else 0
-        return Facts(items - (card.gap or 0), tests, tuple(shape), card.task, card.outputs, card.vocabulary is not None)
+        return DatasetSpec(items - (card.gap or 0), tests, tuple(shape), card.task, card.outputs, card.vocabulary is not None)
 
     def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
         path = place(self.path, folder)
@@ -90,7 +90,7 @@ def trained_on(dataset: Dataset, training: Training) -> str:
     return hashlib.sha256(training(dataset.items, labels, dataset.gap).tobytes()).hexdigest()
 
 
-def write(path: Path, card: Card, buffer: memoryview, trained: str = "") -> None:
+def write(path: Path, card: DatasetInfo, buffer: memoryview, trained: str = "") -> None:
     """Write the data set that lies in `buffer`, and in files that its card names, as a whole or not at all.
 
     Args:
@@ -119,10 +119,10 @@ def write(path: Path, card: Card, buffer: memoryview, trained: str = "") -> None
         raise CannotCreate(f"{path}: {error.strerror}") from None
 
 
-def _as_they_lie(card: Card, buffer: memoryview) -> tuple[tuple[Slot, ...], list[_Source]]:
+def _as_they_lie(card: DatasetInfo, buffer: memoryview) -> tuple[tuple[ArrayField, ...], list[_Source]]:
     """Where the arrays of a card lie in the file to be written, and what that consists of."""
     end = max((slot.end for slot in card.slots if not slot.file), default=0)
-    slots: list[Slot] = []
+    slots: list[ArrayField] = []
     sources: list[_Source] = [buffer[:end]]
     for slot in card.slots:
         if slot.file:
@@ -135,7 +135,7 @@ def _as_they_lie(card: Card, buffer: memoryview) -> tuple[tuple[Slot, ...], list
     return tuple(slots), sources
 
 
-def _parted(dataset: Dataset) -> tuple[tuple[Slot, ...], list[_Source]]:
+def _parted(dataset: Dataset) -> tuple[tuple[ArrayField, ...], list[_Source]]:
     """The same for a data set of which some `rows` are items: these alone, one behind the other."""
     assert dataset.rows is not None
     names = [name for slot in dataset.slots if (name := slot.name) != "rows"]
@@ -152,7 +152,7 @@ def _parted(dataset: Dataset) -> tuple[tuple[Slot, ...], list[_Source]]:
     return tuple(replace(slot, file=1) for slot in slots), sources
 
 
-def read(path: Path) -> Card:
+def read(path: Path) -> DatasetInfo:
     """The card of a file, its header checked.
 
     Raises:
@@ -166,7 +166,7 @@ def read(path: Path) -> Card:
         )
     known: dict[str, Any] = header["card"]
     slots = tuple(_slot(slot, start) for slot in known["slots"])
-    return Card(**known | {"slots": slots, "files": (file,), "fingerprint": hashlib.sha256(text).hexdigest()})
+    return DatasetInfo(**known | {"slots": slots, "files": (file,), "fingerprint": hashlib.sha256(text).hexdigest()})
 
 
 def verify(path: Path) -> None:
@@ -185,7 +185,7 @@ def is_mapped(path: Path) -> bool:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
-def _header(card: Card, size: int, digest: str, trained: str) -> bytes:
+def _header(card: DatasetInfo, size: int, digest: str, trained: str) -> bytes:
     text = json.dumps({"card": asdict(card), "bytes": size, "sha256": digest, "trained": trained}, sort_keys=True).encode()
     header = _MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text
     return header + bytes(-len(header) % _PAGE)
@@ -208,9 +208,9 @@ def _parsed(path: Path) -> tuple[bytes, int, MappedFile]:
     return text, -(-(48 + length) // _PAGE) * _PAGE, file
 
 
-def _slot(slot: dict[str, Any], start: int) -> Slot:
+def _slot(slot: dict[str, Any], start: int) -> ArrayField:
     strides = slot["strides"] and tuple(slot["strides"])
-    return Slot(**slot | {"shape": tuple(slot["shape"]), "strides": strides, "offset": start + slot["offset"]})
+    return ArrayField(**slot | {"shape": tuple(slot["shape"]), "strides": strides, "offset": start + slot["offset"]})
 
 
 def _blocks(sources: list[_Source]) -> Iterator[memoryview]:

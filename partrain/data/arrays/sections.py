@@ -9,14 +9,14 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from partrain.data.arrays.files import Found, chosen, hdf5, npy, npz
+from partrain.data.arrays.files import ArraySource, chosen, hdf5, npy, npz
 from partrain.data.arrays.forms import ROLES, Forms, _forms
-from partrain.data.base import Allocate, Dataset, Facts, Training, WrongSetting
+from partrain.data.base import Allocate, Dataset, DatasetSpec, Training, WrongSetting
 from partrain.data.fetch import File, place
-from partrain.data.test_split import Tested
+from partrain.data.test_split import HasTestSplit
 
 
-class ArraySection(Tested):
+class ArraySection(HasTestSplit):
     """What data sets of arrays have.
 
     Inputs (n, ...): bytes are scaled to [0, 1], those of two axes being grey images (1, height, width); other numbers stay as they
@@ -41,22 +41,22 @@ class ArraySection(Tested):
         return self
 
     @abstractmethod
-    def found(self, folder: Path) -> dict[str, Found]:
+    def found(self, folder: Path) -> dict[str, ArraySource]:
         """The arrays by role."""
 
-    def facts(self, folder: Path) -> Facts:
+    def facts(self, folder: Path) -> DatasetSpec:
         forms = self.forms(self.found(folder))
         slots, tests = forms.slots, forms.tests
         width = slots["targets"].shape[1] if forms.task == "regression" else None
         known = slots["test_inputs"].shape[0] if "test_inputs" in slots else tests
-        return Facts(slots["inputs"].shape[0] - tests, known, slots["inputs"].shape[1:], forms.task, width, self.tokens)
+        return DatasetSpec(slots["inputs"].shape[0] - tests, known, slots["inputs"].shape[1:], forms.task, width, self.tokens)
 
     def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
         from partrain.data.arrays import load
 
         return load.load(self, self.found(folder), allocate, training)
 
-    def forms(self, found: Mapping[str, Found]) -> Forms:
+    def forms(self, found: Mapping[str, ArraySource]) -> Forms:
         """What the arrays become; InputMissing where they do not go together, WrongSetting where these settings do not go with them."""
         slots, task = _forms(found, self.tokens)
         inputs = found["inputs"]
@@ -85,10 +85,10 @@ class _Named(ArraySection):
     test_targets: str = "test_targets"
 
     @abstractmethod
-    def within(self, path: Path) -> dict[str, Found]:
+    def within(self, path: Path) -> dict[str, ArraySource]:
         """What the file holds."""
 
-    def found(self, folder: Path) -> dict[str, Found]:
+    def found(self, folder: Path) -> dict[str, ArraySource]:
         path = place(self.path, folder)
         held = self.within(path)
         default = not {"test_inputs", "test_targets"} & self.model_fields_set
@@ -101,7 +101,7 @@ class Npz(_Named):
 
     kind: Literal["npz"]
 
-    def within(self, path: Path) -> dict[str, Found]:
+    def within(self, path: Path) -> dict[str, ArraySource]:
         return npz(path)
 
 
@@ -110,7 +110,7 @@ class Hdf5(_Named):
 
     kind: Literal["hdf5"]
 
-    def within(self, path: Path) -> dict[str, Found]:
+    def within(self, path: Path) -> dict[str, ArraySource]:
         return hdf5(path)
 
 
@@ -130,5 +130,5 @@ class Npy(ArraySection):
             raise ValueError("test_inputs and test_targets go together")
         return self
 
-    def found(self, folder: Path) -> dict[str, Found]:
+    def found(self, folder: Path) -> dict[str, ArraySource]:
         return {role: npy(place(path, folder)) for role in ROLES if (path := getattr(self, role))}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.base import Allocate, Card, Dataset, lay_out, views
+from partrain.data.base import Allocate, Dataset, DatasetInfo, lay_out, views
 from partrain.seeds import generator
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def load(section: Synthetic, allocate: Allocate) -> Dataset:
     for slot in slots:
         digest.update(repr(slot).encode())
         digest.update(buffer[slot.offset : slot.end])
-    return Card(slots, known.task, known.outputs, 1.0, digest.hexdigest()).attach(buffer)
+    return DatasetInfo(slots, known.task, known.outputs, 1.0, digest.hexdigest()).attach(buffer)
 
 
 def _draw(section: Synthetic, use: str, n: int) -> Pair:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from partrain.data.base import Allocate, DataSection, Dataset, Facts, Training
+from partrain.data.base import Allocate, DataSection, Dataset, DatasetSpec, Training
 
 
 class Synthetic(DataSection):
@@ -45,20 +45,20 @@ class Synthetic(DataSection):
             raise ValueError(f'{" and ".join(given)} would have no effect: function = "{self.function}" has no such setting')
         return self
 
-    def facts(self, folder: Path) -> Facts:
+    def facts(self, folder: Path) -> DatasetSpec:
         items, tests = self.items, self.test_items
         match self.function:
             case "blobs":
-                return Facts(items, tests, (self.features,), "classification", self.classes)
+                return DatasetSpec(items, tests, (self.features,), "classification", self.classes)
             case "xor" | "moons" | "checkerboard":
-                return Facts(items, tests, (2,), "classification", 2)
+                return DatasetSpec(items, tests, (2,), "classification", 2)
             case "spirals":
-                return Facts(items, tests, (2,), "classification", self.classes)
+                return DatasetSpec(items, tests, (2,), "classification", self.classes)
             case "mnist-1d":
-                return Facts(items, tests, (40,), "classification", 10)
+                return DatasetSpec(items, tests, (40,), "classification", 10)
             case "waves":
-                return Facts(items, tests, (self.window, 1), "forecast", self.steps)
-        return Facts(items, tests, (1,), "regression", 1)
+                return DatasetSpec(items, tests, (self.window, 1), "forecast", self.steps)
+        return DatasetSpec(items, tests, (1,), "regression", 1)
 
     def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
         from partrain.data.generated import generate

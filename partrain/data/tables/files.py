@@ -26,16 +26,16 @@ SET, INSPECT = "set", "inspect a job that sets"
 """Ways to a key of a `[dataset]` table: in the job that names the file, or in one that is still to be written."""
 
 
-class Block(NamedTuple):
+class RowBlock(NamedTuple):
     """Some rows of a table."""
 
     places: Sequence[int]
-    """Where each begins: see `Sheet.place`."""
+    """Where each begins: see `TableFile.place`."""
     columns: dict[str, Sequence[Any]]
     """Their cells by column: text, or what a typed file holds."""
 
 
-class Sheet(ABC):
+class TableFile(ABC):
     """A table in a file."""
 
     def __init__(self, path: Path, way: str = SET) -> None:
@@ -57,7 +57,7 @@ class Sheet(ABC):
         """Where a row stands, in words."""
 
     @abstractmethod
-    def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[Block]:
+    def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[RowBlock]:
         """These columns of all rows; InputMissing where the file is damaged, or, if rows are to be `dense`, nothing stands between two."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Sheet(ABC):
         return None
 
 
-class CsvSheet(Sheet):
+class CsvFile(TableFile):
     """Separated text, plain or gzipped; line 1 has the names of columns, empty lines are passed over but where rows are dense."""
 
     def __init__(self, path: Path, separator: str | None = None, encoding: str | None = None, way: str = SET) -> None:
@@ -100,7 +100,7 @@ class CsvSheet(Sheet):
         advice = f"so {self.way} `separator`" if self.way else f"and the job's by {self._separator!r}"
         return f"all of line 1 is one name: its cells seem to be parted by {other!r}, {advice}"
 
-    def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[Block]:
+    def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[RowBlock]:
         getters = {name: itemgetter(self.names.index(name)) for name in names}
         rows: list[list[str]] = []
         lines: list[int] = []
@@ -110,10 +110,10 @@ class CsvSheet(Sheet):
             rows.append(row)
             lines.append(line)
             if len(rows) == ROWS:
-                yield Block(lines, {name: list(map(getter, rows)) for name, getter in getters.items()})
+                yield RowBlock(lines, {name: list(map(getter, rows)) for name, getter in getters.items()})
                 rows, lines = [], []
         if rows:
-            yield Block(lines, {name: list(map(getter, rows)) for name, getter in getters.items()})
+            yield RowBlock(lines, {name: list(map(getter, rows)) for name, getter in getters.items()})
 
     def _header(self) -> list[str]:
         with self._named(), self._open() as file:
@@ -190,18 +190,18 @@ class CsvSheet(Sheet):
         return cast(IO[bytes], gzip.open(self.path)) if self.path.suffix == ".gz" else open(self.path, "rb")
 
 
-class ParquetSheet(Sheet):
+class ParquetFile(TableFile):
     """A Parquet file."""
 
     def place(self, number: int) -> str:
         return f"{self.path}: row {number}"
 
-    def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[Block]:
+    def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[RowBlock]:
         with self._named() as polars:
             frame = polars.read_parquet(self.path, columns=list(names), use_statistics=False)
         first = 1
         for part in frame.iter_slices(ROWS):
-            yield Block(range(first, first + part.height), {name: part.get_column(name).to_list() for name in names})
+            yield RowBlock(range(first, first + part.height), {name: part.get_column(name).to_list() for name in names})
             first += part.height
 
     def _header(self) -> list[str]:
@@ -230,11 +230,11 @@ TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *PARQUET)
 """How names of tables end."""
 
 
-def sheet_of(path: Path, separator: str | None = None, encoding: str | None = None, way: str = SET) -> Sheet:
+def sheet_of(path: Path, separator: str | None = None, encoding: str | None = None, way: str = SET) -> TableFile:
     """A table, by its name: Parquet, or separated text."""
     if path.name.lower().endswith(PARQUET):
-        return ParquetSheet(path, way)
-    return CsvSheet(path, separator, encoding, way)
+        return ParquetFile(path, way)
+    return CsvFile(path, separator, encoding, way)
 
 
 def is_missing(cell: Any) -> bool:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.base import Allocate, Card, Dataset, Training, digest, lay_out, views
+from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, digest, lay_out, views
 from partrain.data.fetch import place
 from partrain.data.standardize import spread
-from partrain.data.tables.files import Block, Sheet, is_missing
-from partrain.data.tables.survey import Class, Scheme, class_of, kept, surveyed
+from partrain.data.tables.files import RowBlock, TableFile, is_missing
+from partrain.data.tables.survey import Class, TableSchema, class_of, kept, surveyed
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
         store(arrays[f"{prefix}targets"], answers, str(sheet.path), scheme.targets)
     outputs = len(scheme.targets) if scheme.classes is None else len(scheme.classes)
     task: Any = "regression" if scheme.classes is None else "classification"
-    return Card(slots, task, outputs, 1.0, digest(slots, buffer, codec), codec=codec).attach(buffer)
+    return DatasetInfo(slots, task, outputs, 1.0, digest(slots, buffer, codec), codec=codec).attach(buffer)
 
 
-def read(sheet: Sheet, scheme: Scheme) -> Pair:
+def read(sheet: TableFile, scheme: TableSchema) -> Pair:
     """The rows of a sheet that count, as numbers."""
     inputs, targets = [], []
     for block in (kept(block, scheme) for block in sheet.blocks(scheme.used)):
@@ -77,14 +77,14 @@ def read(sheet: Sheet, scheme: Scheme) -> Pair:
     return np.concatenate(inputs), np.concatenate(targets)
 
 
-def encode(codec: Mapping[str, Any], sheet: Sheet) -> NDArray[Any]:
+def encode(codec: Mapping[str, Any], sheet: TableFile) -> NDArray[Any]:
     """Inputs (n, features) float32 for a network whose checkpoint has this codec; no targets are needed.
 
     Raises:
         InputMissing: a column is missing, a cell is no number, or a word was not among those trained on.
     """
     words = {name: tuple(known) for name, known in codec["one_hot"].items()}
-    scheme = Scheme(tuple(codec["inputs"]), words, (), None, "mean" if codec["missing"] == "mean" else "error")
+    scheme = TableSchema(tuple(codec["inputs"]), words, (), None, "mean" if codec["missing"] == "mean" else "error")
     for name in scheme.inputs:
         sheet.require(name, "inputs")
     numbers = _all_inputs(sheet, scheme)
@@ -98,18 +98,18 @@ def encode(codec: Mapping[str, Any], sheet: Sheet) -> NDArray[Any]:
     return result
 
 
-def numbers_of(sheet: Sheet, names: Sequence[str], dense: bool = False) -> NDArray[Any]:
-    """(n, columns) float64 of numbers as they stand in a file; InputMissing where a cell holds none. `dense`: see `Sheet.blocks`."""
-    return _all_inputs(sheet, Scheme(tuple(names), {}, (), None, "error"), dense)
+def numbers_of(sheet: TableFile, names: Sequence[str], dense: bool = False) -> NDArray[Any]:
+    """(n, columns) float64 of numbers as they stand in a file; InputMissing where a cell holds none. `dense`: see `TableFile.blocks`."""
+    return _all_inputs(sheet, TableSchema(tuple(names), {}, (), None, "error"), dense)
 
 
-def _all_inputs(sheet: Sheet, scheme: Scheme, dense: bool = False) -> NDArray[Any]:
+def _all_inputs(sheet: TableFile, scheme: TableSchema, dense: bool = False) -> NDArray[Any]:
     """(n, features) float64 of all rows, before they are standardised."""
     blocks = [_inputs(sheet, block, scheme) for block in sheet.blocks(scheme.inputs, dense)]
     return np.concatenate(blocks) if blocks else np.empty((0, scheme.width))
 
 
-def _inputs(sheet: Sheet, block: Block, scheme: Scheme) -> NDArray[Any]:
+def _inputs(sheet: TableFile, block: RowBlock, scheme: TableSchema) -> NDArray[Any]:
     """(n, features): a number for each numeric column, one for each word of the others."""
     result, at = np.zeros((len(block.places), scheme.width)), 0
     for name in scheme.inputs:
@@ -125,7 +125,7 @@ def _inputs(sheet: Sheet, block: Block, scheme: Scheme) -> NDArray[Any]:
 
 
 def _labels(
-    sheet: Sheet, block: Block, name: str, known: Sequence[Class], named: Callable[[Any], Class], kind: str
+    sheet: TableFile, block: RowBlock, name: str, known: Sequence[Class], named: Callable[[Any], Class], kind: str
 ) -> NDArray[Any]:
     """(n,) which of the `known` each cell of a column is; `named` reads a cell."""
     numbers = {one: number for number, one in enumerate(known)}
@@ -138,7 +138,7 @@ def _labels(
     return labels
 
 
-def _numbers(sheet: Sheet, block: Block, name: str, holes: bool) -> NDArray[Any]:
+def _numbers(sheet: TableFile, block: RowBlock, name: str, holes: bool) -> NDArray[Any]:
     """(n,) the numbers of a column; NaN for missing values, if there may be `holes`."""
     places, cells = block.places, block.columns[name]
     try:
@@ -150,7 +150,7 @@ def _numbers(sheet: Sheet, block: Block, name: str, holes: bool) -> NDArray[Any]
     return np.array([_number(cell, sheet, place, name, holes) for place, cell in zip(places, cells, strict=True)])
 
 
-def _number(cell: Any, sheet: Sheet, place: int, name: str, holes: bool) -> float:
+def _number(cell: Any, sheet: TableFile, place: int, name: str, holes: bool) -> float:
     """One cell; InputMissing with its place if it is no number."""
     where = f"{sheet.place(place)}: column `{name}`"
     if is_missing(cell):
@@ -170,7 +170,7 @@ def _number(cell: Any, sheet: Sheet, place: int, name: str, holes: bool) -> floa
     return number
 
 
-def _codec(section: Tabular, scheme: Scheme, inputs: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
+def _codec(section: Tabular, scheme: TableSchema, inputs: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
     """How rows become items, as JSON; means and deviations are those of the given items, which are trained on."""
     numeric = np.array([name in scheme.inputs and name not in scheme.words for name in scheme.features])
     mean, std = moments(inputs, scheme.features, section.path)

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from partrain.data.base import Allocate, Dataset, Facts, Training
+from partrain.data.base import Allocate, Dataset, DatasetSpec, Training
 from partrain.data.fetch import File
-from partrain.data.tables.files import CsvSheet, ParquetSheet, Sheet
+from partrain.data.tables.files import CsvFile, ParquetFile, TableFile
 from partrain.data.tables.survey import surveyed
-from partrain.data.test_split import Tested
+from partrain.data.test_split import HasTestSplit
 
 
 def _different(names: list[str]) -> list[str]:
@@ -32,7 +32,7 @@ Names = Annotated[Columns, BeforeValidator(lambda value: [value] if isinstance(v
 Separator = Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_parting)]
 
 
-class Tabular(Tested):
+class Tabular(HasTestSplit):
     """What tables have, whatever file they lie in."""
 
     tests_by = ("test_path",)
@@ -72,14 +72,14 @@ class Tabular(Tested):
         return self
 
     @abstractmethod
-    def sheet(self, path: Path) -> Sheet:
+    def sheet(self, path: Path) -> TableFile:
         """A file, opened as these settings say."""
 
-    def facts(self, folder: Path) -> Facts:
+    def facts(self, folder: Path) -> DatasetSpec:
         known = surveyed(self, folder)
         outputs = len(known.scheme.targets) if known.scheme.classes is None else len(known.scheme.classes)
         task: Literal["classification", "regression"] = "regression" if known.scheme.classes is None else "classification"
-        return Facts(known.items, known.test_items, (known.scheme.width,), task, outputs)
+        return DatasetSpec(known.items, known.test_items, (known.scheme.width,), task, outputs)
 
     def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
         from partrain.data.tables import load
@@ -103,8 +103,8 @@ class Csv(Tabular):
             raise ValueError(f"`encoding`: there is no `{self.encoding}`; utf-8 and latin-1 are the usual ones") from None
         return self
 
-    def sheet(self, path: Path) -> Sheet:
-        return CsvSheet(path, self.separator, self.encoding)
+    def sheet(self, path: Path) -> TableFile:
+        return CsvFile(path, self.separator, self.encoding)
 
 
 class Parquet(Tabular):
@@ -112,5 +112,5 @@ class Parquet(Tabular):
 
     kind: Literal["parquet"]
 
-    def sheet(self, path: Path) -> Sheet:
-        return ParquetSheet(path)
+    def sheet(self, path: Path) -> TableFile:
+        return ParquetFile(path)

@@ -11,7 +11,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Slot, Training, digest, lay_out, views
+from partrain.data.base import (
+    Allocate,
+    ArrayField,
+    DataSection,
+    Dataset,
+    DatasetInfo,
+    DatasetSpec,
+    Training,
+    digest,
+    lay_out,
+    views,
+)
 from partrain.data.fetch import File, place
 from partrain.data.tables.files import is_missing, sheet_of
 from partrain.data.tables.sections import Names, Separator
@@ -46,9 +57,9 @@ class Series(DataSection):
     separator: Separator | None = None
     """Between the cells of a CSV file; default: a tab in .tsv files, else a comma."""
 
-    def facts(self, folder: Path) -> Facts:
+    def facts(self, folder: Path) -> DatasetSpec:
         table = _read(place(self.path, folder), self)
-        return Facts(
+        return DatasetSpec(
             self._cut(table).items,
             self.test_items,
             (self.window, len(table.inputs)),
@@ -88,27 +99,27 @@ class Series(DataSection):
             "deviation": dict(zip(table.names, deviation.tolist(), strict=True)),
         }
         mark = digest(raw, buffer, codec | {"windows": repr(slots)})
-        card = Card(slots, "forecast", self.steps * targets, 1.0, mark, gap=parts.gap, codec=codec)
+        card = DatasetInfo(slots, "forecast", self.steps * targets, 1.0, mark, gap=parts.gap, codec=codec)
         return card.attach(buffer)
 
     def _cut(self, table: _Table) -> Cut:
         span = self.window + self.steps
         return cut(str(table.path), table.rows, span, self.steps, self.stride, self.validation, self.test_items)
 
-    def _slots(self, prefix: str, raw: Sequence[Slot], first: int, count: int) -> tuple[Slot, ...]:
+    def _slots(self, prefix: str, raw: Sequence[ArrayField], first: int, count: int) -> tuple[ArrayField, ...]:
         """Windows from item `first` on: inputs (n, L, columns), targets (n, H * targets), moment by moment."""
         inputs, targets = raw
         features, width = inputs.shape[1], targets.shape[1]
         start = first * self.stride
         return (
-            Slot(
+            ArrayField(
                 f"{prefix}inputs",
                 "float32",
                 (count, self.window, features),
                 inputs.offset + 4 * features * start,
                 (4 * features * self.stride, 4 * features, 4),
             ),
-            Slot(
+            ArrayField(
                 f"{prefix}targets",
                 "float32",
                 (count, self.steps * width),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partrain.data.fetch import place
-from partrain.data.tables.files import Block, Sheet, is_missing
+from partrain.data.tables.files import RowBlock, TableFile, is_missing
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _DIGITS = re.compile(r"[+-]?[0-9]+")
 
 
 @dataclass(frozen=True)
-class Scheme:
+class TableSchema:
     """How a row becomes an item."""
 
     inputs: tuple[str, ...]
@@ -61,10 +61,10 @@ class Scheme:
 
 
 @dataclass(frozen=True)
-class Survey:
+class TableStats:
     """What is known of the files of a data set without making numbers of them."""
 
-    scheme: Scheme
+    scheme: TableSchema
     rows: int
     """Rows of the file that count: those without a missing value, if others are dropped."""
     split: int
@@ -81,7 +81,7 @@ class Survey:
         return self.split or self.test_rows
 
 
-def surveyed(section: Tabular, folder: Path) -> Survey:
+def surveyed(section: Tabular, folder: Path) -> TableStats:
     """Read the rows once; as long as nobody writes to the files, that is remembered."""
     paths = [place(path, folder) for path in (section.path, section.test_path) if path]
     try:
@@ -104,7 +104,7 @@ def classes_in_order(cells: Collection[Any]) -> tuple[Class, ...]:
     return tuple(sorted({class_of(cell, whole) for cell in cells}, key=lambda one: (isinstance(one, str), one)))
 
 
-def kept(block: Block, scheme: Scheme) -> Block:
+def kept(block: RowBlock, scheme: TableSchema) -> RowBlock:
     """The rows that count."""
     if scheme.missing != "drop":
         return block
@@ -115,25 +115,25 @@ def kept(block: Block, scheme: Scheme) -> Block:
     def those(cells: Sequence[Any]) -> list[Any]:
         return [cell for cell, keep in zip(cells, whole, strict=True) if keep]
 
-    return Block(those(block.places), {name: those(cells) for name, cells in block.columns.items()})
+    return RowBlock(those(block.places), {name: those(cells) for name, cells in block.columns.items()})
 
 
 @lru_cache(maxsize=32)
-def _survey(text: str, kind: type[Tabular], paths: tuple[Path, ...], stamps: object) -> Survey:
+def _survey(text: str, kind: type[Tabular], paths: tuple[Path, ...], stamps: object) -> TableStats:
     section = kind.model_validate_json(text)
     sheet = section.sheet(paths[0])
     columns = _columns(section, sheet)
-    scheme = Scheme(columns, dict.fromkeys(section.one_hot, ()), tuple(section.target), None, section.missing)
+    scheme = TableSchema(columns, dict.fromkeys(section.one_hot, ()), tuple(section.target), None, section.missing)
     rows, found = _distinct(sheet, scheme)
     if not rows:
         raise InputMissing(f"{sheet.path}: holds no rows" + " without a missing value" * (section.missing == "drop"))
     words = {name: tuple(sorted({str(cell).strip() for cell in found[name]})) for name in section.one_hot}
-    scheme = Scheme(columns, words, scheme.targets, _classes(section, sheet, found, rows), section.missing)
+    scheme = TableSchema(columns, words, scheme.targets, _classes(section, sheet, found, rows), section.missing)
     tested = _tested(section, paths[1], scheme) if len(paths) > 1 else 0
-    return Survey(scheme, rows, section.tests_among(rows, str(sheet.path), "rows"), tested)
+    return TableStats(scheme, rows, section.tests_among(rows, str(sheet.path), "rows"), tested)
 
 
-def _columns(section: Tabular, sheet: Sheet) -> tuple[str, ...]:
+def _columns(section: Tabular, sheet: TableFile) -> tuple[str, ...]:
     """The input columns."""
     for key in ("target", "inputs", "drop", "one_hot"):
         for name in getattr(section, key) or []:
@@ -147,7 +147,7 @@ def _columns(section: Tabular, sheet: Sheet) -> tuple[str, ...]:
     return columns
 
 
-def _distinct(sheet: Sheet, scheme: Scheme) -> tuple[int, dict[str, set[Any]]]:
+def _distinct(sheet: TableFile, scheme: TableSchema) -> tuple[int, dict[str, set[Any]]]:
     """The number of rows that count, and the different cells of targets and one-hot columns, none of them missing."""
     names = list(scheme.used) if scheme.missing == "drop" else [*scheme.words, *scheme.targets]
     found: dict[str, set[Any]] = {name: set() for name in (*scheme.words, *scheme.targets)}
@@ -163,7 +163,7 @@ def _distinct(sheet: Sheet, scheme: Scheme) -> tuple[int, dict[str, set[Any]]]:
     return rows, found
 
 
-def _classes(section: Tabular, sheet: Sheet, found: dict[str, set[Any]], rows: int) -> tuple[Class, ...] | None:
+def _classes(section: Tabular, sheet: TableFile, found: dict[str, set[Any]], rows: int) -> tuple[Class, ...] | None:
     """The classes of the target in the order of their labels; None if it is a number."""
     cells = set().union(*(found[name] for name in section.target))
     whole = all(map(_is_whole, cells))
@@ -192,7 +192,7 @@ def _classes(section: Tabular, sheet: Sheet, found: dict[str, set[Any]], rows: i
     return classes
 
 
-def _tested(section: Tabular, path: Path, scheme: Scheme) -> int:
+def _tested(section: Tabular, path: Path, scheme: TableSchema) -> int:
     """Rows of the test file, whose words and classes must be known."""
     sheet = section.sheet(path)
     for name in scheme.used:
@@ -209,7 +209,7 @@ def _tested(section: Tabular, path: Path, scheme: Scheme) -> int:
     return rows
 
 
-def _unknown(name: str, scheme: Scheme, cell: Any) -> bool:
+def _unknown(name: str, scheme: TableSchema, cell: Any) -> bool:
     """Whether a word or class was not there among the items for training."""
     if name in scheme.words:
         return str(cell).strip() not in scheme.words[name]
@@ -217,7 +217,7 @@ def _unknown(name: str, scheme: Scheme, cell: Any) -> bool:
     return class_of(cell, isinstance(scheme.classes[0], int)) not in scheme.classes
 
 
-def _first(sheet: Sheet, name: str, is_it: Callable[[Any], bool]) -> str:
+def _first(sheet: TableFile, name: str, is_it: Callable[[Any], bool]) -> str:
     """The place of the first row with such a cell."""
     rows: Iterator[tuple[int, Any]] = (
         pair for block in sheet.blocks([name]) for pair in zip(block.places, block.columns[name], strict=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from partrain.config.usercode import UserCode
-from partrain.data.base import Allocate, Card, DataSection, Dataset, Facts, Training, classes, digest, lay_out, views
+from partrain.data.base import Allocate, DataSection, Dataset, DatasetInfo, DatasetSpec, Training, classes, digest, lay_out, views
 from partrain.errors import InputMissing, UserCodeFailed
 
 _CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from partrain.data.user.process import main; main()"
@@ -29,7 +29,7 @@ class UserData(DataSection, UserCode):
     whole numbers of an input's shape are tokens to give. `test`, if it has that, is or returns the same for the test set.
     """
 
-    def facts(self, folder: Path) -> Facts | None:
+    def facts(self, folder: Path) -> DatasetSpec | None:
         return None
 
     def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
@@ -45,7 +45,7 @@ class UserData(DataSection, UserCode):
                 done[name] += len(part)
         outputs, tokens = _outputs(told["task"], views(slots, buffer))
         scale = 1 / 255 if slots[0].dtype == "uint8" else 1.0
-        return Card(slots, told["task"], outputs, scale, digest(slots, buffer), vocabulary=tokens).attach(buffer)
+        return DatasetInfo(slots, told["task"], outputs, scale, digest(slots, buffer), vocabulary=tokens).attach(buffer)
 
 
 def _outputs(task: str, arrays: dict[str, Any]) -> tuple[int, int | None]:

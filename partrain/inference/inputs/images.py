@@ -14,10 +14,10 @@ from partrain.inference.codec import Codec
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from partrain.inference.network import Restored
+    from partrain.inference.network import TrainedNetwork
 
 
-def read_images(network: Restored, path: Path, judged: bool) -> tuple[NDArray[Any], NDArray[Any] | None, list[str]]:
+def read_images(network: TrainedNetwork, path: Path, judged: bool) -> tuple[NDArray[Any], NDArray[Any] | None, list[str]]:
     """Pictures of a folder, sorted by name, or a single one; where they are `judged`, in folders named after their classes.
 
     A network trained on a folder of images takes all sizes, resized as those were; another one only its own.
@@ -35,7 +35,7 @@ def read_images(network: Restored, path: Path, judged: bool) -> tuple[NDArray[An
     return pixels * np.float32(1 / 255), labels, [str(file.relative_to(path)) if path.is_dir() else file.name for file in files]
 
 
-def _label(network: Restored, file: Path, given: Path) -> int:
+def _label(network: TrainedNetwork, file: Path, given: Path) -> int:
     """By the first folder below the given one, as in training; that one itself where nothing lies between."""
     names = Codec(network.codec).classes or [str(label) for label in range(network.facts.outputs)]
     inner = file.relative_to(given).parts[:-1]

@@ -31,7 +31,7 @@ from partrain.inference.inputs.text import read_text
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from partrain.inference.network import Restored
+    from partrain.inference.network import TrainedNetwork
 
 _STARTS = {b"PK\x03\x04": "npz", b"PK\x05\x06": "npz", b"\x93NUM": "npy", b"\x1f\x8b": "idx", b"\0\0": "idx"}
 
@@ -48,7 +48,7 @@ class Sample:
     """What each item is called."""
 
 
-def read(network: Restored, path: Path, targets: Path | None = None, judged: bool = False) -> Sample:
+def read(network: TrainedNetwork, path: Path, targets: Path | None = None, judged: bool = False) -> Sample:
     """The items of a file.
 
     Args:
@@ -124,7 +124,7 @@ def _arrays(path: Path, kind: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
         raise InputMissing(f"{path}: cannot be read as {kind.upper()}: {reason}") from None
 
 
-def _scaled(network: Restored, inputs: NDArray[Any], codec: Codec, path: Path) -> NDArray[Any]:
+def _scaled(network: TrainedNetwork, inputs: NDArray[Any], codec: Codec, path: Path) -> NDArray[Any]:
     """Numbers as files have them -> as networks do: bytes in [0, 1], standardised where the data set's were."""
     if inputs.dtype.kind not in "fiub":
         raise InputMissing(f"{path}: holds {inputs.dtype}, no numbers")
@@ -135,7 +135,7 @@ def _scaled(network: Restored, inputs: NDArray[Any], codec: Codec, path: Path) -
     return codec.standardised(inputs)
 
 
-def _shaped(network: Restored, inputs: NDArray[Any], path: Path) -> NDArray[Any]:
+def _shaped(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArray[Any]:
     """Inputs in the shape that the network takes."""
     shape = tuple(network.facts.input)
     bare = tuple(size for size in shape if size != 1)
@@ -148,7 +148,7 @@ def _shaped(network: Restored, inputs: NDArray[Any], path: Path) -> NDArray[Any]
     return np.ascontiguousarray(inputs).reshape(len(inputs), *shape)
 
 
-def _fitted(network: Restored, inputs: NDArray[Any], path: Path) -> NDArray[Any]:
+def _fitted(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArray[Any]:
     """Inputs in the type of number that the network takes."""
     vocabulary = network.facts.vocabulary
     if vocabulary is not None:
@@ -161,7 +161,7 @@ def _fitted(network: Restored, inputs: NDArray[Any], path: Path) -> NDArray[Any]
     return inputs
 
 
-def _labels(network: Restored, names: NDArray[Any], path: Path) -> NDArray[Any]:
+def _labels(network: TrainedNetwork, names: NDArray[Any], path: Path) -> NDArray[Any]:
     """Labels (n,) of the names of classes."""
     known: dict[str, int] = {}
     numbers = numbered(names.reshape(-1), known, f"{path}: targets", 0)
@@ -176,7 +176,7 @@ def _labels(network: Restored, names: NDArray[Any], path: Path) -> NDArray[Any]:
     return found
 
 
-def _targets(network: Restored, answers: NDArray[Any] | None, inputs: Tensor, path: Path) -> Tensor:
+def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tensor, path: Path) -> Tensor:
     """Targets in the form that the task compares with."""
     kind, facts = network.kind, network.facts
     if kind == "autoencoder":

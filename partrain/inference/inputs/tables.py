@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.data.tables import load
-from partrain.data.tables.files import Sheet, sheet_of
-from partrain.data.tables.survey import Scheme
+from partrain.data.tables.files import TableFile, sheet_of
+from partrain.data.tables.survey import TableSchema
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from partrain.inference.network import Restored
+    from partrain.inference.network import TrainedNetwork
 
     Pair = tuple[NDArray[Any], NDArray[Any] | None]
     """Inputs as the network takes them, and targets as the file has them."""
 
 
-def read_table(network: Restored, path: Path, judged: bool) -> Pair:
+def read_table(network: TrainedNetwork, path: Path, judged: bool) -> Pair:
     """The rows of a file; of a series the newest window, which is to be gone on with, or all that can be `judged` or given back."""
     codec, section = Codec(network.codec), network.loaded.job.dataset
     sheet = sheet_of(path, getattr(section, "separator", None), getattr(section, "encoding", None), way="")
@@ -40,11 +40,11 @@ def read_table(network: Restored, path: Path, judged: bool) -> Pair:
     return codec.standardised(numbers.reshape(len(numbers), *network.facts.input)), None
 
 
-def _judged_rows(codec: Codec, sheet: Sheet) -> Pair:
+def _judged_rows(codec: Codec, sheet: TableFile) -> Pair:
     stored = codec.stored
     classes = None if stored["classes"] is None else tuple(stored["classes"])
     words = {name: tuple(known) for name, known in stored["one_hot"].items()}
-    scheme = Scheme(tuple(stored["inputs"]), words, tuple(stored["targets"]), classes, stored["missing"])
+    scheme = TableSchema(tuple(stored["inputs"]), words, tuple(stored["targets"]), classes, stored["missing"])
     for name in scheme.inputs:
         sheet.require(name, "inputs")
     for name in scheme.targets:
@@ -53,7 +53,7 @@ def _judged_rows(codec: Codec, sheet: Sheet) -> Pair:
     return codec.standardised(inputs), targets
 
 
-def _windows(codec: Codec, sheet: Sheet, judged: bool, itself: bool) -> Pair:
+def _windows(codec: Codec, sheet: TableFile, judged: bool, itself: bool) -> Pair:
     """Windows (n, window, columns), and what follows them (n, k); `itself`: they are to be given back, and nothing follows."""
     names, window, steps = codec.columns, codec.stored["window"], codec.stored["steps"]
     follow = judged and not itself

@@ -15,10 +15,10 @@ from partrain.errors import BadCheckpoint, InputMissing
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from partrain.inference.network import Restored
+    from partrain.inference.network import TrainedNetwork
 
 
-def encode(network: Restored, text: str, where: str) -> list[int]:
+def encode(network: TrainedNetwork, text: str, where: str) -> list[int]:
     """A text as tokens; InputMissing, saying `where`, for a character that no training text had, or for no text at all."""
     unit, known = _vocabulary(network)
     if not text:
@@ -33,7 +33,7 @@ def encode(network: Restored, text: str, where: str) -> list[int]:
     return [numbers[character] for character in text]
 
 
-def decode(network: Restored, tokens: Sequence[int]) -> str:
+def decode(network: TrainedNetwork, tokens: Sequence[int]) -> str:
     """Tokens as text; between words a space, but for marks that stand by the word before."""
     unit, known = _vocabulary(network)
     if unit == "bytes":
@@ -43,7 +43,7 @@ def decode(network: Restored, tokens: Sequence[int]) -> str:
     return "".join(known[token] for token in tokens)
 
 
-def read_text(network: Restored, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+def read_text(network: TrainedNetwork, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     """Items (n, L) of a text file, one after the other, and the token after each of theirs."""
     try:
         tokens = np.array(encode(network, path.read_text("utf-8"), str(path)))
@@ -56,7 +56,7 @@ def read_text(network: Restored, path: Path) -> tuple[NDArray[Any], NDArray[Any]
     return tokens[: count * length].reshape(count, length), tokens[1 : count * length + 1].reshape(count, length)
 
 
-def _vocabulary(network: Restored) -> tuple[str, list[str]]:
+def _vocabulary(network: TrainedNetwork) -> tuple[str, list[str]]:
     """Characters, bytes or words, and which they are by number."""
     if "tokens" not in network.codec:
         raise BadCheckpoint("the checkpoint does not tell what its tokens stand for: it was trained on no text")

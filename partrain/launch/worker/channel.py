@@ -18,22 +18,22 @@ OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED"
 """What torch says of it where it has no exception for it: of pinned memory and a device's context, of the CPU's, of CUDA's libraries."""
 
 
-class Talk:
+class Channel:
     """Messages to the coordinator: JSON, one pipe, any thread."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._lock = threading.Lock()
 
-    def say(self, kind: str, **content: Any) -> None:
+    def send(self, kind: str, **content: Any) -> None:
         with self._lock, contextlib.suppress(BrokenPipeError):
             self._pipe.send_bytes(json.dumps({"kind": kind, **content}).encode())
 
 
-def report(rank: int, who: str, error: BaseException, failure: Failure | None, talk: Talk) -> None:
+def report(rank: int, who: str, error: BaseException, failure: Failure | None, talk: Channel) -> None:
     """Say what went wrong; `failure` is how the user may understand it, None if the defect is ours."""
     internal = None if failure else "".join(traceback.format_exception(error))
-    talk.say(
+    talk.send(
         "failed",
         rank=rank,
         code=failure.code if failure else 70,

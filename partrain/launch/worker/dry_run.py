@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from partrain.comm.arena import Arena
 from partrain.errors import Diverged, UserCodeFailed
-from partrain.launch.worker.channel import Talk, explain, report
-from partrain.launch.worker.setup import Outfit
-from partrain.launch.worker.spec import Order, on_trial
+from partrain.launch.worker.channel import Channel, explain, report
+from partrain.launch.worker.setup import WorkerSetup
+from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
 from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
 from partrain.models import Interface
 from partrain.tasks import UserTask
@@ -31,7 +31,7 @@ MOST = 256
 BUILDING = "building"
 
 
-def main(order: Order, talk: Talk) -> None:
+def main(order: ProcessSpec, talk: Channel) -> None:
     """Try user code in this process."""
     (rank,) = order.ranks
     beats = Arena(order.arena.detach(), len(order.plan.shares)).beats
@@ -39,16 +39,16 @@ def main(order: Order, talk: Talk) -> None:
     try:
         while doing := next(steps, ""):
             beats[rank] += 1
-        talk.say("tried")
+        talk.send("tried")
     except BaseException as error:
         where = f"before any worker starts, {doing}"
-        report(rank, where, error, explain(error, where, on_trial(order.job), built=doing != BUILDING), talk)
+        report(rank, where, error, explain(error, where, user_code_under_test(order.job), built=doing != BUILDING), talk)
 
 
-def _steps(rank: int, order: Order) -> Iterator[str]:
+def _steps(rank: int, order: ProcessSpec) -> Iterator[str]:
     """Do what a worker does at first; before each step, what comes now."""
     yield BUILDING
-    outfit = Outfit(rank, order)
+    outfit = WorkerSetup(rank, order)
     batches, spans, job = outfit.batches, outfit.spans, order.job
     if batches.batch_size == len(batches.partition):
         batches.batch_size = min(batches.batch_size, MOST)
@@ -59,7 +59,7 @@ def _steps(rank: int, order: Order) -> Iterator[str]:
     endless = [name for name, one in persistent_buffers(outfit.module) if one.is_floating_point() and not one.isfinite().all()]
     if endless:
         what = f"buffer `{endless[0]}` holds numbers that are not finite, so replicas of it have no mean"
-        raise UserCodeFailed(f"{on_trial(job)}: {what}; register it with persistent=False if it is a constant")
+        raise UserCodeFailed(f"{user_code_under_test(job)}: {what}; register it with persistent=False if it is a constant")
     homes = _homes(outfit.module)
     worker.begin(1, 0)
     worker.active = True  # also where the job lets it wait for its first round
@@ -67,16 +67,20 @@ def _steps(rank: int, order: Order) -> Iterator[str]:
     yield f"training on a batch of {batches.batch_size}"
     worker.gradient()
     if not math.isfinite(worker.loss()):
-        raise Diverged(f"{on_trial(job)}: the loss of the first batch is {worker.loss()}, not a finite number; look at the data")
+        raise Diverged(
+            f"{user_code_under_test(job)}: the loss of the first batch is {worker.loss()}, not a finite number; look at the data"
+        )
 
     if late := sorted(set(outfit.module.state_dict()) ^ known):
         raise UserCodeFailed(
-            f"{on_trial(job)}: `{late[0]}` came or went with the first batch; make parameters and buffers in `__init__`"
+            f"{user_code_under_test(job)}: `{late[0]}` came or went with the first batch; make parameters and buffers in `__init__`"
         )
 
     if moved := [name for name, home in _homes(outfit.module).items() if home != homes[name]]:
         what = f"parameter `{moved[0]}` was exchanged for another tensor with the first batch, and would not be trained"
-        raise UserCodeFailed(f"{on_trial(job)}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()")
+        raise UserCodeFailed(
+            f"{user_code_under_test(job)}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()"
+        )
 
     judged = (outfit.held_out(batches.batch_size) if job.stop.judge == "mixed" else None) or outfit.test
     if judged:
@@ -90,7 +94,7 @@ def _homes(module: nn.Module) -> dict[str, tuple[int, int]]:
     return {name: (id(parameter), parameter.data_ptr()) for name, parameter in module.named_parameters()}
 
 
-def _watch(task: Task, interface: Interface, order: Order) -> None:
+def _watch(task: Task, interface: Interface, order: ProcessSpec) -> None:
     """Have the task look at what network and user give it: raises UserCodeFailed where that is not what they are to give."""
     job = order.job
     named = job.task.name if isinstance(job.task, UserTask) else ""
@@ -104,7 +108,7 @@ def _watch(task: Task, interface: Interface, order: Order) -> None:
         if not owns:
             check_loss(lost, f"[task] name: `{named}`: `loss`")
             if torch.is_grad_enabled() and not lost.requires_grad:
-                raise UserCodeFailed(f"{on_trial(job)}: the loss does not depend on any parameter that is trained")
+                raise UserCodeFailed(f"{user_code_under_test(job)}: the loss does not depend on any parameter that is trained")
         return lost
 
     def differentiate(module: Any, parameters: Any, *batch: Any) -> Any:
@@ -112,7 +116,7 @@ def _watch(task: Task, interface: Interface, order: Order) -> None:
         if owns:
             check_gradients(given, parameters, f"[task] name: `{named}`: `differentiate`")
         elif all(gradient is None for gradient in given[1]):
-            raise UserCodeFailed(f"{on_trial(job)}: the loss does not depend on any parameter that is trained")
+            raise UserCodeFailed(f"{user_code_under_test(job)}: the loss does not depend on any parameter that is trained")
         return given
 
     def score(*batch: Any) -> Any:

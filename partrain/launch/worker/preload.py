@@ -9,9 +9,9 @@ import os
 import signal
 
 from partrain.launch.signals import STOPPING
-from partrain.system.parent_death import PARENT, arm
+from partrain.system.parent_death import PARENT, die_with_parent
 
-arm(int(os.environ.pop(PARENT, os.getppid())))
+die_with_parent(int(os.environ.pop(PARENT, os.getppid())))
 for _number in STOPPING:
     signal.signal(_number, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)

@@ -12,25 +12,25 @@ from typing import Any
 import torch
 
 from partrain.comm.arena import IF_LONG, LONG_S, RECORD, RING, Arena
-from partrain.comm.center import Commons
-from partrain.comm.group import ArenaGroup, NonFinite, Waiting, bytes_by_rank
-from partrain.comm.shared import Shared
-from partrain.comm.simulated import Abandoned, Baton, Deadlock, Simulated
+from partrain.comm.center import CenterClient
+from partrain.comm.group import ArenaGroup, NonFinite, Transport, bytes_by_rank
+from partrain.comm.shared import SharedTransport
+from partrain.comm.simulated import Abandoned, Deadlock, SimulatedTransport, TurnScheduler
 from partrain.errors import Diverged, Failure, UserCodeFailed
-from partrain.launch.worker.channel import Talk, explain, report
-from partrain.launch.worker.setup import Outfit, tight
-from partrain.launch.worker.spec import Order
-from partrain.launch.worker.task_checks import Misfit, watch
+from partrain.launch.worker.channel import Channel, explain, report
+from partrain.launch.worker.setup import WorkerSetup, tight
+from partrain.launch.worker.spec import ProcessSpec
+from partrain.launch.worker.task_checks import InvalidTaskOutput, check_task_calls
 from partrain.tasks import UserTask
-from partrain.train.loop import LATE, STOP, WELCOME, Ending, Terms, run
+from partrain.train.loop import LATE, STOP, WELCOME, Ending, LoopConfig, run
 from partrain.train.snapshot import restore, save, slot_map
 from partrain.train.stop import Progress
-from partrain.train.worker import LocalWorker, Spans
+from partrain.train.worker import LocalWorker, RowLayout
 
 NAN = float("nan")
 
 
-def main(order: Order, talk: Talk) -> None:
+def main(order: ProcessSpec, talk: Channel) -> None:
     """Run the workers that live in this process."""
     if order.ranks[0] < 0:
         _keep_center(~order.ranks[0], order, talk)
@@ -41,7 +41,9 @@ def main(order: Order, talk: Talk) -> None:
         _answer_for(rank, order, arena, None, talk)
         return
     own = [order.plan.shares[rank].spec.threads for rank in order.ranks]
-    baton = Baton(len(own), lambda rank: torch.set_num_threads(own[rank]))  # torch and MKL keep one number for the process
+    baton = TurnScheduler(
+        len(own), lambda rank: torch.set_num_threads(own[rank])
+    )  # torch and MKL keep one number for the process
     threads = [threading.Thread(target=_simulated, args=(rank, order, arena, baton, talk)) for rank in order.ranks]
     for thread in threads:
         thread.start()
@@ -50,7 +52,7 @@ def main(order: Order, talk: Talk) -> None:
         thread.join()
 
 
-def _keep_center(number: int, order: Order, talk: Talk) -> None:
+def _keep_center(number: int, order: ProcessSpec, talk: Channel) -> None:
     """A process of the center of an asynchronous rule on several machines."""
     from partrain.comm.center_server import serve
 
@@ -61,7 +63,7 @@ def _keep_center(number: int, order: Order, talk: Talk) -> None:
         report(~number, order.machine.center(number), error, error if isinstance(error, Failure) else None, talk)
 
 
-def _simulated(rank: int, order: Order, arena: Arena, baton: Baton, talk: Talk) -> None:
+def _simulated(rank: int, order: ProcessSpec, arena: Arena, baton: TurnScheduler, talk: Channel) -> None:
     """A simulated worker: a thread that runs when it holds the baton."""
     failure: BaseException | None = None
     try:
@@ -69,18 +71,18 @@ def _simulated(rank: int, order: Order, arena: Arena, baton: Baton, talk: Talk) 
         failure = _answer_for(rank, order, arena, baton, talk)
     except Abandoned as abandoned:
         if isinstance(abandoned.__cause__, Deadlock):
-            talk.say("failed", rank=rank, code=70, name="internal", message=str(abandoned.__cause__), detail="")
+            talk.send("failed", rank=rank, code=70, name="internal", message=str(abandoned.__cause__), detail="")
     finally:
         baton.leave(rank, failure)
 
 
-def _answer_for(rank: int, order: Order, arena: Arena, baton: Baton | None, talk: Talk) -> BaseException | None:
+def _answer_for(rank: int, order: ProcessSpec, arena: Arena, baton: TurnScheduler | None, talk: Channel) -> BaseException | None:
     """Run one worker; whatever goes wrong is reported as a failure with a code and one line."""
-    replica: Replica | None = None
+    replica: WorkerProcess | None = None
     try:
-        replica = Replica(rank, order, arena, _join(rank, order, arena, baton), talk)
+        replica = WorkerProcess(rank, order, arena, _join(rank, order, arena, baton), talk)
         ending = replica.train()
-        talk.say("done", rank=rank, **asdict(ending))
+        talk.send("done", rank=rank, **asdict(ending))
         return None
     except Abandoned:
         raise
@@ -89,20 +91,20 @@ def _answer_for(rank: int, order: Order, arena: Arena, baton: Baton | None, talk
         return error
 
 
-def _join(rank: int, order: Order, arena: Arena, baton: Baton | None) -> Waiting:
+def _join(rank: int, order: ProcessSpec, arena: Arena, baton: TurnScheduler | None) -> Transport:
     """How a worker waits for the others: by the baton, in memory, or also for other machines."""
     if baton:
-        return Simulated(baton, rank, order.job.transport.pace(rank), order.job.seed)
+        return SimulatedTransport(baton, rank, order.job.transport.pace(rank), order.job.seed)
     if not order.machine:
-        return Shared(arena, rank, order.members)
-    from partrain.comm.distributed import Distributed
+        return SharedTransport(arena, rank, order.members)
+    from partrain.comm.distributed import DistributedTransport
 
     devices = [share.spec.device for share in order.plan.shares]
     added_on_cuda = not order.job.engine.exact and all(device.startswith("cuda") for device in devices)
-    return Distributed(arena, rank, order.members, order.machine, devices[rank] if added_on_cuda else "cpu")
+    return DistributedTransport(arena, rank, order.members, order.machine, devices[rank] if added_on_cuda else "cpu")
 
 
-def _explain(error: BaseException, rank: int, order: Order, replica: Replica | None) -> Failure | None:
+def _explain(error: BaseException, rank: int, order: ProcessSpec, replica: WorkerProcess | None) -> Failure | None:
     """The failure the user can act on, or None if the defect is ours."""
     number = replica.progress.round if replica else 0
     where = f"worker {rank}, round {number}" if number else f"worker {rank}, before the first round"
@@ -110,13 +112,13 @@ def _explain(error: BaseException, rank: int, order: Order, replica: Replica | N
         what = _name_of(replica.worker.spans, error)
         return Diverged(f"{where}: non-finite numbers in {what}; lower the learning rate, or look at the data")
     iteration = f", iteration {replica.worker.done + 1}" if replica and number else ""
-    if isinstance(error, Misfit):
+    if isinstance(error, InvalidTaskOutput):
         return UserCodeFailed(f"{where}{iteration}: {error.message}")
     users = ", ".join(f"`{name}`" for name in order.job.user_code)
     return explain(error, where + iteration, users, built=replica is not None)
 
 
-def _name_of(spans: Spans, error: NonFinite) -> str:
+def _name_of(spans: RowLayout, error: NonFinite) -> str:
     """The tensor in which a number was not finite."""
     d, part = spans.layout.size, error.offset // spans.layout.size
     name = spans.layout.name_at((error.offset + error.index) % d)
@@ -127,21 +129,21 @@ def _name_of(spans: Spans, error: NonFinite) -> str:
     return f"the gradient of `{name}`" if part == 1 else f"the optimizer state of `{name}`"
 
 
-class Replica:
+class WorkerProcess:
     """One worker of a run, and its desk (`loop.Desk`)."""
 
-    def __init__(self, rank: int, order: Order, arena: Arena, waiting: Waiting, talk: Talk) -> None:
+    def __init__(self, rank: int, order: ProcessSpec, arena: Arena, waiting: Transport, talk: Channel) -> None:
         self.rank, self.order, self.arena, self.waiting, self.talk = rank, order, arena, waiting, talk
         job, plan = order.job, order.plan
         self.progress = Progress(**asdict(order.progress))
         self._elapsed = order.elapsed
         self._asked_at = 0.0
         """Seconds of training when the round before ended."""
-        outfit = Outfit(rank, order)
+        outfit = WorkerSetup(rank, order)
         if rank == order.members[0] and (text := tight(order, outfit)):
-            talk.say("tight", text=text)
+            talk.send("tight", text=text)
         if isinstance(job.task, UserTask):
-            watch(outfit.task, job.task.name)
+            check_task_calls(outfit.task, job.task.name)
         module, spans, device = outfit.module, outfit.spans, outfit.device
         dtype, d = spans.layout.dtype, spans.layout.size
         lines, common, end = arena.map_rows(spans.numbers * dtype.itemsize, job.sync.shared_vectors * d * dtype.itemsize)
@@ -163,7 +165,7 @@ class Replica:
         self.group.barrier()
         self.map = slot_map(module, spans, job.sync, len(plan.shares), self.state, commons)
         self._slots = arena.map_slots(end, self.map.size)
-        talk.say(
+        talk.send(
             "ready",
             rank=rank,
             pid=os.getpid(),
@@ -182,7 +184,7 @@ class Replica:
         """Run the loop to its end."""
         job, plan = self.order.job, self.order.plan
         self.group.commons.publish()
-        terms = Terms(
+        terms = LoopConfig(
             job.stop,
             plan.judge_every,
             [share.items for share in plan.shares],
@@ -202,11 +204,11 @@ class Replica:
 
     def began(self) -> None:
         if self.rank == 0:
-            self.talk.say("began", t=time.time())
+            self.talk.send("began", t=time.time())
 
     def over(self) -> None:
         if self.rank == 0:
-            self.talk.say("over")
+            self.talk.send("over")
 
     def word(self, seconds: float) -> int:
         if self.rank:
@@ -246,7 +248,7 @@ class Replica:
         save(worker, self.map.view(self._slots[slot]), state, self.group.commons)
         self.group.barrier(lambda: [self._parts(slot)])  # whole: every worker has written its part, and its record of the round
         if self.rank == 0:
-            self.talk.say("snapshot", slot=slot, progress=asdict(progress))
+            self.talk.send("snapshot", slot=slot, progress=asdict(progress))
             if wait:
                 self.waiting.until(lambda: self.arena.get("committed") >= progress.round, "the checkpoint")
         if wait:
@@ -257,7 +259,7 @@ class Replica:
         spans = [self.map.span(f"workers/{rank}/") for rank in range(self.worker.size)]
         return [torch.frombuffer(self._slots[slot][span], dtype=torch.uint8) for span in spans]
 
-    def _commons(self, vectors: torch.Tensor, wires: list[torch.Tensor]) -> Commons:
+    def _commons(self, vectors: torch.Tensor, wires: list[torch.Tensor]) -> CenterClient:
         """What belongs to all workers: in memory, or with processes of its own where there are several machines."""
         rule, machine = self.order.job.sync, self.order.machine
         if machine and not rule.synchronous:
@@ -265,7 +267,7 @@ class Replica:
 
             return Remote(self.arena, self.rank, vectors, self.waiting, machine, rule.slices)
         # Messages add up on the wires, which no other verb uses within a round of an asynchronous rule.
-        return Commons(self.arena, self.rank, vectors, self.waiting, rule.merge, min(rule.slices, vectors.shape[1]), wires)
+        return CenterClient(self.arena, self.rank, vectors, self.waiting, rule.merge, min(rule.slices, vectors.shape[1]), wires)
 
 
 def _fixed(module: torch.nn.Module) -> dict[str, str]:

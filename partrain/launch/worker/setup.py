@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 from partrain.comm.arena import SLOTS
 from partrain.data.partition import assign
 from partrain.errors import BadJob, UserCodeFailed
-from partrain.launch.worker.spec import Order
+from partrain.launch.worker.spec import ProcessSpec
 from partrain.models import Interface, build
 from partrain.seeds import derive
-from partrain.train.batches import Batches, Items
+from partrain.train.batches import Batches, Samples
 from partrain.train.snapshot import slot_map
-from partrain.train.worker import LocalWorker, Spans, spans_of
+from partrain.train.worker import LocalWorker, RowLayout, row_layout
 
 SHARE = 0.5
 """Of a device's free memory, that items may take."""
 
 
-class Outfit:
+class WorkerSetup:
     """All that one worker needs of a job but a row and company."""
 
-    def __init__(self, rank: int, order: Order) -> None:
+    def __init__(self, rank: int, order: ProcessSpec) -> None:
         job, plan = order.job, order.plan
         share = plan.shares[rank]
         self._rank, self._order = rank, order
@@ -75,7 +75,7 @@ class Outfit:
             self.test = self._items(dataset.test_inputs, dataset.test_targets)
         self._held = torch.from_numpy(first.held_out).to(self.stock.inputs.device)
 
-    def held_out(self, most: int | None = None) -> Items | None:
+    def held_out(self, most: int | None = None) -> Samples | None:
         """A copy of the items held out, or of at most so many of them; None if there are none."""
         held = self._held[:most]
         return replace(self.stock, inputs=self.stock.inputs[held], targets=self.stock.targets[held]) if len(held) else None
@@ -103,10 +103,12 @@ class Outfit:
         worker.foreign = bool(job.user_code)
         return worker
 
-    def _items(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Items:
+    def _items(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Samples:
         """A device has them all if they leave it room; else they stay where they are, and it gets batch by batch."""
         last = self._order.job.model.convolves and self.device.type == "cpu"
-        items = Items(torch.from_numpy(inputs), torch.from_numpy(targets), self._order.card.scale, self.spans.layout.dtype, last)
+        items = Samples(
+            torch.from_numpy(inputs), torch.from_numpy(targets), self._order.card.scale, self.spans.layout.dtype, last
+        )
         if self.device.type == "cuda" and inputs.nbytes + targets.nbytes > SHARE * torch.cuda.mem_get_info(self.device)[0]:
             return replace(items, device=self.device)
         return replace(items, inputs=items.inputs.to(self.device), targets=items.targets.to(self.device))
@@ -121,7 +123,7 @@ class Outfit:
         return build(job.model, self._order.folder, self.interface).train()
 
 
-def require_memory(order: Order, spans: Spans) -> None:
+def require_memory(order: ProcessSpec, spans: RowLayout) -> None:
     """Refuse rows that this machine cannot hold all at once, whatever caches it drops: the kernel would kill one of the workers."""
     count, needed = _rows(order, spans)
     total, most = order.room.total, order.room.most  # with swap this may be more
@@ -133,7 +135,7 @@ def require_memory(order: Order, spans: Spans) -> None:
         raise BadJob(f"{need}, and {there}; free memory, or take fewer workers or a smaller network")
 
 
-def tight(order: Order, outfit: Outfit) -> str:
+def tight(order: ProcessSpec, outfit: WorkerSetup) -> str:
     """What to say of a run that may not find all the memory it is going to take, as far as that is known; nothing if it should.
 
     A slot may be taken for each snapshot, a file of one is twice in memory for a moment, and items held out are copied by each worker.
@@ -152,7 +154,7 @@ def tight(order: Order, outfit: Outfit) -> str:
     return f"{need}, and {_gib(order.room.free)} are free; the kernel kills a worker when there is no more"
 
 
-def _rows(order: Order, spans: Spans) -> tuple[int, int]:
+def _rows(order: ProcessSpec, spans: RowLayout) -> tuple[int, int]:
     """How many workers of this machine have their rows in its memory, and bytes of what all of them write from the first round on."""
     count = [order.plan.shares[rank].spec.device for rank in order.members].count("cpu")
     own = spans.wire - spans.layout.size * order.job.sync.shares_params
@@ -196,10 +198,10 @@ def _reach(rank: int, device: torch.device) -> None:
         raise BadJob(f"{what}: {str(error).strip().splitlines()[0]}") from None
 
 
-def _spans(module: torch.nn.Module, order: Order) -> Spans:
+def _spans(module: torch.nn.Module, order: ProcessSpec) -> RowLayout:
     precision = order.job.engine.precision
     try:
-        spans = spans_of(module, order.job.optimizer)
+        spans = row_layout(module, order.job.optimizer)
         if precision != "float32" and spans.layout.dtype != torch.float32:
             raise TypeError(f'`precision = "{precision}"` in [engine] is for parameters of float32, not {spans.layout.dtype}')
         return spans

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partrain.config.usercode import UserCode
-from partrain.data import Card
+from partrain.data import DatasetInfo
 from partrain.job.load import Job
 from partrain.job.plan import Plan
-from partrain.system.memory import Room
+from partrain.system.memory import MemoryLimits
 from partrain.train.stop import Progress
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Order:
+class ProcessSpec:
     """The work of one process."""
 
     job: Job
@@ -37,7 +37,7 @@ class Order:
     """The arena's memory file, on its way to its new owner."""
     stock: Any
     """The data's memory file, likewise."""
-    card: Card
+    card: DatasetInfo
     pipe: Connection
     progress: Progress
     elapsed: float
@@ -45,10 +45,10 @@ class Order:
     resuming: bool
     parent: int
     """The forkserver's process: its children end with it."""
-    room: Room
+    room: MemoryLimits
     """Memory that was there before the first process started."""
 
 
-def on_trial(job: Job) -> str:
+def user_code_under_test(job: Job) -> str:
     """The user's own network and task, in words; nothing if there are none. A data set is checked where it is read."""
     return " and ".join(f"`{table.name}`" for table in (job.model, job.task) if isinstance(table, UserCode))

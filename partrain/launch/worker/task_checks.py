@@ -11,11 +11,11 @@ from partrain.errors import UserCodeFailed
 from partrain.tasks.kinds import Task
 
 
-class Misfit(UserCodeFailed):
+class InvalidTaskOutput(UserCodeFailed):
     """The user's code gave something else than it is to give: it has returned, so there are no frames of it to show."""
 
 
-def watch(task: Task, name: str) -> None:
+def check_task_calls(task: Task, name: str) -> None:
     """Have the backward pass raise a Misfit where a task called so does not give what that needs."""
     owns = type(task).differentiate is not Task.differentiate
     given_loss, given_differentiate = task.loss, task.differentiate
@@ -36,21 +36,21 @@ def watch(task: Task, name: str) -> None:
 
 def check_loss(loss: Any, who: str) -> None:
     if not isinstance(loss, Tensor) or loss.shape != () or not loss.is_floating_point():
-        raise Misfit(f"{who} gives {kind(loss)}; expected the mean loss of the items, a tensor () of one number")
+        raise InvalidTaskOutput(f"{who} gives {kind(loss)}; expected the mean loss of the items, a tensor () of one number")
 
 
 def check_gradients(given: Any, parameters: Any, who: str) -> None:
     """What a backward pass of the user's own gives."""
     if not isinstance(given, tuple | list) or len(given) != 2:
-        raise Misfit(f"{who} gives {kind(given)}; expected the mean loss, and a gradient or None for each parameter")
+        raise InvalidTaskOutput(f"{who} gives {kind(given)}; expected the mean loss, and a gradient or None for each parameter")
     loss, gradients = given
     check_loss(loss, who)
     if not isinstance(gradients, tuple | list) or len(gradients) != len(parameters):
-        raise Misfit(f"{who} gives as gradients {kind(gradients)}; expected {len(parameters)}, one for each parameter")
+        raise InvalidTaskOutput(f"{who} gives as gradients {kind(gradients)}; expected {len(parameters)}, one for each parameter")
     for number, (gradient, parameter) in enumerate(zip(gradients, parameters, strict=True)):
         if gradient is not None and (not isinstance(gradient, Tensor) or gradient.shape != parameter.shape):
             wanted = f"expected a tensor {tuple(parameter.shape)} or None"
-            raise Misfit(f"{who} gives {kind(gradient)} as gradient of parameter {number}; {wanted}")
+            raise InvalidTaskOutput(f"{who} gives {kind(gradient)} as gradient of parameter {number}; {wanted}")
 
 
 def kind(value: Any) -> str:

@@ -15,7 +15,7 @@ from partrain.rules.compression.quantize import Precision
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from partrain.flat import Entries
+    from partrain.flat import SparseVector
 
 
 class Identity(Section):
@@ -29,7 +29,7 @@ class Identity(Section):
 
         return raw_message(x), x.clone()
 
-    def read(self, message: Tensor, d: int) -> Entries:
+    def read(self, message: Tensor, d: int) -> SparseVector:
         """What a message says of a vector (d,)."""
         from partrain.rules.compression.messages import read_raw
 
@@ -48,7 +48,7 @@ class Dense(Section):
         message = dense_message(x, self.kind)
         return message, self.read(message, len(x)).spread(len(x)).to(x)
 
-    def read(self, message: Tensor, d: int) -> Entries:
+    def read(self, message: Tensor, d: int) -> SparseVector:
         """What a message says of a vector (d,)."""
         from partrain.rules.compression.messages import read_dense
 
@@ -77,7 +77,7 @@ class TopK(Section):
         message = sparse_message(index, x[index], len(x), self.values)
         return message, self.read(message, len(x)).spread(len(x)).to(x)
 
-    def read(self, message: Tensor, d: int) -> Entries:
+    def read(self, message: Tensor, d: int) -> SparseVector:
         """What a message says of a vector (d,)."""
         from partrain.rules.compression.messages import read_sparse
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from partrain.flat import Entries
+from partrain.flat import SparseVector
 from partrain.rules.compression.bit_packing import Bytes, Integers, pack, pack_indices, unpack, unpack_indices
 from partrain.rules.compression.quantize import pack_values, packed_bytes, unpack_values
 
@@ -30,7 +30,7 @@ STEP = 4
 """Bytes of a threshold."""
 
 
-def total(said: list[Entries], weights: list[float], d: int) -> Tensor:
+def total(said: list[SparseVector], weights: list[float], d: int) -> Tensor:
     """sum_i w_i v_i (d,) of what the workers say, on the CPU; in rank order in float64, so the same bits everywhere."""
     import torch
 
@@ -47,11 +47,11 @@ def raw_message(x: Tensor) -> Tensor:
     return x.detach().cpu().contiguous().view(torch.uint8).clone()
 
 
-def read_raw(message: Tensor, d: int) -> Entries:
+def read_raw(message: Tensor, d: int) -> SparseVector:
     """In its own type, which its length tells."""
     import torch
 
-    return Entries(None, message.view(torch.float64 if len(message) == 8 * d else torch.float32))
+    return SparseVector(None, message.view(torch.float64 if len(message) == 8 * d else torch.float32))
 
 
 def dense_message(x: Tensor, precision: Precision) -> Tensor:
@@ -59,8 +59,8 @@ def dense_message(x: Tensor, precision: Precision) -> Tensor:
     return _tensor(pack_values(x, precision))
 
 
-def read_dense(message: Tensor, d: int, precision: Precision) -> Entries:
-    return Entries(None, unpack_values(message.numpy(), d, precision))
+def read_dense(message: Tensor, d: int, precision: Precision) -> SparseVector:
+    return SparseVector(None, unpack_values(message.numpy(), d, precision))
 
 
 def sparse_message(index: Tensor, values: Tensor, d: int, precision: Precision) -> Tensor:
@@ -69,13 +69,13 @@ def sparse_message(index: Tensor, values: Tensor, d: int, precision: Precision) 
     return _tensor(_head(form, len(index)), pack_values(values, precision), code)
 
 
-def read_sparse(message: Tensor, d: int, precision: Precision) -> Entries:
+def read_sparse(message: Tensor, d: int, precision: Precision) -> SparseVector:
     import torch
 
     form, count, rest = _read_head(message.numpy())
     middle = packed_bytes(count, precision)
     index = unpack_indices(form, rest[middle:], count, d)
-    return Entries(torch.from_numpy(index), unpack_values(rest[:middle], count, precision))
+    return SparseVector(torch.from_numpy(index), unpack_values(rest[:middle], count, precision))
 
 
 def sign_message(x: Tensor, threshold: float) -> tuple[Tensor, Tensor, int]:
@@ -121,7 +121,7 @@ def largest(x: Tensor, k: int) -> Tensor:
     return few[x[few].topk(k, sorted=False).indices] if len(few) >= k else x.topk(k, sorted=False).indices
 
 
-def read_signs(message: Tensor, d: int) -> Entries:
+def read_signs(message: Tensor, d: int) -> SparseVector:
     import torch
 
     code = message.numpy()
@@ -130,12 +130,12 @@ def read_signs(message: Tensor, d: int) -> Entries:
         return read_raw(message[STEP:].clone(), d)
     if code[STEP] == MAP:
         signs = unpack(code[STEP + 1 :], d, 2)
-        return Entries(None, torch.from_numpy(np.array([0, step, -step], np.float32)[signs]))
+        return SparseVector(None, torch.from_numpy(np.array([0, step, -step], np.float32)[signs]))
     form, count, rest = _read_head(code[STEP:])
     middle = -(-count // 8)
     positive = np.unpackbits(rest[:middle], count=count, bitorder="little")
     index = unpack_indices(form, rest[middle:], count, d)
-    return Entries(torch.from_numpy(index), torch.from_numpy(np.where(positive, step, -step)))
+    return SparseVector(torch.from_numpy(index), torch.from_numpy(np.where(positive, step, -step)))
 
 
 def _signs(index: Integers, positive: Bytes, d: int) -> Bytes:

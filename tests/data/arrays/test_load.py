@@ -23,7 +23,7 @@ from partrain.data.arrays import files, mapped
 from partrain.data.arrays.idx import Mnist
 from partrain.data.inspect import outline_file
 from partrain.errors import CannotCreate, InputMissing
-from partrain.system.memory import Room
+from partrain.system.memory import MemoryLimits
 
 X = np.random.default_rng(0).standard_normal((12, 3)).astype(np.float32)
 Y = np.arange(12) % 4
@@ -402,7 +402,7 @@ def test_a_packed_array_is_read_block_by_block(tmp_path: Path, monkeypatch: pyte
 
 def test_what_is_converted_need_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez_compressed(tmp_path / "a.npz", inputs=X, targets=Y)
-    monkeypatch.setattr(base, "room", lambda: Room(0, 0, 0))
+    monkeypatch.setattr(base, "room", lambda: MemoryLimits(0, 0, 0))
     data_commands.convert(tmp_path / "a.npz", tmp_path / "a.items")
     again = opened(tmp_path / "a.items", verify=True)
     assert np.array_equal(again.inputs, X)

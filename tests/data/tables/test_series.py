@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.runs import partrain, summary, write_job
 
-from partrain.data import Facts, facts, load
+from partrain.data import DatasetSpec, facts, load
 from partrain.data.partition import hold_out
 from partrain.data.tables.series import Series
 from partrain.errors import InputMissing
@@ -85,7 +85,7 @@ def test_a_column_that_never_changes_stays_finite(tmp_path: Path) -> None:
 def test_facts_are_what_loading_gives(folder: Path) -> None:
     section = series(columns=["x", "y"], steps=4, stride=3, validation=3, test_items=2)
     data = load(section, folder)
-    assert facts(section, folder) == Facts(data.items, 2, (5, 2), "forecast", 4)
+    assert facts(section, folder) == DatasetSpec(data.items, 2, (5, 2), "forecast", 4)
 
 
 def test_parquet(folder: Path) -> None:
