@@ -16,7 +16,8 @@ from partrain.comm.group import ArenaGroup
 from partrain.errors import Diverged
 from partrain.flat import first_non_finite
 from partrain.protocols import Rule
-from partrain.train.worker import LocalWorker, persistent_buffers
+from partrain.train.replica import persistent_buffers
+from partrain.train.worker import LocalWorker
 
 RECALIBRATION_ITEMS = 4096
 """Of each partition at most so many items recompute the statistics of a mixed network."""
@@ -73,8 +74,8 @@ def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
     index = torch.from_numpy(partition[:: -(-len(partition) // RECALIBRATION_ITEMS)])
     with torch.no_grad():
         for part in index.tensor_split(-(-len(index) // RECALIBRATION_BATCH)):
-            worker.alive()
-            worker.module(worker.stock.batch(part.to(worker.stock.inputs.device))[0])
+            worker.heartbeat()
+            worker.module(worker.samples.batch(part.to(worker.samples.inputs.device))[0])
     for hook in hooks:
         hook.remove()
     worker.module.train()

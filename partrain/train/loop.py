@@ -157,7 +157,7 @@ def sync_optimizer_state_and_buffers(worker: LocalWorker, group: ArenaGroup, rul
         group.all_reduce_mean(optimizer.moments.view(-1), weight)
         if optimizer.counts:
             optimizer.steps = int(max(steps for (steps,) in group.scores(optimizer.steps)))
-    if worker.buffered and rule.buffers != "local":
+    if worker.replica.has_buffers and rule.buffers != "local":
         pool_buffers(worker.module, group, weight, f"worker {worker.rank}, round {worker.round}")
 
 
@@ -174,7 +174,7 @@ def _exchange(
 @contextmanager
 def mixed(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any) -> Iterator[None]:
     """For a while, the worker's module is the network that counts."""
-    with worker.showing(rule.result(worker, group, state)):
+    with worker.replica.swapped_params(rule.result(worker, group, state)):
         if rule.buffers == "recalibrate":
             recalibrate(worker, group)
         yield

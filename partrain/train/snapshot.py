@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from partrain.comm.center import CenterClient
 from partrain.protocols import Rule
+from partrain.train.replica import RowLayout, persistent_buffers
 from partrain.train.snapshot_layout import SlotMap
-from partrain.train.worker import LocalWorker, RowLayout, persistent_buffers
+from partrain.train.worker import LocalWorker
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,19 +43,19 @@ _NUMBERS = {int: "<i8", float: "<f8", bool: "|b1"}
 
 
 def slot_map(
-    module: nn.Module, spans: RowLayout, rule: Rule, size: int, state: Any = None, commons: CenterClient | None = None
+    module: nn.Module, layout: RowLayout, rule: Rule, size: int, state: Any = None, commons: CenterClient | None = None
 ) -> SlotMap:
     """The arrays of a snapshot of N workers; the same on each of them."""
     arrays = [(f"model/{name}", *_kind(name, tensor)) for name, tensor in module.state_dict().items()]
-    vector = _NAMES[spans.layout.dtype]
+    vector = _NAMES[layout.params.dtype]
     arrays += [(f"rule/{name}", *_kind(name, value)) for name, value in _fields(state, common=True)]
     arrays += [(f"rule/{name}", *_kind(name, tensor)) for name, tensor in _shared(commons).items()]
     for rank in range(size):
         arrays.append((f"workers/{rank}/counts", "<i8", (4,)))
         if not rule.keeps_replicas_equal:
-            arrays.append((f"workers/{rank}/params", vector, (spans.layout.size,)))
+            arrays.append((f"workers/{rank}/params", vector, (layout.params.size,)))
         if rule.optimizer_state != "reset":
-            arrays += [(f"workers/{rank}/optimizer/{name}", vector, (spans.layout.size,)) for name in spans.moments]
+            arrays += [(f"workers/{rank}/optimizer/{name}", vector, (layout.params.size,)) for name in layout.moments]
         if rule.buffers == "local":
             arrays += [(f"workers/{rank}/buffers/{name}", *_kind(name, buffer)) for name, buffer in persistent_buffers(module)]
         arrays += [(f"workers/{rank}/rule/{name}", *_kind(name, value)) for name, value in _fields(state, common=False)]
@@ -121,9 +122,12 @@ def _plain(value: Any) -> Any:
 def _own(worker: LocalWorker) -> dict[str, Tensor]:
     """What only this worker has, by path."""
     place = f"workers/{worker.rank}"
-    moments = {f"{place}/optimizer/{name}": row for name, row in zip(worker.spans.moments, worker.optimizer.moments, strict=True)}
+    moments = {
+        f"{place}/optimizer/{name}": row
+        for name, row in zip(worker.replica.layout.moments, worker.optimizer.moments, strict=True)
+    }
     buffers = {f"{place}/buffers/{name}": buffer for name, buffer in persistent_buffers(worker.module)}
-    return {f"{place}/params": worker.own} | moments | buffers
+    return {f"{place}/params": worker.replica.own_params} | moments | buffers
 
 
 def _kind(name: str, tensor: Any) -> tuple[str, tuple[int, ...]]:

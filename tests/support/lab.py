@@ -25,13 +25,14 @@ from partrain.optim import AnyOptimizer, Sgd
 from partrain.protocols import Rule
 from partrain.rules.average import Average
 from partrain.seeds import derive, generator
-from partrain.tasks.kinds import Task
+from partrain.tasks.kinds import Classification, Regression, Task
 from partrain.train.batches import Batches, Samples
 from partrain.train.loop import Ending, LoopConfig, run
+from partrain.train.replica import Replica, RowLayout, row_layout
 from partrain.train.section import Precision
 from partrain.train.snapshot import restore, save, slot_map
 from partrain.train.stop import Progress, Stop
-from partrain.train.worker import LocalWorker, RowLayout, row_layout
+from partrain.train.worker import LocalWorker
 
 Result = TypeVar("Result")
 Program = Callable[[ArenaGroup, Tensor], Result]
@@ -348,15 +349,15 @@ class Trial:
     def run(self, rounds: int = 3, since: Snapshot | None = None) -> tuple[list[Trained], Snapshot]:
         """Train for so many rounds in all, from the beginning or from a snapshot; every worker, and the last snapshot."""
         with torch.random.fork_rng():
-            spans, taken = self.spans, self.nothing()
+            layout, taken = self.layout, self.nothing()
             size = len(self.partitions)
             members = simulate(
                 size,
                 lambda group, row: self.train(group, row, rounds, taken, since),
-                spans.numbers,
-                spans.wire,
-                spans.layout.dtype,
-                Common(self.rule, spans.layout.size),
+                layout.numbers,
+                layout.scratch,
+                layout.params.dtype,
+                Common(self.rule, layout.params.size),
                 self.paces,
             )
             return members, taken
@@ -365,12 +366,12 @@ class Trial:
         """What one worker does; `taken` becomes the last snapshot."""
         worker, progress = self.worker(group.rank, row, group.center[0] if self.rule.shares_params else None), Progress()
         worker.clock = group.waiting.clock
-        worker.beat = lambda: group.waiting.worked(worker.total_iterations + worker.done)
+        worker.on_iteration = lambda: group.waiting.worked(worker.total_iterations + worker.done)
         group.broadcast(worker.params)
         state = self.rule.init(worker, group)
         group.barrier()
         if not taken.arrays:
-            slots = slot_map(worker.module, worker.spans, self.rule, group.size, state, group.commons)
+            slots = slot_map(worker.module, worker.replica.layout, self.rule, group.size, state, group.commons)
             taken.arrays.update(slots.view(memoryview(bytearray(slots.size))))
         desk = Desk(taken, self.words, group)
         if since:
@@ -382,7 +383,7 @@ class Trial:
         return Trained(worker, ending, progress, desk.courses, desk.records)
 
     @property
-    def spans(self) -> RowLayout:
+    def layout(self) -> RowLayout:
         return row_layout(self.network(), self.optimizer)
 
     def nothing(self) -> Snapshot:
@@ -392,14 +393,14 @@ class Trial:
     def worker(self, rank: int = 0, row: Tensor | None = None, shared: Tensor | None = None) -> LocalWorker:
         """A fresh worker, over a row of its own unless given one."""
         torch.manual_seed(derive(self.seed, "init"))
-        network, spans = self.network().train(), self.spans
-        row = torch.zeros(spans.numbers, dtype=spans.layout.dtype) if row is None else row
+        network, layout = self.network().train(), self.layout
+        row = torch.zeros(layout.numbers, dtype=layout.params.dtype) if row is None else row
         caps = self.caps or [self.cap(len(partition)) for partition in self.partitions]
         planned = [cap * self.optimizer.batch_size * (self.rule.visits_per_worker or 1) for cap in caps]
-        return LocalWorker(
-            rank, len(self.partitions), network, self.items, row, spans, self.optimizer, self.rule, self.seed,
-            self.batches(rank, caps[rank]), planned, self.horizon, shared, self.task, self.precision,
-        )  # fmt: skip
+        task = self.task or (Classification() if self.items.targets.dtype == torch.int64 else Regression())
+        replica = Replica(network, layout, row, self.optimizer, shared)
+        batches = self.batches(rank, caps[rank])
+        return LocalWorker(rank, replica, self.items, batches, task, self.rule, self.seed, planned, self.horizon, self.precision)
 
     def cap(self, items: int) -> int:
         """Iterations of a round on a partition of so many items."""

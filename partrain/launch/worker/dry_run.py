@@ -22,8 +22,8 @@ from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
 from partrain.models import Interface
 from partrain.tasks import UserTask
 from partrain.tasks.kinds import Task
+from partrain.train.replica import persistent_buffers
 from partrain.train.snapshot import slot_map
-from partrain.train.worker import persistent_buffers
 
 MOST = 256
 """Where a batch is the whole partition, so many items of it are tried."""
@@ -49,12 +49,12 @@ def _steps(rank: int, order: ProcessSpec) -> Iterator[str]:
     """Do what a worker does at first; before each step, what comes now."""
     yield BUILDING
     outfit = WorkerSetup(rank, order)
-    batches, spans, job = outfit.batches, outfit.spans, order.job
+    batches, layout, job = outfit.batches, outfit.layout, order.job
     if batches.batch_size == len(batches.partition):
         batches.batch_size = min(batches.batch_size, MOST)
     _watch(outfit.task, outfit.interface, order)
-    worker = outfit.worker(torch.zeros(spans.numbers, dtype=spans.layout.dtype, device=outfit.device))
-    slot_map(outfit.module, spans, job.sync, len(order.plan.shares))
+    worker = outfit.worker(torch.zeros(layout.numbers, dtype=layout.params.dtype, device=outfit.device))
+    slot_map(outfit.module, layout, job.sync, len(order.plan.shares))
     known = set(outfit.module.state_dict())
     endless = [name for name, one in persistent_buffers(outfit.module) if one.is_floating_point() and not one.isfinite().all()]
     if endless:

@@ -25,7 +25,7 @@ from partrain.tasks import UserTask
 from partrain.train.loop import LATE, STOP, WELCOME, Ending, LoopConfig, run
 from partrain.train.snapshot import restore, save, slot_map
 from partrain.train.stop import Progress
-from partrain.train.worker import LocalWorker, RowLayout
+from partrain.train.worker import LocalWorker
 
 NAN = float("nan")
 
@@ -109,24 +109,13 @@ def _explain(error: BaseException, rank: int, order: ProcessSpec, replica: Worke
     number = replica.progress.round if replica else 0
     where = f"worker {rank}, round {number}" if number else f"worker {rank}, before the first round"
     if isinstance(error, NonFinite) and replica is not None:
-        what = _name_of(replica.worker.spans, error)
+        what = replica.worker.replica.layout.part_at(error.offset + error.index)
         return Diverged(f"{where}: non-finite numbers in {what}; lower the learning rate, or look at the data")
     iteration = f", iteration {replica.worker.done + 1}" if replica and number else ""
     if isinstance(error, InvalidTaskOutput):
         return UserCodeFailed(f"{where}{iteration}: {error.message}")
     users = ", ".join(f"`{name}`" for name in order.job.user_code)
     return explain(error, where + iteration, users, built=replica is not None)
-
-
-def _name_of(spans: RowLayout, error: NonFinite) -> str:
-    """The tensor in which a number was not finite."""
-    d, part = spans.layout.size, error.offset // spans.layout.size
-    name = spans.layout.name_at((error.offset + error.index) % d)
-    if error.offset >= spans.wire:
-        return "a vector under way"
-    if part == 0:
-        return f"parameter `{name}`"
-    return f"the gradient of `{name}`" if part == 1 else f"the optimizer state of `{name}`"
 
 
 class WorkerProcess:
@@ -144,18 +133,18 @@ class WorkerProcess:
             talk.send("tight", text=text)
         if isinstance(job.task, UserTask):
             check_task_calls(outfit.task, job.task.name)
-        module, spans, device = outfit.module, outfit.spans, outfit.device
-        dtype, d = spans.layout.dtype, spans.layout.size
-        lines, common, end = arena.map_rows(spans.numbers * dtype.itemsize, job.sync.shared_vectors * d * dtype.itemsize)
+        module, layout, device = outfit.module, outfit.layout, outfit.device
+        dtype, d = layout.params.dtype, layout.params.size
+        lines, common, end = arena.map_rows(layout.numbers * dtype.itemsize, job.sync.shared_vectors * d * dtype.itemsize)
         rows = [torch.frombuffer(line, dtype=dtype) for line in lines]
-        row = rows[rank] if device.type == "cpu" else torch.zeros(spans.numbers, dtype=dtype, device=device)
+        row = rows[rank] if device.type == "cpu" else torch.zeros(layout.numbers, dtype=dtype, device=device)
         vectors = torch.frombuffer(common, dtype=dtype) if len(common) else torch.empty(0, dtype=dtype)
-        commons = self._commons(vectors.view(-1, d), [row[spans.wire :] for row in rows])
-        self.group = ArenaGroup(arena, rank, row, rows, spans.wire, waiting, commons, order.members, job.engine.exact)
+        commons = self._commons(vectors.view(-1, d), [row[layout.scratch :] for row in rows])
+        self.group = ArenaGroup(arena, rank, row, rows, layout.scratch, waiting, commons, order.members, job.engine.exact)
 
         self.worker = outfit.worker(row, self.group.center[0] if job.sync.shares_params else None)
         self.held_out, self.test = outfit.held_out(), outfit.test
-        self.worker.beat, self.worker.alive, self.worker.clock = self._beat, self._alive, waiting.clock
+        self.worker.heartbeat, self.worker.on_iteration, self.worker.clock = self._heartbeat, self._advance_clock, waiting.clock
         self._elsewhere = [peer for peer in range(len(plan.shares)) if peer not in order.members]
         """Workers of other machines."""
         if job.stop.judge == "any-worker":
@@ -163,13 +152,13 @@ class WorkerProcess:
         self.group.broadcast(self.worker.params)
         self.state = job.sync.init(self.worker, self.group)
         self.group.barrier()
-        self.map = slot_map(module, spans, job.sync, len(plan.shares), self.state, commons)
+        self.map = slot_map(module, layout, job.sync, len(plan.shares), self.state, commons)
         self._slots = arena.map_slots(end, self.map.size)
         talk.send(
             "ready",
             rank=rank,
             pid=os.getpid(),
-            parameters=sum(p.size for p in spans.layout.pieces),
+            parameters=sum(p.size for p in layout.params.pieces),
             slots_at=end,
             map=self.map.to_json(),
             fixed=_fixed(module),
@@ -195,11 +184,10 @@ class WorkerProcess:
         self.group.commons.leave()
         return ending
 
-    def _alive(self) -> None:
+    def _heartbeat(self) -> None:
         self.arena.beats[self.rank] += 1
 
-    def _beat(self) -> None:
-        self._alive()
+    def _advance_clock(self) -> None:
         self.waiting.worked(self.worker.total_iterations + self.worker.done)
 
     def began(self) -> None:

@@ -20,8 +20,9 @@ from partrain.launch.worker.spec import ProcessSpec
 from partrain.models import Interface, build
 from partrain.seeds import derive
 from partrain.train.batches import Batches, Samples
+from partrain.train.replica import Replica, RowLayout, row_layout
 from partrain.train.snapshot import slot_map
-from partrain.train.worker import LocalWorker, RowLayout, row_layout
+from partrain.train.worker import LocalWorker
 
 SHARE = 0.5
 """Of a device's free memory, that items may take."""
@@ -46,8 +47,8 @@ class WorkerSetup:
         self.interface = Interface(tuple(dataset.inputs.shape[1:]), dataset.outputs, kind, vocabulary)
         self.module = self._build().to(self.device)
         """The network: the same on every worker, whatever its device."""
-        self.spans = _spans(self.module, order)
-        require_memory(order, self.spans)
+        self.layout = _layout(self.module, order)
+        require_memory(order, self.layout)
         self.task = job.make_task(dataset.task, order.folder)
 
         sizes = [one.spec.partition_size for one in plan.shares]
@@ -69,45 +70,39 @@ class WorkerSetup:
             rank,
             (lambda number: partition(number).partitions[rank]) if job.partition.redraw == "round" else None,
         )
-        self.stock = self._items(dataset.inputs, dataset.targets)
+        self.samples = self._items(dataset.inputs, dataset.targets)
         self.test = None
         if dataset.test_inputs is not None and dataset.test_targets is not None:
             self.test = self._items(dataset.test_inputs, dataset.test_targets)
-        self._held = torch.from_numpy(first.held_out).to(self.stock.inputs.device)
+        self._held = torch.from_numpy(first.held_out).to(self.samples.inputs.device)
 
     def held_out(self, most: int | None = None) -> Samples | None:
         """A copy of the items held out, or of at most so many of them; None if there are none."""
         held = self._held[:most]
-        return replace(self.stock, inputs=self.stock.inputs[held], targets=self.stock.targets[held]) if len(held) else None
+        return replace(self.samples, inputs=self.samples.inputs[held], targets=self.samples.targets[held]) if len(held) else None
 
     def worker(self, row: torch.Tensor, shared: torch.Tensor | None = None) -> LocalWorker:
-        """The worker over its row (numbers of `spans`); `shared` (d,): parameters that are not its alone."""
+        """The worker over its row (numbers of `layout`); `shared` (d,): parameters that are not its alone."""
         job, plan = self._order.job, self._order.plan
-        worker = LocalWorker(
+        return LocalWorker(
             self._rank,
-            len(plan.shares),
-            self.module,
-            self.stock,
-            row,
-            self.spans,
-            job.optimizer,
+            Replica(self.module, self.layout, row, job.optimizer, shared),
+            self.samples,
+            self.batches,
+            self.task,
             job.sync,
             job.seed,
-            self.batches,
             [share.items for share in plan.shares],
             plan.horizon,
-            shared,
-            self.task,
             job.engine.precision,
+            bool(job.user_code),
         )
-        worker.foreign = bool(job.user_code)
-        return worker
 
     def _items(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Samples:
         """A device has them all if they leave it room; else they stay where they are, and it gets batch by batch."""
         last = self._order.job.model.convolves and self.device.type == "cpu"
         items = Samples(
-            torch.from_numpy(inputs), torch.from_numpy(targets), self._order.card.scale, self.spans.layout.dtype, last
+            torch.from_numpy(inputs), torch.from_numpy(targets), self._order.card.scale, self.layout.params.dtype, last
         )
         if self.device.type == "cuda" and inputs.nbytes + targets.nbytes > SHARE * torch.cuda.mem_get_info(self.device)[0]:
             return replace(items, device=self.device)
@@ -123,9 +118,9 @@ class WorkerSetup:
         return build(job.model, self._order.folder, self.interface).train()
 
 
-def require_memory(order: ProcessSpec, spans: RowLayout) -> None:
+def require_memory(order: ProcessSpec, layout: RowLayout) -> None:
     """Refuse rows that this machine cannot hold all at once, whatever caches it drops: the kernel would kill one of the workers."""
-    count, needed = _rows(order, spans)
+    count, needed = _rows(order, layout)
     total, most = order.room.total, order.room.most  # with swap this may be more
     need = f"[[workers]]: {count} on the CPU need {_gib(needed)} for their parameters, gradients and optimizer states"
     if needed > max(total, most):
@@ -140,9 +135,9 @@ def tight(order: ProcessSpec, outfit: WorkerSetup) -> str:
 
     A slot may be taken for each snapshot, a file of one is twice in memory for a moment, and items held out are copied by each worker.
     """
-    count, rows = _rows(order, outfit.spans)
-    slot = slot_map(outfit.module, outfit.spans, order.job.sync, len(order.plan.shares)).size
-    vector = outfit.spans.layout.size * outfit.spans.layout.dtype.itemsize
+    count, rows = _rows(order, outfit.layout)
+    slot = slot_map(outfit.module, outfit.layout, order.job.sync, len(order.plan.shares)).size
+    vector = outfit.layout.params.size * outfit.layout.params.dtype.itemsize
     shared, held = order.job.sync.shared_vectors * vector, outfit.held_out(1)
     copies = count * order.plan.held_out * (held.inputs.nbytes + held.targets.nbytes) if held else 0
     own, snapshots = rows + shared + copies, (SLOTS + 2) * slot
@@ -154,11 +149,11 @@ def tight(order: ProcessSpec, outfit: WorkerSetup) -> str:
     return f"{need}, and {_gib(order.room.free)} are free; the kernel kills a worker when there is no more"
 
 
-def _rows(order: ProcessSpec, spans: RowLayout) -> tuple[int, int]:
+def _rows(order: ProcessSpec, layout: RowLayout) -> tuple[int, int]:
     """How many workers of this machine have their rows in its memory, and bytes of what all of them write from the first round on."""
     count = [order.plan.shares[rank].spec.device for rank in order.members].count("cpu")
-    own = spans.wire - spans.layout.size * order.job.sync.shares_params
-    return count, count * own * spans.layout.dtype.itemsize
+    own = layout.scratch - layout.params.size * order.job.sync.shares_params
+    return count, count * own * layout.params.dtype.itemsize
 
 
 def _gib(size: int) -> str:
@@ -198,13 +193,13 @@ def _reach(rank: int, device: torch.device) -> None:
         raise BadJob(f"{what}: {str(error).strip().splitlines()[0]}") from None
 
 
-def _spans(module: torch.nn.Module, order: ProcessSpec) -> RowLayout:
+def _layout(module: torch.nn.Module, order: ProcessSpec) -> RowLayout:
     precision = order.job.engine.precision
     try:
-        spans = row_layout(module, order.job.optimizer)
-        if precision != "float32" and spans.layout.dtype != torch.float32:
-            raise TypeError(f'`precision = "{precision}"` in [engine] is for parameters of float32, not {spans.layout.dtype}')
-        return spans
+        layout = row_layout(module, order.job.optimizer)
+        if precision != "float32" and layout.params.dtype != torch.float32:
+            raise TypeError(f'`precision = "{precision}"` in [engine] is for parameters of float32, not {layout.params.dtype}')
+        return layout
     except TypeError as error:
         raise UserCodeFailed(f"model `{order.job.model.name}`: {error}") from None
 
