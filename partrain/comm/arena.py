@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from partrain.comm import futex
 from partrain.errors import InputOutputFailed
+from partrain.records import FIELDS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,25 +32,6 @@ RING = 2048
 """Round records kept until the coordinator has read them."""
 SLOTS = 3
 """Snapshots: one being written, one waiting, one free to be filled."""
-
-RECORD = (
-    "round",
-    "iterations",
-    "items",
-    "loss",
-    "lr",
-    "compute",
-    "wait",
-    "mix",
-    "distance",
-    "judged_loss",
-    "accuracy",
-    "seconds",
-    "bytes",
-    "staleness",
-)
-"""Fields of one round record of one worker; durations in seconds; `bytes` of the messages it gave to the
-group or took from the center; `staleness`: mean of its updates'. NaN where there is nothing to say."""
 
 SCORES = 8
 """Numbers each worker can show the others at once."""
@@ -77,7 +59,7 @@ class Arena:
         self.size = size
         words = len(_WORDS) * LINE
         arrivals, weights, scores = size * LINE, size * LINE, 2 * size * SCORES
-        ring = RING * size * len(RECORD)
+        ring = RING * size * len(FIELDS)
         sizes = [words, arrivals, arrivals, weights, scores, arrivals, arrivals, SLICES * LINE, (SLICES + 1) * LINE, ring]
         total = sum(sizes)
         self.board_bytes = -(-total * 8 // PAGE) * PAGE
@@ -105,7 +87,7 @@ class Arena:
         """(1 + ...,): visits claimed, of which each round begins another multiple of `center.LEFT`."""
         self.numbers = numbers[1:].view(np.float64)
         """(SLICES, 8): the rule's own numbers beside each slice of the center."""
-        self.ring = parts[9].view(np.float64).reshape(RING, size, len(RECORD))
+        self.ring = parts[9].view(np.float64).reshape(RING, size, len(FIELDS))
         """(RING, N, fields): records of the newest rounds."""
 
     @classmethod

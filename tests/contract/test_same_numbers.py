@@ -38,7 +38,11 @@ def train(group: ArenaGroup, row: Tensor, name: str) -> Course:
     one = trial(name, group.size)
     trained = one.train(group, row, 4, one.nothing())
     worker = trained.worker
-    return trained.courses, torch.cat([worker.optimizer.moments.flatten(), worker.replica.buffers]).tolist(), trained.progress.loss
+    return (
+        trained.courses,
+        torch.cat([worker.optimizer.moments.flatten(), worker.replica.buffers]).tolist(),
+        trained.progress.loss,
+    )
 
 
 @cache

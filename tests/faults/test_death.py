@@ -118,7 +118,7 @@ def test_the_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commit:
 
         found.extend(eventually(children, "the writer"))
         os.kill(found[0], signal.SIGSTOP)
-        monkeypatch.setattr(checkpointer, "LEAST_S", 0.0)
+        monkeypatch.setattr(checkpointer, "STARTUP_LIMIT_S", 0.0)
 
     job = write_job(tmp_path, f"checkpoint.commit='{commit}'", "stop.rounds=60", "transport.stall_seconds=2")
     thread = threading.Thread(target=stop)

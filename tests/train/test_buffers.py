@@ -15,7 +15,7 @@ from partrain.optim.sections import Adam
 from partrain.protocols import Rule
 from partrain.rules.average import Average
 from partrain.train.buffers import pool, recalibrate, shared_buffers
-from partrain.train.loop import mixed
+from partrain.train.loop import Signal, mixed
 from partrain.train.replica import row_layout
 from partrain.train.worker import LocalWorker
 
@@ -316,7 +316,7 @@ def test_judging_and_snapshots_do_not_change_what_is_learnt(policy: str) -> None
     """They come when a clock says so; the bits must not."""
     trial = Trial(Average.model_validate({"iterations": 3, "buffers": policy}), SGD, Centering)
     quiet, _ = trial.run(4)
-    watched, _ = replace(trial, held_out=blobs(20), words=[4, 0, 4]).run(4)
+    watched, _ = replace(trial, held_out=blobs(20), signals=[Signal.SNAPSHOT_WANTED, Signal(0), Signal.SNAPSHOT_WANTED]).run(4)
     assert torch.equal(quiet[1].params, watched[1].params)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from partrain.comm.arena import Arena
 from partrain.errors import Diverged, UserCodeFailed
 from partrain.launch.worker.channel import Channel, explain, report
+from partrain.launch.worker.messages import DryRunPassed
 from partrain.launch.worker.setup import WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
 from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
@@ -31,36 +32,36 @@ MOST = 256
 BUILDING = "building"
 
 
-def main(order: ProcessSpec, talk: Channel) -> None:
+def main(spec: ProcessSpec, channel: Channel) -> None:
     """Try user code in this process."""
-    (rank,) = order.ranks
-    beats = Arena(order.arena.detach(), len(order.plan.shares)).beats
-    steps, doing = _steps(rank, order), ""
+    (rank,) = spec.ranks
+    beats = Arena(spec.arena_fd.detach(), len(spec.plan.shares)).beats
+    steps, doing = _steps(rank, spec), ""
     try:
         while doing := next(steps, ""):
             beats[rank] += 1
-        talk.send("tried")
+        channel.send(DryRunPassed())
     except BaseException as error:
         where = f"before any worker starts, {doing}"
-        report(rank, where, error, explain(error, where, user_code_under_test(order.job), built=doing != BUILDING), talk)
+        report(rank, where, error, explain(error, where, user_code_under_test(spec.job), built=doing != BUILDING), channel)
 
 
-def _steps(rank: int, order: ProcessSpec) -> Iterator[str]:
+def _steps(rank: int, spec: ProcessSpec) -> Iterator[str]:
     """Do what a worker does at first; before each step, what comes now."""
     yield BUILDING
-    outfit = WorkerSetup(rank, order)
-    batches, layout, job = outfit.batches, outfit.layout, order.job
+    setup = WorkerSetup(rank, spec)
+    batches, layout, job = setup.batches, setup.layout, spec.job
     if batches.batch_size == len(batches.partition):
         batches.batch_size = min(batches.batch_size, MOST)
-    _watch(outfit.task, outfit.interface, order)
-    worker = outfit.worker(torch.zeros(layout.numbers, dtype=layout.params.dtype, device=outfit.device))
-    slot_map(outfit.module, layout, job.sync, len(order.plan.shares))
-    known = set(outfit.module.state_dict())
-    endless = [name for name, one in persistent_buffers(outfit.module) if one.is_floating_point() and not one.isfinite().all()]
+    _watch(setup.task, setup.interface, spec)
+    worker = setup.worker(torch.zeros(layout.numbers, dtype=layout.params.dtype, device=setup.device))
+    slot_map(setup.module, layout, job.sync, len(spec.plan.shares))
+    known = set(setup.module.state_dict())
+    endless = [name for name, one in persistent_buffers(setup.module) if one.is_floating_point() and not one.isfinite().all()]
     if endless:
         what = f"buffer `{endless[0]}` holds numbers that are not finite, so replicas of it have no mean"
         raise UserCodeFailed(f"{user_code_under_test(job)}: {what}; register it with persistent=False if it is a constant")
-    homes = _homes(outfit.module)
+    homes = _homes(setup.module)
     worker.begin(1, 0)
     worker.active = True  # also where the job lets it wait for its first round
 
@@ -71,18 +72,18 @@ def _steps(rank: int, order: ProcessSpec) -> Iterator[str]:
             f"{user_code_under_test(job)}: the loss of the first batch is {worker.loss()}, not a finite number; look at the data"
         )
 
-    if late := sorted(set(outfit.module.state_dict()) ^ known):
+    if late := sorted(set(setup.module.state_dict()) ^ known):
         raise UserCodeFailed(
             f"{user_code_under_test(job)}: `{late[0]}` came or went with the first batch; make parameters and buffers in `__init__`"
         )
 
-    if moved := [name for name, home in _homes(outfit.module).items() if home != homes[name]]:
+    if moved := [name for name, home in _homes(setup.module).items() if home != homes[name]]:
         what = f"parameter `{moved[0]}` was exchanged for another tensor with the first batch, and would not be trained"
         raise UserCodeFailed(
             f"{user_code_under_test(job)}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()"
         )
 
-    judged = (outfit.held_out(batches.batch_size) if job.stop.judge == "mixed" else None) or outfit.test
+    judged = (setup.held_out(batches.batch_size) if job.stop.judge == "mixed" else None) or setup.test
     if judged:
         count = min(batches.batch_size, len(judged.targets))
         yield f"judging a batch of {count}"
@@ -94,9 +95,9 @@ def _homes(module: nn.Module) -> dict[str, tuple[int, int]]:
     return {name: (id(parameter), parameter.data_ptr()) for name, parameter in module.named_parameters()}
 
 
-def _watch(task: Task, interface: Interface, order: ProcessSpec) -> None:
+def _watch(task: Task, interface: Interface, spec: ProcessSpec) -> None:
     """Have the task look at what network and user give it: raises UserCodeFailed where that is not what they are to give."""
-    job = order.job
+    job = spec.job
     named = job.task.name if isinstance(job.task, UserTask) else ""
     owns = type(task).differentiate is not Task.differentiate
     given_loss, given_differentiate, given_score = task.loss, task.differentiate, task.score

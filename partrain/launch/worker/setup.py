@@ -1,4 +1,4 @@
-"""What a worker has by itself, before it meets the others: its device, data, network, task, and the order of its items."""
+"""What a worker has by itself, before it meets the others: its device, data, network, task, and the spec of its items."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ SHARE = 0.5
 class WorkerSetup:
     """All that one worker needs of a job but a row and company."""
 
-    def __init__(self, rank: int, order: ProcessSpec) -> None:
-        job, plan = order.job, order.plan
+    def __init__(self, rank: int, spec: ProcessSpec) -> None:
+        job, plan = spec.job, spec.plan
         share = plan.shares[rank]
-        self._rank, self._order = rank, order
+        self._rank, self._spec = rank, spec
         torch.set_num_threads(share.spec.threads)
         torch.set_flush_denormal(True)
         self.device = torch.device(share.spec.device)
@@ -42,14 +42,14 @@ class WorkerSetup:
             _repeat_exactly()
             _reach(rank, self.device)
 
-        dataset = order.card.attach(_mapped(order.stock))
+        dataset = spec.dataset.attach(_mapped(spec.dataset_fd))
         kind, vocabulary = job.kind_of_task(dataset.task), dataset.vocabulary
         self.interface = Interface(tuple(dataset.inputs.shape[1:]), dataset.outputs, kind, vocabulary)
         self.module = self._build().to(self.device)
         """The network: the same on every worker, whatever its device."""
-        self.layout = _layout(self.module, order)
-        require_memory(order, self.layout)
-        self.task = job.make_task(dataset.task, order.folder)
+        self.layout = _layout(self.module, spec)
+        require_memory(spec, self.layout)
+        self.task = job.make_task(dataset.task, spec.folder)
 
         sizes = [one.spec.partition_size for one in plan.shares]
 
@@ -83,7 +83,7 @@ class WorkerSetup:
 
     def worker(self, row: torch.Tensor, shared: torch.Tensor | None = None) -> LocalWorker:
         """The worker over its row (numbers of `layout`); `shared` (d,): parameters that are not its alone."""
-        job, plan = self._order.job, self._order.plan
+        job, plan = self._spec.job, self._spec.plan
         return LocalWorker(
             self._rank,
             Replica(self.module, self.layout, row, job.optimizer, shared),
@@ -100,28 +100,28 @@ class WorkerSetup:
 
     def _items(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Samples:
         """A device has them all if they leave it room; else they stay where they are, and it gets batch by batch."""
-        last = self._order.job.model.convolves and self.device.type == "cpu"
+        last = self._spec.job.model.convolves and self.device.type == "cpu"
         items = Samples(
-            torch.from_numpy(inputs), torch.from_numpy(targets), self._order.card.scale, self.layout.params.dtype, last
+            torch.from_numpy(inputs), torch.from_numpy(targets), self._spec.dataset.scale, self.layout.params.dtype, last
         )
         if self.device.type == "cuda" and inputs.nbytes + targets.nbytes > SHARE * torch.cuda.mem_get_info(self.device)[0]:
             return replace(items, device=self.device)
         return replace(items, inputs=items.inputs.to(self.device), targets=items.targets.to(self.device))
 
     def _build(self) -> torch.nn.Module:
-        job = self._order.job
+        job = self._spec.job
         seed = derive(job.seed, "init")
         torch.default_generator.manual_seed(seed)
         if job.user_code:
             random.seed(seed)
             np.random.seed(seed % 2**32)
-        return build(job.model, self._order.folder, self.interface).train()
+        return build(job.model, self._spec.folder, self.interface).train()
 
 
-def require_memory(order: ProcessSpec, layout: RowLayout) -> None:
+def require_memory(spec: ProcessSpec, layout: RowLayout) -> None:
     """Refuse rows that this machine cannot hold all at once, whatever caches it drops: the kernel would kill one of the workers."""
-    count, needed = _rows(order, layout)
-    total, most = order.room.total, order.room.most  # with swap this may be more
+    count, needed = _rows(spec, layout)
+    total, most = spec.memory.total, spec.memory.most  # with swap this may be more
     need = f"[[workers]]: {count} on the CPU need {_gib(needed)} for their parameters, gradients and optimizer states"
     if needed > max(total, most):
         raise BadJob(f"{need}, and this machine has {_gib(total)} of memory; take fewer workers or a smaller network")
@@ -130,29 +130,29 @@ def require_memory(order: ProcessSpec, layout: RowLayout) -> None:
         raise BadJob(f"{need}, and {there}; free memory, or take fewer workers or a smaller network")
 
 
-def tight(order: ProcessSpec, outfit: WorkerSetup) -> str:
+def memory_warning(spec: ProcessSpec, setup: WorkerSetup) -> str:
     """What to say of a run that may not find all the memory it is going to take, as far as that is known; nothing if it should.
 
     A slot may be taken for each snapshot, a file of one is twice in memory for a moment, and items held out are copied by each worker.
     """
-    count, rows = _rows(order, outfit.layout)
-    slot = slot_map(outfit.module, outfit.layout, order.job.sync, len(order.plan.shares)).size
-    vector = outfit.layout.params.size * outfit.layout.params.dtype.itemsize
-    shared, held = order.job.sync.shared_vectors * vector, outfit.held_out(1)
-    copies = count * order.plan.held_out * (held.inputs.nbytes + held.targets.nbytes) if held else 0
+    count, rows = _rows(spec, setup.layout)
+    slot = slot_map(setup.module, setup.layout, spec.job.sync, len(spec.plan.shares)).size
+    vector = setup.layout.params.size * setup.layout.params.dtype.itemsize
+    shared, held = spec.job.sync.shared_vectors * vector, setup.held_out(1)
+    copies = count * spec.plan.held_out * (held.inputs.nbytes + held.targets.nbytes) if held else 0
     own, snapshots = rows + shared + copies, (SLOTS + 2) * slot
     needed = own + snapshots
-    if needed <= order.room.free:
+    if needed <= spec.memory.free:
         return ""
     parts = f"{count} workers on the CPU {_gib(own)}, snapshots and their files {_gib(snapshots)}"
     need = f"memory may not suffice: this run needs about {_gib(needed)} ({parts})"
-    return f"{need}, and {_gib(order.room.free)} are free; the kernel kills a worker when there is no more"
+    return f"{need}, and {_gib(spec.memory.free)} are free; the kernel kills a worker when there is no more"
 
 
-def _rows(order: ProcessSpec, layout: RowLayout) -> tuple[int, int]:
+def _rows(spec: ProcessSpec, layout: RowLayout) -> tuple[int, int]:
     """How many workers of this machine have their rows in its memory, and bytes of what all of them write from the first round on."""
-    count = [order.plan.shares[rank].spec.device for rank in order.members].count("cpu")
-    own = layout.scratch - layout.params.size * order.job.sync.shares_params
+    count = [spec.plan.shares[rank].spec.device for rank in spec.members].count("cpu")
+    own = layout.scratch - layout.params.size * spec.job.sync.shares_params
     return count, count * own * layout.params.dtype.itemsize
 
 
@@ -173,7 +173,7 @@ def _repeat_exactly() -> None:
     torch.backends.cudnn.deterministic = True
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.set_deterministic_debug_mode("warn")  # `use_deterministic_algorithms` would import torch's compiler
-    # Where torch is only to warn, the backward passes of these kinds of attention add up in any order; the plain one does not.
+    # Where torch is only to warn, the backward passes of these kinds of attention add up in any spec; the plain one does not.
     torch.backends.cuda.enable_flash_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -193,15 +193,15 @@ def _reach(rank: int, device: torch.device) -> None:
         raise BadJob(f"{what}: {str(error).strip().splitlines()[0]}") from None
 
 
-def _layout(module: torch.nn.Module, order: ProcessSpec) -> RowLayout:
-    precision = order.job.engine.precision
+def _layout(module: torch.nn.Module, spec: ProcessSpec) -> RowLayout:
+    precision = spec.job.engine.precision
     try:
-        layout = row_layout(module, order.job.optimizer)
+        layout = row_layout(module, spec.job.optimizer)
         if precision != "float32" and layout.params.dtype != torch.float32:
             raise TypeError(f'`precision = "{precision}"` in [engine] is for parameters of float32, not {layout.params.dtype}')
         return layout
     except TypeError as error:
-        raise UserCodeFailed(f"model `{order.job.model.name}`: {error}") from None
+        raise UserCodeFailed(f"model `{spec.job.model.name}`: {error}") from None
 
 
 def _mapped(handle: Any) -> memoryview:
