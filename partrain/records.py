@@ -1,4 +1,4 @@
-"""What a worker records of one round. The ring in shared memory, `events.jsonl`, the live table and the history derive from it."""
+"""A worker's record of one round. The ring in shared memory, `events.jsonl`, the live table and the history derive from it."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ HISTORY = ("round", "item_iterations", "loss", "lr", "judged_loss", "accuracy")
 
 @dataclass
 class CheckpointContext:
-    """What all checkpoints of a run have in common."""
+    """The common parts of all checkpoints of a run."""
 
     folder: Path
     """The run folder."""

@@ -20,7 +20,7 @@ from partrain.train.stop import Progress
 
 @dataclass
 class RunContext:
-    """Where a run happens, and who learns what happens in it.
+    """The surroundings of a run: it writes to a folder, shows events on a display, and warns the user.
 
     Only the machine with the run folder has a folder and a display. On other machines events go nowhere.
     """
@@ -67,7 +67,7 @@ class RunContext:
 
 @dataclass
 class Start:
-    """Where a run starts: from nothing, or from a checkpoint."""
+    """The starting point of a run: nothing, or a checkpoint."""
 
     progress: Progress = field(default_factory=Progress)
     arrays: dict[str, Any] | None = None
@@ -86,7 +86,7 @@ class Start:
 
 @dataclass
 class Ended:
-    """How a run ended."""
+    """The end of a run."""
 
     status: str
     """`reached`, `finished`, `not-reached`, `stopped`; or `failed`, `diverged` with the failure that ended it."""

@@ -84,7 +84,7 @@ EMPTY = HEAD + STEP
 
 
 def silence(told: Iterable[Mapping[str, Any]]) -> str | None:
-    """What to say of the events of a run in whose last half or more nothing was sent; None where there is no such thing."""
+    """Write a warning if workers sent nothing in the last half of a run or more; None otherwise."""
     loud = newest = 0
     for event in told:
         if event["event"] == "start" and event["rule"] != "threshold":

@@ -1,6 +1,6 @@
 """The rendezvous of machines under torchrun: machine 0 leads the run, the others lend it their workers.
 
-Only machine 0 touches the run folder. Before anything starts it proposes what is to be trained, and from where. Each other machine
+Only machine 0 touches the run folder. Before anything starts it proposes a job and a starting point. Each other machine
 answers what keeps it from that (another job file, other versions, other data). All machines start, or none does.
 """
 

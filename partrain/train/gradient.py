@@ -1,4 +1,4 @@
-"""How a worker computes loss and gradient: by autograd, or by the hand-written gradient of a plain stack of layers.
+"""Loss and gradient of a worker: by autograd, or by the hand-written gradient of a plain stack of layers.
 
 Autograd can work in parts, to save memory, and in bfloat16, to save time.
 """

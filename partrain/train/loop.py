@@ -28,7 +28,7 @@ from partrain.train.worker import LocalWorker
 
 
 class Signal(IntFlag):
-    """What a worker has learnt from the coordinator since the round before."""
+    """Signals from the coordinator to a worker, since the round before."""
 
     STOP = 1
     """The user wants the run to end."""
@@ -59,7 +59,7 @@ class RunHooks(Protocol):
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """What the loop needs of a job."""
+    """The parts of a job that the loop needs."""
 
     stop: Stop
     judge_every: int
@@ -74,7 +74,7 @@ class LoopConfig:
 
 @dataclass
 class Ending:
-    """How training ended."""
+    """The end of training."""
 
     reason: str
     """`target`, a limit of the stop table, or `asked`."""

@@ -24,7 +24,7 @@ from partrain.optim.local import LocalOptimizer, moments_of
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Where the parts of a row begin and end, in numbers."""
+    """The parts of a row, in numbers."""
 
     params: Layout
     moments: tuple[str, ...]

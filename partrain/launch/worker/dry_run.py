@@ -1,7 +1,7 @@
-"""The trial: what is the user's own, network and task, is tried once before any worker starts, in a process of its own.
+"""The dry run: user code, network and task, is tried once before any worker starts, in a process of its own.
 
-It does what a worker of this machine does at first, over a row of its own: it builds the network, takes loss and gradient of the
-worker's first batch, and judges as many items. What is wrong is said once, and the run that follows knows nothing of it.
+The process does what a worker of this machine does first, over a row of its own: it builds the network, computes loss and gradient of
+the worker's first batch, and evaluates as many items. Its errors are reported once, and leave no trace in the run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from partrain.train.replica import persistent_buffers
 from partrain.train.snapshot import slot_map
 
 MOST = 256
-"""Where a batch is the whole partition, so many items of it are tried."""
+"""Items tried at most if a batch is the whole partition."""
 
 BUILDING = "building"
 
@@ -47,7 +47,7 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
 
 
 def _steps(rank: int, spec: ProcessSpec) -> Iterator[str]:
-    """Do what a worker does at first; before each step, what comes now."""
+    """Do what a worker does first. Yields the name of each step before it is taken."""
     yield BUILDING
     setup = WorkerSetup(rank, spec)
     batches, layout, job = setup.batches, setup.layout, spec.job
@@ -91,12 +91,12 @@ def _steps(rank: int, spec: ProcessSpec) -> Iterator[str]:
 
 
 def _homes(module: nn.Module) -> dict[str, tuple[int, int]]:
-    """Which tensor each parameter is, and where its numbers lie."""
+    """Give the identity and the address of each parameter's tensor, by name."""
     return {name: (id(parameter), parameter.data_ptr()) for name, parameter in module.named_parameters()}
 
 
 def _watch(task: Task, interface: Interface, spec: ProcessSpec) -> None:
-    """Have the task look at what network and user give it: raises UserCodeFailed where that is not what they are to give."""
+    """Make the task check the values that network and user code return. It raises UserCodeFailed for invalid ones."""
     job = spec.job
     named = job.task.name if isinstance(job.task, UserTask) else ""
     owns = type(task).differentiate is not Task.differentiate
@@ -138,7 +138,7 @@ def _watch(task: Task, interface: Interface, spec: ProcessSpec) -> None:
 
 
 def _check_answers(answers: Any, interface: Interface, name: str) -> None:
-    """Answers (b, ...) of a network to a task of ours; logits may be more than there are classes."""
+    """Check the answers (b, ...) of a network to a built-in task. There may be more logits than classes."""
     if not isinstance(answers, Tensor):
         raise UserCodeFailed(f"[model] name: `{name}` gives {kind(answers)}; expected a tensor (items, ...)")
     shape, expected = tuple(answers.shape), (len(answers) if answers.dim() else 1, *interface.answer)

@@ -1,4 +1,4 @@
-"""What a worker has by itself, before it meets the others: its device, data, network, task, and the spec of its items."""
+"""The set-up of one worker before it joins the others: its device, data, network, task and batches."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from partrain.train.snapshot import slot_map
 from partrain.train.worker import LocalWorker
 
 SHARE = 0.5
-"""Of a device's free memory, that items may take."""
+"""Share of a device's free memory that items may take."""
 
 
 class WorkerSetup:
-    """All that one worker needs of a job but a row and company."""
+    """All that one worker needs, except a row and a group."""
 
     def __init__(self, rank: int, spec: ProcessSpec) -> None:
         job, plan = spec.job, spec.plan
@@ -77,12 +77,12 @@ class WorkerSetup:
         self._held = torch.from_numpy(first.held_out).to(self.samples.inputs.device)
 
     def held_out(self, most: int | None = None) -> Samples | None:
-        """A copy of the items held out, or of at most so many of them; None if there are none."""
+        """Copy the held-out items, `most` at most; None if there are none."""
         held = self._held[:most]
         return replace(self.samples, inputs=self.samples.inputs[held], targets=self.samples.targets[held]) if len(held) else None
 
     def worker(self, row: torch.Tensor, shared: torch.Tensor | None = None) -> LocalWorker:
-        """The worker over its row (numbers of `layout`); `shared` (d,): parameters that are not its alone."""
+        """Build the worker over its row (layout.numbers,). `shared` (d,): parameters that all workers change."""
         job, plan = self._spec.job, self._spec.plan
         return LocalWorker(
             self._rank,
@@ -99,7 +99,7 @@ class WorkerSetup:
         )
 
     def _items(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Samples:
-        """A device has them all if they leave it room; else they stay where they are, and it gets batch by batch."""
+        """Move all items to a CUDA device if they leave it memory; otherwise it gets them batch by batch."""
         last = self._spec.job.model.convolves and self.device.type == "cpu"
         items = Samples(
             torch.from_numpy(inputs), torch.from_numpy(targets), self._spec.dataset.scale, self.layout.params.dtype, last
@@ -119,7 +119,7 @@ class WorkerSetup:
 
 
 def require_memory(spec: ProcessSpec, layout: RowLayout) -> None:
-    """Refuse rows that this machine cannot hold all at once, whatever caches it drops: the kernel would kill one of the workers."""
+    """Raise BadJob if the machine cannot hold the rows of all its workers: the kernel would kill one of them."""
     count, needed = _rows(spec, layout)
     total, most = spec.memory.total, spec.memory.most  # with swap this may be more
     need = f"[[workers]]: {count} on the CPU need {_gib(needed)} for their parameters, gradients and optimizer states"
@@ -131,9 +131,9 @@ def require_memory(spec: ProcessSpec, layout: RowLayout) -> None:
 
 
 def memory_warning(spec: ProcessSpec, setup: WorkerSetup) -> str:
-    """What to say of a run that may not find all the memory it is going to take, as far as that is known; nothing if it should.
+    """Write a warning if the run may need more memory than is free; "" otherwise.
 
-    A slot may be taken for each snapshot, a file of one is twice in memory for a moment, and items held out are copied by each worker.
+    Each snapshot takes a slot, the writer has a file twice in memory for a moment, and each worker copies the held-out items.
     """
     count, rows = _rows(spec, setup.layout)
     slot = slot_map(setup.module, setup.layout, spec.job.sync, len(spec.plan.shares)).size
@@ -150,7 +150,7 @@ def memory_warning(spec: ProcessSpec, setup: WorkerSetup) -> str:
 
 
 def _rows(spec: ProcessSpec, layout: RowLayout) -> tuple[int, int]:
-    """How many workers of this machine have their rows in its memory, and bytes of what all of them write from the first round on."""
+    """Count the workers of this machine on the CPU, and the bytes that they write from the first round on."""
     count = [spec.plan.shares[rank].spec.device for rank in spec.members].count("cpu")
     own = layout.scratch - layout.params.size * spec.job.sync.shares_params
     return count, count * own * layout.params.dtype.itemsize
@@ -161,9 +161,9 @@ def _gib(size: int) -> str:
 
 
 def _repeat_exactly() -> None:
-    """Ask CUDA's libraries for float32 where the job says so, and for the algorithms that give the same bits each time.
+    """Make CUDA's libraries compute in float32, and choose algorithms that give the same bits each time.
 
-    Torch warns where there is none.
+    torch warns where there is none.
     """
     cudnn: Any = torch.backends.cudnn
     for kind in cudnn.conv, cudnn.rnn:  # as matrix products are; TF32 has 10 bits of 23
@@ -181,7 +181,7 @@ def _repeat_exactly() -> None:
 
 
 def _reach(rank: int, device: torch.device) -> None:
-    """Make this the device that is meant where none is named; BadJob where this torch, or the driver, cannot compute on it."""
+    """Make this the current CUDA device. Raises BadJob if torch or the driver cannot compute on it."""
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
         torch.cuda.set_device(device)

@@ -1,4 +1,4 @@
-"""What the coordinator hands to a new process. Free of torch, which the coordinator never imports."""
+"""The work that the coordinator hands to a new process. Free of torch, which the coordinator never imports."""
 
 from __future__ import annotations
 
