@@ -24,13 +24,13 @@ LEFT = 1 << 32
 Merge = Callable[[Center, Update], None]
 
 
-class Turns(Protocol):
+class Locks(Protocol):
     """How workers take turns at what belongs to all."""
 
-    def alone(self, place: int) -> AbstractContextManager[None]:
+    def lock(self, index: int) -> AbstractContextManager[None]:
         """While this lasts, no other worker is alone at this place."""
 
-    def until_peers(self, ready: Callable[[], bool], what: str) -> None:
+    def wait_for_peers(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds, which other workers bring about."""
 
     def message(self) -> None:
@@ -45,7 +45,7 @@ class CenterClient:
         arena: Arena,
         rank: int,
         vectors: Tensor,
-        waiting: Turns,
+        waiting: Locks,
         merge: Merge | None = None,
         slices: int = 1,
         inboxes: Sequence[Tensor] = (),
@@ -73,10 +73,10 @@ class CenterClient:
         versions = torch.from_numpy(self._arena.versions)
         return [*self.vectors[:, self._slices[number]], versions[number : number + 1], self._numbers[number]]
 
-    def publish(self) -> None:
+    def push_state(self) -> None:
         """What worker 0 has put into `tensors` counts, from the next meeting of all on."""
 
-    def fetch(self) -> None:
+    def pull_state(self) -> None:
         """Let worker 0 find in `tensors` what counts; at a meeting of all."""
 
     def leave(self) -> None:
@@ -91,7 +91,7 @@ class CenterClient:
     def claim(self, visits: int) -> bool:
         """Take one of the round's visits."""
         self._waiting.message()
-        with self._waiting.alone(CLAIMS):
+        with self._waiting.lock(CLAIMS):
             taken = max(int(self._arena.claims[0]), self._rounds * LEFT)
             granted = taken < self._rounds * LEFT + visits
             self._arena.claims[0] = taken + granted
@@ -101,18 +101,18 @@ class CenterClient:
             self._arena.visits[self._rank] = (self._rounds + 1) * LEFT
         return granted
 
-    def keep_step(self, fresh: int) -> None:
+    def wait_for_slowest(self, fresh: int) -> None:
         """Wait until no worker with visits left has claimed so many fewer than this one."""
         visits = self._arena.visits
         mine = int(visits[self._rank])
-        self._waiting.until_peers(lambda: mine - int(visits.min()) <= fresh, "slower workers")
+        self._waiting.wait_for_peers(lambda: mine - int(visits.min()) <= fresh, "slower workers")
 
     def pull(self) -> Tensor:
         """A copy of the center, and a note of its version."""
         self._waiting.message()
         copy = torch.empty_like(self.vectors[0])
         for number, part in enumerate(self._slices):
-            with self._waiting.alone(SLICE + number):
+            with self._waiting.lock(SLICE + number):
                 copy[part] = self.vectors[0, part]
                 self._seen[number] = int(self._arena.versions[number])
         return copy
@@ -125,7 +125,7 @@ class CenterClient:
         for turn in range(count):
             number = (self._rank + turn) % count
             part = self._slices[number]
-            with self._waiting.alone(SLICE + number):
+            with self._waiting.lock(SLICE + number):
                 version = int(versions[number])
                 behind = version - self._seen[number]
                 center = Center(self.vectors[:, part], self._numbers[number], version, self._arena.size)
@@ -138,7 +138,7 @@ class CenterClient:
     def send(self, x: Tensor, share: float, peer: int) -> None:
         """Add share * x to what waits for a worker: messages add up, so an inbox never overflows."""
         self._waiting.message()
-        with self._waiting.alone(INBOX + peer):
+        with self._waiting.lock(INBOX + peer):
             waiting = self._inboxes[peer][: len(x)]
             if self._arena.shares[peer] == 0:
                 torch.mul(x, share, out=waiting)
@@ -149,7 +149,7 @@ class CenterClient:
     def receive(self) -> tuple[Tensor, float]:
         """Sum of share * x of what has come, and of the shares."""
         inbox = self._inboxes[self._rank]
-        with self._waiting.alone(INBOX + self._rank):
+        with self._waiting.lock(INBOX + self._rank):
             share = float(self._arena.shares[self._rank])
             total = inbox.clone() if share else inbox[:0].clone()
             self._arena.shares[self._rank] = 0

@@ -8,7 +8,8 @@ otherwise: each machine sums what its workers have, and only these sums are sent
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -40,48 +41,48 @@ class DistributedTransport(SharedTransport):
         self._leads = rank == members.start
         if self._leads:
             backends = "gloo" if self._device == "cpu" else "cpu:gloo,cuda:nccl"
-            patience = timedelta(seconds=machine.timeout_s)
+            timeout = timedelta(seconds=machine.timeout_s)
             store = PrefixStore("gloo", machine.store())
-            with machines_lost():
-                dist.init_process_group(backends, store=store, rank=machine.number, world_size=machine.count, timeout=patience)
+            with translate_connection_errors():
+                dist.init_process_group(backends, store=store, rank=machine.number, world_size=machine.count, timeout=timeout)
 
     def barrier(self, parts: Parts | None = None) -> None:
         """Return when every worker of all machines has come here, and all arenas hold what each has put into `parts`."""
-        self.local()
+        self.local_barrier()
         if self._leads:
             nothing = [torch.zeros(1, dtype=torch.uint8)] * (len(self._members) * self._machine.count)
             self._exchange(parts() if parts else [nothing])
-        self.local()
+        self.local_barrier()
 
-    def mirror(self, parts: Parts) -> None:
+    def replicate(self, parts: Parts) -> None:
         """As `barrier`."""
         self.barrier(parts)
 
-    def spread(self, whole: memoryview) -> None:
+    def broadcast_bytes(self, whole: memoryview) -> None:
         """Make these bytes what they are on the first machine."""
-        self.local()
+        self.local_barrier()
         if self._leads:
-            with machines_lost():
+            with translate_connection_errors():
                 for part in torch.split(torch.frombuffer(whole, dtype=torch.uint8), CHUNK_BYTES):
                     dist.broadcast(part, 0)
-        self.local()
+        self.local_barrier()
 
-    def add_up(self, x: Tensor) -> None:
+    def all_reduce_sum(self, x: Tensor) -> None:
         """Make x, which lies in this machine's memory, the sum over all machines: the same bits on each."""
-        self.local()
+        self.local_barrier()
         if self._leads:
-            with machines_lost():
+            with translate_connection_errors():
                 sums = x.to(self._device)
                 dist.all_reduce(sums)
                 x.copy_(sums)
-        self.local()
+        self.local_barrier()
 
     def _exchange(self, parts: Sequence[Sequence[Tensor]]) -> None:
         """Send what this machine's workers have, and put what the others have where it belongs."""
         count = len(self._members)
         ours = torch.cat([part[rank] for part in parts for rank in self._members])
         theirs = [torch.empty_like(ours) for _ in range(self._machine.count)]
-        with machines_lost():
+        with translate_connection_errors():
             dist.all_gather(theirs, ours)
         for number, message in enumerate(theirs):
             if number == self._machine.number:
@@ -91,16 +92,11 @@ class DistributedTransport(SharedTransport):
                 place.copy_(piece)
 
 
-class machines_lost:
-    """Turns what torch.distributed says of a lost machine into a failure of the run."""
-
-    def __init__(self, who: str = "another machine") -> None:
-        self._who = who
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, RuntimeError):
-            reason = str(error).strip().splitlines()[0].rpartition("] ")[2].partition(". This")[0]
-            raise WorkersLost(f"{self._who} does not answer ({reason})") from None
+@contextmanager
+def translate_connection_errors(peer: str = "another machine") -> Iterator[None]:
+    """Raise WorkersLost, which names the peer, for an error of torch.distributed."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0].rpartition("] ")[2].partition(". This")[0]
+        raise WorkersLost(f"{peer} does not answer ({reason})") from None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from partrain.comm.arena import Arena
-from partrain.comm.center import CenterClient, Turns
+from partrain.comm.center import CenterClient, Locks
 from partrain.flat import first_non_finite, mean_into, share_into
 
 if TYPE_CHECKING:
@@ -36,31 +36,31 @@ Parts = Callable[[], Sequence[Sequence[Tensor]]]
 """Gives pieces of shared memory, bytes by rank, equally long for all ranks."""
 
 
-class Transport(Turns, Protocol):
+class Transport(Locks, Protocol):
     """How a worker waits for the others: spinning and sleeping between processes, passing the baton in one process."""
 
     def clock(self) -> float:
         """Seconds: the machine's, or simulated ones."""
 
-    def worked(self, number: int) -> None:
+    def advance_clock(self, number: int) -> None:
         """A local iteration is done, the worker's so-many-th of all."""
 
     def barrier(self, parts: Parts | None = None) -> None:
         """Return when every worker has come here, and what each has put into `parts` can be read by all."""
 
-    def local(self) -> None:
+    def local_barrier(self) -> None:
         """Return when every worker of this machine has come here: enough where only its memory is at stake."""
 
-    def mirror(self, parts: Parts) -> None:
+    def replicate(self, parts: Parts) -> None:
         """A barrier where there are other machines, to show them `parts`; nothing where there are none."""
 
-    def spread(self, whole: memoryview) -> None:
+    def broadcast_bytes(self, whole: memoryview) -> None:
         """Where there are other machines: make these bytes what they are on the first."""
 
-    def add_up(self, x: Tensor) -> None:
+    def all_reduce_sum(self, x: Tensor) -> None:
         """A barrier of this machine, after which x, the same memory for all its workers, is the sum over all machines."""
 
-    def until(self, ready: Callable[[], bool], what: str) -> None:
+    def wait_until(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds, which the coordinator brings about; `what` names the thing waited for."""
 
     def free(self) -> AbstractContextManager[None]:
@@ -127,7 +127,7 @@ class ArenaGroup:
     def _done(self) -> None:
         """All of this machine are done with what lies in its memory: it may change again, or be read."""
         began = self.waiting.clock()
-        self.waiting.local()
+        self.waiting.local_barrier()
         self.waited += self.waiting.clock() - began
 
     def all_reduce_mean(self, x: Tensor, weight: float = 1.0) -> None:
@@ -161,7 +161,7 @@ class ArenaGroup:
         own = slice(first, self.members.stop)
         share_into(self._rows[first][turn], [row[turn] for row in self._rows[own]], weights[own], sum(weights))
         began = self.waiting.clock()
-        self.waiting.add_up(self._bytes[first][place].view(x.dtype))
+        self.waiting.all_reduce_sum(self._bytes[first][place].view(x.dtype))
         self.waited += self.waiting.clock() - began
         self._unstage(x, place, first)
         self._done()
@@ -247,7 +247,7 @@ class ArenaGroup:
     def pull(self, fresh: int | None = None) -> Tensor:
         if fresh is not None:
             began = self.waiting.clock()
-            self.commons.keep_step(fresh)
+            self.commons.wait_for_slowest(fresh)
             self.waited += self.waiting.clock() - began
         center = self.commons.pull().to(self._row.device)
         self.bytes += center.nbytes

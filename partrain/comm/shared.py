@@ -39,24 +39,24 @@ class SharedTransport:
         """Seconds."""
         return time.perf_counter()
 
-    def worked(self, number: int) -> None:
+    def advance_clock(self, number: int) -> None:
         """Nothing to do: the clock is the machine's."""
 
     def barrier(self, parts: Parts | None = None) -> None:
         """Return when every worker has come here. All parts can be seen by all: memory is shared."""
-        self.local()
+        self.local_barrier()
 
-    def mirror(self, parts: Parts) -> None:
+    def replicate(self, parts: Parts) -> None:
         """Nothing to do."""
 
-    def spread(self, whole: memoryview) -> None:
+    def broadcast_bytes(self, whole: memoryview) -> None:
         """Nothing to do."""
 
-    def add_up(self, x: Tensor) -> None:
+    def all_reduce_sum(self, x: Tensor) -> None:
         """There is nothing to add on one machine."""
-        self.local()
+        self.local_barrier()
 
-    def local(self) -> None:
+    def local_barrier(self) -> None:
         """Return when every worker of this machine has come here."""
         arrivals, count = self._arena.arrivals, self._arrived + 1
         self._arrived = count
@@ -71,30 +71,30 @@ class SharedTransport:
                 if seen < count:
                     futex.wait(self._arena.arrival_address(peer), seen & 0xFFFFFFFF, NAP_S)
 
-    def until(self, ready: Callable[[], bool], what: str) -> None:
+    def wait_until(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds: polled, for things that happen seldom."""
         while not ready():
             time.sleep(100e-6)
 
-    def until_peers(self, ready: Callable[[], bool], what: str) -> None:
+    def wait_for_peers(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds."""
-        self.until(ready, what)
+        self.wait_until(ready, what)
 
     def free(self) -> AbstractContextManager[None]:
         """Everything takes the time it takes."""
         return nullcontext()
 
     @contextmanager
-    def alone(self, place: int) -> Iterator[None]:
+    def lock(self, index: int) -> Iterator[None]:
         """Hold the kernel's lock on a byte of the arena's file: one that dies with its owner."""
         if self._arena.size == 1:
             yield
             return
-        fcntl.lockf(self._arena.descriptor, fcntl.LOCK_EX, 1, place)
+        fcntl.lockf(self._arena.descriptor, fcntl.LOCK_EX, 1, index)
         try:
             yield
         finally:
-            fcntl.lockf(self._arena.descriptor, fcntl.LOCK_UN, 1, place)
+            fcntl.lockf(self._arena.descriptor, fcntl.LOCK_UN, 1, index)
 
     def message(self) -> None:
         """Nothing to do: memory is shared."""

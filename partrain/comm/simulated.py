@@ -148,7 +148,7 @@ class SimulatedTransport:
         """Simulated seconds of this worker."""
         return self._baton.clocks[self._rank] / 1e9
 
-    def worked(self, number: int) -> None:
+    def advance_clock(self, number: int) -> None:
         """A local iteration is done, the worker's so-many-th of all."""
         stretch = 1.0
         if self._pace.jitter:
@@ -165,26 +165,26 @@ class SimulatedTransport:
         self._baton.clocks[self._rank] += 0 if self._free else self._delay_ns
         self._baton.arrive(self._rank)
 
-    def local(self) -> None:
+    def local_barrier(self) -> None:
         """Return when every worker has come here; this costs no simulated time."""
         self._baton.arrive(self._rank)
 
-    def mirror(self, parts: Parts) -> None:
+    def replicate(self, parts: Parts) -> None:
         """Nothing to do."""
 
-    def spread(self, whole: memoryview) -> None:
+    def broadcast_bytes(self, whole: memoryview) -> None:
         """Nothing to do."""
 
-    def add_up(self, x: Tensor) -> None:
+    def all_reduce_sum(self, x: Tensor) -> None:
         """There is nothing to add in one process."""
-        self.local()
+        self.local_barrier()
 
-    def until(self, ready: Callable[[], bool], what: str) -> None:
+    def wait_until(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds: the coordinator is waited for without the baton moving."""
         while not ready():
             time.sleep(100e-6)
 
-    def until_peers(self, ready: Callable[[], bool], what: str) -> None:
+    def wait_for_peers(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds."""
         self._baton.wait(self._rank, ready, what)
 
@@ -196,6 +196,6 @@ class SimulatedTransport:
         self._free = False
 
     @contextmanager
-    def alone(self, place: int) -> Iterator[None]:
+    def lock(self, index: int) -> Iterator[None]:
         """Whoever has the baton is alone everywhere."""
         yield

@@ -5,7 +5,7 @@ from functools import cache, partial
 import pytest
 import torch
 from support.lab import Trial, blobs, in_processes, mlp, restless, simulate
-from support.process_pool import Crew
+from support.process_pool import ProcessPool
 from support.rule_forms import SYNCHRONOUS, VARIANTS
 from torch import Tensor
 
@@ -58,9 +58,9 @@ def test_threads_and_processes_give_the_same_bits(name: str) -> None:
 
 @every_rule
 @pytest.mark.parametrize("size", PARTITIONS)
-def test_two_machines_give_the_bits_of_one(crew: Crew, name: str, size: int) -> None:
+def test_two_machines_give_the_bits_of_one(pool: ProcessPool, name: str, size: int) -> None:
     spans = trial(name, size).spans
-    assert crew(size, partial(train, name=name), spans.numbers, spans.wire) == simulated(name, size)
+    assert pool(size, partial(train, name=name), spans.numbers, spans.wire) == simulated(name, size)
 
 
 def train_smoothly(group: ArenaGroup, row: Tensor, name: str) -> list[list[float]]:
@@ -75,9 +75,9 @@ def smooth(name: str) -> Trial:
 
 
 @every_rule
-def test_sums_of_machines_change_the_last_digits_only_and_for_all_workers_alike(crew: Crew, name: str) -> None:
+def test_sums_of_machines_change_the_last_digits_only_and_for_all_workers_alike(pool: ProcessPool, name: str) -> None:
     spans = smooth(name).spans
-    exact, got = (crew(4, partial(train_smoothly, name=name), spans.numbers, spans.wire, exact=exact) for exact in (True, False))
+    exact, got = (pool(4, partial(train_smoothly, name=name), spans.numbers, spans.wire, exact=exact) for exact in (True, False))
     torch.testing.assert_close(torch.tensor(got), torch.tensor(exact), rtol=1e-5, atol=2e-6)
     if RULES[name].keeps_replicas_equal:
         assert got == [got[0]] * 4

@@ -176,14 +176,14 @@ class WorkerProcess:
         )
         if order.resuming:
             self.group.barrier()  # simulated workers take turns: all are ready before one waits for the coordinator
-            waiting.until(lambda: arena.get("restored") == 1, "the state to resume from")
-            waiting.spread(self._slots[0])
+            waiting.wait_until(lambda: arena.get("restored") == 1, "the state to resume from")
+            waiting.broadcast_bytes(self._slots[0])
             restore(self.worker, self.map.view(self._slots[0]), self.state, commons)
 
     def train(self) -> Ending:
         """Run the loop to its end."""
         job, plan = self.order.job, self.order.plan
-        self.group.commons.publish()
+        self.group.commons.push_state()
         terms = LoopConfig(
             job.stop,
             plan.judge_every,
@@ -200,7 +200,7 @@ class WorkerProcess:
 
     def _beat(self) -> None:
         self._alive()
-        self.waiting.worked(self.worker.total_iterations + self.worker.done)
+        self.waiting.advance_clock(self.worker.total_iterations + self.worker.done)
 
     def began(self) -> None:
         if self.rank == 0:
@@ -221,7 +221,7 @@ class WorkerProcess:
         return (STOP if self.arena.get("command") else 0) | (LATE if late else 0) | (WELCOME if welcome else 0)
 
     def record(self, progress: Progress, worker: LocalWorker, times: dict[str, float]) -> None:
-        self.waiting.until(lambda: progress.round - self.arena.get("drained") < RING, "the coordinator to read the records")
+        self.waiting.wait_until(lambda: progress.round - self.arena.get("drained") < RING, "the coordinator to read the records")
         judged = progress.judged_round == progress.round
         line = times | {
             "round": progress.round,
@@ -234,23 +234,23 @@ class WorkerProcess:
         }
         records = self.arena.ring[progress.round % RING]
         records[self.rank, 1:] = [line[field] for field in RECORD[1:]]
-        self.waiting.mirror(lambda: [bytes_by_rank(records[:, 1:])])
+        self.waiting.replicate(lambda: [bytes_by_rank(records[:, 1:])])
         records[[self.rank, *self._elsewhere], 0] = progress.round  # last: the coordinator takes it for the whole record
 
     def snapshot(self, progress: Progress, worker: LocalWorker, state: Any, wait: bool) -> None:
         slot = 0
         if self.rank == 0:
-            self.waiting.until(lambda: self.arena.get("granted") > 0, "a free snapshot")
+            self.waiting.wait_until(lambda: self.arena.get("granted") > 0, "a free snapshot")
             slot = self.arena.get("granted") - 1
             self.arena.put("granted", 0)
         slot = int(self.group.scores(slot)[0][0])
-        self.group.commons.fetch()
+        self.group.commons.pull_state()
         save(worker, self.map.view(self._slots[slot]), state, self.group.commons)
         self.group.barrier(lambda: [self._parts(slot)])  # whole: every worker has written its part, and its record of the round
         if self.rank == 0:
             self.talk.send("snapshot", slot=slot, progress=asdict(progress))
             if wait:
-                self.waiting.until(lambda: self.arena.get("committed") >= progress.round, "the checkpoint")
+                self.waiting.wait_until(lambda: self.arena.get("committed") >= progress.round, "the checkpoint")
         if wait:
             self.group.barrier()  # nobody goes on before: what he did next might fail
 
