@@ -1,9 +1,9 @@
-"""Asynchronous rules on several machines: each slice of the center has a process of its own, which every worker reaches through gloo.
+"""Parameter servers for asynchronous rules on several machines: one process per slice of the center, reached through gloo.
 
-A worker is connected to a thread of each process, and the thread does at the slice what the worker itself would do where memory is
-shared: it holds the worker's `CenterClient`, over memory that belongs to all threads. A request is a verb with numbers, then vectors, and
-is answered before the next. Threads take turns, so updates are merged one at a time, in the order in which they come. Requests to
-several processes are under way together. What is about workers and not about slices is with the first process.
+Each process has a thread per worker. The thread holds the worker's `CenterClient`, over memory that all threads share, and does
+what the worker itself does on one machine. A request is a verb with numbers, then vectors; the next one waits for its answer.
+The threads share one lock, so updates are merged one at a time, in the order of arrival. A worker sends its requests to all
+processes before it waits. The first process also keeps what concerns workers rather than slices: visits and inboxes.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 VERBS = ("open", "begin", "claim", "wait_for_slowest", "pull", "push", "send", "receive", "push_state", "pull_state", "leave")
 NUMBERS = 3
-"""Numbers that go with a verb."""
+"""Maximum number of numbers in a request."""
 CENTER, WORKER = 0, 1
 """The ends of a connection."""
 FOREVER = timedelta(days=365)
-"""The center waits for a worker as long as there is a connection: its training may take any time."""
+"""Timeout of the center while it waits for a request: a worker may train for any time. A lost connection ends the wait."""
 
 
 class CenterConnection:
-    """One end of the connection between a worker and a process of the center: tensors, one after the other, to and fro."""
+    """One end of the connection between a worker and a center process. It carries tensors in order, both ways."""
 
     def __init__(self, machine: Machine, store: Store, number: int, rank: int, end: int) -> None:
         self._other = machine.center(number) if end == WORKER else f"another machine (worker {rank})"
@@ -52,17 +52,17 @@ class CenterConnection:
             self._group: Any = ProcessGroupGloo(store, end, 2, timeout)
 
     def send(self, *tensors: Tensor) -> None:
-        """Begin to send."""
+        """Start to send tensors."""
         with translate_connection_errors(self._other):
             self._under_way += [self._group.send([tensor.contiguous()], self._peer, 0) for tensor in tensors]
 
     def recv(self, *tensors: Tensor) -> None:
-        """Begin to receive, into these tensors."""
+        """Start to receive into these tensors."""
         with translate_connection_errors(self._other):
             self._under_way += [self._group.recv([tensor], self._peer, 0) for tensor in tensors]
 
     def request(self, verb: str, *numbers: float, vectors: Sequence[Tensor] = ()) -> Tensor:
-        """Begin a request; where its answer (1,) will be. Vectors that come with it are still to be taken."""
+        """Start a request. Return the tensor (1,) that will hold the answer; the caller receives any vectors after it."""
         header, answer = torch.zeros(1 + NUMBERS, dtype=torch.float64), torch.empty(1, dtype=torch.float64)
         header[: 1 + len(numbers)] = torch.tensor([VERBS.index(verb), *numbers], dtype=torch.float64)
         self.send(header, *vectors)
@@ -70,7 +70,7 @@ class CenterConnection:
         return answer
 
     def finish(self, timeout: timedelta | None = None) -> None:
-        """Wait for all that was begun."""
+        """Wait until all started transfers are complete."""
         with translate_connection_errors(self._other):
             for work in self._under_way:
                 work.wait(timeout) if timeout else work.wait()
@@ -78,7 +78,7 @@ class CenterConnection:
 
 
 class Remote(CenterClient):
-    """A worker's access to the center's processes; `vectors` are a copy, which worker 0 publishes and fetches."""
+    """A worker's access to the center processes. `vectors` is a local copy, for `push_state` and `pull_state` of worker 0."""
 
     def __init__(self, arena: Arena, rank: int, vectors: Tensor, turns: Locks, machine: Machine, processes: int) -> None:
         d = vectors.shape[1]
@@ -86,7 +86,7 @@ class Remote(CenterClient):
         with translate_connection_errors():
             store = machine.store()
         self._links = [CenterConnection(machine, store, number, rank, WORKER) for number in range(processes)]
-        self._held = list(zip(self._links, self._slices, strict=False))  # there may be processes without a slice
+        self._held = list(zip(self._links, self._slices, strict=False))  # a process may have no slice
         for number, (link, part) in enumerate(self._held):
             link.request("open", part.stop - part.start, vectors.itemsize, 0 if number else d)
         self._finish()
@@ -106,7 +106,7 @@ class Remote(CenterClient):
 
     def leave(self) -> None:
         for link in self._links:
-            with suppress(WorkersLost):  # it may be gone before
+            with suppress(WorkersLost):  # the process may have ended already
                 link.request("leave")
                 link.finish()
 
@@ -120,7 +120,7 @@ class Remote(CenterClient):
         return bool(self._request("claim", visits))
 
     def wait_for_slowest(self, fresh: int) -> None:
-        while not self._request("wait_for_slowest", fresh):  # so no answer takes so long that the center seems to be lost
+        while not self._request("wait_for_slowest", fresh):  # short answers: the connection never seems lost
             pass
 
     def pull(self) -> Tensor:
@@ -132,8 +132,8 @@ class Remote(CenterClient):
         return copy
 
     def push(self, delta: Tensor, base: Tensor | None, lr: float) -> int:
-        given = (delta,) if base is None else (delta, base)
-        stale = [link.request("push", lr, len(given), vectors=[x[part] for x in given]) for link, part in self._held]
+        sent = (delta,) if base is None else (delta, base)
+        stale = [link.request("push", lr, len(sent), vectors=[x[part] for x in sent]) for link, part in self._held]
         self._finish()
         self.staleness.append(int(max(stale)))
         return self.staleness[-1]
@@ -150,19 +150,22 @@ class Remote(CenterClient):
         return total, share
 
     def _request(self, verb: str, *numbers: float, vectors: Sequence[Tensor] = ()) -> float:
-        """What the first process answers."""
+        """Send a request to the first process and return its answer."""
         answer = self._links[0].request(verb, *numbers, vectors=vectors)
         self._finish()
         return float(answer)
 
     def _finish(self) -> None:
-        """Wait for all that was begun with any process."""
+        """Wait until all transfers with all processes are complete."""
         for link in self._links:
             link.finish()
 
 
 def serve(number: int, machine: Machine, members: range, size: int, rule: Rule) -> None:
-    """The work of one of the center's processes, until all N workers have left. `members`: workers of its own machine, others answer for them."""
+    """Run one center process until all N workers have left.
+
+    `members`: workers of this machine. Their loss raises nothing here, as their own coordinator reports it.
+    """
     server, endings = Server(size, rule, machine.timeout_s / 4), SimpleQueue[tuple[int, BaseException | None]]()
 
     def attend(rank: int, link: CenterConnection) -> None:
@@ -176,7 +179,7 @@ def serve(number: int, machine: Machine, members: range, size: int, rule: Rule) 
     with translate_connection_errors():
         store = machine.store()
     threads = []
-    for rank in range(size):  # in turn, as workers come to one process after the other, too: so one connection to the store does
+    for rank in range(size):  # workers also connect to one process after the other: one connection to the store is enough
         link = CenterConnection(machine, store, number, rank, CENTER)
         threads.append(threading.Thread(target=attend, args=(rank, link), daemon=True))
         threads[-1].start()
@@ -189,7 +192,7 @@ def serve(number: int, machine: Machine, members: range, size: int, rule: Rule) 
 
 
 class Server:
-    """What the threads of a process share, and how they take turns at it."""
+    """Memory that the threads of a center process share, under one lock."""
 
     def __init__(self, size: int, rule: Rule, timeout_s: float) -> None:
         self._arena, self._rule, self._timeout_s = Arena.create(size), rule, timeout_s
@@ -197,7 +200,7 @@ class Server:
         self._vectors: Tensor | None = None
 
     def commons(self, rank: int, numbers: int, itemsize: int, message: int) -> CenterClient:
-        """A worker's access to so many numbers of the center, and to inboxes for messages of so many."""
+        """Return a worker's access to a slice of `numbers` numbers and to inboxes for messages of `message` numbers."""
         with self._changed:
             if self._vectors is None:
                 dtype = {4: torch.float32, 8: torch.float64}[itemsize]
@@ -206,28 +209,28 @@ class Server:
         return CenterClient(self._arena, rank, self._vectors, self, self._rule.merge, inboxes=self._inboxes)
 
     def message(self) -> None:
-        """Nothing to do."""
+        """Do nothing: time is real."""
 
     @contextmanager
     def lock(self, index: int) -> Iterator[None]:
-        """There is one turn for all places."""
+        """Hold the process's only lock, whatever the index."""
         with self._changed:
             yield
 
     def wait_for_peers(self, ready: Callable[[], bool], what: str) -> None:
-        """Return when `ready()` holds; TimeoutError if that takes too long to leave the worker without an answer."""
+        """Return when `ready()` holds. Raise TimeoutError in time to send the worker an answer before it gives up."""
         with self._changed:
             if not self._changed.wait_for(ready, self._timeout_s):
                 raise TimeoutError(what)
 
     def notify_all(self) -> None:
-        """Something has changed that others may wait for."""
+        """Wake the threads in `wait_for_peers`: the counters have changed."""
         with self._changed:
             self._changed.notify_all()
 
 
 class Session:
-    """A thread of the center: does what its worker asks for."""
+    """A thread of a center process that serves the requests of one worker."""
 
     def __init__(self, rank: int, link: CenterConnection, server: Server) -> None:
         self._rank, self._link, self._server = rank, link, server
@@ -235,7 +238,7 @@ class Session:
         self._message = 0
 
     def serve(self) -> None:
-        """Answer until the worker leaves."""
+        """Answer requests until the worker leaves."""
         header, verb = torch.empty(1 + NUMBERS, dtype=torch.float64), ""
         while verb != "leave":
             self._link.recv(header)
@@ -247,7 +250,7 @@ class Session:
             self._link.finish()
 
     def _do(self, verb: str, one: float, two: float, three: float) -> tuple[float, *tuple[Tensor, ...]]:
-        """The answer: a number, and vectors."""
+        """Execute a request and return its answer: a number, then vectors."""
         match verb:
             case "open":
                 self._message = int(three)
@@ -284,7 +287,7 @@ class Session:
         return (0.0,)
 
     def _given(self, count: int, numbers: int) -> list[Tensor]:
-        """Vectors of so many numbers that come with a request."""
+        """Receive the `count` vectors of a request, each of `numbers` numbers."""
         vectors = [self._commons.vectors.new_empty(numbers) for _ in range(count)]
         self._link.recv(*vectors)
         self._link.finish()
