@@ -1,4 +1,4 @@
-"""The series on which the older parallel trainer's LSTM was measured: pieces of a sine, each value to be told from those before it."""
+"""The series on which the older parallel trainer's LSTM was measured: pieces of a sine, each value predicted from earlier ones."""
 
 import numpy as np
 

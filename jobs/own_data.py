@@ -1,4 +1,4 @@
-"""What `own-data.toml` names: a data set and a network of one's own, with nothing of partrain's to learn."""
+"""The code that `own-data.toml` names: a data set and a network in plain torch, without imports of partrain."""
 
 import torch
 from torch import nn

@@ -59,7 +59,7 @@ class Wgan(partrain.Task):
         return loss, [gradients.get(parameter) for parameter in parameters]
 
     def critic_loss(self, module: Gan, digits: Tensor, fakes: Tensor) -> Tensor:
-        """How badly the critic tells digits from fakes, and how far it is from slope 1 between them."""
+        """Compute the critic's loss on digits and fakes, plus the penalty for slopes other than 1 between them."""
         share = torch.rand(len(digits), 1, 1, 1, device=digits.device)
         between = (share * digits + (1 - share) * fakes).requires_grad_()
         (slope,) = torch.autograd.grad(module.judge(between).sum(), between, create_graph=True)
@@ -67,7 +67,7 @@ class Wgan(partrain.Task):
         return module.judge(fakes).mean() - module.judge(digits).mean() + self.penalty * penalty
 
     def score(self, module: Gan, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
-        """Sliced Wasserstein distance between digits and as many fakes, made of noise that is always the same."""
+        """Compute the sliced Wasserstein distance between digits and an equal number of fakes, generated from fixed noise."""
         source = torch.Generator().manual_seed(0)
         fakes = module(torch.randn(len(inputs), NOISE, generator=source).to(inputs))
         slices = torch.randn(784, 128, generator=source).to(inputs)

@@ -1,1 +1,1 @@
-"""Transports: how the workers of a group reach one another."""
+"""Transports: communication between the workers of a group."""

@@ -1,12 +1,12 @@
 """The shared arena of a run: one anonymous memory file (nothing in /dev/shm) that every process of the run maps.
 
-    board      what the processes tell one another: commands, arrivals, weights, scores, a ring of round records
-    rows       one flat row per worker (see `partrain.train.worker` for what lies in it)
-    commons    vectors that belong to all workers: the center variable of asynchronous rules
-    slots      snapshots: one consistent copy of everything a round changes, each
+    board      messages between the processes: commands, arrivals, weights, scores, a ring of round records
+    rows       one flat row per worker (`partrain.train.worker` defines its layout)
+    commons    vectors that all workers share: the center variable of asynchronous rules
+    slots      snapshots: each is one consistent copy of everything a round changes
 
-The board's size depends on the number of workers only; the rest is mapped once the network is known.
-Numbers are 8-byte words written by one process each, one cache line apart where processes spin on them.
+The board's size depends only on the number of workers. The processes map the rest once they know the network.
+Numbers are 8-byte words. One process writes each word. Words that processes spin on lie one cache line apart.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ LINE = 8
 RING = 2048
 """Round records kept until the coordinator has read them."""
 SLOTS = 3
-"""Snapshots: one being written, one waiting, one free to be filled."""
+"""Snapshots: the writer reads one, one waits, workers fill one."""
 
 SCORES = 8
-"""Numbers each worker can show the others at once."""
+"""Numbers each worker can share with the others at once."""
 SLICES = 16
-"""Most slices of a center."""
+"""Maximum number of slices of a center."""
 
 LONG_S = 0.1
-"""A round of so many seconds is long: writing a small network's file takes 6 ms of processor time."""
+"""Duration from which a round counts as long. The file of a small network takes 6 ms of processor time to write."""
 IF_LONG = 2
-"""A snapshot is welcome if its round was."""
+"""Value of `wanted`: the coordinator accepts a snapshot only after a long round."""
 
 _WORDS = ("command", "wanted", "granted", "committed", "drained", "restored")
-"""All are the coordinator's. `command`: 1 = end after this round. `wanted`: 1 = a snapshot is welcome, or IF_LONG.
-`granted`: the slot that may be filled next, plus 1; 0 = none (worker 0 takes it by setting 0). `committed`: newest round on disk.
-`drained`: newest round read from the ring. `restored`: 1 = the state to resume from lies in slot 0."""
+"""Words that the coordinator writes. `command`: 1 = end after this round. `wanted`: 1 = fill a snapshot, or IF_LONG.
+`granted`: 1 + the slot to fill next, or 0 = none (worker 0 takes the slot by setting 0). `committed`: newest round on disk.
+`drained`: newest round read from the ring. `restored`: 1 = slot 0 holds the state to resume from."""
 
 
 class Arena:
@@ -69,53 +69,53 @@ class Arena:
         parts = np.split(board[:total], np.cumsum(sizes[:-1]))
         self.words = parts[0][::LINE]
         self.arrivals = parts[1][::LINE]
-        """(N,): barriers each worker has come to."""
+        """(N,): barriers each worker has reached."""
         self.beats = parts[2][::LINE]
-        """(N,): local iterations each worker has done: a sign of life."""
+        """(N,): local iterations each worker has done: its heartbeat."""
         self.weights = parts[3].view(np.float64)[::LINE]
-        """(N,): weight of each worker in the mean under way."""
+        """(N,): weight of each worker in the current mean."""
         self.scores = parts[4].view(np.float64).reshape(2, size, SCORES)
-        """(2, N, SCORES): numbers each worker shows the others, on two boards in turn."""
+        """(2, N, SCORES): numbers each worker shares with the others, on two boards in turn."""
         self.visits = parts[5][::LINE]
-        """(N,): how far each worker has come under an asynchronous rule."""
+        """(N,): progress of each worker under an asynchronous rule, counted in visits."""
         self.shares = parts[6].view(np.float64)[::LINE]
-        """(N,): shares of the messages that wait for each worker."""
+        """(N,): sum of the shares of the messages in each worker's inbox."""
         self.versions = parts[7][::LINE]
         """(SLICES,): updates merged into each slice of the center."""
         numbers = parts[8].reshape(SLICES + 1, LINE)
         self.claims = numbers[0]
-        """(1 + ...,): visits claimed, of which each round begins another multiple of `center.LEFT`."""
+        """(1 + ...,): visits claimed. Each round starts at the next multiple of `center.LEFT`."""
         self.numbers = numbers[1:].view(np.float64)
-        """(SLICES, 8): the rule's own numbers beside each slice of the center."""
+        """(SLICES, 8): numbers the rule keeps beside each slice of the center."""
         self.ring = parts[9].view(np.float64).reshape(RING, size, len(FIELDS))
         """(RING, N, fields): records of the newest rounds."""
 
     @classmethod
     def create(cls, size: int) -> Arena:
-        """A new arena for N workers."""
+        """Create an arena for N workers."""
         return cls(memory_file("partrain"), size)
 
     def get(self, word: str) -> int:
-        """A word of the board."""
+        """Read a word of the board."""
         return int(self.words[_WORDS.index(word)])
 
     def put(self, word: str, value: int) -> None:
-        """Change a word of the board (each has one owner) and wake who waits for it."""
+        """Change a word of the board (one process owns each) and wake the processes that wait for it."""
         self.words[_WORDS.index(word)] = value
         futex.wake(self._address + _WORDS.index(word) * LINE * 8)
 
     def sleep(self, word: str, value: int, timeout: float) -> None:
-        """Sleep while a word of the board has this value, at most `timeout` seconds."""
+        """Sleep while a word of the board keeps this value, at most `timeout` seconds."""
         futex.wait(self._address + _WORDS.index(word) * LINE * 8, value & 0xFFFFFFFF, timeout)
 
     def arrival_address(self, rank: int) -> int:
-        """Address of a worker's arrival counter (its low 32 bits: the machines we run on are little-endian)."""
+        """Return the address of a worker's arrival counter: its low 32 bits, as all supported machines are little-endian."""
         return self._address + (len(_WORDS) + rank) * LINE * 8
 
     def map_rows(self, row_bytes: int, common_bytes: int = 0) -> tuple[list[memoryview], memoryview, int]:
-        """The rows of all workers and the commons, as bytes, and where they end. All processes ask for the same sizes.
+        """Map the rows of all workers and the commons, as bytes. Return them and their end in the file.
 
-        Untouched pages cost nothing, so a row may be generous.
+        All processes pass the same sizes. A row may be larger than needed: untouched pages take no memory.
         """
         span = _whole_pages(row_bytes)
         view = self._view(self.board_bytes, self.size * span + common_bytes)
@@ -123,7 +123,7 @@ class Arena:
         return rows, view[self.size * span :], self.board_bytes + self.size * span + _whole_pages(common_bytes)
 
     def map_slots(self, start: int, slot_bytes: int) -> list[memoryview]:
-        """The snapshot slots, which begin where the rest ends."""
+        """Map the snapshot slots. `start`: end of everything else."""
         span = _whole_pages(slot_bytes)
         view = self._view(start, SLOTS * span)
         return [view[slot * span : slot * span + slot_bytes] for slot in range(SLOTS)]
@@ -139,7 +139,7 @@ def _whole_pages(size: int) -> int:
 
 
 def memory_file(name: str) -> int:
-    """The descriptor of a new memory file."""
+    """Create a memory file and return its descriptor."""
     try:
         return os.memfd_create(name, os.MFD_CLOEXEC)
     except OSError as error:
@@ -147,7 +147,7 @@ def memory_file(name: str) -> int:
 
 
 def mapped(descriptor: int, size: int, start: int = 0) -> mmap.mmap:
-    """A part of a memory file, which is made long enough."""
+    """Map a part of a memory file; grow the file first if it is too short."""
     grow(descriptor, start + size)
     try:
         return mmap.mmap(descriptor, size, offset=start)
@@ -156,7 +156,7 @@ def mapped(descriptor: int, size: int, start: int = 0) -> mmap.mmap:
 
 
 def grow(descriptor: int, size: int) -> None:
-    """Make a memory file at least this long. Every process may ask: writing its last byte never shortens it."""
+    """Make a memory file at least this long. Every process may call this: writing the last byte never shortens the file."""
     try:
         if os.fstat(descriptor).st_size < size:
             os.pwrite(descriptor, b"\0", size - 1)

@@ -1,9 +1,9 @@
-"""Asynchronous rules on several machines: each slice of the center has a process of its own, which every worker reaches through gloo.
+"""Parameter servers for asynchronous rules on several machines: one process per slice of the center, reached through gloo.
 
-A worker is connected to a thread of each process, and the thread does at the slice what the worker itself would do where memory is
-shared: it holds the worker's `CenterClient`, over memory that belongs to all threads. A request is a verb with numbers, then vectors, and
-is answered before the next. Threads take turns, so updates are merged one at a time, in the order in which they come. Requests to
-several processes are under way together. What is about workers and not about slices is with the first process.
+Each process has a thread per worker. The thread holds the worker's `CenterClient`, over memory that all threads share, and does
+what the worker itself does on one machine. A request is a verb with numbers, then vectors; the next one waits for its answer.
+The threads share one lock, so updates are merged one at a time, in the order of arrival. A worker sends its requests to all
+processes before it waits. The first process also keeps what concerns workers rather than slices: visits and inboxes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch.distributed import ProcessGroupGloo
 from torch.distributed.distributed_c10d import PrefixStore
 
 from partrain.comm.arena import Arena
-from partrain.comm.center import CenterClient, Turns
-from partrain.comm.distributed import machines_lost
+from partrain.comm.center import CenterClient, Locks
+from partrain.comm.distributed import translate_connection_errors
 from partrain.comm.machine import Machine
 from partrain.errors import WorkersLost
 
@@ -31,141 +31,144 @@ if TYPE_CHECKING:
 
     from partrain.protocols import Rule
 
-VERBS = ("open", "begin", "claim", "keep_step", "pull", "push", "send", "receive", "publish", "fetch", "leave")
+VERBS = ("open", "begin", "claim", "wait_for_slowest", "pull", "push", "send", "receive", "push_state", "pull_state", "leave")
 NUMBERS = 3
-"""Numbers that go with a verb."""
+"""Maximum number of numbers in a request."""
 CENTER, WORKER = 0, 1
 """The ends of a connection."""
 FOREVER = timedelta(days=365)
-"""The center waits for a worker as long as there is a connection: its training may take any time."""
+"""Timeout of the center while it waits for a request: a worker may train for any time. A lost connection ends the wait."""
 
 
-class Link:
-    """One end of the connection between a worker and a process of the center: tensors, one after the other, to and fro."""
+class CenterConnection:
+    """One end of the connection between a worker and a center process. It carries tensors in order, both ways."""
 
     def __init__(self, machine: Machine, store: Store, number: int, rank: int, end: int) -> None:
         self._other = machine.center(number) if end == WORKER else f"another machine (worker {rank})"
         self._peer = 1 - end
         self._under_way: list[Any] = []
-        with machines_lost(self._other):
-            store, patience = PrefixStore(f"center/{number}/{rank}", store), timedelta(seconds=machine.timeout_s)
-            self._group: Any = ProcessGroupGloo(store, end, 2, patience)
+        with translate_connection_errors(self._other):
+            store, timeout = PrefixStore(f"center/{number}/{rank}", store), timedelta(seconds=machine.timeout_s)
+            self._group: Any = ProcessGroupGloo(store, end, 2, timeout)
 
-    def give(self, *tensors: Tensor) -> None:
-        """Begin to send."""
-        with machines_lost(self._other):
+    def send(self, *tensors: Tensor) -> None:
+        """Start to send tensors."""
+        with translate_connection_errors(self._other):
             self._under_way += [self._group.send([tensor.contiguous()], self._peer, 0) for tensor in tensors]
 
-    def take(self, *tensors: Tensor) -> None:
-        """Begin to receive, into these tensors."""
-        with machines_lost(self._other):
+    def recv(self, *tensors: Tensor) -> None:
+        """Start to receive into these tensors."""
+        with translate_connection_errors(self._other):
             self._under_way += [self._group.recv([tensor], self._peer, 0) for tensor in tensors]
 
-    def ask(self, verb: str, *numbers: float, gives: Sequence[Tensor] = ()) -> Tensor:
-        """Begin a request; where its answer (1,) will be. Vectors that come with it are still to be taken."""
+    def request(self, verb: str, *numbers: float, vectors: Sequence[Tensor] = ()) -> Tensor:
+        """Start a request. Return the tensor (1,) that will hold the answer; the caller receives any vectors after it."""
         header, answer = torch.zeros(1 + NUMBERS, dtype=torch.float64), torch.empty(1, dtype=torch.float64)
         header[: 1 + len(numbers)] = torch.tensor([VERBS.index(verb), *numbers], dtype=torch.float64)
-        self.give(header, *gives)
-        self.take(answer)
+        self.send(header, *vectors)
+        self.recv(answer)
         return answer
 
-    def finish(self, patience: timedelta | None = None) -> None:
-        """Wait for all that was begun."""
-        with machines_lost(self._other):
+    def finish(self, timeout: timedelta | None = None) -> None:
+        """Wait until all started transfers are complete."""
+        with translate_connection_errors(self._other):
             for work in self._under_way:
-                work.wait(patience) if patience else work.wait()
+                work.wait(timeout) if timeout else work.wait()
         self._under_way = []
 
 
 class Remote(CenterClient):
-    """A worker's access to the center's processes; `vectors` are a copy, which worker 0 publishes and fetches."""
+    """A worker's access to the center processes. `vectors` is a local copy, for `push_state` and `pull_state` of worker 0."""
 
-    def __init__(self, arena: Arena, rank: int, vectors: Tensor, turns: Turns, machine: Machine, processes: int) -> None:
+    def __init__(self, arena: Arena, rank: int, vectors: Tensor, turns: Locks, machine: Machine, processes: int) -> None:
         d = vectors.shape[1]
         super().__init__(arena, rank, vectors, turns, slices=min(processes, d))
-        with machines_lost():
+        with translate_connection_errors():
             store = machine.store()
-        self._links = [Link(machine, store, number, rank, WORKER) for number in range(processes)]
-        self._held = list(zip(self._links, self._slices, strict=False))  # there may be processes without a slice
+        self._links = [CenterConnection(machine, store, number, rank, WORKER) for number in range(processes)]
+        self._held = list(zip(self._links, self._slices, strict=False))  # a process may have no slice
         for number, (link, part) in enumerate(self._held):
-            link.ask("open", part.stop - part.start, vectors.itemsize, 0 if number else d)
+            link.request("open", part.stop - part.start, vectors.itemsize, 0 if number else d)
         self._finish()
 
-    def publish(self) -> None:
+    def push_state(self) -> None:
         if self._rank == 0:
             for number, (link, _) in enumerate(self._held):
-                link.ask("publish", gives=self.of_slice(number))
+                link.request("push_state", vectors=self.of_slice(number))
             self._finish()
 
-    def fetch(self) -> None:
+    def pull_state(self) -> None:
         if self._rank == 0:
             for number, (link, _) in enumerate(self._held):
-                link.ask("fetch")
-                link.take(*self.of_slice(number))
+                link.request("pull_state")
+                link.recv(*self.of_slice(number))
             self._finish()
 
     def leave(self) -> None:
         for link in self._links:
-            with suppress(WorkersLost):  # it may be gone before
-                link.ask("leave")
+            with suppress(WorkersLost):  # the process may have ended already
+                link.request("leave")
                 link.finish()
 
     def begin(self) -> None:
         self.staleness = []
         for link, _ in self._held:
-            link.ask("begin")
+            link.request("begin")
         self._finish()
 
     def claim(self, visits: int) -> bool:
-        return bool(self._ask("claim", visits))
+        return bool(self._request("claim", visits))
 
-    def keep_step(self, fresh: int) -> None:
-        while not self._ask("keep_step", fresh):  # so no answer takes so long that the center seems to be lost
+    def wait_for_slowest(self, fresh: int) -> None:
+        while not self._request("wait_for_slowest", fresh):  # short answers: the connection never seems lost
             pass
 
     def pull(self) -> Tensor:
         copy = self.vectors.new_empty(self.vectors.shape[1])
         for link, part in self._held:
-            link.ask("pull")
-            link.take(copy[part])
+            link.request("pull")
+            link.recv(copy[part])
         self._finish()
         return copy
 
     def push(self, delta: Tensor, base: Tensor | None, lr: float) -> int:
-        given = (delta,) if base is None else (delta, base)
-        stale = [link.ask("push", lr, len(given), gives=[x[part] for x in given]) for link, part in self._held]
+        sent = (delta,) if base is None else (delta, base)
+        stale = [link.request("push", lr, len(sent), vectors=[x[part] for x in sent]) for link, part in self._held]
         self._finish()
         self.staleness.append(int(max(stale)))
         return self.staleness[-1]
 
     def send(self, x: Tensor, share: float, peer: int) -> None:
-        self._ask("send", share, peer, gives=(x,))
+        self._request("send", share, peer, vectors=(x,))
 
     def receive(self) -> tuple[Tensor, float]:
-        share = self._ask("receive")
+        share = self._request("receive")
         total = self.vectors.new_empty(self.vectors.shape[1] if share else 0)
         if share:
-            self._links[0].take(total)
+            self._links[0].recv(total)
             self._finish()
         return total, share
 
-    def _ask(self, verb: str, *numbers: float, gives: Sequence[Tensor] = ()) -> float:
-        """What the first process answers."""
-        answer = self._links[0].ask(verb, *numbers, gives=gives)
+    def _request(self, verb: str, *numbers: float, vectors: Sequence[Tensor] = ()) -> float:
+        """Send a request to the first process and return its answer."""
+        answer = self._links[0].request(verb, *numbers, vectors=vectors)
         self._finish()
         return float(answer)
 
     def _finish(self) -> None:
-        """Wait for all that was begun with any process."""
+        """Wait until all transfers with all processes are complete."""
         for link in self._links:
             link.finish()
 
 
 def serve(number: int, machine: Machine, members: range, size: int, rule: Rule) -> None:
-    """The work of one of the center's processes, until all N workers have left. `members`: workers of its own machine, others answer for them."""
+    """Run one center process until all N workers have left.
+
+    `members`: workers of this machine. Their loss raises nothing here, as their own coordinator reports it.
+    """
     server, endings = Server(size, rule, machine.timeout_s / 4), SimpleQueue[tuple[int, BaseException | None]]()
 
-    def attend(rank: int, link: Link) -> None:
+    def attend(rank: int, link: CenterConnection) -> None:
         try:
             torch.set_flush_denormal(True)
             Session(rank, link, server).serve()
@@ -173,11 +176,11 @@ def serve(number: int, machine: Machine, members: range, size: int, rule: Rule) 
         except BaseException as error:
             endings.put((rank, error))
 
-    with machines_lost():
+    with translate_connection_errors():
         store = machine.store()
     threads = []
-    for rank in range(size):  # in turn, as workers come to one process after the other, too: so one connection to the store does
-        link = Link(machine, store, number, rank, CENTER)
+    for rank in range(size):  # workers also connect to one process after the other: one connection to the store is enough
+        link = CenterConnection(machine, store, number, rank, CENTER)
         threads.append(threading.Thread(target=attend, args=(rank, link), daemon=True))
         threads[-1].start()
     for _ in range(size):
@@ -189,15 +192,15 @@ def serve(number: int, machine: Machine, members: range, size: int, rule: Rule) 
 
 
 class Server:
-    """What the threads of a process share, and how they take turns at it."""
+    """Memory that the threads of a center process share, under one lock."""
 
-    def __init__(self, size: int, rule: Rule, patience_s: float) -> None:
-        self._arena, self._rule, self._patience_s = Arena.create(size), rule, patience_s
+    def __init__(self, size: int, rule: Rule, timeout_s: float) -> None:
+        self._arena, self._rule, self._timeout_s = Arena.create(size), rule, timeout_s
         self._changed = threading.Condition()
         self._vectors: Tensor | None = None
 
     def commons(self, rank: int, numbers: int, itemsize: int, message: int) -> CenterClient:
-        """A worker's access to so many numbers of the center, and to inboxes for messages of so many."""
+        """Return a worker's access to a slice of `numbers` numbers and to inboxes for messages of `message` numbers."""
         with self._changed:
             if self._vectors is None:
                 dtype = {4: torch.float32, 8: torch.float64}[itemsize]
@@ -206,62 +209,62 @@ class Server:
         return CenterClient(self._arena, rank, self._vectors, self, self._rule.merge, inboxes=self._inboxes)
 
     def message(self) -> None:
-        """Nothing to do."""
+        """Do nothing: time is real."""
 
     @contextmanager
-    def alone(self, place: int) -> Iterator[None]:
-        """There is one turn for all places."""
+    def lock(self, index: int) -> Iterator[None]:
+        """Hold the process's only lock, whatever the index."""
         with self._changed:
             yield
 
-    def until_peers(self, ready: Callable[[], bool], what: str) -> None:
-        """Return when `ready()` holds; TimeoutError if that takes too long to leave the worker without an answer."""
+    def wait_for_peers(self, ready: Callable[[], bool], what: str) -> None:
+        """Return when `ready()` holds. Raise TimeoutError in time to send the worker an answer before it gives up."""
         with self._changed:
-            if not self._changed.wait_for(ready, self._patience_s):
+            if not self._changed.wait_for(ready, self._timeout_s):
                 raise TimeoutError(what)
 
-    def tell(self) -> None:
-        """Something has changed that others may wait for."""
+    def notify_all(self) -> None:
+        """Wake the threads in `wait_for_peers`: the counters have changed."""
         with self._changed:
             self._changed.notify_all()
 
 
 class Session:
-    """A thread of the center: does what its worker asks for."""
+    """A thread of a center process that serves the requests of one worker."""
 
-    def __init__(self, rank: int, link: Link, server: Server) -> None:
+    def __init__(self, rank: int, link: CenterConnection, server: Server) -> None:
         self._rank, self._link, self._server = rank, link, server
         self._commons: CenterClient
         self._message = 0
 
     def serve(self) -> None:
-        """Answer until the worker leaves."""
+        """Answer requests until the worker leaves."""
         header, verb = torch.empty(1 + NUMBERS, dtype=torch.float64), ""
         while verb != "leave":
-            self._link.take(header)
+            self._link.recv(header)
             self._link.finish(FOREVER)
             index, *numbers = header.tolist()
             verb = VERBS[int(index)]
             number, *vectors = self._do(verb, *numbers)
-            self._link.give(torch.tensor([number], dtype=torch.float64), *vectors)
+            self._link.send(torch.tensor([number], dtype=torch.float64), *vectors)
             self._link.finish()
 
     def _do(self, verb: str, one: float, two: float, three: float) -> tuple[float, *tuple[Tensor, ...]]:
-        """The answer: a number, and vectors."""
+        """Execute a request and return its answer: a number, then vectors."""
         match verb:
             case "open":
                 self._message = int(three)
                 self._commons = self._server.commons(self._rank, int(one), int(two), self._message)
             case "begin":
                 self._commons.begin()
-                self._server.tell()
+                self._server.notify_all()
             case "claim":
                 granted = self._commons.claim(int(one))
-                self._server.tell()
+                self._server.notify_all()
                 return (float(granted),)
-            case "keep_step":
+            case "wait_for_slowest":
                 try:
-                    self._commons.keep_step(int(one))
+                    self._commons.wait_for_slowest(int(one))
                 except TimeoutError:
                     return (0.0,)
                 return (1.0,)
@@ -276,16 +279,16 @@ class Session:
             case "receive":
                 total, share = self._commons.receive()
                 return (share, total) if share else (0.0,)
-            case "publish":
-                self._link.take(*self._commons.of_slice(0))
+            case "push_state":
+                self._link.recv(*self._commons.of_slice(0))
                 self._link.finish()
-            case "fetch":
+            case "pull_state":
                 return 0.0, *self._commons.of_slice(0)
         return (0.0,)
 
     def _given(self, count: int, numbers: int) -> list[Tensor]:
-        """Vectors of so many numbers that come with a request."""
+        """Receive the `count` vectors of a request, each of `numbers` numbers."""
         vectors = [self._commons.vectors.new_empty(numbers) for _ in range(count)]
-        self._link.take(*vectors)
+        self._link.recv(*vectors)
         self._link.finish()
         return vectors

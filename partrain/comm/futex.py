@@ -1,6 +1,6 @@
-"""Waiting on a number in shared memory without burning a core: the kernel's futex, which has no owner to die with it.
+"""Waiting on a number in shared memory without spinning: the kernel's futex. It has no owner, so no death can block it.
 
-Linux only. A waiter sleeps while a 32-bit word still has the value it saw; whoever changes the word wakes all waiters.
+Linux only. A waiter sleeps while a 32-bit word still has the value it saw. A process that changes the word wakes all waiters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Timespec(ctypes.Structure):
 
 
 def wait(address: int, value: int, timeout: float) -> None:
-    """Sleep until woken, at most `timeout` seconds; return at once if the word at `address` is not `value` any more."""
+    """Sleep until woken, at most `timeout` seconds. Return at once if the word at `address` no longer equals `value`."""
     if _SYS_FUTEX is None:
         os.sched_yield()
         return
@@ -30,6 +30,6 @@ def wait(address: int, value: int, timeout: float) -> None:
 
 
 def wake(address: int) -> None:
-    """Wake everyone who sleeps on the word at `address`. Also a full memory barrier."""
+    """Wake all processes that sleep on the word at `address`. The call is also a full memory barrier."""
     if _SYS_FUTEX is not None:
         _syscall(_SYS_FUTEX, ctypes.c_void_p(address), _WAKE, ctypes.c_int(2**31 - 1), None, None, 0)

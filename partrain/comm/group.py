@@ -1,7 +1,7 @@
-"""The `Group` of workers that share an arena, and the one thing in which its transports differ: how to wait.
+"""The `Group` of workers that share an arena, and `Transport`: the waiting, in which transports differ.
 
-A verb never sends: a vector that lies in the worker's row is already where the others can read it; any other is first
-copied to the row's wire, and a CUDA worker's row is staged through one pinned buffer.
+The operations send nothing on one machine. The others read a vector in the worker's row where it lies. Any other vector is first
+copied to the staging area of the row, its `wire`. A CUDA worker copies through one pinned buffer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from partrain.comm.arena import Arena
-from partrain.comm.center import CenterClient, Turns
+from partrain.comm.center import CenterClient, Locks
 from partrain.flat import first_non_finite, mean_into, share_into
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class NonFinite(Exception):
-    """A vector with NaN or Inf, caught before it was mixed: `offset` and `index` say where in the worker's row."""
+    """A vector contains NaN or Inf; raised before it is mixed. `offset` and `index`: its position in the worker's row."""
 
     def __init__(self, offset: int, index: int) -> None:
         super().__init__(f"non-finite number at {index}")
@@ -33,45 +33,45 @@ class NonFinite(Exception):
 
 
 Parts = Callable[[], Sequence[Sequence[Tensor]]]
-"""Gives pieces of shared memory, bytes by rank, equally long for all ranks."""
+"""Function that returns pieces of shared memory: bytes by rank, of equal length for all ranks."""
 
 
-class Transport(Turns, Protocol):
-    """How a worker waits for the others: spinning and sleeping between processes, passing the baton in one process."""
+class Transport(Locks, Protocol):
+    """A worker's way to wait for the others: processes spin and sleep, simulated workers pass the baton."""
 
     def clock(self) -> float:
-        """Seconds: the machine's, or simulated ones."""
+        """Return the time in seconds, real or simulated."""
 
-    def worked(self, number: int) -> None:
-        """A local iteration is done, the worker's so-many-th of all."""
+    def advance_clock(self, number: int) -> None:
+        """Account for a local iteration; `number` counts this worker's iterations."""
 
     def barrier(self, parts: Parts | None = None) -> None:
-        """Return when every worker has come here, and what each has put into `parts` can be read by all."""
+        """Return when every worker has called this and can read the `parts` of all."""
 
-    def local(self) -> None:
-        """Return when every worker of this machine has come here: enough where only its memory is at stake."""
+    def local_barrier(self) -> None:
+        """Return when every worker of this machine has called this. It protects this machine's memory only."""
 
-    def mirror(self, parts: Parts) -> None:
-        """A barrier where there are other machines, to show them `parts`; nothing where there are none."""
+    def replicate(self, parts: Parts) -> None:
+        """Send `parts` to all other machines, with a barrier. One machine alone does nothing."""
 
-    def spread(self, whole: memoryview) -> None:
-        """Where there are other machines: make these bytes what they are on the first."""
+    def broadcast_bytes(self, whole: memoryview) -> None:
+        """Overwrite these bytes with those of the first machine. One machine alone does nothing."""
 
-    def add_up(self, x: Tensor) -> None:
-        """A barrier of this machine, after which x, the same memory for all its workers, is the sum over all machines."""
+    def all_reduce_sum(self, x: Tensor) -> None:
+        """Replace x by the sum over all machines, with a local barrier. All workers of a machine share the memory of x."""
 
-    def until(self, ready: Callable[[], bool], what: str) -> None:
-        """Return when `ready()` holds, which the coordinator brings about; `what` names the thing waited for."""
+    def wait_until(self, ready: Callable[[], bool], what: str) -> None:
+        """Return when `ready()` holds. The coordinator makes it true; `what` describes it."""
 
     def free(self) -> AbstractContextManager[None]:
-        """What is done meanwhile takes no simulated time."""
+        """Stop the simulated clock meanwhile."""
 
 
 class ArenaGroup:
     """Group of N workers over the rows of an arena.
 
-    `row` is this worker's row on its own device: the arena's row itself for a CPU worker, a copy of the same layout on a
-    CUDA device. `wire` is the start of the space for vectors that lie elsewhere.
+    `row`: this worker's row on its own device. For a CPU worker it is the arena's row, for a CUDA worker a copy of the same layout.
+    `wire`: the start of the row's staging area, for vectors from outside the row.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ArenaGroup:
         members: range | None = None,
         exact: bool = True,
     ) -> None:
-        """`members`: the workers of this machine; default: all. `exact`: each machine sums what all workers have, not only its own."""
+        """Join the group. `members`: the workers of this machine; default: all. `exact`: each machine sums over all workers, not its own."""
         self.members = members or range(len(rows))
         self._exact = exact
         self._weights = bytes_by_rank(arena.weights)
@@ -97,13 +97,13 @@ class ArenaGroup:
         self.waited = 0.0
         """Seconds spent waiting for other workers."""
         self.measure = False
-        """Whether the next mean is to be compared with what each worker brought."""
+        """Request to measure `distance` at the next mean."""
         self.distance = math.nan
-        """Root mean square of (own vector - mean), where measured."""
+        """Root mean square of (own vector - mean); NaN if not measured."""
         self.bytes = 0
-        """Bytes of the messages this worker gave to the others, or took from the center, since the round began."""
+        """Bytes of the messages this worker sent to the others, or received from the center, since the round began."""
         self.commons = commons or CenterClient(arena, rank, row.new_zeros(0, 0, device="cpu"), waiting)
-        """What belongs to all: see its verbs."""
+        """This worker's access to the center and the inboxes."""
         self.center = self.commons.vectors
         self._exchanges = 0
         self._row = row
@@ -114,7 +114,7 @@ class ArenaGroup:
         self._pinned = torch.empty(row.nbytes, dtype=torch.uint8, pin_memory=True) if staged else None
 
     def begin(self, measure: bool) -> None:
-        """A round begins."""
+        """Begin a round."""
         self.measure, self.distance, self.bytes = measure, math.nan, 0
         self.commons.begin()
 
@@ -124,10 +124,10 @@ class ArenaGroup:
             self.waiting.barrier(parts)
             self.waited += self.waiting.clock() - began
 
-    def _done(self) -> None:
-        """All of this machine are done with what lies in its memory: it may change again, or be read."""
+    def _local_barrier(self) -> None:
+        """Wait until all workers of this machine have finished with its shared memory: it may change again, or be read."""
         began = self.waiting.clock()
-        self.waiting.local()
+        self.waiting.local_barrier()
         self.waited += self.waiting.clock() - began
 
     def all_reduce_mean(self, x: Tensor, weight: float = 1.0) -> None:
@@ -137,43 +137,43 @@ class ArenaGroup:
         if x.dtype != self._row.dtype:
             raise TypeError(f"a vector of {x.dtype} in a group of {self._row.dtype}")
         self.bytes += x.nbytes
-        brought = x.clone() if self.measure and self._offset(x) == 0 else None  # parameters, not gradients
-        place = self._stage(x)
+        before = x.clone() if self.measure and self._offset(x) == 0 else None  # parameters, not gradients
+        span = self._publish(x)
         self.arena.weights[self.rank] = weight
         mix = self._mean_of_all if self._exact else self._mean_of_machines
-        mix(x, place)
-        if brought is not None:
-            self.distance, self.measure = float(brought.sub_(x).square_().mean().sqrt()), False
+        mix(x, span)
+        if before is not None:
+            self.distance, self.measure = float(before.sub_(x).square_().mean().sqrt()), False
 
-    def _mean_of_all(self, x: Tensor, place: slice) -> None:
-        """Each machine has everyone's numbers and sums for itself: the same bits, whatever the number of machines."""
-        self.barrier(lambda: [self._at(place), self._weights])
-        turn = self._turn(place)
-        mean_into([row[turn] for row in self._rows], self.arena.weights.tolist())
-        self._done()
-        self._unstage(x, place, self.rank)
+    def _mean_of_all(self, x: Tensor, span: slice) -> None:
+        """Sum the vectors of all workers on each machine: the bits do not depend on the number of machines."""
+        self.barrier(lambda: [self._at(span), self._weights])
+        part = self._own_part(span)
+        mean_into([row[part] for row in self._rows], self.arena.weights.tolist())
+        self._local_barrier()
+        self._read_back(x, span, self.rank)
 
-    def _mean_of_machines(self, x: Tensor, place: slice) -> None:
-        """Each machine sums what its own workers have, and only these sums are sent: in the first of its rows, in the type of x."""
+    def _mean_of_machines(self, x: Tensor, span: slice) -> None:
+        """Sum the workers of each machine into its first row, in the type of x, then send only these sums."""
         self.barrier(lambda: [self._weights])
-        first, turn = self.members.start, self._turn(place)
+        first, part = self.members.start, self._own_part(span)
         weights = self.arena.weights.tolist()
         own = slice(first, self.members.stop)
-        share_into(self._rows[first][turn], [row[turn] for row in self._rows[own]], weights[own], sum(weights))
+        share_into(self._rows[first][part], [row[part] for row in self._rows[own]], weights[own], sum(weights))
         began = self.waiting.clock()
-        self.waiting.add_up(self._bytes[first][place].view(x.dtype))
+        self.waiting.all_reduce_sum(self._bytes[first][span].view(x.dtype))
         self.waited += self.waiting.clock() - began
-        self._unstage(x, place, first)
-        self._done()
+        self._read_back(x, span, first)
+        self._local_barrier()
 
-    def _turn(self, place: slice) -> slice:
-        """The part of a place, in numbers, that this worker sums for its machine."""
-        start, stop = place.start // self._row.itemsize, place.stop // self._row.itemsize
-        turn, turns = self.rank - self.members.start, len(self.members)
-        return slice(start + (stop - start) * turn // turns, start + (stop - start) * (turn + 1) // turns)
+    def _own_part(self, span: slice) -> slice:
+        """Return the part of a span, in numbers, that this worker sums for its machine."""
+        start, stop = span.start // self._row.itemsize, span.stop // self._row.itemsize
+        index, count = self.rank - self.members.start, len(self.members)
+        return slice(start + (stop - start) * index // count, start + (stop - start) * (index + 1) // count)
 
     def compare(self, x: Tensor) -> None:
-        """Measure how far x is from the mean of all; x stays as it is, and nothing counts as sent."""
+        """Measure the distance of x from the mean of all workers. x does not change, and the bytes do not count as sent."""
         mean, sent, self.measure = x.clone(), self.bytes, False
         self.all_reduce_mean(mean)
         self.bytes = sent
@@ -194,50 +194,50 @@ class ArenaGroup:
     ) -> Tensor:
         wire = slice(self._wire, self._wire + d)
         mine = range(self.rank - self.members.start, self.size, len(self.members))
-        messages, weights = self._messages(message, mine, 1.0 if weight is None else weight, sole=True)
+        messages, weights = self._messages(message, mine, 1.0 if weight is None else weight, exclusive=True)
         for peer, one in zip(mine, messages, strict=True):
-            read(one, d).put(self._rows[peer][wire])  # over the message, which nobody else of this machine reads
-        self._done()
-        turn = self._turn(slice(wire.start * self._row.itemsize, wire.stop * self._row.itemsize))
-        mean_into([row[turn] for row in self._rows], weights, 1.0 if weight is None else None)
-        self._done()
+            read(one, d).put(self._rows[peer][wire])  # overwrites the message, which only this worker of the machine reads
+        self._local_barrier()
+        part = self._own_part(slice(wire.start * self._row.itemsize, wire.stop * self._row.itemsize))
+        mean_into([row[part] for row in self._rows], weights, 1.0 if weight is None else None)
+        self._local_barrier()
         return self._rows[self.rank][wire].to(self._row.device, copy=True)
 
     def _messages(
-        self, message: Tensor, peers: Sequence[int], weight: float = 1.0, sole: bool = False
+        self, message: Tensor, peers: Sequence[int], weight: float = 1.0, exclusive: bool = False
     ) -> tuple[list[Tensor], list[float]]:
-        """The messages of some workers, and the weights of all. `sole`: see `_read`."""
-        told = self.scores(message.numel(), weight)
-        lengths = [int(length) for length, _ in told]
+        """Return the messages of some workers, and the weights of all. `exclusive`: see `_read`."""
+        headers = self.scores(message.numel(), weight)
+        lengths = [int(length) for length, _ in headers]
         self.bytes += message.numel() * (self.size > 1)
-        padded = message.new_zeros(-(-max(lengths) // 8) * 8)  # whole numbers of any type, and never nothing
+        padded = message.new_zeros(-(-max(lengths) // 8) * 8)  # a multiple of every itemsize; a message has at least 1 byte
         padded[: message.numel()] = message
-        got = [one[: lengths[peer]] for peer, one in zip(peers, self._read(padded, peers, sole), strict=True)]
-        return got, [each for _, each in told]
+        got = [one[: lengths[peer]] for peer, one in zip(peers, self._read(padded, peers, exclusive), strict=True)]
+        return got, [each for _, each in headers]
 
     def broadcast(self, x: Tensor, source: int = 0) -> None:
         if self.size == 1:
             return
         self.bytes += x.nbytes if self.rank == source else 0
-        place = self._stage(x) if self.rank == source else self._place(x)
-        self.barrier(lambda: [self._at(place)])
+        span = self._publish(x) if self.rank == source else self._span(x)
+        self.barrier(lambda: [self._at(span)])
         if self.rank != source:
-            self._unstage(x, place, source)
-        self._done()
+            self._read_back(x, span, source)
+        self._local_barrier()
 
     def scores(self, *values: float) -> list[list[float]]:
-        """A few numbers of every worker, by rank. Two boards in turn: nobody writes one that others still read."""
+        """Gather a few numbers of every worker, by rank. Two boards in turn: no worker writes one that another still reads."""
         board = self.arena.scores[self._exchanges % 2]
         self._exchanges += 1
         board[self.rank, : len(values)] = values
         self.barrier(lambda: [bytes_by_rank(board)])
         return board[:, : len(values)].tolist()  # type: ignore[no-any-return]
 
-    # The verbs that nobody waits for
+    # Asynchronous operations
 
     @property
     def staleness(self) -> float:
-        """Mean staleness of the updates pushed since the round began; NaN if there was none."""
+        """Mean staleness of the updates pushed since the round began; NaN without updates."""
         stale = self.commons.staleness
         return sum(stale) / len(stale) if stale else math.nan
 
@@ -247,7 +247,7 @@ class ArenaGroup:
     def pull(self, fresh: int | None = None) -> Tensor:
         if fresh is not None:
             began = self.waiting.clock()
-            self.commons.keep_step(fresh)
+            self.commons.wait_for_slowest(fresh)
             self.waited += self.waiting.clock() - began
         center = self.commons.pull().to(self._row.device)
         self.bytes += center.nbytes
@@ -272,63 +272,63 @@ class ArenaGroup:
         if bad is not None:
             raise NonFinite(self._offset(x), bad)
 
-    def _read(self, x: Tensor, peers: Sequence[int], sole: bool = False) -> list[Tensor]:
-        """Copies of the x of some workers. `sole`: nobody else of this machine reads theirs, so nobody has to wait before they go."""
+    def _read(self, x: Tensor, peers: Sequence[int], exclusive: bool = False) -> list[Tensor]:
+        """Copy the x of some workers. `exclusive`: no other worker of this machine reads theirs, so there is no barrier afterwards."""
         if self.size == 1:
             return [x.clone() for _ in peers]
-        room = (self._row.numel() - self._wire) * self._row.itemsize
-        if x.nbytes > room and self._offset(x) == self._wire:
-            parts = [self._read(part, peers) for part in torch.split(x.reshape(-1), room // x.itemsize)]
+        capacity = (self._row.numel() - self._wire) * self._row.itemsize
+        if x.nbytes > capacity and self._offset(x) == self._wire:
+            parts = [self._read(part, peers) for part in torch.split(x.reshape(-1), capacity // x.itemsize)]
             return [torch.cat(column).view(x.shape) for column in zip(*parts, strict=True)]
-        place = self._stage(x)
-        self.barrier(lambda: [self._at(place)])
-        gathered = [self._bytes[peer][place].clone().view(x.dtype).view(x.shape).to(x.device) for peer in peers]
-        if not sole:
-            self._done()
+        span = self._publish(x)
+        self.barrier(lambda: [self._at(span)])
+        gathered = [self._bytes[peer][span].clone().view(x.dtype).view(x.shape).to(x.device) for peer in peers]
+        if not exclusive:
+            self._local_barrier()
         return gathered
 
-    def _at(self, place: slice) -> list[Tensor]:
-        """What lies at a place in everyone's row."""
-        return [row[place] for row in self._bytes]
+    def _at(self, span: slice) -> list[Tensor]:
+        """Return the bytes of a span in the rows of all workers."""
+        return [row[span] for row in self._bytes]
 
     def _offset(self, x: Tensor) -> int:
-        """Start of x in this worker's row, or the wire's if it lies elsewhere."""
+        """Return the start of x in this worker's row, or of the staging area if x lies outside the row."""
         offset = (x.data_ptr() - self._row.data_ptr()) // self._row.element_size()
         inside = x.device == self._row.device and x.dtype == self._row.dtype and x.is_contiguous() and 0 <= offset < self._wire
         return offset if inside else self._wire
 
-    def _place(self, x: Tensor) -> slice:
-        """Where x lies, or is to be put, in everyone's row, in bytes."""
+    def _span(self, x: Tensor) -> slice:
+        """Return the span of x, or of its copy in the staging area, in bytes: the same in the rows of all workers."""
         start = self._offset(x) * self._row.itemsize
         if start + x.nbytes > self._row.nbytes:
-            raise ValueError(f"a vector of {x.numel()} numbers does not fit a wire of {self._row.numel() - self._wire}")
+            raise ValueError(f"a vector of {x.numel()} numbers does not fit the staging area of {self._row.numel() - self._wire}")
         return slice(start, start + x.nbytes)
 
-    def _elsewhere(self, x: Tensor, place: slice) -> bool:
-        """Whether x lies where others can't read it, and its place holds a copy."""
-        return x.is_cuda or place.start == self._wire * self._row.itemsize
+    def _needs_copy(self, x: Tensor, span: slice) -> bool:
+        """Return whether the span holds a copy of x, as the other workers cannot read x itself."""
+        return x.is_cuda or span.start == self._wire * self._row.itemsize
 
-    def _stage(self, x: Tensor) -> slice:
-        """Make x readable by the others."""
-        place = self._place(x)
-        if self._elsewhere(x, place):
+    def _publish(self, x: Tensor) -> slice:
+        """Make x readable for the other workers and return its span."""
+        span = self._span(x)
+        if self._needs_copy(x, span):
             flat = x.detach().contiguous().view(-1).view(torch.uint8)
             if self._pinned is not None:
                 flat = self._pinned[: len(flat)].copy_(flat)
-            self._bytes[self.rank][place].copy_(flat)
-        return place
+            self._bytes[self.rank][span].copy_(flat)
+        return span
 
-    def _unstage(self, x: Tensor, place: slice, source: int) -> None:
-        """Bring back what now lies at x's place in the row of `source`."""
-        if source == self.rank and not self._elsewhere(x, place):
+    def _read_back(self, x: Tensor, span: slice, source: int) -> None:
+        """Copy the span of x in the row of `source` into x."""
+        if source == self.rank and not self._needs_copy(x, span):
             return
-        flat = self._bytes[source][place]
+        flat = self._bytes[source][span]
         if self._pinned is not None:
             flat = self._pinned[: len(flat)].copy_(flat)
         x.copy_(flat.view(x.dtype).view(x.shape))
 
 
 def bytes_by_rank(words: NDArray[Any]) -> list[Tensor]:
-    """What each worker has in an array of 8-byte words whose first index is the rank."""
+    """Split an array of 8-byte words, whose first index is the rank, into the bytes of each worker."""
     own = [torch.from_numpy(words[rank : rank + 1]) for rank in range(len(words))]
     return [one.as_strided((one.numel(),), (1,)).view(torch.uint8) for one in own]

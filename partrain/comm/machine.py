@@ -1,4 +1,4 @@
-"""Which machine of several this is, by torchrun's account. Free of torch until a store is asked for."""
+"""This machine's place among several, read from torchrun's environment variables. Only `store` imports torch."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Machine:
     """From 0."""
     count: int
     host: str
-    """Where torchrun's store is."""
+    """Host of torchrun's store."""
     port: int
     attempt: int
-    """How often torchrun has started anew."""
+    """Restarts by torchrun so far."""
     timeout_s: float = 300.0
     """Longest wait for another machine."""
 
     @classmethod
     def find(cls, environment: Mapping[str, str] = os.environ) -> Machine | None:
-        """This machine, or None where torchrun has not started this process, or has only one."""
+        """Return this machine, or None if torchrun did not start this process or has only one."""
         if "TORCHELASTIC_RUN_ID" not in environment or int(environment["WORLD_SIZE"]) == 1:
             return None
         if int(environment["LOCAL_WORLD_SIZE"]) != 1:
@@ -47,15 +47,15 @@ class Machine:
         )
 
     def centers(self, count: int) -> range:
-        """Which of so many processes of the center are on this machine: they go around."""
+        """Return the center processes that run on this machine: `count` processes are dealt out in turn."""
         return range(self.number, count, self.count)
 
     def center(self, number: int) -> str:
-        """What messages call a process of the center."""
+        """Return the name of a center process for messages."""
         return f"the center's process {number} (of machine {number % self.count})"
 
     def store(self, prefix: str | None = None) -> Store:
-        """Torchrun's store, which outlives its restarts; by default with keys of this attempt."""
+        """Connect to torchrun's store, which outlives restarts. By default its keys belong to this attempt only."""
         from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
         store = TCPStore(self.host, self.port, is_master=False, timeout=timedelta(seconds=self.timeout_s))

@@ -1,4 +1,4 @@
-"""Waiting between the processes of one machine: spin while it pays, then sleep on a futex."""
+"""The `shared` transport, between the processes of one machine: a worker spins for a moment, then sleeps on a futex."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from partrain.comm.group import Parts
 
 SPIN_S = 1e-3
-"""Spin this long before sleeping, where every worker has a core of its own."""
+"""Time a worker spins before it sleeps. It spins only if every worker has its own core."""
 NAP_S = 0.05
-"""Longest sleep before looking again."""
+"""Longest sleep before the next check."""
 
 
 class SharedTransport:
-    """One worker process among N. The coordinator ends waits that can't end: it kills the group of a lost worker."""
+    """One worker process among N. If a worker is lost, the coordinator kills all others, which end their waits so."""
 
     def __init__(self, arena: Arena, rank: int, members: range | None = None) -> None:
-        """`members`: the workers of this machine; default: all of the arena's."""
+        """Join the arena. `members`: the workers of this machine; default: all workers of the arena."""
         members = members or range(arena.size)
         self._arena = arena
         self._rank = rank
@@ -36,65 +36,65 @@ class SharedTransport:
         self._spin_s = SPIN_S if len(members) <= len(os.sched_getaffinity(0)) else 0.0
 
     def clock(self) -> float:
-        """Seconds."""
+        """Return the machine's time in seconds."""
         return time.perf_counter()
 
-    def worked(self, number: int) -> None:
-        """Nothing to do: the clock is the machine's."""
+    def advance_clock(self, number: int) -> None:
+        """Do nothing: the machine's clock runs by itself."""
 
     def barrier(self, parts: Parts | None = None) -> None:
-        """Return when every worker has come here. All parts can be seen by all: memory is shared."""
-        self.local()
+        """Return when every worker has called this. All workers see all parts: memory is shared."""
+        self.local_barrier()
 
-    def mirror(self, parts: Parts) -> None:
-        """Nothing to do."""
+    def replicate(self, parts: Parts) -> None:
+        """Do nothing: there is one machine."""
 
-    def spread(self, whole: memoryview) -> None:
-        """Nothing to do."""
+    def broadcast_bytes(self, whole: memoryview) -> None:
+        """Do nothing: there is one machine."""
 
-    def add_up(self, x: Tensor) -> None:
-        """There is nothing to add on one machine."""
-        self.local()
+    def all_reduce_sum(self, x: Tensor) -> None:
+        """Wait for the workers only: one machine has nothing to add."""
+        self.local_barrier()
 
-    def local(self) -> None:
-        """Return when every worker of this machine has come here."""
+    def local_barrier(self) -> None:
+        """Return when every worker of this machine has called this."""
         arrivals, count = self._arena.arrivals, self._arrived + 1
         self._arrived = count
         arrivals[self._rank] = count
         futex.wake(self._arena.arrival_address(self._rank))
-        give_up = time.perf_counter() + self._spin_s
+        deadline = time.perf_counter() + self._spin_s
         for peer in self._peers:
             while arrivals[peer] < count:
-                if time.perf_counter() < give_up:
+                if time.perf_counter() < deadline:
                     continue
                 seen = int(arrivals[peer])
                 if seen < count:
                     futex.wait(self._arena.arrival_address(peer), seen & 0xFFFFFFFF, NAP_S)
 
-    def until(self, ready: Callable[[], bool], what: str) -> None:
-        """Return when `ready()` holds: polled, for things that happen seldom."""
+    def wait_until(self, ready: Callable[[], bool], what: str) -> None:
+        """Return when `ready()` holds. It polls, as such events are rare."""
         while not ready():
             time.sleep(100e-6)
 
-    def until_peers(self, ready: Callable[[], bool], what: str) -> None:
+    def wait_for_peers(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds."""
-        self.until(ready, what)
+        self.wait_until(ready, what)
 
     def free(self) -> AbstractContextManager[None]:
-        """Everything takes the time it takes."""
+        """Do nothing: time is real."""
         return nullcontext()
 
     @contextmanager
-    def alone(self, place: int) -> Iterator[None]:
-        """Hold the kernel's lock on a byte of the arena's file: one that dies with its owner."""
+    def lock(self, index: int) -> Iterator[None]:
+        """Hold the kernel's lock on one byte of the arena's file. The kernel releases it if its owner dies."""
         if self._arena.size == 1:
             yield
             return
-        fcntl.lockf(self._arena.descriptor, fcntl.LOCK_EX, 1, place)
+        fcntl.lockf(self._arena.descriptor, fcntl.LOCK_EX, 1, index)
         try:
             yield
         finally:
-            fcntl.lockf(self._arena.descriptor, fcntl.LOCK_UN, 1, place)
+            fcntl.lockf(self._arena.descriptor, fcntl.LOCK_UN, 1, index)
 
     def message(self) -> None:
-        """Nothing to do: memory is shared."""
+        """Do nothing: memory is shared."""

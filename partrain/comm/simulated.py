@@ -1,8 +1,8 @@
-"""Waiting between workers that live in one process: one runs at a time, and passing the baton is the only way to wait.
+"""The `simulated` transport: all workers live in one process as threads, and one runs at a time: the one with the baton.
 
-Time is simulated: each worker has a clock of its own, which local iterations and messages move on, and the baton goes to the
-worker whose clock is behind (then to the lowest rank). So what happens, and when, is the same in every run, whatever the rule and
-however slow a worker is said to be; and a deadlock is named where processes would hang.
+Time is simulated. Each worker has its own clock, which its local iterations and messages advance. A worker that waits passes
+the baton to the worker with the earliest clock (on a tie, the lowest rank). So every run repeats the same events at the same
+times, for every rule and every simulated speed. A deadlock raises an error that names the waits; processes would hang.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ if TYPE_CHECKING:
     from partrain.comm.group import Parts
 
 ITERATION_NS = 1_000_000
-"""A local iteration of a worker of speed 1, in simulated nanoseconds: whole numbers, so that no tie is broken by rounding."""
+"""A local iteration of a worker of speed 1, in simulated nanoseconds. Integers: rounding cannot break a tie."""
 
 
 TURN = "a turn"
-"""What a worker waits for that could go on, but for others whose clocks are behind."""
+"""Reason to wait of a worker that could run, while others have earlier clocks."""
 
 
 class Deadlock(Exception):
-    """No worker can go on; the message says what each waits for."""
+    """No worker can continue. The message names the wait of each."""
 
 
 class Abandoned(Exception):
-    """Another worker failed; this one has nothing left to do."""
+    """Another worker failed, so this one stops."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a simulated worker is."""
+    """The speed of a simulated worker."""
 
     speed: float = 1.0
     delay_s: float = 0.0
-    """Of each message, and of each meeting with the others."""
+    """Duration of each message and of each barrier."""
     jitter: float = 0.0
-    """Spread of an iteration's time: it is multiplied by exp(jitter * z), z drawn from the normal distribution."""
+    """Spread of an iteration's time: a factor exp(jitter * z), z drawn from the standard normal distribution."""
 
 
 class TurnScheduler:
-    """Lets N threads take turns. Each sleeps at a gate of its own: only the one whose turn it is wakes up."""
+    """Scheduler that lets N threads take turns. Each thread sleeps at its own gate; only the next one wakes up."""
 
-    def __init__(self, size: int, took: Callable[[int], None] = lambda rank: None) -> None:
-        """`took`: told by each worker's thread that it goes on."""
-        self._took = took
+    def __init__(self, size: int, on_turn: Callable[[int], None] = lambda rank: None) -> None:
+        """Prepare N threads. Each worker's thread calls `on_turn(rank)` when its turn begins."""
+        self._on_turn = on_turn
         self._lock = threading.Lock()
         self._gates = [threading.Lock() for _ in range(size)]
         for gate in self._gates:
@@ -62,9 +62,9 @@ class TurnScheduler:
         self._turn: int | None = None
         self._failure: BaseException | None = None
         self._arrived, self._whole = [0] * size, 0
-        """How many barriers each has come to; the newest to which all have."""
+        """Barriers each worker has reached; the newest barrier that all have reached."""
         self._barriers, self._met = 0, [0, 0]
-        """Number of the newest barrier; when the last of those that have come came, for it and the one before."""
+        """Number of the newest barrier; the latest arrival time at it and at the one before."""
         self.clocks = [0] * size
         """Simulated nanoseconds of each worker."""
 
@@ -74,9 +74,9 @@ class TurnScheduler:
             self._pass_on()
 
     def wait(self, rank: int, ready: Callable[[], bool], what: str) -> None:
-        """Give the baton away until `ready()` holds and it is this worker's turn.
+        """Pass the baton on until `ready()` holds and it is this worker's turn.
 
-        Whoever has to wait goes on no earlier than the moment at which another worker ended the wait.
+        A worker that had to wait continues no earlier than the simulated time at which another worker ended its wait.
         """
         with self._lock:
             self._waits[rank] = (ready, TURN if ready() else what)
@@ -87,10 +87,10 @@ class TurnScheduler:
             self._gates[rank].acquire()
         if self._failure is not None:
             raise Abandoned from self._failure
-        self._took(rank)
+        self._on_turn(rank)
 
     def leave(self, rank: int, failure: BaseException | None = None) -> None:
-        """This worker is done, or has failed and takes the others with it."""
+        """Remove this worker. If it has failed, all others stop with `Abandoned`."""
         with self._lock:
             self._waits[rank] = None
             self._failure = self._failure or failure
@@ -100,7 +100,7 @@ class TurnScheduler:
                 self._open(self._gates)
 
     def arrive(self, rank: int) -> None:
-        """Barrier: it ends for all at the moment at which the last one comes."""
+        """Wait at a barrier. It ends for all at the simulated time of the last arrival."""
         self._arrived[rank] += 1
         goal = self._arrived[rank]
         first = goal > self._barriers
@@ -116,7 +116,7 @@ class TurnScheduler:
             entry = self._waits[rank]
             assert entry is not None
             if held is not None and rank != held and entry[1] != TURN:
-                # What it waited for has come about now, by the clock of who held the baton.
+                # The worker that held the baton ended this wait, at the time of its own clock.
                 self.clocks[rank] = max(self.clocks[rank], self.clocks[held])
                 self._waits[rank] = (entry[0], TURN)
         self._turn = min(able, key=lambda rank: (self.clocks[rank], rank)) if able else None
@@ -130,14 +130,14 @@ class TurnScheduler:
             self._open([self._gates[self._turn]])
 
     def _open(self, gates: Sequence[threading.Lock]) -> None:
-        """Let those through who sleep there, or are about to."""
+        """Wake the threads that sleep at these gates or are about to."""
         for gate in gates:
             if gate.locked():
                 gate.release()
 
 
 class SimulatedTransport:
-    """One worker's hold on the baton."""
+    """The transport of one simulated worker."""
 
     def __init__(self, baton: TurnScheduler, rank: int, pace: Pace | None = None, seed: int = 0) -> None:
         self._baton, self._rank, self._pace = baton, rank, pace or Pace()
@@ -145,57 +145,57 @@ class SimulatedTransport:
         self._free = False
 
     def clock(self) -> float:
-        """Simulated seconds of this worker."""
+        """Return this worker's simulated time in seconds."""
         return self._baton.clocks[self._rank] / 1e9
 
-    def worked(self, number: int) -> None:
-        """A local iteration is done, the worker's so-many-th of all."""
+    def advance_clock(self, number: int) -> None:
+        """Advance the clock by one local iteration; `number` counts this worker's iterations and seeds the jitter."""
         stretch = 1.0
         if self._pace.jitter:
             stretch = float(generator(self._seed, "jitter", self._rank, number).lognormal(0.0, self._pace.jitter))
         self._baton.clocks[self._rank] += round(ITERATION_NS / self._pace.speed * stretch)
 
     def message(self) -> None:
-        """A message takes its time; then those act first whose clocks are behind."""
+        """Advance the clock by one message, then let workers with earlier clocks run first."""
         self._baton.clocks[self._rank] += 0 if self._free else self._delay_ns
         self._baton.wait(self._rank, lambda: True, TURN)
 
     def barrier(self, parts: Parts | None = None) -> None:
-        """Return when every worker has come here. All parts can be seen by all: they live in one process."""
+        """Return when every worker has called this. All workers see all parts: they share one process."""
         self._baton.clocks[self._rank] += 0 if self._free else self._delay_ns
         self._baton.arrive(self._rank)
 
-    def local(self) -> None:
-        """Return when every worker has come here; this costs no simulated time."""
+    def local_barrier(self) -> None:
+        """Return when every worker has called this. It takes no simulated time."""
         self._baton.arrive(self._rank)
 
-    def mirror(self, parts: Parts) -> None:
-        """Nothing to do."""
+    def replicate(self, parts: Parts) -> None:
+        """Do nothing: there is one machine."""
 
-    def spread(self, whole: memoryview) -> None:
-        """Nothing to do."""
+    def broadcast_bytes(self, whole: memoryview) -> None:
+        """Do nothing: there is one machine."""
 
-    def add_up(self, x: Tensor) -> None:
-        """There is nothing to add in one process."""
-        self.local()
+    def all_reduce_sum(self, x: Tensor) -> None:
+        """Wait for the workers only: one process has nothing to add."""
+        self.local_barrier()
 
-    def until(self, ready: Callable[[], bool], what: str) -> None:
-        """Return when `ready()` holds: the coordinator is waited for without the baton moving."""
+    def wait_until(self, ready: Callable[[], bool], what: str) -> None:
+        """Return when `ready()` holds. The worker keeps the baton while it waits for the coordinator."""
         while not ready():
             time.sleep(100e-6)
 
-    def until_peers(self, ready: Callable[[], bool], what: str) -> None:
+    def wait_for_peers(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds."""
         self._baton.wait(self._rank, ready, what)
 
     @contextmanager
     def free(self) -> Iterator[None]:
-        """What is done meanwhile takes no simulated time: when a snapshot is taken depends on the machine."""
+        """Stop the simulated clock meanwhile: the moment of a snapshot depends on the real machine."""
         self._free = True
         yield
         self._free = False
 
     @contextmanager
-    def alone(self, place: int) -> Iterator[None]:
-        """Whoever has the baton is alone everywhere."""
+    def lock(self, index: int) -> Iterator[None]:
+        """Do nothing: only the worker with the baton runs."""
         yield

@@ -22,7 +22,7 @@ from partrain.data.partition import uncovered, windows
 from partrain.errors import InputMissing
 from partrain.job.workers import WorkerGroup, cuda_count
 from partrain.models import Interface
-from partrain.tasks import FITTING
+from partrain.tasks import COMPATIBLE_TASKS
 from partrain.train.section import cpu_has_bfloat16
 
 if TYPE_CHECKING:
@@ -248,13 +248,13 @@ def _judging(job: Job) -> Iterator[Finding]:
 
 def _task(job: Job, known: DatasetSpec) -> Iterator[Finding]:
     task = job.kind_of_task(known.task)
-    if task not in (*FITTING[known.task], "user"):
+    if task not in (*COMPATIBLE_TASKS[known.task], "user"):
         place = ("task", "kind") if job.task else ("model", "name")
         message = f"the data set's items are made for {known.task}: they cannot serve for {task}"
-        yield Finding(place, message, f"fitting: {', '.join(FITTING[known.task])}")
+        yield Finding(place, message, f"fitting: {', '.join(COMPATIBLE_TASKS[known.task])}")
     else:
         vocabulary = known.outputs or 1 if known.tokens else None
-        if obstacle := job.model.fits(Interface(known.shape, known.outputs or 1, task, vocabulary)):
+        if obstacle := job.model.mismatch(Interface(known.shape, known.outputs or 1, task, vocabulary)):
             yield Finding(("model", "name"), obstacle)
     if task not in ("classification", "language", "user") and job.stop.accuracy is not None:
         yield Finding(("stop", "accuracy"), f"the task `{task}` has no accuracy", "use `loss`", at="key")

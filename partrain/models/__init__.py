@@ -1,4 +1,4 @@
-"""Networks by name: the `[model]` table. torch is imported only when a network is built."""
+"""Networks by name: the `[model]` table. Only `build` imports torch."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["AnyModel", "Interface", "build"]
 
-NAMED = 24
-"""So many parameters are named where one is not found."""
+MAX_NAMES_SHOWN = 24
+"""Maximum number of parameter names in a message."""
 
-ASKED = r"tried to allocate (\d+) bytes"
-"""What torch says where there is no memory."""
+FAILED_ALLOCATION = r"tried to allocate (\d+) bytes"
+"""Pattern of torch's message for a failed allocation."""
 
 
-def _which(table: Any) -> str | None:
-    """The name of a `[model]` table: one with a colon is torchvision's, or the user's own."""
+def _kind(table: Any) -> str | None:
+    """Return the kind of a `[model]` table: its name, or for a name with a colon TORCHVISION or `user`."""
     name = table.get("name") if isinstance(table, dict) else getattr(table, "name", None)
     if isinstance(name, str) and ":" in name:
         return TORCHVISION if name.startswith("torchvision:") else "user"
@@ -50,59 +50,59 @@ MODELS = {
     "user": "partrain.models.sections:UserModel",
 }
 
-AnyModel = Annotated[Network, OneOf(MODELS, _which)]
+AnyModel = Annotated[Network, OneOf(MODELS, _kind)]
 
 
 def build(section: AnyModel, folder: Path, interface: Interface) -> nn.Module:
-    """The network a `[model]` table describes, initialised from torch's default generator; `folder` holds the job.
+    """Build the network of a `[model]` table. torch's default generator draws its parameters; `folder` holds the job.
 
-    Raises BadJob where it does not fit its items, or has no such parameters to freeze.
+    Raises BadJob if the network does not fit the data set's items, or if no parameter matches a pattern of `freeze`.
     """
-    if obstacle := section.fits(interface):
-        raise BadJob(f"[model] {obstacle}")
+    if mismatch := section.mismatch(interface):
+        raise BadJob(f"[model] {mismatch}")
     if isinstance(section, UserModel):
         from torch import nn
 
         from partrain.config import usercode
 
         module = usercode.make("model", section, folder, nn.Module, "torch.nn.Module")
-        _settle(module, interface)
+        _materialize_lazy_layers(module, interface)
     else:
-        module = _ours(section, interface)
+        module = _build_known(section, interface)
     _freeze(module, section.freeze)
     return module
 
 
-def _ours(section: AnyModel, interface: Interface) -> nn.Module:
-    """A network of ours; refused as soon as its parameters, not filled yet, are seen to be more than fits into memory."""
+def _build_known(section: AnyModel, interface: Interface) -> nn.Module:
+    """Build a network of this package. Raise BadJob while it is built, as soon as its parameters exceed the free memory."""
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
-    wanted, free = 0, memory_limits().free
+    registered, free = 0, memory_limits().free
 
     def too_large(size: int) -> BadJob:
         need = f"its parameters need at least {size / 2**30:,.1f} GiB of memory, and {free / 2**30:,.1f} GiB are free"
         return BadJob(f"[model] `{section.name}` is too large: {need}")
 
-    def weigh(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        nonlocal wanted
-        wanted += parameter.nbytes if parameter is not None else 0
-        if wanted > free:
-            raise too_large(wanted)
+    def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal registered
+        registered += parameter.nbytes if parameter is not None else 0
+        if registered > free:
+            raise too_large(registered)
 
-    hook = register_module_parameter_registration_hook(weigh)
+    hook = register_module_parameter_registration_hook(count)
     try:
         module: nn.Module = import_module(f"partrain.models.{section.builder}").build(section, interface)
         return module
-    except (RuntimeError, TypeError) as error:  # torch's words for a tensor that is too large by itself
-        if not (asked := re.search(ASKED, str(error))) and "overflow" not in str(error).lower():
+    except (RuntimeError, TypeError) as error:  # a single tensor is too large
+        if not (failed := re.search(FAILED_ALLOCATION, str(error))) and "overflow" not in str(error).lower():
             raise
-        raise too_large(wanted + int(asked[1]) if asked else 1 << 63) from None
+        raise too_large(registered + int(failed[1]) if failed else 1 << 63) from None
     finally:
         hook.remove()
 
 
-def _settle(module: nn.Module, interface: Interface) -> None:
-    """Lazy layers (`nn.LazyLinear` and its like) learn their sizes from made-up items."""
+def _materialize_lazy_layers(module: nn.Module, interface: Interface) -> None:
+    """Give lazy layers, such as `nn.LazyLinear`, their sizes by a forward pass of zeros."""
     import torch
     from torch.nn.parameter import is_lazy
 
@@ -115,14 +115,17 @@ def _settle(module: nn.Module, interface: Interface) -> None:
 
 
 def _freeze(module: nn.Module, patterns: list[str]) -> None:
-    """Leave parameters whose names match out of training; one tied to another goes by either name."""
+    """Exclude the parameters whose names match from training. Both names of a tied parameter count."""
     parameters = dict(module.named_parameters(remove_duplicate=False))
     for pattern in patterns:
         matching = [name for name in parameters if fnmatchcase(name, pattern)]
         if not matching:
-            names = [*list(parameters)[:NAMED], *(f"{more} more" for more in [len(parameters) - NAMED] if more > 0)]
+            names = [
+                *list(parameters)[:MAX_NAMES_SHOWN],
+                *(f"{more} more" for more in [len(parameters) - MAX_NAMES_SHOWN] if more > 0),
+            ]
             raise BadJob(f'[model] freeze: no parameter is called "{pattern}"; there are {", ".join(names)}')
         for name in matching:
             parameters[name].requires_grad_(False)
     if patterns and not any(parameter.requires_grad for parameter in parameters.values()):
-        raise BadJob("[model] freeze: no parameter is left to train")
+        raise BadJob("[model] freeze: the patterns match all parameters, so none is left to train")

@@ -1,4 +1,4 @@
-"""The activations that networks by name may have."""
+"""Activations of the built-in networks, by name."""
 
 from torch import nn
 

@@ -17,12 +17,12 @@ _POOLINGS: dict[str, type[nn.MaxPool2d | nn.AvgPool2d]] = {"max": nn.MaxPool2d, 
 
 
 def build(section: LeNet | Cnn, interface: Interface) -> nn.Module:
-    """Images (batch, channels, height, width) -> (batch, outputs)."""
+    """Build a network: images (batch, channels, height, width) -> (batch, outputs)."""
     return _lenet(section, interface) if isinstance(section, LeNet) else _cnn(section, interface)
 
 
 def _lenet(section: LeNet, interface: Interface) -> nn.Module:
-    """Convolutions of 6 and 16 channels, each pooled, then 120 and 84 units."""
+    """Build convolutions of 6 and 16 channels, each with pooling, then layers of 120 and 84 units."""
     channels, *sides = interface.item
     missing = [max(0, 32 - side) for side in sides]
     border = [part for side in reversed(missing) for part in (side // 2, side - side // 2)]
@@ -40,25 +40,25 @@ def _lenet(section: LeNet, interface: Interface) -> nn.Module:
 
 
 def _cnn(section: Cnn, interface: Interface) -> nn.Module:
-    """Stages of convolutions, then dense layers."""
+    """Build stages of convolutions, then dense layers."""
     channels, height, width = interface.item
     activation = ACTIVATIONS[section.activation]
     layers: list[nn.Module] = []
-    for wanted in section.channels:
+    for outputs in section.channels:
         for _ in range(section.convolutions):
-            layers.append(nn.Conv2d(channels, wanted, section.kernel, padding=section.kernel // 2))
+            layers.append(nn.Conv2d(channels, outputs, section.kernel, padding=section.kernel // 2))
             if section.batch_norm:
-                layers.append(nn.BatchNorm2d(wanted))
+                layers.append(nn.BatchNorm2d(outputs))
             layers.append(activation())
-            channels = wanted
+            channels = outputs
         if section.pool > 1:
             layers.append(_POOLINGS[section.pooling](section.pool))
         height, width = height // section.pool, width // section.pool
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()] if section.global_pool else [nn.Flatten()]
     units = channels * (1 if section.global_pool else height * width)
-    for wanted in section.dense:
-        layers += [*_dropout(section), nn.Linear(units, wanted), activation()]
-        units = wanted
+    for outputs in section.dense:
+        layers += [*_dropout(section), nn.Linear(units, outputs), activation()]
+        units = outputs
     return nn.Sequential(*layers, *_dropout(section), nn.Linear(units, interface.outputs))
 
 

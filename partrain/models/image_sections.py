@@ -1,6 +1,6 @@
-"""The tables of networks for images.
+"""`[model]` tables of networks for images.
 
-Symbols: b items of a batch; images of c channels, h x w; k outputs (classes, or numbers to give).
+Symbols: b items of a batch; images of c channels, h x w; k outputs (classes or numbers).
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from partrain.models.interface import Interface
-from partrain.models.sections import TORCHVISION, Activation, Count, Network, Share
+from partrain.models.sections import TORCHVISION, Activation, Count, DropoutRate, Network
 
 
 class ImageNetwork(Network):
-    takes = ("images",)
+    accepts = ("images",)
     convolves = True
 
 
 class LeNet(ImageNetwork):
-    """LeNet-5: images (b, c, h, w), those below 32 x 32 padded to it -> (b, k); 61,706 parameters for 28 x 28 and 10 classes.
+    """LeNet-5: images (b, c, h, w) -> (b, k). Images below 32 x 32 are padded. 28 x 28 and 10 classes make 61,706 parameters.
 
-    LeCun, Bottou, Bengio, Haffner. Gradient-Based Learning Applied to Document Recognition. 1998. doi:10.1109/5.726791. Its two
-    departures from the paper are the usual ones: every map of the second convolution sees all of the first, and the last layer is linear.
+    LeCun, Bottou, Bengio, Haffner. Gradient-Based Learning Applied to Document Recognition. 1998. doi:10.1109/5.726791. It departs
+    from the paper in two usual ways: every map of the second convolution sees all maps of the first, and the last layer is linear.
     """
 
     builder = "cnn"
@@ -43,43 +43,43 @@ class Cnn(ImageNetwork):
     channels: list[Count] = Field([32, 64], min_length=1)
     """Output channels of each stage."""
     convolutions: int = Field(1, ge=1)
-    """Convolutions of each stage, ahead of its pooling."""
+    """Convolutions of each stage, before its pooling."""
     kernel: int = Field(3, ge=1)
-    """Height and width of a convolution, an odd number: the border is padded, so that height and width stay."""
+    """Height and width of a convolution kernel, an odd number. Padding keeps the size of the image."""
     pool: int = Field(2, ge=1)
     """Factor by which the pooling of each stage shrinks height and width; 1 = none."""
     pooling: Literal["max", "average"] = "max"
     global_pool: bool = False
-    """Average each channel over what is left of the image, ahead of the dense layers."""
+    """Average each channel over the remaining image before the dense layers."""
     dense: list[Count] = [128]
     """Units of the linear layers after the convolutions."""
     activation: Activation = "relu"
     batch_norm: bool = False
     """BatchNorm after each convolution."""
-    dropout: Share = 0.0
-    """Share of the inputs of each dense layer, and of the last, dropped in training."""
+    dropout: DropoutRate = 0.0
+    """Share of the inputs dropped in training, for each dense layer and the last layer."""
 
     @field_validator("kernel")
     @classmethod
     def _odd(cls, kernel: int) -> int:
         if kernel % 2 == 0:
-            raise ValueError(f"`kernel`: expected an odd number, got {kernel}: an even one has no middle")
+            raise ValueError(f"`kernel`: expected an odd number, got {kernel}: an even kernel has no middle")
         return kernel
 
-    def _obstacle(self, interface: Interface) -> str | None:
+    def _mismatch(self, interface: Interface) -> str | None:
         _, height, width = interface.item
         for stage in range(1, len(self.channels) + 1):
             height, width = height // self.pool, width // self.pool
             if not (height and width):
-                return f"pooling by {self.pool} in {len(self.channels)} stages leaves nothing of {interface.in_words} after stage {stage}"
+                return f"pooling by {self.pool} in {len(self.channels)} stages leaves nothing of {interface.description} after stage {stage}"
         return None
 
 
 class ResNet(ImageNetwork):
     """Residual network: images (b, c, h, w) -> (b, k). Depth 20, 32, 44, 56, 110: the CIFAR form; 18, 34, 50, 101, 152: the ImageNet form.
 
-    He, Zhang, Ren, Sun. Deep Residual Learning for Image Recognition. 2015. arXiv:1512.03385. In the ImageNet form height and width
-    shrink 32-fold, in the CIFAR form 4-fold. From depth 50 on the stride is in the middle convolution of a block, as in torchvision.
+    He, Zhang, Ren, Sun. Deep Residual Learning for Image Recognition. 2015. arXiv:1512.03385. The ImageNet form shrinks height and
+    width 32-fold, the CIFAR form 4-fold. From depth 50 on, the middle convolution of a block has the stride, as in torchvision.
     """
 
     builder = "resnet"
@@ -87,23 +87,23 @@ class ResNet(ImageNetwork):
     name: Literal["resnet"]
     depth: Literal[18, 20, 32, 34, 44, 50, 56, 101, 110, 152] = 20
     stem: Literal["large", "small"] | None = None
-    """ImageNet form: `small` begins with one 3 x 3 convolution, for small images, not with 7 x 7, stride 2, and max-pooling."""
+    """ImageNet form: `large` (default) begins with a 7 x 7 convolution of stride 2 and max-pooling; `small`, for small images, with 3 x 3."""
     norm: Literal["batch", "group"] = "batch"
-    """GroupNorm has no statistics that replicas could disagree on."""
+    """Normalization. GroupNorm keeps no running statistics, so replicas cannot disagree on them."""
     groups: Literal[1, 2, 4, 8, 16] = 8
-    """Groups of channels of each GroupNorm."""
+    """Channel groups of each GroupNorm."""
 
     @property
     def cifar(self) -> bool:
-        """Three stages of basic blocks, parameter-free shortcuts."""
+        """True for the CIFAR form: three stages of basic blocks, shortcuts without parameters."""
         return self.depth in (20, 32, 44, 56, 110)
 
     @model_validator(mode="after")
-    def _only_what_counts(self) -> ResNet:
+    def _no_unused_keys(self) -> ResNet:
         if self.norm == "batch" and "groups" in self.model_fields_set:
             raise ValueError('groups would have no effect: norm = "batch"')
         if self.cifar and self.stem:
-            raise ValueError(f"stem would have no effect: depth {self.depth} is of the CIFAR form, which begins small")
+            raise ValueError(f"stem would have no effect: depth {self.depth} is the CIFAR form, whose stem is always small")
         return self
 
 
@@ -113,40 +113,40 @@ class TorchVision(Network):
     model_config = ConfigDict(extra="allow")
     builder = "vision"
     known_as: ClassVar[str] = TORCHVISION
-    takes = ("images",)
+    accepts = ("images",)
     convolves = True
 
     name: str
-    """`torchvision:vgg16`, say."""
+    """Name with its prefix, for example `torchvision:vgg16`."""
 
     @property
     def model(self) -> str:
-        """Its name there."""
+        """Name of the network in torchvision.models."""
         return self.name.partition(":")[2]
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """Its keyword arguments."""
+        """Keyword arguments of the network."""
         return self.model_extra or {}
 
     @field_validator("name")
     @classmethod
     def _known_as(cls, name: str) -> str:
         if not name.partition(":")[2].isidentifier():
-            raise ValueError('`name`: expected "torchvision:" and a name of torchvision.models, as "torchvision:resnet50"')
+            raise ValueError('`name`: expected "torchvision:" and a name of torchvision.models, such as "torchvision:resnet50"')
         return name
 
     @model_validator(mode="after")
-    def _ours_to_say(self) -> TorchVision:
+    def _no_reserved_arguments(self) -> TorchVision:
         if "weights" in self.arguments:
-            raise ValueError("weights are not fetched: the network begins untrained")
+            raise ValueError("weights are not downloaded: the network starts untrained")
         if "num_classes" in self.arguments:
             raise ValueError("num_classes comes from the data set")
         return self
 
-    def _obstacle(self, interface: Interface) -> str | None:
+    def _mismatch(self, interface: Interface) -> str | None:
         if find_spec("torchvision") is None:
             return "torchvision is not installed: pip install 'partrain[vision]'"
         if interface.item[0] not in (1, 3):
-            return f"networks of torchvision take images of 3 channels, or of 1 that is repeated, not {interface.in_words}"
+            return f"networks of torchvision take images of 3 channels, or of 1 channel, which is repeated, not {interface.description}"
         return None

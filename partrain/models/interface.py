@@ -1,4 +1,4 @@
-"""What a network is built for: the shape of its items, and what its answers are to be."""
+"""The interface of a network: the shape of its items and of its answers."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ FORMS: dict[Form, str] = {
 
 @dataclass(frozen=True)
 class Interface:
-    """What goes into a network and what comes out of it."""
+    """Input and output of a network."""
 
     item: tuple[int, ...]
     """Shape of one item."""
     outputs: int
-    """Classes, numbers, or tokens of the vocabulary."""
+    """Number of classes, numbers, or tokens of the vocabulary."""
     task: str
-    """The kind of task: see `partrain.tasks`; `user` for one of the user's own."""
+    """Kind of task, see `partrain.tasks`; `user` for a user task."""
     vocabulary: int | None = None
-    """Items are tokens, whole numbers below this; None: they are numbers of any kind."""
+    """Number of tokens, if items are tokens: integers below this. None: items are numbers."""
 
     @property
     def form(self) -> Form | None:
-        """What items of this shape are; None for numbers of other shapes."""
+        """Form of the items; None for numbers of other shapes."""
         if self.vocabulary is not None:
             return "tokens" if len(self.item) == 1 else None
         forms: dict[int, Form] = {1: "numbers", 2: "series", 3: "images"}
@@ -44,8 +44,8 @@ class Interface:
         return (*self.item, self.outputs) if self.task == "language" else (self.outputs,)
 
     @property
-    def in_words(self) -> str:
-        """What one item is, in words."""
+    def description(self) -> str:
+        """Description of one item for messages."""
         shape = " x ".join(map(str, self.item)) or "one"
         if self.vocabulary is not None:
             return f"{shape} tokens"

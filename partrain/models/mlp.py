@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def build(section: Linear | Mlp, interface: Interface) -> nn.Module:
-    """Items of any shape, flattened -> (batch, outputs), or as an autoencoder the items' shape."""
+    """Build a network: items of any shape, flattened -> (batch, outputs), or for an autoencoder the items' shape."""
     settings = section if isinstance(section, Mlp) else Mlp(name="mlp", hidden=[])
     layers: list[nn.Module] = [nn.Flatten()] if len(interface.item) > 1 else []
     width = math.prod(interface.item)

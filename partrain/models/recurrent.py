@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from partrain.models import Interface
 
 
-def build(section: Rnn | Lstm | Gru, interface: Interface) -> Recurrent:
-    """Tokens (batch, length) or series (batch, steps, features) -> (batch, length, vocabulary) or (batch, outputs)."""
-    return Recurrent(section, interface)
+def build(section: Rnn | Lstm | Gru, interface: Interface) -> RecurrentNetwork:
+    """Build a network: tokens (batch, length) or series (batch, steps, features) -> (batch, length, vocabulary) or (batch, outputs)."""
+    return RecurrentNetwork(section, interface)
 
 
-class Recurrent(nn.Module):
+class RecurrentNetwork(nn.Module):
     """Embedding of tokens, recurrent layers, a linear layer over each state or over the last."""
 
     def __init__(self, section: Rnn | Lstm | Gru, interface: Interface) -> None:
         super().__init__()
         self.each = interface.task == "language"
-        """Each state is answered, not the last only."""
+        """True: answer from each state. False: answer from the last state only."""
         self.embedding: nn.Module = nn.Identity()
         width = interface.item[-1]
         if interface.vocabulary is not None:
@@ -46,16 +46,16 @@ class Recurrent(nn.Module):
 
 def _layers(section: Rnn | Lstm | Gru, width: int) -> nn.RNNBase:
     between = section.dropout if section.layers > 1 else 0.0
-    places = width, section.hidden, section.layers
+    sizes = width, section.hidden, section.layers
     match section:
         case Rnn():
             return nn.RNN(
-                *places,
+                *sizes,
                 nonlinearity=section.nonlinearity,
                 batch_first=True,
                 dropout=between,
                 bidirectional=section.bidirectional,
             )
         case Lstm():
-            return nn.LSTM(*places, batch_first=True, dropout=between, bidirectional=section.bidirectional)
-    return nn.GRU(*places, batch_first=True, dropout=between, bidirectional=section.bidirectional)
+            return nn.LSTM(*sizes, batch_first=True, dropout=between, bidirectional=section.bidirectional)
+    return nn.GRU(*sizes, batch_first=True, dropout=between, bidirectional=section.bidirectional)

@@ -1,4 +1,4 @@
-"""The residual networks behind `[model] name = "resnet"`, in the forms of the paper for CIFAR and for ImageNet.
+"""The residual networks behind `[model] name = "resnet"`: the paper's forms for CIFAR and for ImageNet.
 
 He, Zhang, Ren, Sun. Deep Residual Learning for Image Recognition. 2015. arXiv:1512.03385
 """
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 Norm = Callable[[int], nn.Module]
 
 _BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
-"""Blocks of each stage in the ImageNet form; in the CIFAR form three stages share (depth - 2) / 2."""
+"""Blocks of each stage in the ImageNet form. In the CIFAR form three stages share (depth - 2) / 2 blocks."""
 
 
 def build(section: ResNet, interface: Interface) -> nn.Module:
-    """Images (batch, channels, height, width) -> (batch, outputs)."""
+    """Build a network: images (batch, channels, height, width) -> (batch, outputs)."""
 
     def norm(channels: int) -> nn.Module:
         return nn.BatchNorm2d(channels) if section.norm == "batch" else nn.GroupNorm(section.groups, channels)
@@ -32,7 +32,7 @@ def build(section: ResNet, interface: Interface) -> nn.Module:
         first = 16
     else:
         blocks, first = _BLOCKS[section.depth], 64
-    make: type[_Block] = Bottleneck if section.depth in (50, 101, 152) else Basic
+    block: type[_Block] = BottleneckBlock if section.depth in (50, 101, 152) else BasicBlock
     large = not section.cifar and section.stem != "small"
     stem = nn.Conv2d(interface.item[0], first, 7, 2, 3, bias=False) if large else _convolution(interface.item[0], first)
     layers: list[nn.Module] = [stem, norm(first), nn.ReLU(), *([nn.MaxPool2d(3, 2, 1)] if large else [])]
@@ -41,8 +41,8 @@ def build(section: ResNet, interface: Interface) -> nn.Module:
         width, stack = first << stage, nn.Sequential()
         for index in range(count):
             stride = 2 if stage and not index else 1
-            stack.append(make(channels, width, stride, norm, projects=not section.cifar))
-            channels = width * make.expansion
+            stack.append(block(channels, width, stride, norm, projects=not section.cifar))
+            channels = width * block.expansion
         layers.append(stack)
     network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, interface.outputs))
     for module in network.modules():
@@ -68,7 +68,7 @@ class _Block(nn.Module):
         self.shortcut: nn.Module = nn.Identity()
         if stride > 1 or channels != outputs:
             projection = nn.Sequential(_convolution(channels, outputs, stride, 1), norm(outputs))
-            self.shortcut = projection if projects else Padded(stride, outputs - channels)
+            self.shortcut = projection if projects else PaddedShortcut(stride, outputs - channels)
 
     def _residual(self, channels: int, width: int, stride: int, norm: Norm) -> nn.Sequential:
         raise NotImplementedError
@@ -77,8 +77,8 @@ class _Block(nn.Module):
         return functional.relu(self.residual(x) + self.shortcut(x))
 
 
-class Basic(_Block):
-    """Two convolutions."""
+class BasicBlock(_Block):
+    """Residual block of two convolutions."""
 
     def _residual(self, channels: int, width: int, stride: int, norm: Norm) -> nn.Sequential:
         return nn.Sequential(
@@ -87,8 +87,8 @@ class Basic(_Block):
         )  # fmt: skip
 
 
-class Bottleneck(_Block):
-    """Three convolutions, the middle one on a quarter of the channels."""
+class BottleneckBlock(_Block):
+    """Residual block of three convolutions, the middle one on a quarter of the channels."""
 
     expansion = 4
 
@@ -100,8 +100,8 @@ class Bottleneck(_Block):
         )  # fmt: skip
 
 
-class Padded(nn.Module):
-    """The shortcut without parameters: every `stride`-th pixel, and zeros for the channels that are not there."""
+class PaddedShortcut(nn.Module):
+    """Shortcut without parameters: every `stride`-th pixel, and zeros for the additional channels."""
 
     def __init__(self, stride: int, extra: int) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""The tables of networks: what all have, the user's own, and those of linear layers. No table needs torch.
+"""`[model]` tables: the common keys, user modules, and networks of linear layers. No table imports torch.
 
-Symbols: b items of a batch; k outputs (classes, or numbers to give).
+Symbols: b items of a batch; k outputs (classes or numbers).
 """
 
 from __future__ import annotations
@@ -16,49 +16,49 @@ from partrain.tasks import Kind
 
 Activation = Literal["relu", "leaky_relu", "elu", "gelu", "silu", "tanh", "sigmoid"]
 Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, lt=1)]
+DropoutRate = Annotated[float, Field(ge=0, lt=1)]
 TORCHVISION = "torchvision:NAME"
-"""What all of torchvision's networks are called together."""
+"""Kind of all networks of torchvision."""
 
 
 class Network(Section):
-    """What every model has."""
+    """The keys and properties of every network."""
 
-    if TYPE_CHECKING:  # each has its own
+    if TYPE_CHECKING:  # each network declares its own
         name: str = ""
 
     builder: ClassVar[str] = ""
     """The module of `partrain.models` whose `build(section, interface)` makes the network."""
     implied_task: ClassVar[Kind | None] = None
-    """What it is always trained to do, whatever the data set's items are made for."""
-    takes: ClassVar[tuple[Form | None, ...]] = ()
-    """Items it is for; None: numbers of other shapes, too."""
-    gives: ClassVar[tuple[Kind, ...]] = ("classification", "regression", "forecast")
-    """Tasks it has answers for."""
+    """The network's only task, which replaces the data set's."""
+    accepts: ClassVar[tuple[Form | None, ...]] = ()
+    """Forms of items it accepts; None stands for numbers of other shapes."""
+    supported_tasks: ClassVar[tuple[Kind, ...]] = ("classification", "regression", "forecast")
+    """Tasks it can answer."""
     convolves: ClassVar[bool] = False
-    """Convolutions do most of its work: on a CPU they take less time where images come with the channels innermost (benchmarks/NOTES.md)."""
+    """True if convolutions do most of its work. A CPU then runs faster on images in channels-last order (benchmarks/NOTES.md)."""
 
     freeze: list[str] = []
-    """Parameters that are not trained, as patterns of their names: `conv1.*`. BatchNorm's statistics still follow the items."""
+    """Parameters to exclude from training, as patterns of their names: `conv1.*`. BatchNorm's statistics still follow the items."""
 
-    def fits(self, interface: Interface) -> str | None:
-        """What keeps this network from items and answers like these; None if nothing does."""
-        if interface.form not in self.takes:
-            wanted = " or ".join(FORMS[form] for form in self.takes if form)
-            return f"`{self.name}` takes {wanted}, and the items are {interface.in_words}"
-        if interface.task not in (*self.gives, "user"):
-            return f"`{self.name}` has no answers for the task `{interface.task}`, only for {', '.join(self.gives)}"
-        return self._obstacle(interface)
+    def mismatch(self, interface: Interface) -> str | None:
+        """Return why this network does not fit these items and answers; None if it fits."""
+        if interface.form not in self.accepts:
+            accepted = " or ".join(FORMS[form] for form in self.accepts if form)
+            return f"`{self.name}` takes {accepted}, and the items are {interface.description}"
+        if interface.task not in (*self.supported_tasks, "user"):
+            return f"`{self.name}` has no answers for the task `{interface.task}`, only for {', '.join(self.supported_tasks)}"
+        return self._mismatch(interface)
 
-    def _obstacle(self, interface: Interface) -> str | None:
-        """What else its own settings do not allow."""
+    def _mismatch(self, interface: Interface) -> str | None:
+        """Return why this network's own settings do not fit; None if they fit."""
         return None
 
 
 class UserModel(Network, UserCode):
-    """The user's own module: all other keys are its keyword arguments."""
+    """A user module. All other keys are its keyword arguments."""
 
-    def fits(self, interface: Interface) -> str | None:
+    def mismatch(self, interface: Interface) -> str | None:
         return None
 
 
@@ -69,8 +69,8 @@ class Linear(Network):
     """One linear layer: items (b, ...), flattened -> answers (b, k)."""
 
     builder = "mlp"
-    takes = ("numbers", "series", "images", None)
-    gives = ("classification", "regression", "forecast", "autoencoder")
+    accepts = ("numbers", "series", "images", None)
+    supported_tasks = ("classification", "regression", "forecast", "autoencoder")
 
     name: Literal["linear"]
 
@@ -79,8 +79,8 @@ class Mlp(Network):
     """Fully connected network: items (b, ...), flattened -> hidden ... -> answers (b, k), or of the items' shape as an autoencoder."""
 
     builder = "mlp"
-    takes = ("numbers", "series", "images", None)
-    gives = ("classification", "regression", "forecast", "autoencoder")
+    accepts = ("numbers", "series", "images", None)
+    supported_tasks = ("classification", "regression", "forecast", "autoencoder")
 
     name: Literal["mlp"]
     hidden: list[Count] = [128]
@@ -89,14 +89,14 @@ class Mlp(Network):
     output_activation: Literal["none", "relu", "tanh", "sigmoid"] = "none"
     batch_norm: bool = False
     """BatchNorm after each hidden linear layer."""
-    dropout: Share = 0.0
+    dropout: DropoutRate = 0.0
     """Share of hidden units dropped in training."""
     init_range: float | None = Field(None, gt=0, le=1e38)
-    """Weights and biases uniform in +- this; default: torch's own initialisation."""
+    """Draw weights and biases uniformly from [-range, range]; default: torch's initialization."""
 
 
 class Autoencoder(Network):
-    """Items (b, ...) -> codes (b, code) -> items again: layers towards the code, and their mirror image back.
+    """Autoencoder: items (b, ...) -> codes (b, code) -> items. The decoder mirrors the layers of the encoder.
 
     The module has `encode(items) -> codes` and `decode(codes) -> items`. Vincent, Larochelle, Bengio, Manzagol. Extracting and
     Composing Robust Features with Denoising Autoencoders. 2008. doi:10.1145/1390156.1390294
@@ -104,25 +104,25 @@ class Autoencoder(Network):
 
     builder = "autoencoder"
     implied_task = "autoencoder"
-    takes = ("numbers", "series", "images", None)
-    gives = ("autoencoder",)
+    accepts = ("numbers", "series", "images", None)
+    supported_tasks = ("autoencoder",)
 
     name: Literal["autoencoder"]
     code: int = Field(32, ge=1)
-    """Numbers that an item is squeezed into."""
+    """Length of the code, in numbers."""
     channels: list[Count] = []
-    """Images: convolutions ahead of the linear layers, each halving height and width; empty: fully connected."""
+    """Images: output channels of convolutions before the linear layers; each halves height and width. Empty: fully connected."""
     hidden: list[Count] = [128]
-    """Units of the linear layers between item (or convolutions) and code."""
+    """Units of the linear layers between the item (or the convolutions) and the code."""
     activation: Activation = "relu"
     output_activation: Literal["none", "tanh", "sigmoid"] = "none"
-    """`sigmoid` for numbers in [0, 1], as those of images."""
+    """Activation of the answer: `sigmoid` suits numbers in [0, 1], such as those of images."""
     batch_norm: bool = False
     """BatchNorm after each layer but the code and the answer."""
     noise: float = Field(0.0, ge=0)
-    """Denoising: standard deviation of noise added to the items in training, which are to come back without it."""
+    """Denoising: standard deviation of the noise added to items in training. The network learns to remove it."""
 
-    def _obstacle(self, interface: Interface) -> str | None:
+    def _mismatch(self, interface: Interface) -> str | None:
         if self.channels and interface.form != "images":
-            return f"`channels` are for {FORMS['images']}, and the items are {interface.in_words}"
+            return f"`channels` are for {FORMS['images']}, and the items are {interface.description}"
         return None

@@ -1,6 +1,6 @@
-"""The tables of networks for sequences: tokens, or number series.
+"""`[model]` tables of networks for sequences: tokens or number series.
 
-Symbols: b items of a batch; L steps or tokens of an item, V in the vocabulary; k outputs (classes, or numbers to give).
+Symbols: b items of a batch; L steps or tokens of an item, V in the vocabulary; k outputs (classes or numbers).
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from partrain.models.interface import FORMS, Interface
-from partrain.models.sections import Network, Share
+from partrain.models.sections import DropoutRate, Network
 
 
 class Sequences(Network):
-    """Items are tokens (b, L), or number series (b, L, features)."""
+    """A network for items that are tokens (b, L) or number series (b, L, features)."""
 
-    takes = ("tokens", "series")
-    gives = ("classification", "regression", "forecast", "language")
+    accepts = ("tokens", "series")
+    supported_tasks = ("classification", "regression", "forecast", "language")
 
-    def _obstacle(self, interface: Interface) -> str | None:
+    def _mismatch(self, interface: Interface) -> str | None:
         if interface.task == "language" and interface.form != "tokens":
-            return f"the task `language` is for {FORMS['tokens']}, and the items are {interface.in_words}"
+            return f"the task `language` is for {FORMS['tokens']}, and the items are {interface.description}"
         return None
 
 
 class Recurrent(Sequences):
-    """Tokens (b, L), embedded, or number series (b, L, features) -> states (b, L, hidden) -> answers.
+    """Recurrent network: embedded tokens (b, L) or number series (b, L, features) -> states (b, L, hidden) -> answers.
 
-    Language: a linear layer over each state -> (b, L, V). All other tasks: over the last state -> (b, k).
+    Language: a linear layer over each state -> (b, L, V). All other tasks: a linear layer over the last state -> (b, k).
     """
 
     builder = "recurrent"
@@ -37,18 +37,18 @@ class Recurrent(Sequences):
     """Numbers of a state."""
     layers: int = Field(1, ge=1)
     embedding: int = Field(64, ge=1)
-    """Numbers that stand for a token."""
-    dropout: Share = 0.0
-    """Share of the states dropped in training, between layers and ahead of the answer."""
+    """Length of a token's embedding vector."""
+    dropout: DropoutRate = 0.0
+    """Share of the states dropped in training, between layers and before the answer."""
     bidirectional: bool = False
-    """A second network reads backwards; the last states of both count."""
+    """Add a second network that reads backwards. The answer uses the last states of both."""
 
-    def _obstacle(self, interface: Interface) -> str | None:
+    def _mismatch(self, interface: Interface) -> str | None:
         if self.bidirectional and interface.task == "language":
-            return "`bidirectional` would let each answer see the token that it is to foretell"
+            return "`bidirectional` would show each answer the token it has to predict"
         if "embedding" in self.model_fields_set and interface.form != "tokens":
-            return f"`embedding` is for {FORMS['tokens']}, and the items are {interface.in_words}"
-        return super()._obstacle(interface)
+            return f"`embedding` is for {FORMS['tokens']}, and the items are {interface.description}"
+        return super()._mismatch(interface)
 
 
 class Rnn(Recurrent):
@@ -73,7 +73,7 @@ class Gru(Recurrent):
 class Transformer(Sequences):
     """A small GPT: tokens (b, L) or number series (b, L, features) -> blocks of causal attention (b, L, width) -> answers.
 
-    Language: (b, L, V). All other tasks: the last position's (b, k). It also takes items shorter than those it was built for.
+    Language: answers (b, L, V). All other tasks: the last position's answer (b, k). It also takes items shorter than L.
     Radford and others. Language Models are Unsupervised Multitask Learners. 2019; Vaswani and others. 2017. arXiv:1706.03762
     """
 
@@ -81,22 +81,22 @@ class Transformer(Sequences):
 
     name: Literal["transformer"]
     width: int = Field(128, ge=1)
-    """Numbers of a position, in every layer; four times as many within a block's feed-forward part."""
+    """Numbers per position in every layer. The feed-forward part of a block uses four times this width."""
     layers: int = Field(4, ge=1)
     heads: int = Field(4, ge=1)
-    """Of each attention; they divide `width` among themselves."""
-    dropout: Share = 0.0
-    """Share dropped in training: of embeddings, of attention, and of what each half of a block adds."""
+    """Heads of each attention; each has `width` / `heads` numbers."""
+    dropout: DropoutRate = 0.0
+    """Share dropped in training: of embeddings, of attention, and of the output of each half of a block."""
     tied: bool = False
-    """One matrix embeds tokens and answers with them."""
+    """Use one matrix for the embedding of tokens and for the answers."""
 
     @model_validator(mode="after")
     def _whole_heads(self) -> Transformer:
         if self.width % self.heads:
-            raise ValueError(f"heads: {self.heads} do not divide the width {self.width} without rest")
+            raise ValueError(f"heads: the width {self.width} is not a multiple of {self.heads}")
         return self
 
-    def _obstacle(self, interface: Interface) -> str | None:
+    def _mismatch(self, interface: Interface) -> str | None:
         if self.tied and interface.task != "language":
-            return "`tied` is for the task `language`: only there are answers made of what items are made of"
-        return super()._obstacle(interface)
+            return "`tied` is for the task `language`: only there are items and answers both tokens"
+        return super()._mismatch(interface)

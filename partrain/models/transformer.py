@@ -1,4 +1,4 @@
-"""The small GPT behind `[model] name = "transformer"`: causal attention, learned positions, norms ahead of each half of a block."""
+"""The small GPT behind `[model] name = "transformer"`: causal attention, learned positions, a norm before each half of a block."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from partrain.models import Interface
     from partrain.models.sequence_sections import Transformer
 
-DEVIATION = 0.02
-"""Of all initial weights; those that add to the stream: over the root of how many do (Radford and others. 2019)."""
+INIT_STD = 0.02
+"""Standard deviation of initial weights. For the 2 n layers that add to the residual stream: divided by sqrt(2 n). Radford et al. 2019"""
 
 
 def build(section: Transformer, interface: Interface) -> Gpt:
-    """Tokens (batch, length) or series (batch, steps, features) -> (batch, length, vocabulary) or (batch, outputs)."""
+    """Build a network: tokens (batch, length) or series (batch, steps, features) -> (batch, length, vocabulary) or (batch, outputs)."""
     return Gpt(section, interface)
 
 
 class Gpt(nn.Module):
-    """Embeddings of items and positions, blocks, a norm, a linear layer over each position or over the last."""
+    """Embeddings of items and positions, blocks, a norm, a linear layer over each position or over the last position."""
 
     def __init__(self, section: Transformer, interface: Interface) -> None:
         super().__init__()
         self.each = interface.task == "language"
-        """Each position is answered, not the last only."""
+        """True: answer from each position. False: answer from the last position only."""
         width = section.width
         tokens = interface.vocabulary
         self.embedding = nn.Linear(interface.item[-1], width) if tokens is None else nn.Embedding(tokens, width)
@@ -40,13 +40,13 @@ class Gpt(nn.Module):
         self.apply(_initialise)
         for name, parameter in self.named_parameters():
             if name.endswith(("mixed.weight", "forward_out.weight")):
-                nn.init.normal_(parameter, std=DEVIATION / math.sqrt(2 * section.layers))
+                nn.init.normal_(parameter, std=INIT_STD / math.sqrt(2 * section.layers))
         if section.tied:
             self.answer.weight = self.embedding.weight
 
     def forward(self, items: Tensor) -> Tensor:
-        places = torch.arange(items.shape[1], device=items.device)
-        stream = self.dropout(self.embedding(items) + self.positions(places))
+        positions = torch.arange(items.shape[1], device=items.device)
+        stream = self.dropout(self.embedding(items) + self.positions(positions))
         stream = self.norm(self.blocks(stream))
         answers: Tensor = self.answer(stream if self.each else stream[:, -1])
         return answers
@@ -72,7 +72,7 @@ class TransformerBlock(nn.Module):
 
 
 class Attention(nn.Module):
-    """Each position looks at itself and at those before it: (b, L, width) -> (b, L, width)."""
+    """Causal self-attention: each position attends to itself and to earlier ones. (b, L, width) -> (b, L, width)."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -84,15 +84,15 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
         heads = self.projected(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        seen = functional.scaled_dot_product_attention(
+        attended = functional.scaled_dot_product_attention(
             heads[0], heads[1], heads[2], dropout_p=self.dropout if self.training else 0.0, is_causal=True
         )
-        mixed: Tensor = self.mixed(seen.transpose(1, 2).reshape(batch, length, width))
+        mixed: Tensor = self.mixed(attended.transpose(1, 2).reshape(batch, length, width))
         return mixed
 
 
 def _initialise(module: nn.Module) -> None:
     if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=DEVIATION)
+        nn.init.normal_(module.weight, std=INIT_STD)
     if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)

@@ -1,4 +1,4 @@
-"""The networks of torchvision.models: `[model] name = "torchvision:NAME"`; needs the extra `vision`."""
+"""The networks of torchvision.models: `[model] name = "torchvision:NAME"`. They need the extra `vision`."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ import torch
 from torch import Tensor, nn
 
 from partrain.errors import BadJob
-from partrain.models import ASKED
+from partrain.models import FAILED_ALLOCATION
 
 if TYPE_CHECKING:
     from partrain.models import Interface
     from partrain.models.image_sections import TorchVision
 
-_PLAIN: dict[str, dict[str, Any]] = {
+_DEFAULT_ARGUMENTS: dict[str, dict[str, Any]] = {
     "googlenet": {"aux_logits": False, "init_weights": True},
     "inception_v3": {"aux_logits": False, "init_weights": True},
 }
-"""Those that would give auxiliary answers in training, too."""
+"""Arguments for networks that otherwise return auxiliary answers in training."""
 
-_SIDES = 32, 64, 96, 128, 192, 224, 299
-"""Heights and widths of images that are tried where the items' will not do."""
+_SIZES = 32, 64, 96, 128, 192, 224, 299
+"""Heights and widths to try for a hint if the data set's images are too small."""
 
 _OPERATORS = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
 def build(section: TorchVision, interface: Interface) -> nn.Module:
-    """Images (batch, 1 or 3, height, width) -> (batch, outputs); one channel is shown as three alike."""
-    models, name = _models(), section.model
+    """Build a network: images (batch, 1 or 3, height, width) -> (batch, outputs). A single channel is repeated three times."""
+    models, name = _import_models(), section.model
     known = models.list_models(module=models)
     if name not in known:
         near = get_close_matches(name, known, n=1)
@@ -45,52 +45,52 @@ def build(section: TorchVision, interface: Interface) -> nn.Module:
     module: nn.Module | None = None
     try:
         module = models.get_model(
-            name, weights=None, num_classes=interface.outputs, **{**_PLAIN.get(name, {}), **section.arguments}
+            name, weights=None, num_classes=interface.outputs, **{**_DEFAULT_ARGUMENTS.get(name, {}), **section.arguments}
         )
         assert module is not None
         if interface.item[0] == 1:
-            module.register_forward_pre_hook(_in_three_channels)
-        _try(module, interface)
+            module.register_forward_pre_hook(_repeat_channel)
+        _dry_run(module, interface)
     except (TypeError, ValueError, RuntimeError, AssertionError) as error:
-        if re.search(ASKED, str(error)):
+        if re.search(FAILED_ALLOCATION, str(error)):
             raise
         words = str(error).splitlines() or [type(error).__name__]
-        enough = _enough(module, interface) if module is not None else ""
-        raise BadJob(f"[model] torchvision's `{name}` for {interface.in_words}: {words[0]}{enough}") from None
+        enough = _size_hint(module, interface) if module is not None else ""
+        raise BadJob(f"[model] torchvision's `{name}` for {interface.description}: {words[0]}{enough}") from None
     return module
 
 
-def _enough(module: nn.Module, interface: Interface) -> str:
-    """What size of images would do, where it can be found."""
+def _size_hint(module: nn.Module, interface: Interface) -> str:
+    """Return a hint for the message: a size of images that works; empty if none is found."""
     channels, *size = interface.item
-    for side in (side for side in _SIDES if side >= max(size)):
+    for side in (side for side in _SIZES if side >= max(size)):
         with suppress(TypeError, ValueError, RuntimeError, AssertionError):
-            _try(module, replace(interface, item=(channels, side, side)))
-            return f"; images of {channels} x {side} x {side} would do"
+            _dry_run(module, replace(interface, item=(channels, side, side)))
+            return f"; images of {channels} x {side} x {side} would work"
     return ""
 
 
-def _try(module: nn.Module, interface: Interface) -> None:
-    """Two items without numbers, to see whether the images are large enough."""
+def _dry_run(module: nn.Module, interface: Interface) -> None:
+    """Run the network on two items of the meta device, which raises an error if the images are too small."""
     tensors = {name: tensor.to("meta") for name, tensor in module.state_dict(keep_vars=True).items()}
     module.eval()
     torch.func.functional_call(module, tensors, (torch.empty(2, *interface.item, device="meta"),))
     module.train()
 
 
-def _in_three_channels(module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+def _repeat_channel(module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     return inputs[0].expand(-1, 3, -1, -1)
 
 
-def _models() -> ModuleType:
-    """torchvision.models, also where torchvision's operators were compiled for another build of torch: its networks need none."""
+def _import_models() -> ModuleType:
+    """Import torchvision.models, even if its operators were compiled for another build of torch: its networks use none of them."""
     try:
         return import_module("torchvision.models")
     except RuntimeError as error:
         if "torchvision::nms does not exist" not in str(error):
             raise
-        # For CPU builds of torch the registry has no fitting torchvision. It gives meta implementations to these two without a look
-        # whether they are there.
+        # PyPI has no torchvision for CPU builds of torch. Its import registers meta kernels for these two operators
+        # without checking that they exist, so they are defined here.
         for operator in ("nms", "qnms"):
             schema = f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
             _OPERATORS.define(schema)  # type: ignore[no-untyped-call]

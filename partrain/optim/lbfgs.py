@@ -1,6 +1,6 @@
-"""L-BFGS over whole rows: the direction of a quasi-Newton step from the last pairs of steps and gradients' changes.
+"""L-BFGS over whole rows: the direction of a quasi-Newton step, computed from the last steps and changes of the gradient.
 
-Symbols: g (d,) gradient; pair k: s_k the step, y_k what it changed of g; rows of pairs begin with the oldest, unused ones are zero.
+Symbols: g (d,) gradient; pair k: s_k a step, y_k the change of g along it. The oldest pair has the first row. Unused rows are zero.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from torch import Tensor
 from partrain.flat import Layout
 from partrain.optim.sections import Lbfgs
 
-CURVATURE = 1e-10
-"""A pair whose s y is not larger says nothing of a minimum."""
+MIN_CURVATURE = 1e-10
+"""Smallest s y of a usable pair: below it the pair shows no positive curvature."""
 
 
-class Curvature:
-    """Steps of one replica over `moments` (2 m + 2, d): the y of m pairs, their s, previous x, previous g."""
+class LbfgsStepper:
+    """Steps of one replica. `moments` (2 m + 2, d) holds the y of m pairs, their s, the previous x and the previous g."""
 
     def __init__(self, section: Lbfgs, params: Tensor, moments: Tensor, layout: Layout) -> None:
         self._section, self._params, self._layout = section, params, layout
@@ -29,7 +29,7 @@ class Curvature:
         self._parts = layout.views(self._gradient)
 
     def step(self, gradients: Sequence[Tensor | None], lr: float) -> None:
-        """x <- x - lr H g. A tensor without a gradient has the gradient zero, as in torch."""
+        """Compute x <- x - lr H g. A missing gradient counts as zero, as in torch."""
         g = self._gradient
         for part, gradient in zip(self._parts, gradients, strict=True):
             part.zero_() if gradient is None else part.copy_(gradient)
@@ -47,17 +47,17 @@ class Curvature:
             self._params.add_(direction, alpha=length)
 
     def _remember(self, g: Tensor) -> None:
-        """Add the newest pair, and forget the oldest."""
+        """Add the newest pair and drop the oldest."""
         y, s = g - self._before, self._params - self._last
-        if float(y.dot(s)) > CURVATURE:
+        if float(y.dot(s)) > MIN_CURVATURE:
             for rows, newest in (self._changes, y), (self._steps, s):
                 rows.copy_(rows.roll(-1, 0))
                 rows[-1].copy_(newest)
 
     def _direction(self, g: Tensor) -> Tensor:
-        """- H g (d,) by the two loops of algorithm 7.4."""
+        """Compute - H g (d,) by the two loops of algorithm 7.4."""
         pairs = [(y, s, float(y.dot(s))) for y, s in zip(self._changes, self._steps, strict=True)]
-        pairs = [pair for pair in pairs if pair[2] > CURVATURE]
+        pairs = [pair for pair in pairs if pair[2] > MIN_CURVATURE]
         direction, shares = g.neg(), []
         for y, s, ys in reversed(pairs):
             shares.append(float(s.dot(direction)) / ys)

@@ -1,7 +1,6 @@
-"""The local optimizer of one worker: torch's own steps, its moments being rows beside the parameters.
+"""The local optimizer of one worker: torch's step functions, with moments in rows beside the parameters.
 
-The numbers are those of torch.optim (tests compare bits); what is left out is the bookkeeping that costs a small network
-a tenth of its step.
+The numbers equal those of torch.optim (tests compare bits). It omits torch's bookkeeping, which takes a tenth of a small network's step.
 """
 
 from __future__ import annotations
@@ -13,75 +12,75 @@ from torch import Tensor
 
 from partrain.flat import Layout
 from partrain.optim import AnyOptimizer
-from partrain.optim.lbfgs import Curvature
+from partrain.optim.lbfgs import LbfgsStepper
 from partrain.optim.sections import Adam, Lbfgs, Muon
-from partrain.optim.steps import Step, Tensors, step_of
+from partrain.optim.steps import ParamGroup, Step, select_step
 
 
-def moments_of(section: AnyOptimizer) -> tuple[str, ...]:
-    """Names of the vectors (d,) this optimizer keeps."""
+def moment_names(section: AnyOptimizer) -> tuple[str, ...]:
+    """Return the names of the vectors (d,) this optimizer keeps."""
     return tuple(section.moments)
 
 
 class LocalOptimizer:
-    """Steps of one replica. Rows of `moments` (m, d) are named by `moments_of`; the numbers between tensors are zero."""
+    """Steps of one replica. `moment_names` names the rows of `moments` (m, d). Gaps between tensors are zero."""
 
     def __init__(self, section: AnyOptimizer, params: Tensor, moments: Tensor, layout: Layout) -> None:
         self.section = section
         self.moments = moments
-        self.counts = section.counts
-        """Whether the number of steps decides what a step does, as Adam's bias correction."""
+        self.counts_steps = section.counts_steps
+        """True if a step depends on the number of steps before it, such as Adam's bias correction."""
         self._params = layout.views(params)
         self._moments = [layout.views(row) for row in moments]
-        self._limited = section.clip_norm is not None or section.clip_value is not None
-        self._curvature = Curvature(section, params, moments, layout) if isinstance(section, Lbfgs) else None
-        self._groups = [] if self._curvature else self._group(params.device)
-        """Tensors that are treated alike: which, how, what is kept of them."""
+        self._clips = section.clip_norm is not None or section.clip_value is not None
+        self._lbfgs = LbfgsStepper(section, params, moments, layout) if isinstance(section, Lbfgs) else None
+        self._groups = [] if self._lbfgs else self._group(params.device)
+        """Parameter groups with equal steps: indices of the parameters, step function, tensors."""
         self.reset()
 
     def step(self, gradients: Sequence[Tensor | None], lr: float) -> None:
-        """x <- x - lr * (what the optimizer makes of g). A tensor without a gradient stays as it is, as in torch."""
+        """Take one step with these gradients. A tensor without a gradient does not change, as in torch."""
         self.steps += 1
         with torch.no_grad():
-            if self._limited:
-                gradients = self._limit(gradients)
-            if self._curvature:
-                self._curvature.step(gradients, lr)
+            if self._clips:
+                gradients = self._clip(gradients)
+            if self._lbfgs:
+                self._lbfgs.step(gradients, lr)
             for indices, step, tensors in self._groups:
-                own = gradients if len(self._groups) == 1 else [gradients[index] for index in indices]
-                # The fused kernels read memory in order, whatever strides say; autograd may give a transposed or expanded gradient.
-                dense = [gradient.contiguous() for gradient in own if gradient is not None]
-                if len(dense) < len(own):
-                    tensors = tensors.part([index for index, gradient in enumerate(own) if gradient is not None])
+                chosen = gradients if len(self._groups) == 1 else [gradients[index] for index in indices]
+                # The fused kernels ignore strides, and autograd may return a transposed or expanded gradient.
+                dense = [gradient.contiguous() for gradient in chosen if gradient is not None]
+                if len(dense) < len(chosen):
+                    tensors = tensors.part([index for index, gradient in enumerate(chosen) if gradient is not None])
                 if dense:
                     step(self.section, tensors, dense, self.steps, lr)
 
     def reset(self) -> None:
-        """Forget all moments: they are what they were at first."""
+        """Set all moments to their initial values."""
         self.steps = 0
-        """Steps taken since."""
+        """Steps since the last reset."""
         self.moments.zero_()
         for views, first in zip(self._moments, self.section.moments.values(), strict=True):
             for view in views if first else ():
                 view.fill_(first)
 
-    def _group(self, device: torch.device) -> list[tuple[list[int], Step, Tensors]]:
-        ways = [step_of(self.section, tuple(param.shape)) for param in self._params]
-        fused = isinstance(self.section, Adam | Muon)  # torch's other functions want to read the number of steps at once
-        whole = Tensors.of(self._params, self._moments, device if fused else torch.device("cpu"))
+    def _group(self, device: torch.device) -> list[tuple[list[int], Step, ParamGroup]]:
+        choices = [select_step(self.section, tuple(param.shape)) for param in self._params]
+        fused = isinstance(self.section, Adam | Muon)  # torch's other functions read the number of steps on the CPU
+        whole = ParamGroup.of(self._params, self._moments, device if fused else torch.device("cpu"))
         groups = []
-        for step, decay in dict.fromkeys(ways):
-            indices = [index for index, way in enumerate(ways) if way == (step, decay)]
+        for step, decay in dict.fromkeys(choices):
+            indices = [index for index, choice in enumerate(choices) if choice == (step, decay)]
             groups.append((indices, step, whole.part(indices, decay)))
         return groups
 
-    def _limit(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """Copies within the limits of value and norm, as torch.nn.utils.clip_grad_value_ and clip_grad_norm_ make them."""
-        section, there = self.section, [gradient for gradient in gradients if gradient is not None]
+    def _clip(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Return clipped copies of the gradients, equal to torch.nn.utils.clip_grad_value_ and clip_grad_norm_."""
+        section, clipped = self.section, [gradient for gradient in gradients if gradient is not None]
         if section.clip_value is not None:
-            there = [gradient.clamp(-section.clip_value, section.clip_value) for gradient in there]
-        if section.clip_norm is not None and there:
-            norm = torch.nn.utils.get_total_norm(there)
-            there = list(torch._foreach_mul(there, (section.clip_norm / (norm + 1e-6)).clamp(max=1.0)))
-        limited = iter(there)
-        return [None if gradient is None else next(limited) for gradient in gradients]
+            clipped = [gradient.clamp(-section.clip_value, section.clip_value) for gradient in clipped]
+        if section.clip_norm is not None and clipped:
+            norm = torch.nn.utils.get_total_norm(clipped)
+            clipped = list(torch._foreach_mul(clipped, (section.clip_norm / (norm + 1e-6)).clamp(max=1.0)))
+        remaining = iter(clipped)
+        return [None if gradient is None else next(remaining) for gradient in gradients]

@@ -1,4 +1,4 @@
-"""One step of each optimizer over tensors that are treated alike: torch's own functions, without the bookkeeping around them."""
+"""One step of each optimizer over a parameter group, by torch's functional API, without torch's bookkeeping."""
 
 from __future__ import annotations
 
@@ -21,70 +21,71 @@ from partrain.optim.sections import Adagrad, Adam, Adamax, AdamW, Muon, NAdam, R
 
 
 @dataclass(frozen=True)
-class Tensors:
-    """Parameters with one weight decay, and what the optimizer keeps of each."""
+class ParamGroup:
+    """Parameters of equal weight decay, with their moments."""
 
     params: list[Tensor]
     moments: list[list[Tensor]]
-    """Of each row, the part that belongs to each parameter."""
+    """Parts of each row of moments, by parameter."""
     count: Tensor
-    """(n,): the number of steps, as torch's functions want it; `counts` are its numbers."""
+    """(n,): the number of steps, as torch's functions expect it."""
     counts: list[Tensor]
+    """Views of the numbers of `count`."""
     decay: float
 
     @classmethod
-    def of(cls, params: list[Tensor], moments: list[list[Tensor]], device: torch.device) -> Tensors:
-        """All parameters of a network; `device`: where the number of steps is kept."""
+    def of(cls, params: list[Tensor], moments: list[list[Tensor]], device: torch.device) -> ParamGroup:
+        """Make a group of all parameters of a network. `device` holds the number of steps."""
         count = torch.zeros(len(params), device=device)
         return cls(params, moments, count, list(count.unbind()), 0.0)
 
-    def part(self, indices: Sequence[int], decay: float | None = None) -> Tensors:
-        """Some of them."""
+    def part(self, indices: Sequence[int], decay: float | None = None) -> ParamGroup:
+        """Make a group of some of the parameters."""
         rows = [[row[index] for index in indices] for row in self.moments]
         counts = [self.counts[index] for index in indices]
         decay = self.decay if decay is None else decay
-        return Tensors([self.params[index] for index in indices], rows, self.count, counts, decay)
+        return ParamGroup([self.params[index] for index in indices], rows, self.count, counts, decay)
 
 
-Step = Callable[[Any, Tensors, list[Tensor], int, float], None]
-"""Of a section, over tensors and their gradients; how many steps there are with this one; learning rate."""
+Step = Callable[[Any, ParamGroup, list[Tensor], int, float], None]
+"""Step function: (section, group, gradients, number of steps including this one, learning rate)."""
 
 
-def step_of(section: AnyOptimizer, shape: tuple[int, ...]) -> tuple[Step, float]:
-    """How a parameter of this shape is stepped, and its weight decay."""
+def select_step(section: AnyOptimizer, shape: tuple[int, ...]) -> tuple[Step, float]:
+    """Return the step function and the weight decay of a parameter of this shape."""
     decaying = getattr(section, "decay", "all") == "all" or len(shape) > 1
-    step = _beside_muon if isinstance(section, Muon) and len(shape) != 2 else _STEPS[type(section)]
+    step = _muon_adamw if isinstance(section, Muon) and len(shape) != 2 else _STEPS[type(section)]
     return step, getattr(section, "weight_decay", 0.0) if decaying else 0.0
 
 
-def _sgd(section: Sgd, of: Tensors, gradients: list[Tensor], steps: int, lr: float) -> None:
+def _sgd(section: Sgd, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
     torch._fused_sgd_(
-        of.params,
+        group.params,
         gradients,
-        of.moments[0] if of.moments else [],
-        weight_decay=of.decay,
+        group.moments[0] if group.moments else [],
+        weight_decay=group.decay,
         momentum=section.momentum,
         lr=lr,
         dampening=section.dampening,
         nesterov=section.nesterov,
         maximize=False,
-        is_first_step=steps == 1 and section.dampening > 0,  # otherwise zeros are as good
+        is_first_step=steps == 1 and section.dampening > 0,  # without dampening a momentum of zeros gives the same step
     )
 
 
-def _adam(section: Adam, of: Tensors, gradients: list[Tensor], steps: int, lr: float) -> None:
+def _adam(section: Adam, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
     fused = torch._fused_adamw_ if isinstance(section, AdamW) else torch._fused_adam_
-    _fused(fused, of, gradients, steps, lr, section.betas, section.eps, section.amsgrad)
+    _fused(fused, group, gradients, steps, lr, section.betas, section.eps, section.amsgrad)
 
 
-def _beside_muon(section: Muon, of: Tensors, gradients: list[Tensor], steps: int, lr: float) -> None:
-    own = lr if section.adamw_lr is None else lr * (section.adamw_lr / section.lr)
-    _fused(torch._fused_adamw_, of, gradients, steps, own, section.adamw_betas, section.adamw_eps, amsgrad=False)
+def _muon_adamw(section: Muon, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
+    adamw_lr = lr if section.adamw_lr is None else lr * (section.adamw_lr / section.lr)
+    _fused(torch._fused_adamw_, group, gradients, steps, adamw_lr, section.adamw_betas, section.adamw_eps, amsgrad=False)
 
 
 def _fused(
     fused: Callable[..., None],
-    of: Tensors,
+    group: ParamGroup,
     gradients: list[Tensor],
     steps: int,
     lr: float,
@@ -92,39 +93,39 @@ def _fused(
     eps: float,
     amsgrad: bool,
 ) -> None:
-    of.count.fill_(steps)
+    group.count.fill_(steps)
     fused(
-        of.params,
+        group.params,
         gradients,
-        of.moments[0],
-        of.moments[1],
-        of.moments[2] if amsgrad else [],
-        of.counts,
+        group.moments[0],
+        group.moments[1],
+        group.moments[2] if amsgrad else [],
+        group.counts,
         lr=lr,
         beta1=betas[0],
         beta2=betas[1],
-        weight_decay=of.decay,
+        weight_decay=group.decay,
         eps=eps,
         amsgrad=amsgrad,
         maximize=False,
     )
 
 
-def _nadam(section: NAdam, of: Tensors, gradients: list[Tensor], steps: int, lr: float) -> None:
-    of.count.fill_(steps - 1)
+def _nadam(section: NAdam, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
+    group.count.fill_(steps - 1)
     product = _product(section.betas[0], section.momentum_decay, steps - 1)
     nadam(
-        of.params,
+        group.params,
         gradients,
-        of.moments[0],
-        of.moments[1],
-        list(torch.full((len(of.params),), product).unbind()),
-        of.counts,
+        group.moments[0],
+        group.moments[1],
+        list(torch.full((len(group.params),), product).unbind()),
+        group.counts,
         section.decoupled_weight_decay,
         beta1=section.betas[0],
         beta2=section.betas[1],
         lr=lr,
-        weight_decay=of.decay,
+        weight_decay=group.decay,
         momentum_decay=section.momentum_decay,
         eps=section.eps,
     )
@@ -134,7 +135,7 @@ _PRODUCTS: dict[tuple[float, float], list[float]] = {}
 
 
 def _product(beta: float, psi: float, steps: int) -> float:
-    """Product of NAdam's momenta of so many steps, rounded to float32 after each, as torch keeps it with each tensor."""
+    """Return the product of NAdam's momenta over `steps` steps, rounded to float32 after each, as torch does."""
     products = _PRODUCTS.setdefault((beta, psi), [1.0])
     while len(products) <= steps and products[-1]:
         momentum = beta * (1.0 - 0.5 * (0.96 ** (len(products) * psi)))
@@ -142,95 +143,95 @@ def _product(beta: float, psi: float, steps: int) -> float:
     return products[min(steps, len(products) - 1)]
 
 
-def _radam(section: RAdam, of: Tensors, gradients: list[Tensor], steps: int, lr: float) -> None:
-    of.count.fill_(steps - 1)  # these functions count on by themselves
+def _radam(section: RAdam, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
+    group.count.fill_(steps - 1)  # the function adds 1 itself
     radam(
-        of.params,
+        group.params,
         gradients,
-        of.moments[0],
-        of.moments[1],
-        of.counts,
+        group.moments[0],
+        group.moments[1],
+        group.counts,
         section.decoupled_weight_decay,
         beta1=section.betas[0],
         beta2=section.betas[1],
         lr=lr,
-        weight_decay=of.decay,
+        weight_decay=group.decay,
         eps=section.eps,
     )
 
 
-def _adamax(section: Adamax, of: Tensors, gradients: list[Tensor], steps: int, lr: float) -> None:
-    of.count.fill_(steps - 1)
+def _adamax(section: Adamax, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
+    group.count.fill_(steps - 1)
     adamax(
-        of.params,
+        group.params,
         gradients,
-        of.moments[0],
-        of.moments[1],
-        of.counts,
+        group.moments[0],
+        group.moments[1],
+        group.counts,
         eps=section.eps,
         beta1=section.betas[0],
         beta2=section.betas[1],
         lr=lr,
-        weight_decay=of.decay,
+        weight_decay=group.decay,
     )
 
 
-def _rmsprop(section: RmsProp, of: Tensors, gradients: list[Tensor], steps: int, lr: float) -> None:
-    rows = dict(zip(section.moments, of.moments, strict=True))
+def _rmsprop(section: RmsProp, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
+    rows = dict(zip(section.moments, group.moments, strict=True))
     rmsprop(
-        of.params,
+        group.params,
         gradients,
         rows["square_avg"],
         rows.get("grad_avg", []),
         rows.get("momentum", []),
-        of.counts,
+        group.counts,
         lr=lr,
         alpha=section.alpha,
         eps=section.eps,
-        weight_decay=of.decay,
+        weight_decay=group.decay,
         momentum=section.momentum,
         centered=section.centered,
     )
 
 
-def _adagrad(section: Adagrad, of: Tensors, gradients: list[Tensor], steps: int, lr: float) -> None:
-    of.count.fill_(steps - 1)
+def _adagrad(section: Adagrad, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
+    group.count.fill_(steps - 1)
     adagrad(
-        of.params,
+        group.params,
         gradients,
-        of.moments[0],
-        of.counts,
+        group.moments[0],
+        group.counts,
         lr=lr,
-        weight_decay=of.decay,
+        weight_decay=group.decay,
         lr_decay=section.lr_decay,
         eps=section.eps,
         maximize=False,
     )
 
 
-def _rprop(section: Rprop, of: Tensors, gradients: list[Tensor], steps: int, lr: float) -> None:
-    (smaller, larger), (least, most) = section.etas, section.step_sizes
+def _rprop(section: Rprop, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
+    (smaller, larger), (minimum, maximum) = section.etas, section.step_sizes
     rprop(
-        of.params,
+        group.params,
         gradients,
-        of.moments[0],
-        of.moments[1],
-        of.counts,
-        step_size_min=least,
-        step_size_max=most,
+        group.moments[0],
+        group.moments[1],
+        group.counts,
+        step_size_min=minimum,
+        step_size_max=maximum,
         etaminus=smaller,
         etaplus=larger,
     )
 
 
-def _muon(section: Muon, of: Tensors, gradients: list[Tensor], steps: int, lr: float) -> None:
+def _muon(section: Muon, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
     a, b, c = section.ns_coefficients
     muon(
-        of.params,
+        group.params,
         gradients,
-        of.moments[0],
+        group.moments[0],
         lr=lr,
-        weight_decay=of.decay,
+        weight_decay=group.decay,
         momentum=section.momentum,
         nesterov=section.nesterov,
         ns_coefficients=(a, b, c),

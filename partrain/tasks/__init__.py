@@ -1,4 +1,4 @@
-"""What a network is trained to do: the `[task]` table. torch is imported only when a task is made."""
+"""The task a network is trained for: the `[task]` table. Only `make` imports torch."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ if TYPE_CHECKING:
 
 Kind = Literal["classification", "regression", "forecast", "language", "autoencoder"]
 
-FITTING: dict[str, tuple[Kind, ...]] = {
+COMPATIBLE_TASKS: dict[str, tuple[Kind, ...]] = {
     "classification": ("classification", "autoencoder"),
     "regression": ("regression", "forecast", "autoencoder"),
     "forecast": ("forecast", "regression", "autoencoder"),
     "language": ("language",),
 }
-"""The kinds of task that items of each kind can serve, what they are made for first."""
+"""Kinds of task that are possible with the items of each kind of data set; the data set's own kind first."""
 
 
-class KnownTask(Section):
-    """One of ours; may be left out where the data set or the model implies it."""
+class BuiltinTask(Section):
+    """A built-in task. The table is optional if the data set or the model implies the task."""
 
     kind: Kind
-    """Labels to name, numbers to give, numbers to come, the next token of each, or the item itself to give back."""
+    """Answers: labels, numbers, future numbers, the next token of each token, or the item itself."""
 
 
 class UserTask(UserCode):
-    """The user's own: a subclass of `partrain.Task` that owns loss, metrics or backward pass; other keys are its arguments."""
+    """A user task: a subclass of `partrain.Task` with its own loss, metrics or backward pass. Other keys are its arguments."""
 
 
-def _which(table: Any) -> str:
+def _tag(table: Any) -> str:
     named = "name" in table if isinstance(table, dict) else isinstance(table, UserTask)
     return "user" if named else "known"
 
 
 AnyTask = Annotated[
-    Annotated[KnownTask, Tag("known")] | Annotated[UserTask, Tag("user")],
-    Discriminator(_which),
+    Annotated[BuiltinTask, Tag("known")] | Annotated[UserTask, Tag("user")],
+    Discriminator(_tag),
 ]
 
 
-def make(section: KnownTask | UserTask | None, implied: Kind, folder: Path) -> Task:
-    """The task of a `[task]` table, or the implied one; `folder` holds the job."""
+def make(section: BuiltinTask | UserTask | None, implied: Kind, folder: Path) -> Task:
+    """Make the task of a `[task]` table, or the implied task. `folder` holds the job."""
     from partrain.tasks import kinds
 
     if isinstance(section, UserTask):
@@ -57,4 +57,4 @@ def make(section: KnownTask | UserTask | None, implied: Kind, folder: Path) -> T
     return kinds.KINDS[section.kind if section else implied]()
 
 
-assert set(get_args(Kind)) == {kind for fitting in FITTING.values() for kind in fitting}
+assert set(get_args(Kind)) == {kind for fitting in COMPATIBLE_TASKS.values() for kind in fitting}

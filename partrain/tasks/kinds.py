@@ -1,4 +1,4 @@
-"""Tasks: what is lost with an answer, which answers are right, and the gradient of that.
+"""Tasks: the loss of an answer, its correctness, and the gradient of the loss.
 
 Symbols: b items of a batch; C classes; k numbers; L tokens of an item, V in the vocabulary.
 """
@@ -13,48 +13,48 @@ from torch.nn import functional
 
 
 class Task:
-    """What a network is trained to do. A subclass of the user's own gives `loss` at least; it may own the rest, too."""
+    """Base class of tasks. A user task defines `loss` at least and may override the rest."""
 
     accuracy = False
-    """Whether there are right answers to count."""
+    """True if answers are correct or wrong, so that the task counts correct ones."""
     plain = False
-    """Whether the loss is the mean cross-entropy against labels (b,), or the mean squared error against numbers (b, k)."""
+    """True if the loss is the mean cross-entropy against labels (b,) or the mean squared error against numbers (b, k)."""
 
     def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
-        """Mean loss () over the items of a batch."""
+        """Return the mean loss () over the items of a batch."""
         raise NotImplementedError(f"{type(self).__name__} has no `loss(answers, targets)`; or give `differentiate` and `score`")
 
     def correct(self, answers: Tensor, targets: Tensor) -> float:
-        """How many of the items are answered rightly; an item may count as a fraction."""
+        """Count the items with a correct answer. An item may count as a fraction."""
         raise NotImplementedError(f"{type(self).__name__} has `accuracy = True`, but no `correct(answers, targets)`")
 
     def targets(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """What the answers are compared with."""
+        """Return the tensor to compare the answers with; by default the data set's targets."""
         return targets
 
     def differentiate(
         self, module: nn.Module, parameters: Sequence[nn.Parameter], inputs: Tensor, targets: Tensor, iteration: int
     ) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """The backward pass: mean loss () of a batch, and its gradient by each parameter (None: stays as it is).
+        """Run the backward pass: return the mean loss () of a batch and its gradient by each parameter (None: no update).
 
         Args:
             module: The network, in training mode.
-            parameters: Those that are trained.
+            parameters: The parameters to train.
             inputs: (b, *shape)
-            targets: As the data set has them.
+            targets: Targets of the data set.
             iteration: Local iterations of this worker before this one.
         """
         loss = self.loss(module(inputs), self.targets(inputs, targets))
         return loss, torch.autograd.grad(loss, list(parameters), allow_unused=True)
 
     def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
-        """Sum of the loss over the items of a batch, and how many are answered rightly; the network is in evaluation mode."""
+        """Return the sum of the loss over the items of a batch and the count of correct answers. The network is in evaluation mode."""
         answers, targets = module(inputs), self.targets(inputs, targets)
         return float(self.loss(answers, targets)) * len(inputs), self.correct(answers, targets) if self.accuracy else 0.0
 
 
 class Classification(Task):
-    """Answers (b, C) are logits, targets (b,) labels: cross-entropy."""
+    """Cross-entropy: answers (b, C) are logits, targets (b,) labels."""
 
     accuracy = plain = True
 
@@ -66,19 +66,21 @@ class Classification(Task):
 
 
 class Regression(Task):
-    """Answers and targets (b, k): squared error. A forecast is one whose numbers lie in the future."""
+    """Squared error: answers and targets (b, k). A forecast is a regression on future numbers."""
 
     plain = True
 
     def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
         if answers.shape != targets.shape:
             raise ValueError(f"the network gives answers {tuple(answers.shape)} to targets {tuple(targets.shape)}")
-        numbers = targets.to(torch.promote_types(answers.dtype, targets.dtype))  # torch 2.11 does not do so in a backward pass
+        numbers = targets.to(
+            torch.promote_types(answers.dtype, targets.dtype)
+        )  # the backward pass of torch 2.11 needs equal types
         return functional.mse_loss(answers, numbers)
 
 
 class Language(Task):
-    """Answers (b, L, V) are logits for the next token of each, targets (b, L): cross-entropy per token."""
+    """Cross-entropy per token: answers (b, L, V) are logits for the next token of each token, targets (b, L)."""
 
     accuracy = True
 
@@ -92,7 +94,7 @@ class Language(Task):
 
 
 class Reconstruction(Regression):
-    """Answers have the shape of the inputs, which they are to give back: squared error."""
+    """Squared error between answers and inputs, which have the same shape."""
 
     def targets(self, inputs: Tensor, targets: Tensor) -> Tensor:
         return inputs

@@ -178,7 +178,7 @@ def sync_optimizer_state_and_buffers(worker: LocalWorker, group: ArenaGroup, rul
         optimizer.reset()
     elif rule.optimizer_state == "average" and optimizer.moments.numel():
         group.all_reduce_mean(optimizer.moments.view(-1), weight)
-        if optimizer.counts:
+        if optimizer.counts_steps:
             optimizer.steps = int(max(steps for (steps,) in group.scores(optimizer.steps)))
     if worker.replica.has_buffers and rule.buffers != "local":
         pool_buffers(worker.module, group, weight, f"worker {worker.rank}, round {worker.round}")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from partrain.flat import Layout, adopt, trainable
 from partrain.optim import AnyOptimizer
-from partrain.optim.local import LocalOptimizer, moments_of
+from partrain.optim.local import LocalOptimizer, moment_names
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def row_layout(module: nn.Module, optimizer: AnyOptimizer) -> RowLayout:
     if not dtype.is_floating_point or dtype.itemsize < 4:
         raise TypeError(f"parameter `{parameters[0][0]}` is {dtype}; networks of float32 or float64 can be trained")
     floating = [(name, buffer) for name, buffer in persistent_buffers(module) if buffer.dtype == dtype]
-    return RowLayout(Layout.of(parameters, dtype), moments_of(optimizer), Layout.of(floating, dtype))
+    return RowLayout(Layout.of(parameters, dtype), moment_names(optimizer), Layout.of(floating, dtype))
 
 
 def persistent_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:

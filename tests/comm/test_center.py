@@ -55,7 +55,7 @@ def together(
 def dawdle(moods: random.Random, group: ArenaGroup) -> None:
     """Sometimes come late: simulated workers by their clocks, processes by giving their core away."""
     if moods.random() < 0.1:
-        group.waiting.worked(0)
+        group.waiting.advance_clock(0)
         os.sched_yield()
 
 
@@ -303,7 +303,7 @@ def test_a_message_takes_its_time_and_the_earlier_one_comes_first() -> None:
 
     def program(group: ArenaGroup, row: Tensor) -> None:
         for _ in range(2):
-            group.waiting.worked(0)
+            group.waiting.advance_clock(0)
             group.push(torch.ones(D))
             log.append((group.rank, int(group.arena.versions[0]), round(group.waiting.clock() * 1e3, 6)))
 
@@ -320,7 +320,7 @@ def test_who_waits_for_a_slower_worker_goes_on_when_that_one_has_come() -> None:
         group.begin(measure=False)
         while group.claim(6):
             group.pull(fresh=0)
-            group.waiting.worked(0)
+            group.waiting.advance_clock(0)
         ends[group.rank] = (round(group.waited * 1e3, 6), round(group.waiting.clock() * 1e3, 6))
 
     together(simulate, 2, program, paces=[Pace(), Pace(speed=0.25)])

@@ -163,7 +163,7 @@ def test_no_update_is_lost_and_staleness_is_told(site: Site, size: int, slices: 
             assert base.dtype == dtype
             commons.push(own, base, 0.5)
         barrier.wait()
-        commons.fetch()
+        commons.pull_state()
         return sum(commons.staleness), commons.tensors()
 
     ends = site.run(size, program, Adding(cuts=slices), dtype)
@@ -211,13 +211,13 @@ def test_what_is_published_is_what_all_pull(site: Site, slices: int) -> None:
         held["center"][:] = torch.arange(2 * D).view(2, D)
         held["versions"][:slices] = torch.arange(41, 41 + slices)
         held["numbers"][:slices, 0] = 2.5 + torch.arange(slices)
-        commons.publish()  # of worker 0; the others' are the same, and go nowhere
+        commons.push_state()  # of worker 0; the others' are the same, and go nowhere
         barrier.wait()
         seen = commons.pull().tolist()
         barrier.wait()
         commons.push(torch.ones(D), None, 0.0)
         barrier.wait()
-        commons.fetch()
+        commons.pull_state()
         barrier.wait()
         assert held["versions"][:slices].tolist() == [43, 44][:slices]
         assert held["numbers"][:slices, 0].tolist() == [3.5, 4.5][:slices]
@@ -243,7 +243,7 @@ def test_updates_in_the_same_order_give_the_numbers_of_one_memory(site: Site, sl
             delta = (seen[rank] - torch.sin(torch.arange(D) + turn)) * 0.3
             workers[rank].push(delta, seen[rank] if rule.compensation else None, 0.1)
             seen[rank] = workers[rank].pull()
-        workers[0].fetch()
+        workers[0].pull_state()
         return [stale for worker in workers for stale in worker.staleness], workers[0].tensors()
 
     def in_memory(rule: Rule) -> tuple[list[int], dict[str, Tensor]]:
@@ -305,7 +305,7 @@ def test_nobody_goes_further_ahead_than_allowed(site: Site, fresh: int) -> None:
         while commons.claim(60):
             with lock:
                 made[me] += 1
-            commons.keep_step(fresh)
+            commons.wait_for_slowest(fresh)
             with lock:
                 most = max(most, made[me] - min(made))  # the slowest may only have come nearer since
             if moods.random() < 0.2 * (me == 0):
@@ -327,7 +327,7 @@ def test_waiting_for_a_slow_worker_may_take_longer_than_the_center_may_be_silent
         if slow:
             threading.Event().wait(site.timeout_s + 1)
         while commons.claim(0 if slow else 100):
-            commons.keep_step(0)
+            commons.wait_for_slowest(0)
 
     site.run(2, program)
 
@@ -336,7 +336,7 @@ def test_who_has_no_visits_left_is_not_waited_for(site: Site) -> None:
     def program(commons: CenterClient, barrier: threading.Barrier) -> int:
         count, idle = 0, barrier.wait() == 0
         while commons.claim(0 if idle else 8):
-            commons.keep_step(0)
+            commons.wait_for_slowest(0)
             count += 1
         return count
 

@@ -131,7 +131,7 @@ def clocks(size: int, steps: Callable[[ArenaGroup], None], paces: Sequence[Pace]
 
 def work(group: ArenaGroup, iterations: int = 4) -> None:
     for _ in range(iterations):
-        group.waiting.worked(0)
+        group.waiting.advance_clock(0)
 
 
 def test_an_iteration_takes_a_millisecond_by_the_speed() -> None:
@@ -165,7 +165,7 @@ def test_the_one_whose_clock_is_behind_has_the_turn() -> None:
         for _ in range(4):
             group.waiting.message()
             log.append(group.rank)
-            group.waiting.worked(0)
+            group.waiting.advance_clock(0)
 
     simulate(2, program, paces=[Pace(), Pace(speed=0.4)])
     assert log == [0, 1, 0, 0, 1, 0, 1, 1], "at 0, 0, 1, 2, 2.5, 3 and then, alone, 5, 7.5"
@@ -177,7 +177,7 @@ def test_jitter_stretches_iterations_always_in_the_same_way() -> None:
             seen = []
             for number in range(2000):
                 began = group.waiting.clock()
-                group.waiting.worked(number)
+                group.waiting.advance_clock(number)
                 seen.append((group.waiting.clock() - began) * 1e3)
             return seen
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 from support.lab import TRANSPORTS
-from support.process_pool import Crew
+from support.process_pool import ProcessPool
 
 
 @pytest.fixture(scope="module")
-def crew() -> Iterator[Crew]:
+def pool() -> Iterator[ProcessPool]:
     """The `distributed` transport."""
-    crew = Crew()
-    yield crew
-    crew.close()
+    pool = ProcessPool()
+    yield pool
+    pool.close()
 
 
 @pytest.fixture(scope="module", params=[*TRANSPORTS, "distributed"])
 def transport(request: pytest.FixtureRequest) -> Any:
     """Each in turn."""
-    return request.getfixturevalue("crew") if request.param == "distributed" else TRANSPORTS[request.param]
+    return request.getfixturevalue("pool") if request.param == "distributed" else TRANSPORTS[request.param]

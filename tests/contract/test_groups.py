@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from support.lab import Quadratic, in_processes, simulate
-from support.process_pool import Crew
+from support.process_pool import ProcessPool
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup, NonFinite
@@ -202,9 +202,9 @@ def everything(group: ArenaGroup, row: Tensor, late: int | None) -> list[Any]:
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_transports_agree_to_the_bit_whoever_comes_late(crew: Crew, size: int) -> None:
+def test_transports_agree_to_the_bit_whoever_comes_late(pool: ProcessPool, size: int) -> None:
     expected = simulate(size, partial(everything, late=None), NUMBERS, WIRE)
-    for transport in in_processes, crew:
+    for transport in in_processes, pool:
         for late in None, 1, 2:
             assert transport(size, partial(everything, late=late), NUMBERS, WIRE) == expected
 
@@ -235,7 +235,7 @@ def test_gather_more_than_a_wire_holds(transport: Any) -> None:
 
 @pytest.mark.parametrize("verb", ["all_reduce_mean", "broadcast"])
 def test_a_vector_longer_than_the_wire_is_refused(verb: str) -> None:
-    with pytest.raises(ValueError, match="97 numbers does not fit a wire of 96"):
+    with pytest.raises(ValueError, match="97 numbers does not fit the staging area of 96"):
         simulate(2, lambda group, row: getattr(group, verb)(torch.zeros(97)), NUMBERS, WIRE)
 
 
@@ -297,8 +297,10 @@ means = pytest.mark.parametrize("program", [mean_in_row, mean_elsewhere, mean_of
 
 @means
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_sums_of_machines_give_the_mean_up_to_rounding_and_all_workers_the_same_bits(crew: Crew, program: Any, size: int) -> None:
-    got = crew(size, program, NUMBERS, WIRE, exact=False)
+def test_sums_of_machines_give_the_mean_up_to_rounding_and_all_workers_the_same_bits(
+    pool: ProcessPool, program: Any, size: int
+) -> None:
+    got = pool(size, program, NUMBERS, WIRE, exact=False)
     assert got == [got[0]] * size
     assert got[0] == pytest.approx(simulate(size, program, NUMBERS, WIRE)[0], rel=0, abs=2e-6)  # of numbers up to ten
 
@@ -310,14 +312,14 @@ def test_on_one_machine_there_is_nothing_to_add_and_no_bit_changes(program: Any,
     assert simulate(size, program, NUMBERS, WIRE, exact=False) == expected
 
 
-def test_what_is_no_mean_is_exact_all_the_same(crew: Crew) -> None:
+def test_what_is_no_mean_is_exact_all_the_same(pool: ProcessPool) -> None:
     expected = [own(rank).tolist() for rank in range(4)]
-    assert crew(4, partial(gather, dtype=torch.float32, inside=True), NUMBERS, WIRE, exact=False) == [expected] * 4
-    assert crew(4, partial(broadcast, dtype=torch.float32, inside=True), NUMBERS, WIRE, exact=False) == [expected] * 4
+    assert pool(4, partial(gather, dtype=torch.float32, inside=True), NUMBERS, WIRE, exact=False) == [expected] * 4
+    assert pool(4, partial(broadcast, dtype=torch.float32, inside=True), NUMBERS, WIRE, exact=False) == [expected] * 4
 
 
-def test_distance_is_measured_between_machines_too(crew: Crew) -> None:
-    assert [seen[1:] for seen in crew(2, measured, NUMBERS, WIRE, exact=False)] == [
+def test_distance_is_measured_between_machines_too(pool: ProcessPool) -> None:
+    assert [seen[1:] for seen in pool(2, measured, NUMBERS, WIRE, exact=False)] == [
         [3.0, 3.0, 2.0, *[4.0 * rank] * 4] for rank in range(2)
     ]
 
@@ -343,5 +345,5 @@ def traffic(group: ArenaGroup, row: Tensor) -> float:
 
 
 @pytest.mark.parametrize(("exact", "vectors"), [(True, 2.0), (False, 1.0)])
-def test_sums_of_machines_are_one_vector_however_many_workers_they_have(crew: Crew, exact: bool, vectors: float) -> None:
-    assert crew(4, traffic, 100_000, 100_000, exact=exact) == pytest.approx([vectors, 0.0, vectors, 0.0], abs=0.05)
+def test_sums_of_machines_are_one_vector_however_many_workers_they_have(pool: ProcessPool, exact: bool, vectors: float) -> None:
+    assert pool(4, traffic, 100_000, 100_000, exact=exact) == pytest.approx([vectors, 0.0, vectors, 0.0], abs=0.05)

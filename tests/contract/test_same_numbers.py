@@ -5,7 +5,6 @@ from functools import cache, partial
 import pytest
 import torch
 from support.lab import Trial, blobs, in_processes, mlp, restless, simulate
-from support.process_pool import Crew
 from support.rule_forms import SYNCHRONOUS, VARIANTS
 from torch import Tensor
 
@@ -62,9 +61,9 @@ def test_threads_and_processes_give_the_same_bits(name: str) -> None:
 
 @every_rule
 @pytest.mark.parametrize("size", PARTITIONS)
-def test_two_machines_give_the_bits_of_one(crew: Crew, name: str, size: int) -> None:
+def test_two_machines_give_the_bits_of_one(pool: ProcessPool, name: str, size: int) -> None:
     layout = trial(name, size).layout
-    assert crew(size, partial(train, name=name), layout.numbers, layout.scratch) == simulated(name, size)
+    assert pool(size, partial(train, name=name), layout.numbers, layout.scratch) == simulated(name, size)
 
 
 def train_smoothly(group: ArenaGroup, row: Tensor, name: str) -> list[list[float]]:
@@ -79,10 +78,10 @@ def smooth(name: str) -> Trial:
 
 
 @every_rule
-def test_sums_of_machines_change_the_last_digits_only_and_for_all_workers_alike(crew: Crew, name: str) -> None:
+def test_sums_of_machines_change_the_last_digits_only_and_for_all_workers_alike(pool: ProcessPool, name: str) -> None:
     layout = smooth(name).layout
     exact, got = (
-        crew(4, partial(train_smoothly, name=name), layout.numbers, layout.scratch, exact=exact) for exact in (True, False)
+        pool(4, partial(train_smoothly, name=name), layout.numbers, layout.scratch, exact=exact) for exact in (True, False)
     )
     torch.testing.assert_close(torch.tensor(got), torch.tensor(exact), rtol=1e-5, atol=2e-6)
     if RULES[name].keeps_replicas_equal:

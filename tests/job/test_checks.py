@@ -192,7 +192,7 @@ def test_a_precision_the_processor_emulates(said, monkeypatch: pytest.MonkeyPatc
 
 
 def test_settings_without_effect(said) -> None:
-    assert said("lr = 0.1", "lr = 0.1\nnesterov = true") == ["10:1 `nesterov` needs momentum; add `momentum = 0.9`, say"]
+    assert said("lr = 0.1", "lr = 0.1\nnesterov = true") == ["10:1 `nesterov` needs momentum; for example, add `momentum = 0.9`"]
     assert said("iterations = 10", "iterations = 10\nwarmup_rounds = 5") == [
         '13:1 warning: `warmup_rounds` has no effect without `lr_scale`; add lr_scale = "linear" or "sqrt"'
     ]

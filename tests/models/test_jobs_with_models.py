@@ -57,15 +57,18 @@ def test_networks_that_do_not_fit_their_items_are_told_before_anything_starts(tm
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        ('name="cnn", kernel=4', "`kernel`: expected an odd number, got 4: an even one has no middle"),
-        ('name="transformer", width=10', "heads: 4 do not divide the width 10 without rest"),
+        ('name="cnn", kernel=4', "`kernel`: expected an odd number, got 4: an even kernel has no middle"),
+        ('name="transformer", width=10', "heads: the width 10 is not a multiple of 4"),
         ('name="resnet", depth=21', "`depth`: expected 18, 20, 32, 34, 44, 50, 56, 101, 110 or 152, got 21"),
         ('name="resnet", groups=4', 'groups would have no effect: norm = "batch"'),
-        ('name="resnet", stem="small"', "stem would have no effect: depth 20 is of the CIFAR form, which begins small"),
+        ('name="resnet", stem="small"', "stem would have no effect: depth 20 is the CIFAR form, whose stem is always small"),
         ('name="lsmt"', 'unknown model "lsmt"; did you mean "lstm"?'),
         ('name="cnn", chanels=[3]', "unknown key `chanels` in [model]; did you mean `channels`?"),
-        ('name="torchvision:"', '`name`: expected "torchvision:" and a name of torchvision.models, as "torchvision:resnet50"'),
-        ('name="torchvision:vgg16", weights="DEFAULT"', "weights are not fetched: the network begins untrained"),
+        (
+            'name="torchvision:"',
+            '`name`: expected "torchvision:" and a name of torchvision.models, such as "torchvision:resnet50"',
+        ),
+        ('name="torchvision:vgg16", weights="DEFAULT"', "weights are not downloaded: the network starts untrained"),
         ('name="lstm", dropout=1', "`dropout`: expected at least 0 and less than 1, got 1"),
     ],
 )

@@ -175,7 +175,7 @@ def test_what_is_frozen() -> None:
             ["conv1.*"],
             r'no parameter is called "conv1\.\*"; there are 0\.weight, 0\.bias, 4\.weight, 4\.bias, 6\.weight, 6\.bias',
         ),
-        (["*"], "no parameter is left to train"),
+        (["*"], "the patterns match all parameters, so none is left to train"),
     ],
 )
 def test_what_cannot_be_frozen(patterns: list[str], said: str) -> None:
@@ -219,12 +219,12 @@ def test_a_network_larger_than_the_memory(table: dict[str, Any], wanted: str) ->
 
 
 def test_parameters_are_weighed_before_they_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "room", lambda: MemoryLimits(4 * 90, 4 * 90, 4 * 90))
+    monkeypatch.setattr(models, "memory_limits", lambda: MemoryLimits(4 * 90, 4 * 90, 4 * 90))
     case = Case(Interface((4,), 2, "classification"), {"name": "mlp", "hidden": [10, 10]})  # 50 and 110 numbers, and 22
     filled: list[int] = []
     monkeypatch.setattr(nn.Linear, "reset_parameters", lambda layer: filled.append(layer.in_features))
     with pytest.raises(BadJob, match=r"`mlp` is too large"):
         case.build()
     assert filled == [4]
-    monkeypatch.setattr(models, "room", lambda: MemoryLimits(4 * 182, 4 * 182, 4 * 182))
+    monkeypatch.setattr(models, "memory_limits", lambda: MemoryLimits(4 * 182, 4 * 182, 4 * 182))
     case.build()

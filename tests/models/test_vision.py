@@ -58,8 +58,8 @@ def test_other_keys_are_its_arguments() -> None:
     [
         ("resnet5", SMALL, r"torchvision has no model `resnet5`; did you mean `resnet50`\?"),
         ("q", SMALL, r"torchvision has no model `q`; it has alexnet, .*"),
-        ("alexnet", SMALL, r"torchvision's `alexnet` for images of 3 x 32 x 32: .*too small; images of 3 x 64 x 64 would do"),
-        ("vit_b_16", SMALL, r"torchvision's `vit_b_16` for images of 3 x 32 x 32: .*; images of 3 x 224 x 224 would do"),
+        ("alexnet", SMALL, r"torchvision's `alexnet` for images of 3 x 32 x 32: .*too small; images of 3 x 64 x 64 would work"),
+        ("vit_b_16", SMALL, r"torchvision's `vit_b_16` for images of 3 x 32 x 32: .*; images of 3 x 224 x 224 would work"),
         (
             "resnet18",
             Interface((2, 32, 32), 4, "classification"),

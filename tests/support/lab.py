@@ -212,7 +212,7 @@ class Quadratic:
     def gradient(self, full: bool = False) -> Tensor:
         self.items, self.done = self.items + 1, self.done + 1
         began = self._waiting.clock()
-        self._waiting.worked(self._total)
+        self._waiting.advance_clock(self._total)
         self._total += 1
         self.seconds += self._waiting.clock() - began
         return torch.sub(self.params, self._target, out=self.grads)
@@ -367,7 +367,7 @@ class Trial:
         """What one worker does; `taken` becomes the last snapshot."""
         worker, progress = self.worker(group.rank, row, group.center[0] if self.rule.shares_params else None), Progress()
         worker.clock = group.waiting.clock
-        worker.on_iteration = lambda: group.waiting.worked(worker.total_iterations + worker.done)
+        worker.on_iteration = lambda: group.waiting.advance_clock(worker.total_iterations + worker.done)
         group.broadcast(worker.params)
         state = self.rule.init(worker, group)
         group.barrier()

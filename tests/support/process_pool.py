@@ -66,7 +66,7 @@ class Case:
             os.close(arena.descriptor)
 
 
-class Crew:
+class ProcessPool:
     """Up to four worker processes, and the store where machines meet. Every case has arenas and a group of its own."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Crew:
         common: Common = NOTHING,
         exact: bool = True,
     ) -> list[Result]:
-        """Each worker's result. The program is a function of a module, its result can be pickled. A failure ends the crew."""
+        """Each worker's result. The program is a function of a module, its result can be pickled. A failure ends the pool."""
         assert self._pipes, "an earlier case has failed"
         self._cases += 1
         count, local = MACHINES[size], size // MACHINES[size]

@@ -179,14 +179,14 @@ class WorkerProcess:
     def _restore(self) -> None:
         """Wait for the checkpoint's arrays and become what the worker was."""
         self.group.barrier()  # simulated workers take turns: all are ready before one waits for the coordinator
-        self.transport.until(lambda: self.arena.get("restored") == 1, "the state to resume from")
-        self.transport.spread(self._slots[0])
+        self.transport.wait_until(lambda: self.arena.get("restored") == 1, "the state to resume from")
+        self.transport.broadcast_bytes(self._slots[0])
         restore(self.worker, self.map.view(self._slots[0]), self.state, self.group.commons)
 
     def train(self) -> Ending:
         """Run the loop to its end."""
         job, plan = self.spec.job, self.spec.plan
-        self.group.commons.publish()
+        self.group.commons.push_state()
         config = LoopConfig(
             stop=job.stop,
             judge_every=plan.judge_every,
@@ -202,7 +202,7 @@ class WorkerProcess:
         self.arena.beats[self.rank] += 1
 
     def _advance_clock(self) -> None:
-        self.transport.worked(self.worker.total_iterations + self.worker.done)
+        self.transport.advance_clock(self.worker.total_iterations + self.worker.done)
 
     def training_started(self) -> None:
         if self.rank == 0:
@@ -226,26 +226,28 @@ class WorkerProcess:
         return signal
 
     def record(self, progress: Progress, record: RoundRecord) -> None:
-        self.transport.until(lambda: progress.round - self.arena.get("drained") < RING, "the coordinator to read the records")
+        self.transport.wait_until(
+            lambda: progress.round - self.arena.get("drained") < RING, "the coordinator to read the records"
+        )
         records = self.arena.ring[progress.round % RING]
         records[self.rank, 1:] = record.row()[1:]
-        self.transport.mirror(lambda: [bytes_by_rank(records[:, 1:])])
+        self.transport.replicate(lambda: [bytes_by_rank(records[:, 1:])])
         records[[self.rank, *self._other_machines], 0] = progress.round  # last: it makes the record complete
 
     def snapshot(self, progress: Progress, worker: LocalWorker, state: Any, wait: bool) -> None:
         slot = 0
         if self.rank == 0:
-            self.transport.until(lambda: self.arena.get("granted") > 0, "a free snapshot")
+            self.transport.wait_until(lambda: self.arena.get("granted") > 0, "a free snapshot")
             slot = self.arena.get("granted") - 1
             self.arena.put("granted", 0)
         slot = int(self.group.scores(slot)[0][0])
-        self.group.commons.fetch()
+        self.group.commons.pull_state()
         save(worker, self.map.view(self._slots[slot]), state, self.group.commons)
         self.group.barrier(lambda: [self._parts(slot)])  # every worker has written its part, and its record of the round
         if self.rank == 0:
             self.channel.send(SnapshotFilled(slot, asdict(progress)))
             if wait:
-                self.transport.until(lambda: self.arena.get("committed") >= progress.round, "the checkpoint")
+                self.transport.wait_until(lambda: self.arena.get("committed") >= progress.round, "the checkpoint")
         if wait:
             self.group.barrier()  # no worker goes on before: its next iteration might fail
 
