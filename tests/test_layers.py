@@ -11,7 +11,8 @@ import partrain
 
 LAYERS = [
     {"errors", "flat", "seeds", "version"},
-    {"config", "display", "system"},
+    {"config", "system"},
+    {"display"},
     {"protocols", "tasks"},
     {"comm", "data", "models", "optim", "rules"},
     {"train"},

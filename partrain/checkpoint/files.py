@@ -15,12 +15,13 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from partrain.checkpoint.content import ContentRefused
 from partrain.checkpoint.header import SIZE, parse
 from partrain.errors import InputMissing, InputOutputFailed
+from partrain.system.atomic_file import FolderNotSynced, atomic_file, discard, make_durable, open_folder, temporary_name
 
 LATEST = "checkpoint.h5"
 FOLDER = "checkpoints"
@@ -29,7 +30,6 @@ MAX_BYTES = 1 << 36
 
 _ROUND = re.compile(r"round-([0-9]{6}|[1-9][0-9]{6,17})\.h5")
 _TEMPORARY = re.compile(r"\..*\.h5\.[0-9a-f]{16}\.tmp")
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CANNOT_RESERVE = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _ELSEWHERE = "then resume, or resume into another with --out"
 _FORBIDDEN, _GONE = f"make the folder writable again, {_ELSEWHERE}", f"bring the folder back, {_ELSEWHERE}"
@@ -55,15 +55,11 @@ def write(path: Path, data: bytes) -> None:
 
     InputOutputFailed otherwise: then the old file is as it was, unless the message says that the new one is in place.
     """
-    temporary = _temporary(path.name)
-    with _folder(path, "write") as folder:
-        try:
-            _write_new(folder, temporary, data)
-            os.rename(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            _discard(folder, temporary)
-            raise
-        _make_durable(folder, path)
+    with _translate_errors(path, "write"), atomic_file(path, sync_folder=True, mode=0o600) as descriptor:
+        _reserve(descriptor, len(data))
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
 
 
 def link_latest(run_folder: Path, path: Path) -> Path:
@@ -72,8 +68,8 @@ def link_latest(run_folder: Path, path: Path) -> Path:
     A copy where names can't be shared. InputOutputFailed otherwise: then `checkpoint.h5` is the old one, or already the new one.
     """
     latest = run_folder / LATEST
-    temporary = _temporary(LATEST)
-    with _folder(latest, "replace") as folder:
+    temporary = temporary_name(LATEST)
+    with _translate_errors(latest, "replace"), open_folder(run_folder) as folder:
         _sweep(folder)
         try:
             os.link(path, temporary, dst_dir_fd=folder)
@@ -84,8 +80,8 @@ def link_latest(run_folder: Path, path: Path) -> Path:
             write(latest, path.read_bytes())
         finally:
             # After success too: between two names of one file, rename does nothing and leaves both.
-            _discard(folder, temporary)
-        _make_durable(folder, latest)
+            discard(folder, temporary)
+        make_durable(folder)
     return latest
 
 
@@ -96,7 +92,7 @@ def prune(folder: Path, newest_round: int, keep: int, best_round: int | None = N
     before the run was taken back to an earlier one. Temporary files of dead writers go too. A removal that a power failure undoes
     is done again by the next call, so nothing is forced to disk here. InputOutputFailed when a file cannot be removed.
     """
-    with _folder(folder / "*", "prune") as descriptor:
+    with _translate_errors(folder / "*", "prune"), open_folder(folder) as descriptor:
         _sweep(descriptor)
         rounds = {int(match[1]) for name in _names(descriptor) if (match := _ROUND.fullmatch(name))}
         past = sorted(number for number in rounds if number <= newest_round)
@@ -133,40 +129,16 @@ def read(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 @contextmanager
-def _folder(path: Path, verb: str) -> Iterator[int]:
-    """A descriptor of the folder of `path`: all steps see the same folder. What goes wrong within becomes InputOutputFailed."""
+def _translate_errors(path: Path, verb: str) -> Iterator[None]:
+    """Turn an OSError into InputOutputFailed, which tells the user how to resume."""
     try:
-        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            yield descriptor
-        finally:
-            with suppress(OSError):  # nothing was written through it
-                os.close(descriptor)
+        yield
+    except FolderNotSynced as error:
+        message = f"{path} is in place, but its folder could not be synced ({error.strerror}): a power failure may undo it"
+        raise InputOutputFailed(message) from error
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "mend the disk, then resume")
         raise InputOutputFailed(f"cannot {verb} {path}: {error.strerror}; {remedy}") from error
-
-
-def _temporary(name: str) -> str:
-    return f".{name}.{os.urandom(8).hex()}.tmp"
-
-
-def _write_new(folder: int, name: str, data: bytes) -> None:
-    """Write and sync a file that does not exist yet. A failed fsync is final: the kernel may have dropped the pages."""
-    descriptor = os.open(name, _CREATE, 0o600, dir_fd=folder)
-    try:
-        with suppress(OSError):  # without locks nobody sweeps, either
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _reserve(descriptor, len(data))
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-        os.fsync(descriptor)
-    except BaseException:
-        with suppress(OSError):
-            os.close(descriptor)
-        raise
-    os.close(descriptor)  # some network file systems report a full disk only here
 
 
 def _reserve(descriptor: int, size: int) -> None:
@@ -180,26 +152,11 @@ def _reserve(descriptor: int, size: int) -> None:
             raise
 
 
-def _make_durable(folder: int, path: Path) -> None:
-    """Sync the folder, so that a new name in it lasts. Some file systems have no such call and say EINVAL."""
-    try:
-        os.fsync(folder)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            message = f"{path} is in place, but its folder could not be synced ({error.strerror}): a power failure may undo it"
-            raise InputOutputFailed(message) from error
-
-
-def _discard(folder: int, name: str) -> None:
-    with suppress(OSError):
-        os.unlink(name, dir_fd=folder)
-
-
 def _sweep(folder: int) -> None:
     """Remove temporary files whose writer is dead: its lock died with it."""
     for name in _names(folder):
         if _TEMPORARY.fullmatch(name) and _is_abandoned(folder, name):
-            _discard(folder, name)
+            discard(folder, name)
 
 
 def _names(folder: int) -> list[str]:

@@ -6,13 +6,13 @@ import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from partrain.errors import CannotCreate, InputOutputFailed
+from partrain.system.atomic_file import atomic_file
 
 Formats = Sequence[str]
 """The suffixes that a file may have."""
@@ -43,32 +43,14 @@ def check(path: Path, force: bool, formats: Formats | None = None) -> None:
 def create(path: Path, data: bytes, force: bool = False) -> None:
     """Put a file at `path` in one step. CannotCreate if that can't be, or something is there; InputOutputFailed if the disk fails."""
     check(path, force)
-    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(8).hex()}.tmp")
     try:
-        with temporary.open("xb") as file:
+        with atomic_file(path, exclusive=not force) as descriptor, open(descriptor, "wb", closefd=False) as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if force:
-            temporary.replace(path)
-        else:
-            _place(temporary, path)
+    except FileExistsError:
+        raise CannotCreate(f"{path} is there already; --force replaces it") from None
     except OSError as error:
         kind = InputOutputFailed if error.errno in _LATER else CannotCreate
         raise kind(f"cannot create {path}: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def _place(temporary: Path, path: Path) -> None:
-    """Give the file its name unless that is taken; where a file cannot have two names, the check before must do."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise CannotCreate(f"{path} is there already; --force replaces it") from None
-    except OSError:
-        temporary.replace(path)
 
 
 def document(content: Mapping[str, Any]) -> str:

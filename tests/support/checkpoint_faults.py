@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from partrain.checkpoint import files, link_latest, prune, round_path, write
+from partrain.system import atomic_file
 
 CALLS = {"open", "write", "fsync", "close", "rename", "link", "unlink", "posix_fallocate", "listdir", "fstat"}
 
@@ -22,7 +23,7 @@ Fault = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any
 
 
 class FaultyOs:
-    """Stands in for `os` in the module that writes. `fired` names the calls that went wrong."""
+    """Stands in for `os` in the modules that write. `fired` names the calls that went wrong."""
 
     def __init__(self, at: int, fault: Fault, lasting: bool = False, only: str = "") -> None:
         self.at, self.fault, self.lasting, self.only = at, fault, lasting, only
@@ -42,6 +43,12 @@ class FaultyOs:
             return real(*args, **keywords)
 
         return call
+
+
+def replace_os(faulty: FaultyOs, patch: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Put it into the modules that write a checkpoint."""
+    for module in (files, atomic_file):
+        patch(module, "os", faulty)
 
 
 def fail(number: int) -> Fault:
@@ -97,7 +104,7 @@ def killed(run: Path, at: int, after: bool, new: bytes) -> str:
             log.write_text(name)
             return fault(name, *rest)
 
-        files.os = FaultyOs(at, noting)
+        replace_os(FaultyOs(at, noting))
         commit(run, new)
         os._exit(0)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
