@@ -10,7 +10,7 @@ from pathlib import Path
 import partrain
 
 LAYERS = [
-    {"errors", "flat", "seeds", "version"},
+    {"byte_layout", "errors", "flat", "seeds", "version"},
     {"config", "system"},
     {"display"},
     {"protocols", "tasks"},

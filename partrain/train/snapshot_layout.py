@@ -10,6 +10,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from partrain.byte_layout import offsets, view
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -29,7 +31,12 @@ class Entry:
     @property
     def size(self) -> int:
         """Bytes."""
-        return math.prod(self.shape) * int(self.dtype[2:])
+        return nbytes(self.dtype, self.shape)
+
+
+def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
+    """Return the size of an array in bytes, without numpy."""
+    return math.prod(shape) * int(dtype[2:])
 
 
 @dataclass(frozen=True)
@@ -46,12 +53,8 @@ class SlotMap:
     @classmethod
     def of(cls, arrays: list[tuple[str, str, tuple[int, ...]]]) -> SlotMap:
         """Lay out arrays, given as (path, dtype, shape), each on a cache line."""
-        entries, start = [], 0
-        for path, dtype, shape in arrays:
-            entry = Entry(path, dtype, shape, start)
-            entries.append(entry)
-            start += -(-entry.size // 64) * 64
-        return cls(tuple(entries))
+        starts = offsets(nbytes(dtype, shape) for _, dtype, shape in arrays)
+        return cls(tuple(Entry(*array, start) for array, start in zip(arrays, starts, strict=True)))
 
     def span(self, prefix: str) -> slice:
         """The bytes of all arrays whose paths begin so: they lie side by side."""
@@ -60,11 +63,8 @@ class SlotMap:
 
     def view(self, slot: memoryview) -> dict[str, NDArray[np.generic]]:
         """The arrays of a slot by path: views, not copies."""
-        import numpy as np
-
         return {
-            entry.path: np.frombuffer(slot[entry.start : entry.start + entry.size], dtype=entry.dtype).reshape(entry.shape)
-            for entry in self.entries
+            entry.path: view(slot[entry.start : entry.start + entry.size], entry.dtype, entry.shape) for entry in self.entries
         }
 
     def to_json(self) -> list[dict[str, Any]]:
