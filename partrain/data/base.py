@@ -112,6 +112,10 @@ class ArrayField:
     file: int = 0
     """Where it lies: 0 is the buffer, i the i-th file of the card; `offset` counts from the beginning there."""
 
+    def __repr__(self) -> str:
+        """Return the text that fingerprints are made of. Checkpoints keep them, so it stays `Slot` whatever the class is called."""
+        return f"Slot({', '.join(f'{key}={value!r}' for key, value in vars(self).items())})"
+
     @property
     def end(self) -> int:
         """Bytes from the buffer's beginning to the array's end."""
@@ -281,7 +285,6 @@ def digest(slots: tuple[ArrayField, ...], buffer: memoryview, codec: Mapping[str
     """SHA-256 (hex) over what lies in a buffer, where, and how it was made."""
     total = hashlib.sha256(json.dumps(codec or {}, sort_keys=True).encode())
     for slot in slots:
-        form = ", ".join(f"{key}={value!r}" for key, value in vars(slot).items())
-        total.update(f"Slot({form})".encode())  # a fixed word: fingerprints outlive the names of classes
+        total.update(repr(slot).encode())
         total.update(buffer[slot.offset : slot.end])
     return total.hexdigest()
