@@ -18,7 +18,7 @@ from partrain.checkpoint.content import Content, ContentRefused
 from partrain.checkpoint.files import MAX_BYTES, link_latest, prune, round_path, write
 from partrain.errors import BadCheckpoint
 
-__all__ = ["Content", "decode", "describe", "encode", "link_latest", "prune", "read", "round_path", "verify", "write"]
+__all__ = ["Content", "decode", "encode", "link_latest", "prune", "read", "round_path", "verify", "write"]
 
 
 def encode(content: Content) -> bytes:
@@ -69,13 +69,6 @@ def verify(path: Path, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES
         "sha256": hashlib.sha256(data).hexdigest(),
         "datasets": len(content.arrays),
     }
-
-
-def describe(content: Content) -> dict[str, Any]:
-    """A JSON-able outline of a checkpoint: tensors with dtype, shape and norm, workers, history, manifest, the job's name."""
-    from partrain.checkpoint import describe
-
-    return describe.describe(content)
 
 
 def _bytes(path: Path, max_bytes: int) -> bytes:

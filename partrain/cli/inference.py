@@ -42,7 +42,7 @@ def inspect(
     debug: Debug = False,
 ) -> None:
     """Show what a checkpoint holds. No code that it names is imported."""
-    from partrain.checkpoint import describe
+    from partrain.checkpoint.describe import describe
     from partrain.inference import tree
 
     path, content = opened(checkpoint)
@@ -111,7 +111,10 @@ def predict(
     from partrain.inference.output import ANSWERS, TEXT, check, create
 
     if output is not None:
-        check(output, force, TEXT if input is None else ANSWERS)
+        formats = TEXT if input is None else ANSWERS
+        if output.suffix.lower() not in formats:
+            raise typer.BadParameter(f"{output}: the suffix says the format: {', '.join(formats)}", param_hint="--output")
+        check(output, force)
     path, content, network = _restored(checkpoint, trust_code, job)
     answers: GeneratedText | Answers
     if input is None:

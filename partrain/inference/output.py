@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from partrain.errors import CannotCreate, InputOutputFailed
 from partrain.system.atomic_file import atomic_file
 
@@ -18,16 +16,13 @@ Formats = Sequence[str]
 """The suffixes that a file may have."""
 ANSWERS: Formats = (".csv", ".npz", ".json")
 TEXT: Formats = (".txt", ".json")
-SOUP: Formats = (".h5",)
 
 _LATER = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
 """What goes wrong while writing, rather than because of the place."""
 
 
-def check(path: Path, force: bool, formats: Formats | None = None) -> None:
-    """Refuse, before any work is done, an output that can't be made; as wrong usage one that is none of the `formats`."""
-    if formats and path.suffix.lower() not in formats:
-        raise typer.BadParameter(f"{path}: the suffix says the format: {', '.join(formats)}", param_hint="--output")
+def check(path: Path, force: bool) -> None:
+    """Refuse, before any work is done, an output path that cannot be written."""
     if path.is_dir():
         raise CannotCreate(f"{path} is a folder; name a file in it")
     if path.exists() and not path.is_file():
