@@ -31,13 +31,13 @@ __all__ = [
     "h5s",
     "h5t",
     "space_of",
-    "stored",
+    "stored_dtype",
     "text_array",
     "text_type",
 ]
 
 
-def stored(name: str) -> str:
+def stored_dtype(name: str) -> str:
     """The kind of number that stands in the file: HDF5 has no truth values, so `bool` is kept as 0 and 1 of `uint8`."""
     return "uint8" if name == "bool" else name
 

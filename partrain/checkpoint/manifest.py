@@ -59,7 +59,7 @@ class Manifest(Section):
     workers: list[WorkerRecord]
 
 
-class Stored(Manifest):
+class StoredManifest(Manifest):
     """A manifest as it is read back: `format` and all must be there."""
 
     format: Literal[1]
@@ -67,10 +67,10 @@ class Stored(Manifest):
     progress: Progress
 
 
-def manifest_of(content: Content) -> Stored:
+def manifest_of(content: Content) -> StoredManifest:
     """The manifest of a checkpoint of ours; BadCheckpoint for one that has lost something, or is of another kind."""
     try:
-        stored = Stored.model_validate_json(manifest_text(content.manifest))
+        stored = StoredManifest.model_validate_json(manifest_text(content.manifest))
     except ValidationError as error:
         first = error.errors()[0]
         what = ".".join(map(str, first["loc"])) or "it"
@@ -82,7 +82,7 @@ def manifest_of(content: Content) -> Stored:
     return stored
 
 
-def other_data(table: Mapping[str, Any], folder: Path) -> BadCheckpoint:
+def dataset_changed(table: Mapping[str, Any], folder: Path) -> BadCheckpoint:
     """What to say where the data set that a `[dataset]` table names has changed since."""
     advice = "bring it back as it was; `evaluate --input` judges other items, and a new run trains on them"
     return BadCheckpoint(f"{origin(table, folder)}: the data set is not the one the checkpoint was trained on: {advice}")

@@ -24,9 +24,9 @@ from partrain.checkpoint.content import (
     check_history,
     parse_manifest,
 )
-from partrain.checkpoint.hdf5 import stored
+from partrain.checkpoint.hdf5 import stored_dtype
 from partrain.checkpoint.header import SIZE, Header, parse
-from partrain.checkpoint.structure import Extent, survey
+from partrain.checkpoint.structure import Extent, read_structure
 
 FINITE = ("model/", "workers/")
 """Groups whose floats must be finite: the state training would go on with. A history may well hold NaN."""
@@ -36,11 +36,11 @@ def load(data: bytes, allow_nonfinite: bool = False) -> tuple[Header, Content]:
     """The content of a whole file; Refused when any byte of it is off. The arrays are copies and may be written to."""
     header = parse(data[:SIZE])
     header.check(memoryview(data)[SIZE:])
-    extents = survey(data)
+    extents = read_structure(data)
     manifest, listed = _manifest(data, extents)
     _compare(listed, extents)
-    job = _take(data, JOB, extents[JOB], listed[JOB])
-    arrays = {path: _take(data, path, extents[path], listed[path]) for path in sorted(set(extents) - {JOB, MANIFEST})}
+    job = _read_array(data, JOB, extents[JOB], listed[JOB])
+    arrays = {path: _read_array(data, path, extents[path], listed[path]) for path in sorted(set(extents) - {JOB, MANIFEST})}
     _check_meaning(header, manifest, arrays)
     if not allow_nonfinite:
         _check_finite(arrays)
@@ -69,11 +69,11 @@ def _compare(listed: Mapping[str, Mapping[str, Any]], extents: Mapping[str, Exte
     for path, entry in listed.items():
         extent, kind = extents[path], entry["dtype"]
         known = path == JOB or kind in DTYPES
-        if not known or extent.kind != stored(kind) or entry["shape"] != list(extent.shape):
+        if not known or extent.kind != stored_dtype(kind) or entry["shape"] != list(extent.shape):
             raise ContentRefused(f"{path!r} is {extent.kind} {extent.shape}, the manifest says otherwise")
 
 
-def _take(data: bytes, path: str, extent: Extent, entry: Mapping[str, Any]) -> NDArray[Any]:
+def _read_array(data: bytes, path: str, extent: Extent, entry: Mapping[str, Any]) -> NDArray[Any]:
     """The numbers of one dataset, as a copy that owns its memory."""
     count = extent.nbytes // extent.dtype.itemsize
     array = np.frombuffer(data, extent.dtype, count, extent.start).reshape(extent.shape).copy()

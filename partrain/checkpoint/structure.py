@@ -66,19 +66,19 @@ class Extent:
 
 
 @dataclass
-class _Found:
+class _Structure:
     extents: dict[str, Extent] = field(default_factory=dict)
     groups: dict[str, Any] = field(default_factory=dict)
     attributes: dict[str, int] = field(default_factory=dict)
     addresses: set[int] = field(default_factory=set)
 
 
-def survey(data: bytes) -> dict[str, Extent]:
+def read_structure(data: bytes) -> dict[str, Extent]:
     """All datasets of a whole file (header included) by path; Refused when anything in it is not as `image` writes it."""
     try:
         file = h5f.open(next(_file_names), h5f.ACC_RDONLY, _from_memory(data))
         try:
-            return _survey(file, len(data))
+            return _read_structure(file, len(data))
         finally:
             file.close()
     except ContentRefused:
@@ -97,10 +97,10 @@ def _from_memory(data: bytes) -> h5p.PropFAID:
     return access
 
 
-def _survey(file: h5f.FileID, size: int) -> dict[str, Extent]:
+def _read_structure(file: h5f.FileID, size: int) -> dict[str, Extent]:
     if file.get_create_plist().get_userblock() != SIZE:
         raise ContentRefused("the HDF5 image is not where the header ends")
-    found = _Found()
+    found = _Structure()
     _visit(h5g.open(file, b"/"), h5o.get_info(file), "", found)
     for path in sorted(set(found.groups) - groups_of(found.extents)):
         raise ContentRefused(f"{path!r} is an empty group")
@@ -109,7 +109,7 @@ def _survey(file: h5f.FileID, size: int) -> dict[str, Extent]:
     return found.extents
 
 
-def _visit(group: h5g.GroupID, info: h5o.ObjInfo, path: str, found: _Found) -> None:
+def _visit(group: h5g.GroupID, info: h5o.ObjInfo, path: str, found: _Structure) -> None:
     """One group, and everything below it."""
     found.groups[path] = group
     found.attributes[path] = info.num_attrs
@@ -125,7 +125,7 @@ def _visit(group: h5g.GroupID, info: h5o.ObjInfo, path: str, found: _Found) -> N
             found.extents[below] = _extent(h5d.open(group, name.encode()), below)
 
 
-def _names(group: h5g.GroupID, path: str, found: _Found) -> list[str]:
+def _names(group: h5g.GroupID, path: str, found: _Structure) -> list[str]:
     """The names in a group, when all of them are hard links; nothing is followed."""
     links: list[tuple[bytes, int]] = []
     room = MAX_OBJECTS - len(found.addresses)
@@ -147,7 +147,7 @@ def _names(group: h5g.GroupID, path: str, found: _Found) -> list[str]:
     return [name.decode("utf-8") for name, _ in links]
 
 
-def _check_object(path: str, info: h5o.ObjInfo, found: _Found) -> None:
+def _check_object(path: str, info: h5o.ObjInfo, found: _Structure) -> None:
     if info.addr in found.addresses or info.rc != 1:
         raise ContentRefused(f"{path!r} is reached by more than one link")
     found.addresses.add(info.addr)
@@ -203,7 +203,7 @@ def _check_apart(extents: Mapping[str, Extent], size: int) -> None:
         end = start + nbytes
 
 
-def _check_attributes(found: _Found) -> None:
+def _check_attributes(found: _Structure) -> None:
     """Refuse attributes other than the ones that let a viewer open on the loss curve."""
     expected = viewer_attributes(found.extents)
     for path, count in found.attributes.items():

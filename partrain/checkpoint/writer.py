@@ -28,7 +28,7 @@ from partrain.checkpoint.content import (
     parse_manifest,
     viewer_attributes,
 )
-from partrain.checkpoint.hdf5 import NUMBERS, h5a, h5d, h5f, h5g, h5p, h5s, h5t, space_of, stored, text_array, text_type
+from partrain.checkpoint.hdf5 import NUMBERS, h5a, h5d, h5f, h5g, h5p, h5s, h5t, space_of, stored_dtype, text_array, text_type
 from partrain.checkpoint.header import SIZE, Header
 
 ALIGNMENT = 64
@@ -51,7 +51,7 @@ def encode(content: Content) -> bytes:
         if "history/round" in arrays:
             check_history(arrays["history/round"], content.round)
         job = _text(content.job)
-        manifest = _text(manifest_text(_listed(content, arrays, job)))
+        manifest = _text(manifest_text(_with_datasets(content, arrays, job)))
         parse_manifest(manifest.tobytes())
     except ContentRefused as error:
         raise ValueError(str(error)) from None
@@ -76,7 +76,7 @@ def _text(text: str) -> NDArray[Any]:
     return np.array(data, f"S{max(1, len(data))}")
 
 
-def _listed(content: Content, arrays: Mapping[str, NDArray[Any]], job: NDArray[Any]) -> dict[str, Any]:
+def _with_datasets(content: Content, arrays: Mapping[str, NDArray[Any]], job: NDArray[Any]) -> dict[str, Any]:
     """The manifest with every dataset but itself."""
     if DATASETS in content.manifest:
         raise ValueError(f"the manifest's key `{DATASETS}` is reserved")
@@ -151,7 +151,7 @@ def _create_groups(file: h5f.FileID, datasets: Mapping[str, object]) -> dict[str
 
 
 def _create_dataset(group: Any, name: str, array: NDArray[Any], creation: h5p.PropDCID, names: h5p.PropLCID) -> None:
-    kind = text_type(array.itemsize) if array.dtype.kind == "S" else NUMBERS[stored(array.dtype.name)]
+    kind = text_type(array.itemsize) if array.dtype.kind == "S" else NUMBERS[stored_dtype(array.dtype.name)]
     dataset = h5d.create(group, name.encode(), kind, space_of(array.shape), creation, names)
     if array.size:
         dataset.write(h5s.ALL, h5s.ALL, array, kind)

@@ -67,7 +67,7 @@ class Codec:
         """What targets were standardised by."""
         return self._scale(self.targets, "target_mean", "target_std")
 
-    def standardised(self, inputs: NDArray[Any]) -> NDArray[Any]:
+    def standardize(self, inputs: NDArray[Any]) -> NDArray[Any]:
         """Raw inputs (n, ..., columns) as the network was trained on them; what is missing (NaN) as the data set filled it in.
 
         Those of arrays may have their features along another axis: (n, channels, ...).
@@ -80,15 +80,15 @@ class Codec:
         scaled: NDArray[Any] = (inputs.astype(np.float64) - mean) / std
         return scaled
 
-    def standardised_targets(self, numbers: NDArray[Any]) -> NDArray[Any]:
-        """Raw targets (n, k) as the network was trained on them: `original` is the way back."""
+    def standardize_targets(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        """Raw targets (n, k) as the network was trained on them: `restore_units` is the way back."""
         if self.target_scale is None:
             return numbers
         mean, std = (np.tile(one, numbers.shape[1] // len(one)) for one in self.target_scale)
         scaled: NDArray[Any] = (numbers - mean) / std
         return scaled
 
-    def original(self, numbers: Tensor) -> Tensor:
+    def restore_units(self, numbers: Tensor) -> Tensor:
         """Answers or targets (n, k) in the units of the files; a forecast is moment after moment, all columns of each."""
         if self.target_scale is None:
             return numbers
@@ -96,14 +96,14 @@ class Codec:
         return numbers.double() * std + mean
 
     @property
-    def knows_newest(self) -> bool:
+    def has_newest_values(self) -> bool:
         """Whether items hold the newest value of all that is to be forecast."""
         return self.is_series and set(self.targets) <= set(self.columns)
 
     def newest(self, inputs: Tensor, count: int) -> Tensor:
         """For windows (n, steps, columns): the newest values in the units of the files, for each of (n, count) answers."""
         last = inputs[:, -1, [self.columns.index(name) for name in self.targets]]
-        return self.original(last.repeat(1, count // len(self.targets)))
+        return self.restore_units(last.repeat(1, count // len(self.targets)))
 
     def names(self, count: int) -> list[str]:
         """Names of k answers that are numbers."""

@@ -33,7 +33,7 @@ def networks(a: Content, b: Content) -> dict[str, Any]:
         "only_a": [name for name in ours if name not in theirs],
         "only_b": [name for name in theirs if name not in ours],
         "tensors": tensors,
-        "all": _together(list(tensors.values())),
+        "all": _combined(list(tensors.values())),
     }
     return {"equal": not found["only_a"] and not found["only_b"] and all(one["equal"] for one in tensors.values())} | found
 
@@ -104,7 +104,7 @@ def _distance(a: NDArray[Any], b: NDArray[Any]) -> dict[str, Any]:
     }
 
 
-def _together(distances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _combined(distances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Of all tensors that can be compared and do not count anything, as one vector."""
     known = [one for one in distances if "differs" not in one and one["dtype"].startswith("float")]
     if any(one["l2"] is None or one["norm"] is None for one in known):

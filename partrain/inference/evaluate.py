@@ -12,7 +12,7 @@ from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
 from partrain.inference.inputs.read import read
 from partrain.inference.metrics import ByClass, ByItem, ByNumber, ByToken, Metric
-from partrain.inference.network import TrainedNetwork, dataset_of, held_out, judged
+from partrain.inference.network import TrainedNetwork, evaluate_items, load_dataset, split_items
 from partrain.tasks.kinds import Task
 from partrain.train.batches import Samples
 
@@ -29,8 +29,8 @@ WIDEST_CONFUSION = 20
 
 def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = None) -> dict[str, Any]:
     """Scores on the split wanted, by default on validation and test items as far as there are any."""
-    dataset = dataset_of(network.loaded, content)
-    found = splits(network, dataset)
+    dataset = load_dataset(network.loaded, content)
+    found = items_by_split(network, dataset)
     if wanted is not None and wanted not in found:
         raise InputMissing(f"the data set has no {wanted} items; it has: {', '.join(found)}")
     return {
@@ -47,9 +47,9 @@ def evaluate_file(network: TrainedNetwork, path: Path, targets: Path | None) -> 
     return {str(path): scores(network, network.items(sample.inputs, sample.targets, 1.0))}
 
 
-def splits(network: TrainedNetwork, dataset: Dataset) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+def items_by_split(network: TrainedNetwork, dataset: Dataset) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
     """Inputs and targets of each split that has items."""
-    training, validation = held_out(network.loaded, dataset)
+    training, validation = split_items(network.loaded, dataset)
     found = {
         "training": (dataset.inputs[training], dataset.targets[training]),
         "validation": (dataset.inputs[validation], dataset.targets[validation]),
@@ -62,7 +62,7 @@ def splits(network: TrainedNetwork, dataset: Dataset) -> dict[str, tuple[NDArray
 def scores(network: TrainedNetwork, items: Samples) -> dict[str, Any]:
     """Number of items, loss, accuracy where there is such a thing, and what its kind of task has besides."""
     metric = metric_of(network)
-    found = judged(network, items, metric.add if metric else None)
+    found = evaluate_items(network, items, metric.add if metric else None)
     return found | (metric.report(found) if metric else {})
 
 
@@ -73,9 +73,9 @@ def metric_of(network: TrainedNetwork) -> Metric | None:
     codec = Codec(network.codec)
     match network.kind:
         case "classification":
-            return ByClass(network.facts.outputs, codec.classes)
+            return ByClass(network.record.outputs, codec.classes)
         case "regression" | "forecast":
-            last = network.kind == "forecast" and codec.knows_newest
+            last = network.kind == "forecast" and codec.has_newest_values
             return ByNumber(codec, last)
         case "language":
             return ByToken()

@@ -5,7 +5,7 @@
     torch-export    the network as a graph, for `torch.export.load`; any number of items
     onnx            the network as a graph, for ONNX runtimes; any number of items
 
-What a network takes is not what the data set's files say: numbers may be standardised, words numbered. `facts` tell how. They are
+What a network takes is not what the data set's files say: numbers may be standardised, words numbered. `record` tell how. They are
 metadata `partrain` of safetensors and ONNX, and the extra file `partrain.json` of torch-export; a state dict has no room for them.
 Formats without code are read back into a second network of the same kind; the others are run by themselves.
 """
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from partrain.errors import CannotCreate, Internal, UserCodeFailed
 from partrain.inference.codec import Codec
-from partrain.inference.network import TrainedNetwork, users
+from partrain.inference.network import TrainedNetwork, blame_user_code
 from partrain.seeds import derive
 
 Format = Literal["safetensors", "state-dict", "torch-export", "onnx"]
@@ -39,27 +39,27 @@ COMPARED = (1, 2, 7)
 TOLERANCES: dict[Format, float] = {"safetensors": 0.0, "state-dict": 0.0, "torch-export": 1e-6, "onnx": 1e-5}
 """Largest difference, as a share of the largest answer (at least 1), that rounding in another order explains; in float32."""
 
-WHERE: dict[Format, str] = {
+METADATA_PLACE: dict[Format, str] = {
     "safetensors": "the rest is metadata `partrain`",
     "state-dict": "the rest is said by --json",
     "torch-export": "the rest is its extra file `partrain.json`",
     "onnx": "the rest is metadata `partrain`",
 }
-"""Where `facts` are."""
+"""Where `record` are."""
 
 
 def export(network: TrainedNetwork, format: Format) -> tuple[bytes, dict[str, Any]]:
     """The bytes of the export; and how it was verified: items compared, largest difference, tolerance."""
-    samples = [_items(network, count) for count in COMPARED]
-    with torch.no_grad(), users(network.loaded):
+    samples = [_random_inputs(network, count) for count in COMPARED]
+    with torch.no_grad(), blame_user_code(network.loaded):
         expected = [network.module(inputs) for inputs in samples]
         again = [network.module(inputs) for inputs in samples]
     if not all(isinstance(answer, Tensor) for answer in expected):
         raise UserCodeFailed("the network's answer is no tensor, so an export cannot be compared with it")
     if not all(torch.equal(*pair) for pair in zip(expected, again, strict=True)):
         raise UserCodeFailed("the network answers the same items differently each time, so an export cannot be compared with it")
-    with _silent(), users(network.loaded):
-        data, run = _MAKERS[format](network)
+    with _silent(), blame_user_code(network.loaded):
+        data, run = _EXPORTERS[format](network)
         with torch.no_grad():
             found = [run(inputs) for inputs in samples]
     largest = max(_difference(*pair) for pair in zip(found, expected, strict=True))
@@ -71,10 +71,10 @@ def export(network: TrainedNetwork, format: Format) -> tuple[bytes, dict[str, An
     return data, {"items": sum(COMPARED), "largest_difference": largest, "tolerance": tolerance}
 
 
-def facts(network: TrainedNetwork) -> dict[str, Any]:
+def metadata(network: TrainedNetwork) -> dict[str, Any]:
     """What the network is, takes and answers; `codec`: how its items were made of what the data set's files say."""
     model = network.loaded.job.model.model_dump(mode="json", exclude_none=True)
-    return network.facts.model_dump() | {"model": model, "codec": network.codec}
+    return network.record.model_dump() | {"model": model, "codec": network.codec}
 
 
 def usage(network: TrainedNetwork, format: Format) -> str:
@@ -82,20 +82,20 @@ def usage(network: TrainedNetwork, format: Format) -> str:
     codec = Codec(network.codec)
     kind, how = (
         str(network.dtype).removeprefix("torch."),
-        "bytes of images divided by 255" if len(network.facts.input) == 3 else "",
+        "bytes of images divided by 255" if len(network.record.input) == 3 else "",
     )
-    if network.facts.vocabulary is not None:
-        kind, how = "int64", f"tokens below {network.facts.vocabulary}"
+    if network.record.vocabulary is not None:
+        kind, how = "int64", f"tokens below {network.record.vocabulary}"
     elif codec.scale is not None:
         how = f"(value - mean) / standard deviation of each {'channel' if codec.stored.get('axis') == 1 else 'column'}"
-    shape = ", ".join(map(str, ("items", *network.facts.input)))
+    shape = ", ".join(map(str, ("items", *network.record.input)))
     answers = "" if codec.target_scale is None else "; its answers are standardised, too"
-    return f"it takes {kind} ({shape}){how and ': '}{how}{answers}; {WHERE[format]}"
+    return f"it takes {kind} ({shape}){how and ': '}{how}{answers}; {METADATA_PLACE[format]}"
 
 
-def _items(network: TrainedNetwork, count: int) -> Tensor:
+def _random_inputs(network: TrainedNetwork, count: int) -> Tensor:
     """Made-up items: seeded, of the right shape and kind."""
-    facts, draw = network.facts, torch.Generator().manual_seed(derive(0, "export", count))
+    facts, draw = network.record, torch.Generator().manual_seed(derive(0, "export", count))
     shape = (count, *facts.input)
     if facts.vocabulary is not None:
         return torch.randint(facts.vocabulary, shape, generator=draw)
@@ -117,22 +117,22 @@ def _safetensors(network: TrainedNetwork) -> tuple[bytes, Run]:
 
     # One copy of each: names that share numbers are refused by the format.
     copies = {name: tensor.detach().clone().contiguous() for name, tensor in network.module.state_dict().items()}
-    data = save(copies, {"format": "pt", "partrain": _facts(network)})
-    return data, _filled(network, load(data))
+    data = save(copies, {"format": "pt", "partrain": _metadata_text(network)})
+    return data, _with_tensors(network, load(data))
 
 
 def _state_dict(network: TrainedNetwork) -> tuple[bytes, Run]:
     buffer = io.BytesIO()
     torch.save({name: tensor.detach().clone() for name, tensor in network.module.state_dict().items()}, buffer)
     buffer.seek(0)
-    return buffer.getvalue(), _filled(network, torch.load(buffer, weights_only=True))
+    return buffer.getvalue(), _with_tensors(network, torch.load(buffer, weights_only=True))
 
 
-def _facts(network: TrainedNetwork) -> str:
-    return json.dumps(facts(network), sort_keys=True)
+def _metadata_text(network: TrainedNetwork) -> str:
+    return json.dumps(metadata(network), sort_keys=True)
 
 
-def _filled(network: TrainedNetwork, tensors: dict[str, Tensor]) -> nn.Module:
+def _with_tensors(network: TrainedNetwork, tensors: dict[str, Tensor]) -> nn.Module:
     """A second network, emptied and then filled with what was read back."""
     module = deepcopy(network.module)
     with torch.no_grad():
@@ -143,9 +143,9 @@ def _filled(network: TrainedNetwork, tensors: dict[str, Tensor]) -> nn.Module:
 
 
 def _torch_export(network: TrainedNetwork) -> tuple[bytes, Run]:
-    program = torch.export.export(network.module, (_items(network, 2),), dynamic_shapes=_any_number())
+    program = torch.export.export(network.module, (_random_inputs(network, 2),), dynamic_shapes=_any_number())
     buffer = io.BytesIO()
-    torch.export.save(program, buffer, extra_files={"partrain.json": _facts(network)})
+    torch.export.save(program, buffer, extra_files={"partrain.json": _metadata_text(network)})
     buffer.seek(0)
     return buffer.getvalue(), torch.export.load(buffer).module()
 
@@ -157,11 +157,11 @@ def _onnx(network: TrainedNetwork) -> tuple[bytes, Run]:
     import onnxruntime
 
     program = torch.onnx.export(
-        network.module, (_items(network, 2),), dynamo=True, dynamic_shapes=_any_number(), verbose=False,
+        network.module, (_random_inputs(network, 2),), dynamo=True, dynamic_shapes=_any_number(), verbose=False,
         input_names=["inputs"], output_names=["answers"], external_data=False,
     )  # fmt: skip
     assert program is not None
-    program.model.metadata_props["partrain"] = _facts(network)
+    program.model.metadata_props["partrain"] = _metadata_text(network)
     data = program.model_proto.SerializeToString()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
@@ -196,7 +196,7 @@ def _silent() -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
 
 
-_MAKERS: dict[Format, Callable[[TrainedNetwork], tuple[bytes, Run]]] = {
+_EXPORTERS: dict[Format, Callable[[TrainedNetwork], tuple[bytes, Run]]] = {
     "safetensors": _safetensors,
     "state-dict": _state_dict,
     "torch-export": _torch_export,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from partrain.errors import InputMissing
 from partrain.inference.inputs.text import decode, encode
-from partrain.inference.network import TrainedNetwork, users
+from partrain.inference.network import TrainedNetwork, blame_user_code
 from partrain.seeds import derive
 
 
@@ -25,7 +25,7 @@ class GeneratedText:
     def summary(self) -> str:
         return f"{len(self.whole):,} characters"
 
-    def encoded(self, suffix: str) -> bytes:
+    def encode(self, suffix: str) -> bytes:
         """As a file with this suffix: `.txt` or `.json`."""
         return ((json.dumps(self.document()) if suffix == ".json" else self.whole) + "\n").encode()
 
@@ -44,15 +44,15 @@ def generate(network: TrainedNetwork, prompt: str, tokens: int, temperature: flo
     if network.kind != "language":
         raise InputMissing(f"a prompt is for a network trained on language, and this one is for {network.kind}; use --input")
     text = encode(network, prompt, "--prompt")
-    length, draw = network.facts.input[0], torch.Generator().manual_seed(derive(seed, "generate"))
-    with torch.no_grad(), users(network.loaded):
+    length, draw = network.record.input[0], torch.Generator().manual_seed(derive(seed, "generate"))
+    with torch.no_grad(), blame_user_code(network.loaded):
         for _ in range(tokens):
             logits = network.module(torch.tensor([text[-length:]]))[0, -1]
-            text.append(_drawn(logits.double(), temperature, draw))
+            text.append(_draw(logits.double(), temperature, draw))
     return GeneratedText(prompt + decode(network, text)[len(decode(network, text[:-tokens])) :])
 
 
-def _drawn(logits: Tensor, temperature: float, draw: torch.Generator) -> int:
+def _draw(logits: Tensor, temperature: float, draw: torch.Generator) -> int:
     if temperature == 0:
         return int(logits.argmax())
     return int(torch.multinomial(((logits - logits.max()) / temperature).softmax(0), 1, generator=draw))

@@ -73,8 +73,8 @@ class ByNumber:
         self._targets: list[Tensor] = []
 
     def add(self, inputs: Tensor, answers: Tensor, targets: Tensor) -> None:
-        self._answers.append(self.codec.original(answers.double().flatten(1)))
-        self._targets.append(self.codec.original(targets.double().flatten(1)))
+        self._answers.append(self.codec.restore_units(answers.double().flatten(1)))
+        self._targets.append(self.codec.restore_units(targets.double().flatten(1)))
         if self.last:
             self._naive.append(self.codec.newest(inputs.double(), targets.flatten(1).shape[1]))
 

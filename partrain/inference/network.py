@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from partrain.checkpoint import Content
-from partrain.checkpoint.manifest import NetworkRecord, manifest_of, other_data
+from partrain.checkpoint.manifest import NetworkRecord, dataset_changed, manifest_of
 from partrain.errors import BadCheckpoint, BadJob, Failure, InputMissing, UserCodeFailed
 from partrain.models import Interface, build
 from partrain.tasks import UserTask
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from partrain.data import Dataset
     from partrain.job.load import LoadedJob
 
-Watch = Callable[[Tensor, Tensor, Tensor], None]
+OnBatch = Callable[[Tensor, Tensor, Tensor], None]
 """Called with inputs (b, *shape), answers, and what those are compared with."""
 
 
@@ -36,7 +36,7 @@ class TrainedNetwork:
     module: nn.Module
     """The mixed network, in evaluation mode."""
     task: Task
-    facts: NetworkRecord
+    record: NetworkRecord
     """What it was built for."""
     codec: dict[str, Any]
     """How items were made of what the data set's files say."""
@@ -44,8 +44,8 @@ class TrainedNetwork:
     @property
     def kind(self) -> str:
         """What its answers are: those of a kind of task, of which the user's own may be one, else `user`."""
-        if self.facts.task != "user":
-            return self.facts.task
+        if self.record.task != "user":
+            return self.record.task
         kinds = {Reconstruction: "autoencoder", Classification: "classification", Language: "language", Regression: "regression"}
         return next((name for kind, name in kinds.items() if isinstance(self.task, kind)), "user")
 
@@ -59,26 +59,26 @@ class TrainedNetwork:
         return Samples(inputs, targets, scale, self.dtype, self.loaded.job.model.convolves)
 
 
-def network(loaded: LoadedJob, content: Content) -> nn.Module:
+def build_network(loaded: LoadedJob, content: Content) -> nn.Module:
     """The mixed network of a checkpoint, in evaluation mode. Raises BadCheckpoint where it does not fit the job's model."""
     facts = manifest_of(content).network
-    with users(loaded):
+    with blame_user_code(loaded):
         module = build(
             loaded.job.model, loaded.folder, Interface(tuple(facts.input), facts.outputs, facts.task, facts.vocabulary)
         )
-    fill(module, content)
+    load_tensors(module, content)
     return module.eval()
 
 
-def fill(module: nn.Module, content: Content) -> None:
+def load_tensors(module: nn.Module, content: Content) -> None:
     """Give a module the tensors of a checkpoint's mixed network."""
-    stored, wanted = tensors(content), module.state_dict()
+    stored, wanted = network_tensors(content), module.state_dict()
     if wanted.keys() != stored.keys() or any(wanted[name].shape != stored[name].shape for name in wanted):
         raise BadCheckpoint("the tensors of the checkpoint are not those of the job's model")
     module.load_state_dict(stored)
 
 
-def tensors(content: Content) -> dict[str, Tensor]:
+def network_tensors(content: Content) -> dict[str, Tensor]:
     """The mixed network under its state-dict names."""
     stored = {path.removeprefix("model/"): array for path, array in content.arrays.items() if path.startswith("model/")}
     return {name: torch.from_numpy(array) for name, array in stored.items()}
@@ -87,34 +87,34 @@ def tensors(content: Content) -> dict[str, Tensor]:
 def load_network(loaded: LoadedJob, content: Content) -> TrainedNetwork:
     """The network of a checkpoint with all it takes to use it."""
     manifest = manifest_of(content)
-    module = network(loaded, content)
+    module = build_network(loaded, content)
     if manifest.network.task == "user" and not isinstance(loaded.job.task, UserTask):
         raise BadJob("the checkpoint was trained with a task of the user's own, and the job names none: [task] name")
-    with users(loaded):
+    with blame_user_code(loaded):
         # Where the task is not the user's own, the manifest says which it is, whatever the data set is made for.
         task = loaded.job.make_task(manifest.network.task, loaded.folder)  # type: ignore[arg-type]
     return TrainedNetwork(loaded, module, task, manifest.network, manifest.codec)
 
 
-def dataset_of(loaded: LoadedJob, content: Content) -> Dataset:
+def load_dataset(loaded: LoadedJob, content: Content) -> Dataset:
     """The data set that a checkpoint was trained on; BadCheckpoint if what is there now is another one, InputMissing if none is."""
     from partrain.data import load
     from partrain.data.fetch import named
 
     job = loaded.job
     try:
-        with users(loaded):
+        with blame_user_code(loaded):
             dataset = load(job.dataset, loaded.folder, None, job.training)
     except InputMissing as missing:
         if all(path.exists() for path in named(vars(job.dataset), loaded.folder)):
             raise
         raise InputMissing(f"{missing.message}; bring it back, or judge other items with `evaluate --input`") from None
     if dataset.fingerprint != manifest_of(content).data:
-        raise other_data(vars(job.dataset), loaded.folder)
+        raise dataset_changed(vars(job.dataset), loaded.folder)
     return dataset
 
 
-def held_out(loaded: LoadedJob, dataset: Dataset) -> tuple[Any, Any]:
+def split_items(loaded: LoadedJob, dataset: Dataset) -> tuple[Any, Any]:
     """Indices of the items to train on, and of those to judge by."""
     from partrain.data.partition import hold_out
 
@@ -124,30 +124,30 @@ def held_out(loaded: LoadedJob, dataset: Dataset) -> tuple[Any, Any]:
     return hold_out(dataset.items, section.validation, order, job.seed, dataset.gap, labels, dataset.rows)
 
 
-def judged(network: TrainedNetwork, items: Samples, watch: Watch | None = None) -> dict[str, Any]:
+def evaluate_items(network: TrainedNetwork, items: Samples, watch: OnBatch | None = None) -> dict[str, Any]:
     """Number of items, mean loss, and accuracy where there are right answers. `watch` sees the answers that it is made of."""
-    task = Watched(network.task, watch) if watch else network.task
+    task = ObservedTask(network.task, watch) if watch else network.task
     count = len(items.targets)
-    with users(network.loaded):
+    with blame_user_code(network.loaded):
         loss, correct = judge(network.module, task, items, range(count), precision=network.loaded.job.engine.precision)
     return {"items": count, "loss": loss / count} | ({"accuracy": correct / count} if task.accuracy else {})
 
 
-def tested(loaded: LoadedJob, content: Content) -> tuple[float, float | None] | None:
+def evaluate_test_items(loaded: LoadedJob, content: Content) -> tuple[float, float | None] | None:
     """Loss and accuracy of a checkpoint's network on its test items; None if there are none."""
-    dataset = dataset_of(loaded, content)
+    dataset = load_dataset(loaded, content)
     if dataset.test_inputs is None or dataset.test_targets is None:
         return None
     inputs, targets = torch.from_numpy(dataset.test_inputs), torch.from_numpy(dataset.test_targets)
     network = load_network(loaded, content)
-    found = judged(network, network.items(inputs, targets, dataset.scale))
+    found = evaluate_items(network, network.items(inputs, targets, dataset.scale))
     return found["loss"], found.get("accuracy")
 
 
-class Watched(Task):
+class ObservedTask(Task):
     """A task that shows what it scores: nothing is computed twice."""
 
-    def __init__(self, task: Task, watch: Watch) -> None:
+    def __init__(self, task: Task, watch: OnBatch) -> None:
         self.task, self.watch, self.accuracy = task, watch, task.accuracy
 
     def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
@@ -159,7 +159,7 @@ class Watched(Task):
 
 
 @contextmanager
-def users(loaded: LoadedJob) -> Iterator[None]:
+def blame_user_code(loaded: LoadedJob) -> Iterator[None]:
     """What goes wrong within is the user's code's doing, if there is any."""
     try:
         yield

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from partrain.job.load import LoadedJob
 
 
-def newest(path: Path) -> Path:
+def newest_checkpoint(path: Path) -> Path:
     """A run folder stands for its newest checkpoint."""
     if path.is_dir():
         if not (path / "checkpoint.h5").exists():
@@ -22,15 +22,15 @@ def newest(path: Path) -> Path:
     return path
 
 
-def opened(path: Path) -> tuple[Path, Content]:
+def open_checkpoint(path: Path) -> tuple[Path, Content]:
     """The file that a path stands for, and what it holds."""
     from partrain.checkpoint import read
 
-    path = newest(path)
+    path = newest_checkpoint(path)
     return path, read(path)
 
 
-def job_of(
+def load_job(
     content: Content,
     path: Path,
     trusted: bool,

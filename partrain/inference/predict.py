@@ -20,7 +20,7 @@ from torch import Tensor
 from partrain.errors import InputMissing, UserCodeFailed
 from partrain.inference.codec import Codec
 from partrain.inference.metrics import reconstruction_errors
-from partrain.inference.network import TrainedNetwork, users
+from partrain.inference.network import TrainedNetwork, blame_user_code
 from partrain.train.worker import JUDGED_NUMBERS
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Answers:
     def summary(self) -> str:
         return f"answers to {len(self.columns['item']):,} items"
 
-    def encoded(self, suffix: str) -> bytes:
+    def encode(self, suffix: str) -> bytes:
         """All as a file with this suffix: `.csv`, `.npz` or `.json`."""
         if suffix == ".npz":
             buffer = io.BytesIO()
@@ -101,11 +101,11 @@ def predict(network: TrainedNetwork, sample: Sample, probabilities: bool = False
     return Answers(network, columns | told)
 
 
-def answers(network: TrainedNetwork, inputs: Tensor, ask: Callable[[Tensor], Any]) -> Tensor:
+def compute_answers(network: TrainedNetwork, inputs: Tensor, ask: Callable[[Tensor], Any]) -> Tensor:
     """What `ask` gives for inputs (n, *shape), taken in parts: (n, ...)."""
     chunk = max(16, min(1024, JUDGED_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
     parts = torch.split(inputs, chunk)
-    with torch.no_grad(), users(network.loaded):
+    with torch.no_grad(), blame_user_code(network.loaded):
         found = [ask(part) for part in parts]
     for one, part in zip(found, parts, strict=True):
         if not isinstance(one, Tensor) or not one.dim() or len(one) != len(part):
@@ -116,7 +116,7 @@ def answers(network: TrainedNetwork, inputs: Tensor, ask: Callable[[Tensor], Any
 
 
 def _classes(network: TrainedNetwork, inputs: Tensor, probabilities: bool) -> Columns:
-    logits = answers(network, inputs, network.module)
+    logits = compute_answers(network, inputs, network.module)
     labels = logits.argmax(1)
     found: Columns = {"label": labels.numpy()}
     if names := Codec(network.codec).classes:
@@ -125,19 +125,19 @@ def _classes(network: TrainedNetwork, inputs: Tensor, probabilities: bool) -> Co
 
 
 def _numbers(network: TrainedNetwork, inputs: Tensor, _: bool) -> Columns:
-    found = answers(network, inputs, network.module).flatten(1)
-    return {"answer": Codec(network.codec).original(found).numpy()}
+    found = compute_answers(network, inputs, network.module).flatten(1)
+    return {"answer": Codec(network.codec).restore_units(found).numpy()}
 
 
 def _reconstructions(network: TrainedNetwork, inputs: Tensor, _: bool) -> Columns:
-    return {"error": answers(network, inputs, lambda part: reconstruction_errors(network.module(part), part)).numpy()}
+    return {"error": compute_answers(network, inputs, lambda part: reconstruction_errors(network.module(part), part)).numpy()}
 
 
 def _codes(network: TrainedNetwork, inputs: Tensor) -> NDArray[Any]:
     encode = getattr(network.module, "encode", None)
     if not callable(encode):
         raise InputMissing(f"`{network.loaded.job.model.name}` has no `encode`: only an autoencoder gives codes")
-    codes: NDArray[Any] = answers(network, inputs, encode).flatten(1).numpy()
+    codes: NDArray[Any] = compute_answers(network, inputs, encode).flatten(1).numpy()
     return codes
 
 

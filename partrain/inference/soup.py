@@ -20,8 +20,8 @@ from torch import Tensor
 from partrain.checkpoint.manifest import manifest_of
 from partrain.display.text_table import table
 from partrain.errors import BadCheckpoint, InputMissing
-from partrain.inference.evaluate import splits
-from partrain.inference.network import dataset_of, fill, held_out, judged, load_network, tensors
+from partrain.inference.evaluate import items_by_split
+from partrain.inference.network import evaluate_items, load_dataset, load_network, load_tensors, network_tensors, split_items
 from partrain.train.buffers import pooled
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ def mix(members: Sequence[Member]) -> dict[str, Tensor]:
 
 def average(contents: Sequence[Content]) -> dict[str, Tensor]:
     """The average of networks of one structure, tensor by tensor."""
-    networks = [tensors(content) for content in contents]
+    networks = [network_tensors(content) for content in contents]
     statistics = {name: tensor for name, tensor in networks[0].items() if name.endswith(("running_mean", "running_var"))}
-    return {name: _mean([one[name] for one in networks]) for name in networks[0]} | _pooled(networks, statistics)
+    return {name: _mean([one[name] for one in networks]) for name in networks[0]} | _pool_statistics(networks, statistics)
 
 
 def _mean(copies: Sequence[Tensor]) -> Tensor:
@@ -57,7 +57,7 @@ def _mean(copies: Sequence[Tensor]) -> Tensor:
     return stacked.double().mean(0).to(stacked.dtype) if stacked.is_floating_point() else stacked.amax(0)
 
 
-def _pooled(networks: Sequence[dict[str, Tensor]], statistics: dict[str, Tensor]) -> dict[str, Tensor]:
+def _pool_statistics(networks: Sequence[dict[str, Tensor]], statistics: dict[str, Tensor]) -> dict[str, Tensor]:
     """BatchNorm's means and variances as those of all the items that the members saw."""
     if not statistics:
         return {}
@@ -82,9 +82,9 @@ def checkpoint_of(mixed: dict[str, Tensor], first: Content) -> Content:
 def scores(soup: Content, members: Sequence[Member]) -> list[dict[str, Any]]:
     """Loss and accuracy of each member and of their average, on items that no member was trained on."""
     first = members[0]
-    network, dataset = load_network(first.loaded, soup), dataset_of(first.loaded, soup)
-    found = splits(network, dataset)
-    apart = [held_out(member.loaded, dataset)[1] for member in members]
+    network, dataset = load_network(first.loaded, soup), load_dataset(first.loaded, soup)
+    found = items_by_split(network, dataset)
+    apart = [split_items(member.loaded, dataset)[1] for member in members]
     if "validation" in found and all(np.array_equal(apart[0], other) for other in apart):
         split = "validation"
     elif "test" in found:
@@ -95,8 +95,8 @@ def scores(soup: Content, members: Sequence[Member]) -> list[dict[str, Any]]:
     items = network.items(inputs, targets, dataset.scale)
     rows = []
     for name, content in [*((str(member.path), member.content) for member in members), ("soup", soup)]:
-        fill(network.module, content)
-        rows.append({"network": name, "round": content.round, "split": split} | judged(network, items))
+        load_tensors(network.module, content)
+        rows.append({"network": name, "round": content.round, "split": split} | evaluate_items(network, items))
     return rows
 
 
@@ -107,7 +107,7 @@ def render(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def _check(first: Member, other: Member) -> None:
     """Refuse to mix what is not the same network trained on the same data."""
-    ours, theirs = tensors(first.content), tensors(other.content)
+    ours, theirs = network_tensors(first.content), network_tensors(other.content)
     unlike = [name for name in ours.keys() | theirs.keys() if _form(ours.get(name)) != _form(theirs.get(name))]
     if unlike:
         raise BadCheckpoint(f"{other.path}: its network is not that of {first.path}: they differ in `{min(unlike)}`")

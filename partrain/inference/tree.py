@@ -56,7 +56,7 @@ def render(root: Node) -> list[str]:
     return lines
 
 
-def outlined(outline: Mapping[str, Any], depth: int = 0) -> list[str]:
+def render_outline(outline: Mapping[str, Any], depth: int = 0) -> list[str]:
     """A nested outline as indented lines."""
     lines = []
     for name, value in outline.items():
@@ -65,7 +65,7 @@ def outlined(outline: Mapping[str, Any], depth: int = 0) -> list[str]:
             norm = "" if value.get("norm") is None else f"  norm {value['norm']:.6g}"
             lines.append(f"{pad}{name}  {value['dtype']} {tuple(value['shape'])}{norm}")
         elif isinstance(value, dict):
-            lines += [f"{pad}{name}", *outlined(value, depth + 1)]
+            lines += [f"{pad}{name}", *render_outline(value, depth + 1)]
         else:
             lines.append(f"{pad}{name}  {value}")
     return lines

@@ -7,7 +7,7 @@ import ctypes
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
 
-def keep() -> None:
+def keep_freed_memory() -> None:
     """Serve tensors up to 32 MiB from a heap that does not shrink.
 
     glibc hands larger blocks back to the kernel at every `free`, and the next iteration pays for the same pages again: page

@@ -15,7 +15,7 @@ class MemoryLimits:
 
     total: int
     """What the machine, or the group, has in all, swap not included."""
-    most: int
+    ceiling: int
     """No more than this, unless somebody gives memory back: all that processes do not hold."""
     free: int
     """So much by the kernel's estimate: caches it had better keep are left out, and it does not know all that it could drop."""
@@ -41,12 +41,12 @@ def memory_limits(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgrou
     swap = known.get("SwapFree", 0)
     total = known.get("MemTotal", sys.maxsize)
     most = total - known.get("AnonPages", 0) - known.get("Shmem", 0)
-    rooms = [_room(total, most, known.get("MemAvailable", most), swap)]
-    rooms += [limited for folder, names in _folders(proc, groups) if (limited := _limited(folder, names, swap))]
-    return MemoryLimits(min(one.total for one in rooms), min(one.most for one in rooms), min(one.free for one in rooms))
+    rooms = [_limits(total, most, known.get("MemAvailable", most), swap)]
+    rooms += [limited for folder, names in _folders(proc, groups) if (limited := _group_limits(folder, names, swap))]
+    return MemoryLimits(min(one.total for one in rooms), min(one.ceiling for one in rooms), min(one.free for one in rooms))
 
 
-def _room(total: int, most: int, free: int, swap: int) -> MemoryLimits:
+def _limits(total: int, most: int, free: int, swap: int) -> MemoryLimits:
     return MemoryLimits(total, max(most, free, 0) + swap, max(free, 0) + swap)
 
 
@@ -63,7 +63,7 @@ def _folders(proc: Path, groups: Path) -> Iterator[tuple[Path, _Names]]:
                     yield groups / "memory" / part, _V1
 
 
-def _limited(folder: Path, names: _Names, swap: int) -> MemoryLimits | None:
+def _group_limits(folder: Path, names: _Names, swap: int) -> MemoryLimits | None:
     """What the limit of a control group leaves; None if it has none."""
     limit = _number(folder / names.limit)
     if limit is None:
@@ -76,7 +76,7 @@ def _limited(folder: Path, names: _Names, swap: int) -> MemoryLimits | None:
     both = _number(folder / "memory.memsw.limit_in_bytes")
     swappable = both - limit if both is not None else swappable
     free = most if used is None else limit - used + cache
-    return _room(limit, most, free, swap if swappable is None else min(swap, swappable))
+    return _limits(limit, most, free, swap if swappable is None else min(swap, swappable))
 
 
 def _number(path: Path) -> int | None:

@@ -12,7 +12,7 @@ from typing import TextIO
 from partrain.errors import NOT_REACHED, OK, InputOutputFailed
 
 
-class _Forgiving(io.FileIO):
+class _TolerantFile(io.FileIO):
     """The file behind a stream: after a write that fails, all goes to /dev/null."""
 
     def __init__(self, descriptor: int) -> None:
@@ -33,9 +33,9 @@ class _Forgiving(io.FileIO):
             return super().write(data)  # type: ignore[arg-type]
 
 
-def forgiving(command: Callable[[], None]) -> None:
+def tolerate_closed_stdout(command: Callable[[], None]) -> None:
     """Run a command to its end, whatever becomes of its streams; exits with 74 where it is well but for stdout."""
-    out, err = _Forgiving(1), _Forgiving(2)
+    out, err = _TolerantFile(1), _TolerantFile(2)
     sys.stdout, sys.stderr = _text(out, sys.stdout), _text(err, sys.stderr)
     code: object = OK
     try:

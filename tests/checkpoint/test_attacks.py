@@ -308,7 +308,7 @@ def test_structure_is_refused_before_any_number_is_read(name: str, canary: Path,
     watch.fired()  # forging may have looked at the canary
     started = time.monotonic()
     with pytest.raises(ContentRefused, match=message):  # the survey sees the structure only: it has no way to read numbers
-        structure.survey(data)
+        structure.read_structure(data)
     with pytest.raises(BadCheckpoint) as caught:
         decode(data, "run/checkpoint.h5")
     assert time.monotonic() - started < 1
@@ -394,7 +394,7 @@ BYTES: dict[str, tuple[dict[str, Any], str]] = {
 def test_patched_metadata_is_refused(name: str) -> None:
     how, message = BYTES[name]
     with pytest.raises(ContentRefused, match=message):
-        structure.survey(forge(**how))
+        structure.read_structure(forge(**how))
     with pytest.raises(BadCheckpoint):
         decode(forge(**how))
 

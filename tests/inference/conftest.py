@@ -13,7 +13,7 @@ import pytest
 from support.runs import JOB, train
 
 from partrain.inference.network import TrainedNetwork, load_network
-from partrain.inference.open import job_of, opened
+from partrain.inference.open import load_job, open_checkpoint
 
 USERS = '''"""A network of the user's own."""
 from pathlib import Path
@@ -103,7 +103,7 @@ def network_of(run_of: Callable[[str], Path]) -> Callable[[str], TrainedNetwork]
 
     @cache
     def network(name: str) -> TrainedNetwork:
-        path, content = opened(run_of(name))
-        return load_network(job_of(content, path, trusted=True), content)
+        path, content = open_checkpoint(run_of(name))
+        return load_network(load_job(content, path, trusted=True), content)
 
     return network

@@ -26,9 +26,9 @@ FORMATS = ["safetensors", "state-dict", "torch-export", "onnx"]
 
 def items(network: TrainedNetwork, count: int) -> torch.Tensor:
     draw = torch.Generator().manual_seed(5)
-    if network.facts.vocabulary:
-        return torch.randint(network.facts.vocabulary, (count, *network.facts.input), generator=draw)
-    return torch.randn(count, *network.facts.input, generator=draw)
+    if network.record.vocabulary:
+        return torch.randint(network.record.vocabulary, (count, *network.record.input), generator=draw)
+    return torch.randn(count, *network.record.input, generator=draw)
 
 
 def answers(network: TrainedNetwork, count: int) -> torch.Tensor:

@@ -73,18 +73,18 @@ ROOMS = {
 def test_room(tmp_path: Path, files: dict[str, str], own: str, swap: int, expected: tuple[int, int]) -> None:
     """Page cache is no memory that is gone; what processes hold is, and so is what the nearest limit does not leave."""
     found = machine(tmp_path, files, own, swap)
-    assert (found.most // K, found.free // K) == expected
+    assert (found.ceiling // K, found.free // K) == expected
 
 
 def test_this_machine() -> None:
     found = memory_limits()
-    assert 0 < found.free <= found.most < 1 << 60
+    assert 0 < found.free <= found.ceiling < 1 << 60
 
 
 def test_nothing_is_known(tmp_path: Path) -> None:
     """Where the kernel says nothing, nobody is refused."""
     found = memory_limits(tmp_path, tmp_path)
-    assert found.free == found.most > 1 << 60
+    assert found.free == found.ceiling > 1 << 60
 
 
 @pytest.mark.parametrize("model", ["", 'model={name="own.py:Net"}'], ids=["ours", "own"])
@@ -93,7 +93,7 @@ def test_a_run_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "own.py").write_text(
         "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(2, 3)\n"
     )
-    monkeypatch.setattr(coordinator, "memory_limits", lambda: MemoryLimits(1 << 40, most=100, free=100))
+    monkeypatch.setattr(coordinator, "memory_limits", lambda: MemoryLimits(1 << 40, ceiling=100, free=100))
     job = write_job(tmp_path, *filter(None, [model]))
     said = partrain("run", job, "--out", tmp_path / "run", "-q")
     assert (said.code, said.errors) == (78, ["bad-job"]), said
@@ -105,7 +105,7 @@ def test_a_run_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("transport", ["shared", "simulated"])
 def test_a_run_that_may_not_fit_is_warned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str) -> None:
     """Once, and it trains."""
-    monkeypatch.setattr(coordinator, "memory_limits", lambda: MemoryLimits(1 << 40, most=1 << 40, free=100))
+    monkeypatch.setattr(coordinator, "memory_limits", lambda: MemoryLimits(1 << 40, ceiling=1 << 40, free=100))
     job = write_job(tmp_path, f'transport.kind="{transport}"')
     said = partrain("run", job, "--out", tmp_path / "run", "-q")
     assert said.code == 0, said
@@ -123,6 +123,6 @@ def test_a_run_that_fits_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_resumed_run_is_looked_at_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = train(tmp_path, "stop.rounds=1")
-    monkeypatch.setattr(coordinator, "memory_limits", lambda: MemoryLimits(1 << 40, most=100, free=100))
+    monkeypatch.setattr(coordinator, "memory_limits", lambda: MemoryLimits(1 << 40, ceiling=100, free=100))
     said = partrain("resume", run, "--until", "rounds=2", "-q")
     assert (said.code, said.errors) == (78, ["bad-job"]), said

@@ -22,7 +22,7 @@ def read_images(network: TrainedNetwork, path: Path, judged: bool) -> tuple[NDAr
 
     A network trained on a folder of images takes all sizes, resized as those were; another one only its own.
     """
-    shape = tuple(network.facts.input)
+    shape = tuple(network.record.input)
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise InputMissing(f"{path}: pictures are no items for this network, which takes {shape}")
     files = sorted(one for one in path.rglob("*") if one.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
@@ -37,7 +37,7 @@ def read_images(network: TrainedNetwork, path: Path, judged: bool) -> tuple[NDAr
 
 def _label(network: TrainedNetwork, file: Path, given: Path) -> int:
     """By the first folder below the given one, as in training; that one itself where nothing lies between."""
-    names = Codec(network.codec).classes or [str(label) for label in range(network.facts.outputs)]
+    names = Codec(network.codec).classes or [str(label) for label in range(network.record.outputs)]
     inner = file.relative_to(given).parts[:-1]
     name = inner[0] if inner else (given if given.is_dir() else given.parent).resolve().name
     if name not in names:

@@ -66,7 +66,7 @@ def read(network: TrainedNetwork, path: Path, targets: Path | None = None, judge
     codec = Codec(network.codec)
     if kind == "images":
         inputs, answers, names = read_images(network, path, wanted)
-        inputs = codec.standardised(inputs)
+        inputs = codec.standardize(inputs)
     elif kind == "table":
         inputs, answers = read_table(network, path, wanted)
     elif kind == "text":
@@ -128,16 +128,16 @@ def _scaled(network: TrainedNetwork, inputs: NDArray[Any], codec: Codec, path: P
     """Numbers as files have them -> as networks do: bytes in [0, 1], standardised where the data set's were."""
     if inputs.dtype.kind not in "fiub":
         raise InputMissing(f"{path}: holds {inputs.dtype}, no numbers")
-    if network.facts.vocabulary is not None:
+    if network.record.vocabulary is not None:
         return inputs
     if inputs.dtype == np.uint8 and not (codec.is_table or codec.is_series):  # numbers of columns are what they are
         inputs = inputs.astype(np.float32) * np.float32(1 / 255)
-    return codec.standardised(inputs)
+    return codec.standardize(inputs)
 
 
 def _shaped(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArray[Any]:
     """Inputs in the shape that the network takes."""
-    shape = tuple(network.facts.input)
+    shape = tuple(network.record.input)
     bare = tuple(size for size in shape if size != 1)
     if inputs.shape == shape or (inputs.ndim == len(bare) and inputs.shape == bare):
         inputs = inputs[np.newaxis]
@@ -150,7 +150,7 @@ def _shaped(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArra
 
 def _fitted(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArray[Any]:
     """Inputs in the type of number that the network takes."""
-    vocabulary = network.facts.vocabulary
+    vocabulary = network.record.vocabulary
     if vocabulary is not None:
         if inputs.dtype.kind not in "iu" or inputs.min() < 0 or inputs.max() >= vocabulary:
             raise InputMissing(f"{path}: tokens are whole numbers from 0 to {vocabulary - 1}")
@@ -178,7 +178,7 @@ def _labels(network: TrainedNetwork, names: NDArray[Any], path: Path) -> NDArray
 
 def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tensor, path: Path) -> Tensor:
     """Targets in the form that the task compares with."""
-    kind, facts = network.kind, network.facts
+    kind, facts = network.kind, network.record
     if kind == "autoencoder":
         return torch.zeros(len(inputs), 1)
     if answers is None:
@@ -201,4 +201,4 @@ def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tens
     check_finite(numbers, str(path))
     if numbers.shape[1] != facts.outputs and kind != "user":
         raise InputMissing(f"{path}: {numbers.shape[1]} targets for each item, the network gives {facts.outputs}")
-    return torch.from_numpy(Codec(network.codec).standardised_targets(numbers)).to(network.dtype)
+    return torch.from_numpy(Codec(network.codec).standardize_targets(numbers)).to(network.dtype)

@@ -31,13 +31,13 @@ def read_table(network: TrainedNetwork, path: Path, judged: bool) -> Pair:
         return _judged_rows(codec, sheet) if judged else (load.encode(codec.stored, sheet), None)
     if codec.is_series:
         return _windows(codec, sheet, judged, network.kind == "autoencoder")
-    width = math.prod(network.facts.input)
+    width = math.prod(network.record.input)
     if judged:
         raise InputMissing(f"{path}: the network was not trained on a table, so no column is known to be the target; use NPZ")
     if len(sheet.names) != width:
         raise InputMissing(f"{sheet.head}: {len(sheet.names)} columns, the network takes {width} numbers")
     numbers = load.numbers_of(sheet, sheet.names)
-    return codec.standardised(numbers.reshape(len(numbers), *network.facts.input)), None
+    return codec.standardize(numbers.reshape(len(numbers), *network.record.input)), None
 
 
 def _judged_rows(codec: Codec, sheet: TableFile) -> Pair:
@@ -50,7 +50,7 @@ def _judged_rows(codec: Codec, sheet: TableFile) -> Pair:
     for name in scheme.targets:
         sheet.require(name, "target")
     inputs, targets = load.read(sheet, scheme)
-    return codec.standardised(inputs), targets
+    return codec.standardize(inputs), targets
 
 
 def _windows(codec: Codec, sheet: TableFile, judged: bool, itself: bool) -> Pair:
@@ -64,7 +64,7 @@ def _windows(codec: Codec, sheet: TableFile, judged: bool, itself: bool) -> Pair
     if len(rows) < wanted:
         what = "a window and what follows" if follow else "a window"
         raise InputMissing(f"{sheet.path}: {len(rows)} rows, and {what} are {wanted}")
-    inputs = codec.standardised(rows[:, : len(names)])
+    inputs = codec.standardize(rows[:, : len(names)])
     if not (judged or itself):
         return inputs[np.newaxis, -window:], None
     slide = np.lib.stride_tricks.sliding_window_view

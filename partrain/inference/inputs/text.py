@@ -49,7 +49,7 @@ def read_text(network: TrainedNetwork, path: Path) -> tuple[NDArray[Any], NDArra
         tokens = np.array(encode(network, path.read_text("utf-8"), str(path)))
     except UnicodeDecodeError as error:
         raise InputMissing(f"{path}: byte {error.start} is not UTF-8") from None
-    length = network.facts.input[0]
+    length = network.record.input[0]
     count = (len(tokens) - 1) // length
     if not count:
         raise InputMissing(f"{path}: {len(tokens)} tokens, and an item with what follows takes {length + 1}")

@@ -33,7 +33,7 @@ def enter(order: ProcessSpec) -> Channel:
 
     die_with_parent(order.parent)
     close_forkserver_alive_fd()
-    malloc.keep()
+    malloc.keep_freed_memory()
     with contextlib.suppress(OSError):  # a script may have closed them
         os.dup2(2, 1)  # stdout is the coordinator's: what the user's code prints must not get into its one JSON document
     watch = threading.Thread(target=_end_with, args=(order.pipe,), daemon=True)

@@ -126,7 +126,7 @@ class WorkerSetup:
 def require_memory(order: ProcessSpec, spans: RowLayout) -> None:
     """Refuse rows that this machine cannot hold all at once, whatever caches it drops: the kernel would kill one of the workers."""
     count, needed = _rows(order, spans)
-    total, most = order.room.total, order.room.most  # with swap this may be more
+    total, most = order.room.total, order.room.ceiling  # with swap this may be more
     need = f"[[workers]]: {count} on the CPU need {_gib(needed)} for their parameters, gradients and optimizer states"
     if needed > max(total, most):
         raise BadJob(f"{need}, and this machine has {_gib(total)} of memory; take fewer workers or a smaller network")
