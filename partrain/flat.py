@@ -128,19 +128,19 @@ def first_non_finite(x: Tensor) -> int | None:
 class SparseVector(NamedTuple):
     """A vector with few non-zero entries, on the CPU: the content of a compressed message."""
 
-    places: Tensor | None
+    indices: Tensor | None
     """Increasing indices (n,) of the entries; None: all."""
     values: Tensor
     """(n,)"""
 
-    def spread(self, d: int) -> Tensor:
+    def dense(self, d: int) -> Tensor:
         """Return the dense vector (d,)."""
-        return self.values if self.places is None else self.put(self.values.new_empty(d))
+        return self.values if self.indices is None else self.put(self.values.new_empty(d))
 
     def put(self, x: Tensor) -> Tensor:
         """Write the dense vector into x (d,), and return x."""
-        if self.places is None:
+        if self.indices is None:
             return x.copy_(self.values)
         x.zero_()
-        x[self.places] = self.values.to(x)
+        x[self.indices] = self.values.to(x)
         return x

@@ -157,7 +157,7 @@ def test_data_that_are_gone_or_others(run_of: Runs, tmp_path: Path) -> None:
     assert (said.code, said.errors, len(said.err.splitlines())) == (66, ["no-input"], 1), said
     assert f"{path}: No such file or directory; bring it back, or judge other items with `evaluate --input`" in said.err
     path.write_text(moved.read_text().replace("large", "tall"))
-    told = f"{path}: the data set is not the one the checkpoint was trained on: bring it back as it was; `evaluate --input`"
+    told = f"{path}: the data set is not the one the checkpoint was trained on: restore it; `evaluate --input`"
     for words in (["evaluate", run], ["resume", run, "--until", "rounds=9", "--out", tmp_path / "again", "-q"]):
         said = partrain(*words)
         assert (said.code, said.errors, len(said.err.splitlines())) == (65, ["bad-checkpoint"], 1), said

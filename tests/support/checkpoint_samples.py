@@ -58,7 +58,7 @@ def forge(
     """
     import h5py
 
-    from partrain.checkpoint import writer as image
+    from partrain.checkpoint import writer
 
     stored = arrays() | (more_arrays or {})
     datasets = {path: entry(array) for path, array in stored.items()}
@@ -67,7 +67,7 @@ def forge(
     said = text(json.dumps(manifest(**more) | {"datasets": datasets}, sort_keys=True, separators=(",", ":")))
     # Truth values are stored as bytes.
     plain = {path: array.view(np.uint8) if array.dtype == np.bool_ else array for path, array in stored.items()}
-    payload = image._build({**plain, "job": np.array(job), "manifest": np.array(said.encode())})
+    payload = writer._build({**plain, "job": np.array(job), "manifest": np.array(said.encode())})
     buffer = io.BytesIO(bytes(SIZE) + payload)
     if change:
         with h5py.File(buffer, "r+", libver=("v108", "latest")) as file:
