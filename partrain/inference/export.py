@@ -1,13 +1,13 @@
-"""`partrain export`: a trained network in the formats other programs read, each compared with ours before it is written.
+"""`partrain export`: a trained network in formats that other programs read. Each export is compared with the network before writing.
 
     safetensors     tensors by name, no code
-    state-dict      the same as `torch.save` has it, for `torch.load(..., weights_only=True)`
+    state-dict      tensors by name as `torch.save` writes them, for `torch.load(..., weights_only=True)`
     torch-export    the network as a graph, for `torch.export.load`; any number of items
     onnx            the network as a graph, for ONNX runtimes; any number of items
 
-What a network takes is not what the data set's files say: numbers may be standardised, words numbered. `record` tell how. They are
-metadata `partrain` of safetensors and ONNX, and the extra file `partrain.json` of torch-export; a state dict has no room for them.
-Formats without code are read back into a second network of the same kind; the others are run by themselves.
+A network's inputs differ from the data set's files: numbers may be standardized, words are numbered. `metadata` describes how. It
+is stored as metadata `partrain` of safetensors and ONNX, and as the extra file `partrain.json` of torch-export. A state dict cannot
+hold it. For the comparison, formats without code are loaded into a second network of the same kind; the others run by themselves.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ Format = Literal["safetensors", "state-dict", "torch-export", "onnx"]
 Run = Callable[[Tensor], Tensor]
 """Inputs (n, *shape) -> answers."""
 COMPARED = (1, 2, 7)
-"""Items of each comparison: a graph that was made for one number of items must take others."""
+"""Number of items in each comparison: a graph that was traced with one number of items must accept others."""
 TOLERANCES: dict[Format, float] = {"safetensors": 0.0, "state-dict": 0.0, "torch-export": 1e-6, "onnx": 1e-5}
-"""Largest difference, as a share of the largest answer (at least 1), that rounding in another order explains; in float32."""
+"""Largest difference that another order of rounding explains, relative to the largest answer (at least 1); in float32."""
 
 METADATA_PLACE: dict[Format, str] = {
-    "safetensors": "the rest is metadata `partrain`",
-    "state-dict": "the rest is said by --json",
-    "torch-export": "the rest is its extra file `partrain.json`",
-    "onnx": "the rest is metadata `partrain`",
+    "safetensors": "details are in its metadata `partrain`",
+    "state-dict": "--json prints details",
+    "torch-export": "details are in its extra file `partrain.json`",
+    "onnx": "details are in its metadata `partrain`",
 }
-"""Where `record` are."""
+"""The place of `metadata`, as text for the user."""
 
 
 def export(network: TrainedNetwork, format: Format) -> tuple[bytes, dict[str, Any]]:
-    """The bytes of the export; and how it was verified: items compared, largest difference, tolerance."""
+    """Return the bytes of the export, and how it was verified: items compared, largest difference, tolerance."""
     samples = [_random_inputs(network, count) for count in COMPARED]
     with torch.no_grad(), blame_user_code(network.loaded):
         expected = [network.module(inputs) for inputs in samples]
         again = [network.module(inputs) for inputs in samples]
     if not all(isinstance(answer, Tensor) for answer in expected):
-        raise UserCodeFailed("the network's answer is no tensor, so an export cannot be compared with it")
+        raise UserCodeFailed("the network's answer is not a tensor, so an export cannot be compared with it")
     if not all(torch.equal(*pair) for pair in zip(expected, again, strict=True)):
         raise UserCodeFailed("the network answers the same items differently each time, so an export cannot be compared with it")
     with _silent(), blame_user_code(network.loaded):
@@ -66,19 +66,21 @@ def export(network: TrainedNetwork, format: Format) -> tuple[bytes, dict[str, An
     scale = max(1.0, max(float(answer.abs().max()) for answer in expected))
     tolerance = TOLERANCES[format] * scale
     if not largest <= tolerance:
-        what = f"the {format} export answers otherwise than the network: they differ by {largest:.3g}, more than {tolerance:.3g}"
+        what = (
+            f"the {format} export gives other answers than the network: they differ by {largest:.3g}, more than {tolerance:.3g}"
+        )
         raise UserCodeFailed(f"{what}; nothing was written") if network.loaded.job.user_code else Internal(what)
     return data, {"items": sum(COMPARED), "largest_difference": largest, "tolerance": tolerance}
 
 
 def metadata(network: TrainedNetwork) -> dict[str, Any]:
-    """What the network is, takes and answers; `codec`: how its items were made of what the data set's files say."""
+    """Describe the network: its model, inputs and outputs; and in `codec` the conversion of files into items."""
     model = network.loaded.job.model.model_dump(mode="json", exclude_none=True)
     return network.record.model_dump() | {"model": model, "codec": network.codec}
 
 
 def usage(network: TrainedNetwork, format: Format) -> str:
-    """What the network takes, in words, and where the rest is said."""
+    """Describe in words the network's inputs, and where to find the details."""
     codec = Codec(network.codec)
     kind, how = (
         str(network.dtype).removeprefix("torch."),
@@ -89,12 +91,12 @@ def usage(network: TrainedNetwork, format: Format) -> str:
     elif codec.scale is not None:
         how = f"(value - mean) / standard deviation of each {'channel' if codec.stored.get('axis') == 1 else 'column'}"
     shape = ", ".join(map(str, ("items", *network.record.input)))
-    answers = "" if codec.target_scale is None else "; its answers are standardised, too"
-    return f"it takes {kind} ({shape}){how and ': '}{how}{answers}; {METADATA_PLACE[format]}"
+    answers = "" if codec.target_scale is None else "; its answers are standardized, too"
+    return f"inputs: {kind} ({shape}){how and ': '}{how}{answers}; {METADATA_PLACE[format]}"
 
 
 def _random_inputs(network: TrainedNetwork, count: int) -> Tensor:
-    """Made-up items: seeded, of the right shape and kind."""
+    """Draw seeded items of the right shape and type."""
     facts, draw = network.record, torch.Generator().manual_seed(derive(0, "export", count))
     shape = (count, *facts.input)
     if facts.vocabulary is not None:
@@ -103,7 +105,7 @@ def _random_inputs(network: TrainedNetwork, count: int) -> Tensor:
 
 
 def _difference(found: Tensor, expected: Tensor) -> float:
-    """The largest one, infinite where shapes differ or one is not finite; 0 for answers equal to the bit."""
+    """Return the largest difference: 0 for answers equal to the bit, infinite if shapes or types differ or a number is not finite."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return float("inf")
     if torch.equal(found, expected):
@@ -115,7 +117,7 @@ def _difference(found: Tensor, expected: Tensor) -> float:
 def _safetensors(network: TrainedNetwork) -> tuple[bytes, Run]:
     from safetensors.torch import load, save
 
-    # One copy of each: names that share numbers are refused by the format.
+    # One copy of each tensor: the format refuses names that share memory.
     copies = {name: tensor.detach().clone().contiguous() for name, tensor in network.module.state_dict().items()}
     data = save(copies, {"format": "pt", "partrain": _metadata_text(network)})
     return data, _with_tensors(network, load(data))
@@ -133,7 +135,7 @@ def _metadata_text(network: TrainedNetwork) -> str:
 
 
 def _with_tensors(network: TrainedNetwork, tensors: dict[str, Tensor]) -> nn.Module:
-    """A second network, emptied and then filled with what was read back."""
+    """Make a second network, set it to zero, and load the tensors that were read back."""
     module = deepcopy(network.module)
     with torch.no_grad():
         for tensor in module.state_dict(keep_vars=True).values():
@@ -175,13 +177,13 @@ def _onnx(network: TrainedNetwork) -> tuple[bytes, Run]:
 
 
 def _any_number() -> tuple[dict[int, Any]]:
-    """The first axis counts items, and is not to be fixed."""
+    """Declare the first axis, which counts items, as dynamic."""
     return ({0: torch.export.Dim("items")},)
 
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Exporters talk of their own affairs, and to stdout."""
+    """Silence the exporters, which print to stdout, log and warn."""
     from contextlib import redirect_stdout
 
     levels = {name: logging.getLogger(name).level for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")}

@@ -1,4 +1,4 @@
-"""`partrain predict --prompt`: text that goes on as a network for language expects it to."""
+"""`partrain predict --prompt`: text that continues a prompt, drawn from a language network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from partrain.seeds import derive
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """The prompt, and what follows it."""
+    """The prompt and its continuation."""
 
     whole: str
 
@@ -26,7 +26,7 @@ class GeneratedText:
         return f"{len(self.whole):,} characters"
 
     def encode(self, suffix: str) -> bytes:
-        """As a file with this suffix: `.txt` or `.json`."""
+        """Encode as a file with this suffix: `.txt` or `.json`."""
         return ((json.dumps(self.document()) if suffix == ".json" else self.whole) + "\n").encode()
 
     def document(self) -> dict[str, Any]:
@@ -37,9 +37,9 @@ class GeneratedText:
 
 
 def generate(network: TrainedNetwork, prompt: str, tokens: int, temperature: float, seed: int) -> GeneratedText:
-    """The `prompt` and so many tokens more, each drawn from softmax(logits / temperature); with 0, always the likeliest.
+    """Continue the `prompt` by `tokens` tokens, each drawn from softmax(logits / temperature); with 0, always the likeliest.
 
-    The network sees as many of the newest tokens as an item of its training had. Equal seeds draw equal texts.
+    The network sees as many of the newest tokens as an item had in training. Equal seeds draw equal texts.
     """
     if network.kind != "language":
         raise InputMissing(f"a prompt is for a network trained on language, and this one is for {network.kind}; use --input")

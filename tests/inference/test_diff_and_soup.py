@@ -100,7 +100,7 @@ def test_workers(run_of: Runs) -> None:
     mixed = partrain("diff", run_of("clouds"), "--workers")
     assert (mixed.code, mixed.out) == (
         0,
-        "no worker has a network of its own at a round's end: the rule makes all replicas equal\n",
+        "no replicas to compare: the sync rule makes all workers equal at the end of a round\n",
     )
 
 

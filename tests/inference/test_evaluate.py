@@ -155,7 +155,7 @@ def test_data_that_are_gone_or_others(run_of: Runs, tmp_path: Path) -> None:
     moved = path.rename(tmp_path / "table.csv")
     said = partrain("evaluate", run)
     assert (said.code, said.errors, len(said.err.splitlines())) == (66, ["no-input"], 1), said
-    assert f"{path}: No such file or directory; bring it back, or judge other items with `evaluate --input`" in said.err
+    assert f"{path}: No such file or directory; restore it, or evaluate other items with `evaluate --input`" in said.err
     path.write_text(moved.read_text().replace("large", "tall"))
     told = f"{path}: the data set is not the one the checkpoint was trained on: restore it; `evaluate --input`"
     for words in (["evaluate", run], ["resume", run, "--until", "rounds=9", "--out", tmp_path / "again", "-q"]):
@@ -203,7 +203,7 @@ def test_reconstructions(run_of: Runs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "line"), [("clouds", "true \\ answer"), ("spots", "the newest value instead"), ("codes", "reconstruction error")]
+    ("name", "line"), [("clouds", "true \\ answer"), ("spots", "newest value as forecast"), ("codes", "reconstruction error")]
 )
 def test_people_can_read_it(run_of: Runs, name: str, line: str) -> None:
     said = partrain("evaluate", run_of(name))

@@ -88,10 +88,10 @@ def test_it_says_what_it_takes_and_answers(run_of: Runs, network_of: Networks, t
 
 
 WORDS = {
-    "tabular": "it takes float32 (items, 4): (value - mean) / standard deviation of each column; the rest is said by --json",
-    "prices": "deviation of each column; its answers are standardised, too; the rest",
-    "rose": "it takes int64 (items, ",
-    "clouds": "it takes float32 (items, 2); the rest",
+    "tabular": "inputs: float32 (items, 4): (value - mean) / standard deviation of each column; --json prints details",
+    "prices": "deviation of each column; its answers are standardized, too; details",
+    "rose": "inputs: int64 (items, ",
+    "clouds": "inputs: float32 (items, 2); details",
 }
 
 
@@ -136,7 +136,7 @@ class Moody(torch.nn.Linear):
         return x * self.bias * (2 if torch.compiler.is_compiling() else 1)
 
 
-@pytest.mark.parametrize(("module", "what"), [(Noisy(2, 2), "differently each time"), (Moody(2, 2), "answers otherwise")])
+@pytest.mark.parametrize(("module", "what"), [(Noisy(2, 2), "differently each time"), (Moody(2, 2), "gives other answers")])
 def test_what_answers_otherwise_is_refused(run_of: Runs, network_of: Networks, module: torch.nn.Module, what: str) -> None:
     with pytest.raises(UserCodeFailed, match=what):
         export(replace(network_of("own"), module=module), "torch-export")
