@@ -76,7 +76,7 @@ class WorkersLost(Failure):
 
 
 class UserCodeFailed(Failure):
-    """The code or the data the job names raised an error; `detail` holds the user's own frames."""
+    """The code or the data the job names raised an error; `detail` holds the frames of user code."""
 
     code, name = 71, "user-code"
 

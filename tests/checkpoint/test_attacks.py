@@ -1,4 +1,4 @@
-"""Files made to do harm. Header and digests are right, so only the walk over the structure, or the manifest, can refuse them."""
+"""Malicious files. Header and digests are right, so only the check of the structure or of the manifest can refuse them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRET = b"nobody may read this"
 
 @pytest.fixture
 def canary(tmp_path: Path) -> Path:
-    """A file of the host, and at the same time an HDF5 file that a link could lead to."""
+    """A private file of the host, and an HDF5 file that a link could point to."""
     path = tmp_path / "canary.h5"
     with h5py.File(path, "w") as file:
         file["step"] = np.array(3)
@@ -36,7 +36,7 @@ def canary(tmp_path: Path) -> Path:
 
 
 class Watch:
-    """Tells whether anyone opened a file of a folder since the last question (inotify: no process can hide it)."""
+    """Detects whether a process opened a file of a folder since the last call (inotify, which no process can avoid)."""
 
     def __init__(self, folder: Path) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -75,7 +75,7 @@ def test_the_forge_is_right() -> None:
 
 
 def list_extra(array: np.ndarray, path: str = "rule/extra") -> Callable[[dict[str, Any]], None]:
-    """The manifest lists the new dataset as if it were a plain one."""
+    """List the new dataset in the manifest as if it were a plain one."""
     return lambda datasets: datasets.update({path: entry(array)})
 
 
@@ -237,7 +237,7 @@ def rank_nine(file: h5py.File, canary: str) -> None:
 
 
 def old_group(file: h5py.File, canary: str) -> None:
-    """A group of the oldest format, grafted from another file."""
+    """Copy a group of the oldest format from another file."""
     with h5py.File.in_memory(libver="earliest") as other:
         other["old/extra"] = np.ones(3)
         h5py.h5o.copy(other.id, b"old", file["rule"].id, b"old")
@@ -305,9 +305,9 @@ STRUCTURE: dict[str, tuple[Callable[[h5py.File, str], None], str]] = {
 def test_structure_is_refused_before_any_number_is_read(name: str, canary: Path, watch: Watch) -> None:
     attack, message = STRUCTURE[name]
     data = forge(lambda file: attack(file, str(canary)), list_extra(np.ones(3)))
-    watch.fired()  # forging may have looked at the canary
+    watch.fired()  # forging may have opened the canary
     started = time.monotonic()
-    with pytest.raises(ContentRefused, match=message):  # the survey sees the structure only: it has no way to read numbers
+    with pytest.raises(ContentRefused, match=message):  # the check of the structure cannot read numbers
         structure.read_structure(data)
     with pytest.raises(BadCheckpoint) as caught:
         decode(data, "run/checkpoint.h5")
@@ -330,7 +330,7 @@ LENGTH = struct.pack("<Q", 12345)
 
 
 def places(image: bytearray) -> list[int]:
-    """Where 12345 stands: for each dataset of that length its length, its greatest length, and its bytes, after their address."""
+    """Find the offsets of the number 12345: each dataset has its length, its maximal length, and its size after its address."""
     found, place = [], image.find(LENGTH)
     while place >= 0:
         found.append(place)
@@ -339,7 +339,7 @@ def places(image: bytearray) -> list[int]:
 
 
 def dimension(number: int) -> Callable[[bytearray], None]:
-    """Another length in the header of a dataset of 12345 bytes; its layout keeps the true size."""
+    """Change the length in the header of a dataset of 12345 bytes; its layout keeps the true size."""
 
     def patch(image: bytearray) -> None:
         for place in places(image)[:2]:
@@ -349,14 +349,14 @@ def dimension(number: int) -> Callable[[bytearray], None]:
 
 
 def unknown_link(image: bytearray) -> None:
-    """Links to other files are of type 64; 65 is a type nobody has registered."""
+    """Change a link's type 64 (to another file) to 65, which is not registered."""
     place = image.find(b"outwards")
     assert image[place - 2] == 64
     image[place - 2] = 65
 
 
 def overlap(image: bytearray) -> None:
-    """Two datasets of 12345 bytes each: the second now lies where the first does."""
+    """Move the second of two datasets of 12345 bytes onto the first."""
     _, _, first, _, _, second = places(image)
     image[second - 8 : second] = image[first - 8 : first]
 
@@ -405,7 +405,7 @@ def test_a_name_cut_short_by_a_zero_is_another_name() -> None:
 
 
 def test_fuzz_through_the_digests() -> None:
-    """In a process of its own, under limits: a libhdf5 that crashes on a file must show here, not in someone's run."""
+    """Fuzz in a separate process, under limits: a crash of libhdf5 must show here, not in a user's run."""
     command = [sys.executable, "-m", "support.checkpoint_fuzz", "0", "400"]
     done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What `inspect` shows."""
+"""The outline that `inspect` prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files are whole or absent, whatever goes wrong while they are written."""
+"""Files are whole or absent, even if any system call fails while they are written."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OLD, NEW = state(1), state(2)
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run that has committed round 1."""
+    """Make a run that has committed round 1."""
     prepare(tmp_path / "run", OLD)
     return tmp_path / "run"
 
@@ -47,7 +47,7 @@ def temporaries(run: Path) -> list[str]:
 
 
 def assert_whole(run: Path) -> None:
-    """Every checkpoint there is valid, and the newest one is the old or the new state."""
+    """Check that every checkpoint is valid, and that the newest is the old or the new state."""
     assert read(run / "checkpoint.h5").round in (1, 2)
     found = [path for path in (run / "checkpoints").iterdir() if path.suffix == ".h5"]
     assert found
@@ -113,7 +113,7 @@ def test_every_call_fails_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         assert failure or faulty.fired[0] in {"close", "unlink"}, "an error was swallowed"
         if not lasting:
             assert temporaries(run) == []
-        commit(run, NEW)  # the next commit puts everything right
+        commit(run, NEW)  # the next commit repairs everything
         assert temporaries(run) == []
         assert names(run / "checkpoints") == ["round-000002.h5"]
     assert {"open", "write", "fsync", "close", "rename", "link", "unlink", "posix_fallocate", "listdir"} <= set(hit)
@@ -212,7 +212,7 @@ def test_an_interrupt_leaves_the_old_file(run: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_killed_at_every_call(tmp_path: Path) -> None:
-    """SIGKILL before and after each call: old or new, and what was left behind goes with the next commit."""
+    """SIGKILL before and after each call leaves the old or the new file. The next commit removes temporary files."""
     (tmp_path / "old").write_bytes(OLD)
     (tmp_path / "new").write_bytes(NEW)
     done = subprocess.run([sys.executable, HERE / "support" / "checkpoint_faults.py", tmp_path], capture_output=True, text=True)
@@ -360,7 +360,7 @@ def test_no_descriptor_is_left_open(run: Path) -> None:
     def count() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
-    gc.collect()  # what other tests have left may go at any time, which makes fewer
+    gc.collect()  # garbage of other tests may be collected at any time, which closes descriptors
     before = count()
     for _ in range(5):
         commit(run, NEW)

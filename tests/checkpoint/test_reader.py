@@ -1,4 +1,4 @@
-"""Reading refuses whatever is off, with 65 and one line; missing files are 66."""
+"""The reader refuses every damaged file, with 65 and one line; missing files are 66."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ def test_flipped_bits_anywhere_are_refused(data: bytes, no_hdf5: None) -> None:
 
 @pytest.fixture
 def no_hdf5(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Header and digest must do: HDF5 sees none of these files."""
+    """Fail the test if HDF5 sees the file: header and digest must refuse it."""
 
     def read_structure(data: bytes) -> None:
-        pytest.fail("HDF5 was asked")
+        pytest.fail("HDF5 was called")
 
     monkeypatch.setattr(reader, "read_structure", read_structure)
 
@@ -162,7 +162,7 @@ def test_no_hdf5_behind_a_right_header() -> None:
 
 
 def test_image_that_lies_elsewhere() -> None:
-    """HDF5 itself would find an image further behind."""
+    """HDF5 itself would also accept an image at a later offset."""
     buffer = io.BytesIO()
     with h5py.File(buffer, "w", userblock_size=1024) as file:
         file["x"] = 1
@@ -300,7 +300,7 @@ def test_memory_stays_below_two_copies(tmp_path: Path) -> None:
 
 
 def test_nothing_is_imported_or_started_by_a_file(tmp_path: Path, data: bytes) -> None:
-    """The audit trail of reading: no process, no pickle, no code, no import of anything outside what is loaded already."""
+    """Audit events of reading: no process, no pickle, no code, no new import."""
     script = """
 import sys, pathlib
 import partrain.checkpoint.reader
