@@ -1,7 +1,8 @@
-"""The one consistent copy of everything a round changes: filled at a round's end, read by the checkpoint writer and on resume.
+"""The layout of a snapshot: the one consistent copy of everything that a round changes.
 
-A snapshot lies in a slot of the arena. Its map names each array as a checkpoint does (`model/0.weight`,
-`workers/1/optimizer/momentum`), so that the writer needs to know nothing about networks.
+Workers fill a snapshot at the end of a round; the checkpoint writer reads it, and resuming reads it. It is in a slot of the arena. Its
+map names each array as a checkpoint does (`model/0.weight`, `workers/1/optimizer/momentum`), so the writer needs no knowledge of
+networks.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Entry:
     """numpy's name of the type, little-endian, such as `<f4`."""
     shape: tuple[int, ...]
     start: int
-    """Byte in the slot."""
+    """Offset in the slot in bytes."""
 
     @property
     def size(self) -> int:
@@ -41,7 +42,7 @@ def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
 
 @dataclass(frozen=True)
 class SlotMap:
-    """All arrays of a snapshot."""
+    """Positions of all arrays of a snapshot."""
 
     entries: tuple[Entry, ...]
 
@@ -57,18 +58,18 @@ class SlotMap:
         return cls(tuple(Entry(*array, start) for array, start in zip(arrays, starts, strict=True)))
 
     def span(self, prefix: str) -> slice:
-        """The bytes of all arrays whose paths begin so: they lie side by side."""
+        """Return the range of bytes of all arrays whose paths begin with `prefix`. They must be adjacent."""
         within = [entry for entry in self.entries if entry.path.startswith(prefix)]
         return slice(within[0].start, within[-1].start + within[-1].size)
 
     def view(self, slot: memoryview) -> dict[str, NDArray[np.generic]]:
-        """The arrays of a slot by path: views, not copies."""
+        """Return the arrays of a slot by path, as views."""
         return {
             entry.path: view(slot[entry.start : entry.start + entry.size], entry.dtype, entry.shape) for entry in self.entries
         }
 
     def to_json(self) -> list[dict[str, Any]]:
-        """For the coordinator, which learns of the network from a worker."""
+        """Convert to JSON: a worker sends it to the coordinator, which does not build the network."""
         return [asdict(entry) for entry in self.entries]
 
     @classmethod

@@ -89,9 +89,9 @@ def test_it_says_what_it_takes_and_answers(run_of: Runs, network_of: Networks, t
 
 WORDS = {
     "tabular": "inputs: float32 (items, 4): (value - mean) / standard deviation of each column; --json prints details",
-    "prices": "deviation of each column; its answers are standardized, too; details",
+    "prices": "deviation of each column; its answers are standardized, too; --json",
     "rose": "inputs: int64 (items, ",
-    "clouds": "inputs: float32 (items, 2); details",
+    "clouds": "inputs: float32 (items, 2); --json",
 }
 
 
