@@ -210,7 +210,7 @@ def soup(
         )
     check(output, force)
     files = [open_checkpoint(path) for path in checkpoints]
-    jobs = [load_job(content, path, trust_code, own=job) for path, content in files]
+    jobs = [load_job(content, path, trust_code, job_file=job) for path, content in files]
     from partrain.checkpoint import encode
     from partrain.inference import soup as kitchen
 
@@ -234,7 +234,7 @@ def _judge(content: Content) -> str | None:
 
 def _restored(checkpoint: Path, trusted: bool, own: Path | None, data: bool = False) -> tuple[Path, Content, TrainedNetwork]:
     path, content = open_checkpoint(checkpoint)
-    loaded = load_job(content, path, trusted, own=own, data=data)
+    loaded = load_job(content, path, trusted, job_file=own, data=data)
     from partrain.inference.network import load_network
 
     return path, content, load_network(loaded, content)
@@ -243,7 +243,7 @@ def _restored(checkpoint: Path, trusted: bool, own: Path | None, data: bool = Fa
 def _layout(path: Path, content: Content, trusted: bool, own: Path | None) -> Layout | None:
     """Which tensors a worker's row holds: what the network tells, if it is ours or trusted."""
     try:
-        loaded = load_job(content, path, trusted, own=own, data=False)
+        loaded = load_job(content, path, trusted, job_file=own, data=False)
     except NotTrusted:
         print(f"partrain: {path} names code: without --trust-code a worker's parameters are one vector", file=sys.stderr)
         return None

@@ -92,15 +92,15 @@ def _distance(a: NDArray[Any], b: NDArray[Any]) -> dict[str, Any]:
     if a.shape != b.shape or a.dtype != b.dtype:
         shown = [f"{one.dtype.name} {'x'.join(map(str, one.shape)) or '()'}" for one in (a, b)]
         return {"equal": False, "differs": f"{shown[0]} and {shown[1]}"}
-    off, own = b.astype(np.float64) - a.astype(np.float64), float(np.linalg.norm(a.astype(np.float64)))
-    l2 = float(np.linalg.norm(off))
+    difference, norm = b.astype(np.float64) - a.astype(np.float64), float(np.linalg.norm(a.astype(np.float64)))
+    l2 = float(np.linalg.norm(difference))
     return {
         "equal": a.tobytes() == b.tobytes(),
         "dtype": a.dtype.name,
         "l2": _finite(l2),
-        "relative": _finite(l2 / own) if own else None,
-        "max": _finite(float(np.abs(off).max(initial=0.0))),
-        "norm": _finite(own),
+        "relative": _finite(l2 / norm) if norm else None,
+        "max": _finite(float(np.abs(difference).max(initial=0.0))),
+        "norm": _finite(norm),
     }
 
 
@@ -109,19 +109,19 @@ def _combined(distances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     known = [one for one in distances if "differs" not in one and one["dtype"].startswith("float")]
     if any(one["l2"] is None or one["norm"] is None for one in known):
         return {"l2": None, "relative": None, "max": None}
-    l2, own = math.hypot(*(one["l2"] for one in known)), math.hypot(*(one["norm"] for one in known))
-    return {"l2": l2, "relative": l2 / own if own else None, "max": max((one["max"] for one in known), default=0.0)}
+    l2, norm = math.hypot(*(one["l2"] for one in known)), math.hypot(*(one["norm"] for one in known))
+    return {"l2": l2, "relative": l2 / norm if norm else None, "max": max((one["max"] for one in known), default=0.0)}
 
 
 def _spread(replicas: Sequence[NDArray[Any]]) -> dict[str, Any]:
     stacked = np.stack([replica.astype(np.float64) for replica in replicas])
     mean = stacked.mean(axis=0)
     each = [float(np.linalg.norm(replica - mean)) for replica in stacked]
-    distance, own = math.sqrt(sum(one * one for one in each) / len(each)), float(np.linalg.norm(mean))
+    distance, norm = math.sqrt(sum(one * one for one in each) / len(each)), float(np.linalg.norm(mean))
     return {
         "equal": len({replica.tobytes() for replica in replicas}) == 1,
         "distance": _finite(distance),
-        "relative": _finite(distance / own) if own else None,
+        "relative": _finite(distance / norm) if norm else None,
         "max": _finite(float(np.ptp(stacked, axis=0).max(initial=0.0))),
         "l2": [_finite(one) for one in each],
     }

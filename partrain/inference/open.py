@@ -36,7 +36,7 @@ def load_job(
     trusted: bool,
     until: Sequence[str] = (),
     here: bool = False,
-    own: Path | None = None,
+    job_file: Path | None = None,
     data: bool = True,
 ) -> LoadedJob:
     """Load the job that a checkpoint contains. It is data: code that it names runs only with the user's consent.
@@ -47,7 +47,7 @@ def load_job(
         trusted: The user allows the code that the checkpoint's job names.
         until: Changed stop conditions, as `key=value`.
         here: The job will run on this machine.
-        own: A job file of the user that replaces the checkpoint's; the user trusts the code that it names.
+        job_file: A job file of the user that replaces the checkpoint's; the user trusts the code that it names.
         data: The data set will be opened too; a user data set is code as well.
     """
     from partrain.checkpoint.manifest import manifest_of
@@ -55,8 +55,8 @@ def load_job(
     from partrain.config.toml_source import TomlSource
     from partrain.job.load import parse
 
-    if own is not None:
-        return parse(TomlSource.read(own).text, own.absolute().parent, str(own))
+    if job_file is not None:
+        return parse(TomlSource.read(job_file).text, job_file.absolute().parent, str(job_file))
     loaded = parse(content.job, Path(manifest_of(content).folder), f"{path}:/job", here, until, UNTIL)
     named = loaded.job.user_code if data else loaded.job.network_code
     if named and not trusted:
