@@ -33,9 +33,9 @@ def main() -> None:
         if trains:
             forkserver.start()
         from partrain.cli.main import main as run_command
-        from partrain.system.stdio import forgiving
+        from partrain.system.stdio import tolerate_closed_stdout
 
-        forgiving(run_command)
+        tolerate_closed_stdout(run_command)
     finally:
         if trains:
             forkserver.stop()

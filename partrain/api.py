@@ -100,7 +100,7 @@ def _trained(loaded: LoadedJob, summary: dict[str, Any], folder: Path, path: Pat
         name.removeprefix("history/"): array.tolist() for name, array in content.arrays.items() if name.startswith("history/")
     }
     with _as_trained(content):
-        module = network.network(loaded, content)
+        module = network.build_network(loaded, content)
     return Trained(module, history, summary, folder, path)
 
 
@@ -109,7 +109,7 @@ def _as_trained(content: checkpoint.Content) -> Iterator[None]:
     """Networks built within are on the CPU and of the trained numbers' type, whatever the caller has set for those of its own;
     and the caller's random numbers go on as if there were none."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(next(one.dtype for one in network.tensors(content).values() if one.is_floating_point()))
+    torch.set_default_dtype(next(one.dtype for one in network.network_tensors(content).values() if one.is_floating_point()))
     try:
         with torch.device("cpu"), torch.inference_mode(False), torch.random.fork_rng(devices=[]):
             yield

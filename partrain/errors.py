@@ -12,8 +12,8 @@
     +- NotTrusted                  77  not-trusted
     +- BadJob                      78  bad-job
 
-Anything else that escapes is a defect of partrain itself: 70, with a traceback. 0, 1, 2, 130 and 143 are no failures
-but answers: done, target not reached, usage, stopped by SIGINT, stopped by SIGTERM.
+Any other exception that escapes is a defect of partrain itself: 70, with a traceback. 0, 1, 2, 130 and 143 are answers, not
+failures: done, target not reached, usage, stopped by SIGINT, stopped by SIGTERM.
 """
 
 from typing import ClassVar
@@ -26,15 +26,17 @@ INTERRUPTED = 130
 TERMINATED = 143
 
 
-def one_line(said: object) -> str:
-    """What anything says, names of files and cells of tables included, with spaces where it cannot be printed."""
-    text = str(said)
+def one_line(value: object) -> str:
+    """Turn a value into one printable line: other characters, as in names of files or cells of tables, become spaces."""
+    text = str(value)
     return text if text.isprintable() else " ".join("".join(one if one.isprintable() else " " for one in text).split())
 
 
 class Failure(Exception):
-    """A failure the user can act on: `message` is one line saying what, where and what to do; `detail` further lines; `rank`
-    the worker that met it, where one did."""
+    """A failure the user can act on.
+
+    `message` is one line: what happened, where, and what to do. `detail` holds further lines. `rank` is the worker that met it, if any.
+    """
 
     code: ClassVar[int]
     name: ClassVar[str]
@@ -46,7 +48,7 @@ class Failure(Exception):
         self.rank = rank
 
     def render(self) -> str:
-        """The text for stderr: exactly one `partrain: error[...]` line, then the detail as it is."""
+        """Return the text for stderr: exactly one `partrain: error[...]` line, then the detail unchanged."""
         line = f"partrain: error[{self.name}]: {self.message}"
         return f"{line}\n{self.detail}" if self.detail else line
 
@@ -74,13 +76,13 @@ class WorkersLost(Failure):
 
 
 class UserCodeFailed(Failure):
-    """The code or the data the job names raised an error; `detail` holds the user's own frames."""
+    """The code or the data the job names raised an error; `detail` holds the frames of user code."""
 
     code, name = 71, "user-code"
 
 
 class CannotCreate(Failure):
-    """The output cannot be created, or is there already."""
+    """The output cannot be created, or exists already."""
 
     code, name = 73, "cannot-create"
 
@@ -104,12 +106,12 @@ class Diverged(Failure):
 
 
 class NotTrusted(Failure):
-    """A checkpoint names code that nobody approved."""
+    """A checkpoint names user code that the user has not approved."""
 
     code, name = 77, "not-trusted"
 
 
 class BadJob(Failure):
-    """The job file is wrong; `detail` shows every problem with its place."""
+    """The job file is wrong; `detail` shows every problem with its position."""
 
     code, name = 78, "bad-job"

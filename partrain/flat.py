@@ -6,22 +6,18 @@ Shapes: d numbers in the flat vector, padding included; N rows.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 ALIGNMENT = 64
-"""Bytes: each tensor of a row starts on a cache line; the numbers between are zero and stay zero."""
+"""Bytes: each tensor of a row starts on a cache line. The padding between tensors is zero and stays zero."""
 
 CHUNK = 1 << 15
-"""Numbers mixed at a time: the float64 accumulator of a chunk (256 KiB) stays in the cache."""
+"""Numbers averaged at a time: the float64 accumulator of a chunk (256 KiB) stays in the cache."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +33,13 @@ class Piece:
         return math.prod(self.shape)
 
     def view(self, row: Tensor) -> Tensor:
-        """This tensor as a view of a row (d,)."""
+        """Return this tensor as a view of a row (d,)."""
         return row[self.start : self.start + self.size].view(self.shape)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each named tensor lies in a flat row of one dtype."""
+    """Positions of named tensors in a flat row of one dtype."""
 
     pieces: tuple[Piece, ...]
     size: int
@@ -52,7 +48,7 @@ class Layout:
 
     @classmethod
     def of(cls, tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Layout:
-        """Lay tensors out one after the other; all must have the dtype of the row."""
+        """Lay tensors out one after the other. TypeError if one has another dtype than the row."""
         step = ALIGNMENT // dtype.itemsize
         pieces, start = [], 0
         for name, tensor in tensors:
@@ -63,66 +59,66 @@ class Layout:
         return cls(tuple(pieces), start, dtype)
 
     def views(self, row: Tensor) -> list[Tensor]:
-        """All tensors as views of a row (d,)."""
+        """Return all tensors as views of a row (d,)."""
         return [piece.view(row) for piece in self.pieces]
 
     def name_at(self, index: int) -> str:
-        """The tensor that the number at `index` of a row belongs to."""
+        """Return the name of the tensor that the number at `index` of a row belongs to."""
         return next(piece.name for piece in reversed(self.pieces) if piece.start <= index)
 
 
 def adopt(module: torch.nn.Module, layout: Layout, row: Tensor) -> None:
-    """Move a module's parameters into a row (d,): values are copied, then each parameter is a view of the row."""
+    """Move a module's parameters into a row (d,): copy the values, then make each parameter a view of the row."""
     for (_, parameter), view in zip(trainable(module), layout.views(row), strict=True):
         view.copy_(parameter.detach())
         parameter.data = view
 
 
 def trainable(module: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
-    """Parameters that training changes, tied ones once, in state-dict order."""
+    """Return the parameters that training changes, in state-dict order, tied ones once."""
     return [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
 
 
 def mean_into(rows: Sequence[Tensor], weights: Sequence[float], total: float | None = None) -> None:
-    """Replace N equal-length vectors by their weighted mean, in place; or by their weighted sum over another `total`.
+    """Replace N equal-length vectors by their weighted mean, in place; or by their weighted sum divided by another `total`.
 
-    Summed in the order given with a float64 accumulator, divided by the sum of weights last, rounded once: each number
-    depends only on its own column, so slices may be mixed by different workers and give the same bits.
+    The sum runs in the given order in float64, is divided by the sum of weights last, and is rounded once. Each number depends
+    only on its own column, so different workers may average different slices and still give the same bits.
     """
     if len(rows) == 2 and weights[0] == weights[1] and total in (None, weights[0]):
-        # Halves are exact and a sum of two is rounded once, so these are the same bits, in a third of the time.
+        # Halving is exact and a sum of two is rounded once: the same bits in a third of the time.
         share = 0.5 if total is None else 1.0
         rows[0].mul_(share).add_(rows[1], alpha=share)
         rows[1].copy_(rows[0])
         return
     total = float(sum(weights)) if total is None else total
-    for place, mean in _weighted_sums(rows, weights):
+    for chunk, mean in _weighted_sums(rows, weights):
         mean.div_(total)
         for row in rows:
-            row[place].copy_(mean)
+            row[chunk].copy_(mean)
 
 
 def share_into(target: Tensor, rows: Sequence[Tensor], weights: Sequence[float], total: float) -> None:
-    """What some of the vectors, which weigh `total` together with the others, add to the mean of all; as `mean_into` sums."""
-    for place, share in _weighted_sums(rows, weights):
-        target[place].copy_(share.div_(total))
+    """Write into `target` the part of a mean that comes from `rows`, summed as in `mean_into`. `total`: the weight of all vectors."""
+    for chunk, share in _weighted_sums(rows, weights):
+        target[chunk].copy_(share.div_(total))
 
 
 def _weighted_sums(rows: Sequence[Tensor], weights: Sequence[float]) -> Iterator[tuple[slice, Tensor]]:
-    """sum_i w_i x_i in float64, chunk by chunk: where, and how much."""
+    """Yield sum_i w_i x_i in float64, chunk by chunk, each with its slice of the vector."""
     length = rows[0].numel()
     accumulator = torch.empty(min(CHUNK, length), dtype=torch.float64)
     for start in range(0, length, CHUNK):
-        place = slice(start, min(start + CHUNK, length))
-        sums = accumulator[: place.stop - start]
-        torch.mul(rows[0][place].double(), weights[0], out=sums)
+        chunk = slice(start, min(start + CHUNK, length))
+        sums = accumulator[: chunk.stop - start]
+        torch.mul(rows[0][chunk].double(), weights[0], out=sums)
         for row, weight in zip(rows[1:], weights[1:], strict=True):
-            sums.add_(row[place].double(), alpha=weight)
-        yield place, sums
+            sums.add_(row[chunk].double(), alpha=weight)
+        yield chunk, sums
 
 
 def first_non_finite(x: Tensor) -> int | None:
-    """Index of the first NaN or Inf of a vector (d,), or None. The sum tells nearly always, in one cheap pass."""
+    """Return the index of the first NaN or Inf of a vector (d,), or None. A finite sum proves in one cheap pass that there is none."""
     if math.isfinite(float(x.sum())):
         return None
     found = torch.nonzero(~torch.isfinite(x))
@@ -130,21 +126,21 @@ def first_non_finite(x: Tensor) -> int | None:
 
 
 class SparseVector(NamedTuple):
-    """What a message says, on the CPU; all other entries are zero."""
+    """A vector with few non-zero entries, on the CPU: the content of a compressed message."""
 
-    places: Tensor | None
-    """Increasing indices (n,); None = all."""
+    indices: Tensor | None
+    """Increasing indices (n,) of the entries; None: all."""
     values: Tensor
     """(n,)"""
 
-    def spread(self, d: int) -> Tensor:
-        """The vector (d,)."""
-        return self.values if self.places is None else self.put(self.values.new_empty(d))
+    def dense(self, d: int) -> Tensor:
+        """Return the dense vector (d,)."""
+        return self.values if self.indices is None else self.put(self.values.new_empty(d))
 
     def put(self, x: Tensor) -> Tensor:
-        """Make x (d,) that vector."""
-        if self.places is None:
+        """Write the dense vector into x (d,), and return x."""
+        if self.indices is None:
             return x.copy_(self.values)
         x.zero_()
-        x[self.places] = self.values.to(x)
+        x[self.indices] = self.values.to(x)
         return x

@@ -1,6 +1,6 @@
-"""Randomness without hidden state: every generator is derived from (seed, what it is for, worker, pass ...).
+"""Randomness without hidden state: every generator is derived from the job's seed and a purpose (name, worker, pass, ...).
 
-Nothing here depends on how much randomness was drawn before, so a resumed run needs no generator state.
+No generator depends on how much randomness was drawn before, so a resumed run needs no generator state.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def derive(seed: int, *purpose: str | int) -> int:
-    """A 63-bit seed for one purpose, such as ``derive(0, "pass", rank, number)``; unlike purposes give unrelated seeds."""
+    """Derive a 63-bit seed for one purpose, such as `derive(0, "pass", rank, number)`. Different purposes give unrelated seeds."""
     text = "\0".join(str(part) for part in (seed, *purpose))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def generator(seed: int, *purpose: str | int) -> np.random.Generator:
-    """A numpy generator for one purpose."""
+    """Make a numpy generator for one purpose."""
     import numpy as np
 
     return np.random.Generator(np.random.PCG64(derive(seed, *purpose)))

@@ -1,4 +1,4 @@
-"""Flat rows: views stay views, means are exact, faults are found."""
+"""Flat rows: views stay views, means are exact, non-finite numbers are found."""
 
 import math
 from itertools import pairwise

@@ -10,9 +10,9 @@ from pathlib import Path
 import partrain
 
 LAYERS = [
-    {"errors", "flat", "records", "seeds", "version"},
-    {"config", "display", "system"},
-    {"protocols", "tasks"},
+    {"byte_layout", "errors", "flat", "records", "seeds", "version"},
+    {"config", "system"},
+    {"display", "protocols", "tasks"},
     {"comm", "data", "models", "optim", "rules"},
     {"train"},
     {"checkpoint"},

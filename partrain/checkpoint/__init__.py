@@ -1,9 +1,10 @@
-"""Checkpoints: one file that is valid HDF5, checked before HDF5 sees it, the same bytes for the same state.
+"""Checkpoints: one valid HDF5 file, checked before HDF5 sees it; equal states give equal bytes.
 
-    content     what a checkpoint holds             header      512 checked bytes before the HDF5 image
-    image       content -> bytes                    survey      the structure of an image, before any number is read
-    files       bytes <-> disk, whole or absent     loading     bytes -> content
-    outline     content -> text for people          hdf5        the one door to h5py
+    content     the arrays, job and manifest        header      512 checked bytes before the HDF5 image
+    writer      content -> bytes                    structure   the structure of an image, checked before numbers are read
+    files       bytes <-> disk, whole or absent     reader      bytes -> content
+    describe    content -> outline for people       hdf5        the only import of h5py
+    manifest    the origin of a checkpoint          section     the `[checkpoint]` table
 
 A checkpoint is data. Nothing in it decides what is imported, and no pickle is read or written. The digests find damage; they
 are no signature. Importing this package loads neither numpy nor h5py.
@@ -18,13 +19,13 @@ from partrain.checkpoint.content import Content, ContentRefused
 from partrain.checkpoint.files import MAX_BYTES, link_latest, prune, round_path, write
 from partrain.errors import BadCheckpoint
 
-__all__ = ["Content", "decode", "describe", "encode", "link_latest", "prune", "read", "round_path", "verify", "write"]
+__all__ = ["Content", "decode", "encode", "link_latest", "prune", "read", "round_path", "verify", "write"]
 
 
 def encode(content: Content) -> bytes:
-    """The bytes of a checkpoint; equal contents give equal bytes, in whatever order their arrays were added.
+    """Encode a checkpoint. Equal contents give equal bytes, independent of the order of their arrays.
 
-    ValueError for a content that `read` would refuse (bad paths, complex numbers, NaN in the manifest, ragged history).
+    Raises ValueError for a content that `read` would refuse (bad paths, complex numbers, NaN in the manifest, ragged history).
     """
     from partrain.checkpoint import writer
 
@@ -32,7 +33,7 @@ def encode(content: Content) -> bytes:
 
 
 def decode(data: bytes, name: str = "checkpoint", allow_nonfinite: bool = False) -> Content:
-    """The content of a checkpoint that is in memory. `name` stands in the message of the BadCheckpoint (65) for anything off.
+    """Decode the bytes of a checkpoint. Raises BadCheckpoint (65), whose message begins with `name`, if any byte is wrong.
 
     Floats under `model/` and `workers/` must be finite unless `allow_nonfinite`. The arrays own their memory.
     """
@@ -45,7 +46,7 @@ def decode(data: bytes, name: str = "checkpoint", allow_nonfinite: bool = False)
 
 
 def read(path: Path, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> Content:
-    """The content of a checkpoint file. InputMissing (66) when it cannot be read, BadCheckpoint (65) when anything is off.
+    """Read a checkpoint file. Raises InputMissing (66) if it cannot be read, BadCheckpoint (65) if its content is damaged.
 
     A file of more than `max_bytes` is refused before it is read.
     """
@@ -69,13 +70,6 @@ def verify(path: Path, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES
         "sha256": hashlib.sha256(data).hexdigest(),
         "datasets": len(content.arrays),
     }
-
-
-def describe(content: Content) -> dict[str, Any]:
-    """A JSON-able outline of a checkpoint: tensors with dtype, shape and norm, workers, history, manifest, the job's name."""
-    from partrain.checkpoint import describe
-
-    return describe.describe(content)
 
 
 def _bytes(path: Path, max_bytes: int) -> bytes:

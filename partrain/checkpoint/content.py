@@ -1,8 +1,8 @@
-"""What a checkpoint holds, and the rules that hold on both sides of the disk: checked before writing, required when reading.
+"""The content of a checkpoint, and its rules: the writer checks them before writing, the reader after reading.
 
     arrays      slash path -> numbers, such as `model/0.weight`, `workers/0/optimizer/momentum`, `history/loss`
     job         the text of the TOML job
-    manifest    a JSON object; `run` and `round` say what the file is, the rest belongs to the training loop
+    manifest    a JSON object; `run` and `round` identify the state, the training loop owns the other keys
 
 Arrays under `history/` hold one row per round along their first axis.
 """
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 JOB = "job"
 MANIFEST = "manifest"
 DATASETS = "datasets"
-"""Key of the stored manifest that lists every dataset; reserved."""
+"""The stored manifest's key that lists every dataset; reserved."""
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
-"""Kinds of numbers a checkpoint can hold, by their numpy names."""
+"""Types of numbers a checkpoint can hold, by their numpy names."""
 
 MAX_DEPTH = 8
-"""Components of a path."""
+"""Largest number of components of a path."""
 MAX_NAME_BYTES = 1024
-"""One component of a path, in UTF-8."""
+"""Longest component of a path, in UTF-8."""
 MAX_RANK = 8
 MAX_OBJECTS = 100_000
 MAX_NESTING = 32
-"""Levels of the manifest."""
+"""Largest number of nested levels in the manifest."""
 MAX_DIGITS = 20
-"""Digits of an integer in the manifest: 64 bits."""
+"""Digits of the longest integer in the manifest: 64 bits."""
 
 RUN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class ContentRefused(Exception):
-    """Something is off; the message says what, but not in which file. Becomes `BadCheckpoint`, or `ValueError` when writing."""
+    """A content that breaks a rule. The message does not name the file. Becomes BadCheckpoint when reading, ValueError when writing."""
 
 
 class Shaped(Protocol):
@@ -56,7 +56,7 @@ class Shaped(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """One checkpoint in memory. `manifest` must hold `run` (text) and `round` (an integer from 0); no NaN, None instead."""
+    """One checkpoint in memory. `manifest` must hold `run` (text) and `round` (an integer from 0), and None instead of NaN."""
 
     arrays: dict[str, NDArray[Any]]
     job: str
@@ -64,12 +64,12 @@ class Content:
 
     @property
     def round(self) -> int:
-        """Rounds done when this state was taken."""
+        """Number of rounds done when this state was saved."""
         return int(self.manifest["round"])
 
     @property
     def run(self) -> str:
-        """Digest of job, data and versions: which run this is a state of."""
+        """Id of the run: a digest of job, data and versions."""
         return str(self.manifest["run"])
 
 
@@ -80,13 +80,13 @@ def check_path(path: str) -> None:
         raise ContentRefused(f"{path[:80]!r} has more than {MAX_DEPTH} levels")
     for part in parts:
         if part in ("", ".", "..") or "\0" in part:
-            raise ContentRefused(f"{path[:80]!r} is no path of plain names")
+            raise ContentRefused(f"{path[:80]!r} is not a path of plain names")
         if len(part.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
             raise ContentRefused(f"a name in {path[:80]!r}... has more than {MAX_NAME_BYTES} bytes")
 
 
 def groups_of(paths: Mapping[str, object]) -> set[str]:
-    """All groups that datasets at these paths lie in; the root is the empty path."""
+    """Return all groups that contain datasets at these paths, at any level. The root is the empty path."""
     found = {""}
     for path in paths:
         parent = path.rpartition("/")[0]
@@ -97,35 +97,36 @@ def groups_of(paths: Mapping[str, object]) -> set[str]:
 
 
 def check(manifest: Mapping[str, Any], arrays: Mapping[str, Shaped]) -> None:
-    """Refuse what no state of a training can be; looks at names, types and shapes only."""
+    """Refuse content that no training can have written. Looks at names, types and shapes only."""
     number, run = manifest.get("round"), manifest.get("run")
     if type(number) is not int or not 0 <= number < 2**63:
-        raise ContentRefused(f"the manifest's `round` is {str(number)[:40]!r}, no number of rounds")
+        raise ContentRefused(f"the manifest's `round` is {str(number)[:40]!r}, not a number of rounds")
     if not isinstance(run, str) or not RUN_ID.fullmatch(run):
-        raise ContentRefused(f"the manifest's `run` is {str(run)[:40]!r}, no run id")
+        raise ContentRefused(f"the manifest's `run` is {str(run)[:40]!r}, not a run id")
     for path in arrays:
         check_path(path)
     for path in sorted(groups_of(arrays) & ({*arrays, JOB, MANIFEST})):
         raise ContentRefused(f"{path!r} is both a dataset and a group")
     for path in sorted({JOB, MANIFEST} & set(arrays)):
-        raise ContentRefused(f"{path!r} is reserved, no array can have this name")
+        raise ContentRefused(f"{path!r} is a reserved name; no array can have it")
     rows = {path: array.shape[0] if array.shape else None for path, array in arrays.items() if path.startswith("history/")}
     if len(set(rows.values())) > 1 or None in rows.values():
         raise ContentRefused(f"the columns of /history differ in length: {sorted(map(str, set(rows.values())))}")
 
 
 def check_history(rounds: NDArray[Any], number: int) -> None:
-    """Refuse a `history/round` (R,) that is not a growing list of rounds done."""
+    """Refuse a `history/round` (R,) that is not a strictly increasing list of rounds up to `number`."""
     if rounds.ndim != 1 or rounds.dtype.kind not in "iu":
-        raise ContentRefused("history/round is no list of integers")
+        raise ContentRefused("history/round is not a list of integers")
     if len(rounds) and (int(rounds[0]) < 0 or int(rounds[-1]) > number or not bool((rounds[1:] > rounds[:-1]).all())):
-        raise ContentRefused(f"history/round does not grow towards round {number}")
+        raise ContentRefused(f"history/round does not increase towards round {number}")
 
 
 def viewer_attributes(arrays: Mapping[str, Shaped]) -> dict[str, dict[str, list[str] | str]]:
-    """The NeXus attributes of each group that has any: they make a viewer open on the loss curve.
+    """Return the NeXus attributes of each group that has any. They make a viewer open on the loss curve.
 
-    All losses of the same length are drawn over `round`: one signal, the others auxiliary. Without such a curve: nothing.
+    The viewer draws all losses of the same length over `round`: `loss` is the signal, the others are auxiliary. Empty if there is
+    no such curve.
     """
     columns = {path.removeprefix("history/"): array for path, array in arrays.items() if path.startswith("history/")}
     loss, rounds = columns.get("loss"), columns.get("round")
@@ -139,12 +140,12 @@ def viewer_attributes(arrays: Mapping[str, Shaped]) -> dict[str, dict[str, list[
 
 
 def manifest_text(manifest: Mapping[str, Any]) -> str:
-    """The one JSON text of a manifest; ValueError for NaN and infinities."""
+    """Return the canonical JSON text of a manifest. ValueError for NaN and infinities."""
     return json.dumps(manifest, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def parse_manifest(data: bytes) -> dict[str, Any]:
-    """The manifest from its bytes, which must be its one text: no duplicate keys, odd numbers or spare bytes."""
+    """Parse a manifest, which must be its canonical text: no duplicate keys, other spellings of numbers or spare bytes."""
     try:
         text = data.decode("ascii")
         manifest = json.loads(text, parse_int=_integer)

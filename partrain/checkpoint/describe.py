@@ -1,4 +1,4 @@
-"""What a checkpoint holds, for people and scripts: plain numpy, and no code but partrain's own."""
+"""An outline of a checkpoint for people and scripts. Needs numpy only, and imports no user code."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from partrain.checkpoint.content import Content
 
 
 def describe(content: Content) -> dict[str, Any]:
-    """A JSON-able outline: job name, run, round, tensors with their norms by group and worker, ends of the history, the manifest.
+    """Return a JSON-able outline: job name, run, round, tensors with norms by group and worker, ends of the history, manifest.
 
-    `numbers` are the network's, parameters and buffers: a checkpoint does not tell them apart. Those that JSON cannot hold are
-    None; `nonfinite` counts them in tensors.
+    `numbers` counts the network's parameters and buffers together: a checkpoint does not tell them apart. A norm that JSON cannot
+    hold is None; `nonfinite` counts a tensor's NaN and infinite numbers.
     """
     groups: dict[str, dict[str, NDArray[Any]]] = {}
     for path, array in sorted(content.arrays.items()):
@@ -41,7 +41,7 @@ def describe(content: Content) -> dict[str, Any]:
 def _job_name(job: str) -> str | None:
     try:
         name = tomllib.loads(job).get("name")
-    except (ValueError, RecursionError):  # TOML errors among them: a file is described whatever its job says
+    except (ValueError, RecursionError):  # also TOML errors: a checkpoint with a broken job is still described
         return None
     return name if isinstance(name, str) else None
 
@@ -66,7 +66,7 @@ def _tensor(array: NDArray[Any]) -> dict[str, Any]:
 
 
 def _history(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """The number of rows, and first and last of each column that has one number per round."""
+    """Return the number of rows, and the first and last value of each column that has one number per round."""
     rows = len(next(iter(columns.values()))) if columns else 0
     ends = {name: {"first": _number(c[0]), "last": _number(c[-1])} for name, c in columns.items() if c.ndim == 1 and rows}
     return {"rows": rows, "columns": ends}

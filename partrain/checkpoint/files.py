@@ -1,10 +1,10 @@
-"""Files that are whole or absent: a temporary file in the same folder, made durable, then renamed over the name.
+"""Checkpoint files on disk, whole or absent: written beside the target, made durable, then renamed.
 
-    checkpoints/round-000400.h5     written here
+    checkpoints/round-000400.h5     one file per committed round
     checkpoint.h5                   a second name of the newest one
 
-A file is written with plain `write`, so a full disk shows at the call that met it. Temporary files are locked while they are
-written, so those of dead writers can be told apart and are removed. Python itself repeats calls that a signal interrupts.
+Plain `write` calls fill a file, so a full disk shows at the call that met it. The writer locks its temporary file, so files of dead
+writers can be recognized and removed. Python itself repeats calls that a signal interrupts.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from partrain.checkpoint.content import ContentRefused
 from partrain.checkpoint.header import SIZE, parse
 from partrain.errors import InputMissing, InputOutputFailed
+from partrain.system.atomic_file import FolderNotSynced, atomic_file, discard, make_durable, open_folder, temporary_name
 
 LATEST = "checkpoint.h5"
 FOLDER = "checkpoints"
 MAX_BYTES = 1 << 36
-"""Largest file that is read into memory unless the caller says otherwise."""
+"""Default size limit of a file that is read into memory."""
 
 _ROUND = re.compile(r"round-([0-9]{6}|[1-9][0-9]{6,17})\.h5")
 _TEMPORARY = re.compile(r"\..*\.h5\.[0-9a-f]{16}\.tmp")
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CANNOT_RESERVE = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _ELSEWHERE = "then resume, or resume into another with --out"
 _FORBIDDEN, _GONE = f"make the folder writable again, {_ELSEWHERE}", f"bring the folder back, {_ELSEWHERE}"
@@ -41,39 +41,35 @@ _REMEDIES = {
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _FORBIDDEN),
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), _GONE),
 }
-"""What mends an error; for others it is the disk that is to be mended."""
+"""Advice by error number; for other errors the advice is to mend the disk."""
 _CANNOT_LINK = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
 
 def round_path(run_folder: Path, number: int) -> Path:
-    """Where a run keeps the checkpoint of a round."""
+    """Return the path of a round's checkpoint in a run folder."""
     return run_folder / FOLDER / f"round-{number:06d}.h5"
 
 
 def write(path: Path, data: bytes) -> None:
-    """Put a file at `path`, replacing what is there in one step; when this returns, it survives a power failure.
+    """Write a file at `path`, replacing an old one in one step. After the return it survives a power failure.
 
-    InputOutputFailed otherwise: then the old file is as it was, unless the message says that the new one is in place.
+    Raises InputOutputFailed. The old file is then unchanged, unless the message says that the new one is in place.
     """
-    temporary = _temporary(path.name)
-    with _folder(path, "write") as folder:
-        try:
-            _write_new(folder, temporary, data)
-            os.rename(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            _discard(folder, temporary)
-            raise
-        _make_durable(folder, path)
+    with _translate_errors(path, "write"), atomic_file(path, sync_folder=True, mode=0o600) as descriptor:
+        _reserve(descriptor, len(data))
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
 
 
 def link_latest(run_folder: Path, path: Path) -> Path:
-    """Make `checkpoint.h5` of a run a second name of the checkpoint at `path`, in one step, and return its path.
+    """Make `checkpoint.h5` of a run a hard link to the checkpoint at `path`, in one step, and return its path.
 
-    A copy where names can't be shared. InputOutputFailed otherwise: then `checkpoint.h5` is the old one, or already the new one.
+    Copies the file where there are no hard links. Raises InputOutputFailed; `checkpoint.h5` is then the old one or the new one.
     """
     latest = run_folder / LATEST
-    temporary = _temporary(LATEST)
-    with _folder(latest, "replace") as folder:
+    temporary = temporary_name(LATEST)
+    with _translate_errors(latest, "replace"), open_folder(run_folder) as folder:
         _sweep(folder)
         try:
             os.link(path, temporary, dst_dir_fd=folder)
@@ -83,46 +79,46 @@ def link_latest(run_folder: Path, path: Path) -> Path:
                 raise
             write(latest, path.read_bytes())
         finally:
-            # After success too: between two names of one file, rename does nothing and leaves both.
-            _discard(folder, temporary)
-        _make_durable(folder, latest)
+            # Also after success: if both names are links to one file, rename does nothing and leaves both.
+            discard(folder, temporary)
+        make_durable(folder)
     return latest
 
 
 def prune(folder: Path, newest_round: int, keep: int, best_round: int | None = None) -> list[int]:
-    """Remove what nobody will read again and return the rounds removed.
+    """Remove old checkpoints, and temporary files of dead writers; return the rounds removed.
 
-    Kept are the newest `keep` (at least 1) checkpoints up to `newest_round`, and the best. Those of later rounds are left from
-    before the run was taken back to an earlier one. Temporary files of dead writers go too. A removal that a power failure undoes
-    is done again by the next call, so nothing is forced to disk here. InputOutputFailed when a file cannot be removed.
+    Keeps the newest `keep` (at least 1) checkpoints up to `newest_round`, and the best. Checkpoints of later rounds are removed:
+    they stem from before the run was resumed at an earlier round. Nothing is synced: if a power failure undoes a removal, the next
+    call repeats it. Raises InputOutputFailed if a file cannot be removed.
     """
-    with _folder(folder / "*", "prune") as descriptor:
+    with _translate_errors(folder / "*", "prune"), open_folder(folder) as descriptor:
         _sweep(descriptor)
         rounds = {int(match[1]) for name in _names(descriptor) if (match := _ROUND.fullmatch(name))}
         past = sorted(number for number in rounds if number <= newest_round)
-        doomed = sorted(rounds - {*past[-keep:], best_round})
-        for number in doomed:
+        removed = sorted(rounds - {*past[-keep:], best_round})
+        for number in removed:
             os.unlink(f"round-{number:06d}.h5", dir_fd=descriptor)
-    return doomed
+    return removed
 
 
 def read(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """All bytes of a file that starts like a checkpoint and is as long as its header says.
+    """Read a whole file whose header is a checkpoint's and matches its size.
 
-    InputMissing when there is no such file or it cannot be read; Refused, before it is read whole, for anything else.
+    Raises InputMissing if it does not exist or cannot be read. Raises ContentRefused for any other file, before reading all of it.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # non-blocking: a FIFO must not hold us up
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # non-blocking: opening a FIFO must not hang
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
-            raise ContentRefused("this is no regular file")
+            raise ContentRefused("this is not a regular file")
         with open(descriptor, "rb") as file:
             size = status.st_size
             length = parse(file.read(SIZE)).length
             if size != SIZE + length:
                 raise ContentRefused(
-                    f"the file has {size} bytes, not the {SIZE + length} its header tells of: it is cut off or has grown"
+                    f"the file has {size} bytes, but its header says {SIZE + length}: it is cut off or has grown"
                 )
             if size > max_bytes:
                 raise ContentRefused(f"the file has {size} bytes, more than the limit of {max_bytes}")
@@ -133,44 +129,20 @@ def read(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 @contextmanager
-def _folder(path: Path, verb: str) -> Iterator[int]:
-    """A descriptor of the folder of `path`: all steps see the same folder. What goes wrong within becomes InputOutputFailed."""
+def _translate_errors(path: Path, verb: str) -> Iterator[None]:
+    """Turn an OSError into InputOutputFailed, which tells the user how to resume."""
     try:
-        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            yield descriptor
-        finally:
-            with suppress(OSError):  # nothing was written through it
-                os.close(descriptor)
+        yield
+    except FolderNotSynced as error:
+        message = f"{path} is in place, but its folder could not be synced ({error.strerror}): a power failure may undo it"
+        raise InputOutputFailed(message) from error
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "mend the disk, then resume")
         raise InputOutputFailed(f"cannot {verb} {path}: {error.strerror}; {remedy}") from error
 
 
-def _temporary(name: str) -> str:
-    return f".{name}.{os.urandom(8).hex()}.tmp"
-
-
-def _write_new(folder: int, name: str, data: bytes) -> None:
-    """Write and sync a file that does not exist yet. A failed fsync is final: the kernel may have dropped the pages."""
-    descriptor = os.open(name, _CREATE, 0o600, dir_fd=folder)
-    try:
-        with suppress(OSError):  # without locks nobody sweeps, either
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _reserve(descriptor, len(data))
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-        os.fsync(descriptor)
-    except BaseException:
-        with suppress(OSError):
-            os.close(descriptor)
-        raise
-    os.close(descriptor)  # some network file systems report a full disk only here
-
-
 def _reserve(descriptor: int, size: int) -> None:
-    """Claim the space at once, so that a full disk is met before anything is written; skipped where it cannot be done."""
+    """Reserve the space on disk, so that a full disk shows before anything is written. Does nothing where that is not supported."""
     try:
         os.posix_fallocate(descriptor, 0, size)
     except AttributeError:
@@ -180,26 +152,11 @@ def _reserve(descriptor: int, size: int) -> None:
             raise
 
 
-def _make_durable(folder: int, path: Path) -> None:
-    """Sync the folder, so that a new name in it lasts. Some file systems have no such call and say EINVAL."""
-    try:
-        os.fsync(folder)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            message = f"{path} is in place, but its folder could not be synced ({error.strerror}): a power failure may undo it"
-            raise InputOutputFailed(message) from error
-
-
-def _discard(folder: int, name: str) -> None:
-    with suppress(OSError):
-        os.unlink(name, dir_fd=folder)
-
-
 def _sweep(folder: int) -> None:
-    """Remove temporary files whose writer is dead: its lock died with it."""
+    """Remove temporary files of dead writers: the kernel released their locks."""
     for name in _names(folder):
         if _TEMPORARY.fullmatch(name) and _is_abandoned(folder, name):
-            _discard(folder, name)
+            discard(folder, name)
 
 
 def _names(folder: int) -> list[str]:

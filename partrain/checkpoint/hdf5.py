@@ -1,6 +1,6 @@
-"""The one door to HDF5: h5py with its plug-ins switched off, and the number types a checkpoint may use.
+"""The only import of h5py, with its plug-ins switched off, and the number types of checkpoints.
 
-Import this module inside functions or from modules that are: it loads h5py.
+Importing this module loads h5py: import it inside functions, or from modules that are imported inside functions.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 from functools import lru_cache
 from typing import Any
 
-# A file must not be able to name a filter library to load. HDF5 looks at this once, when it starts.
+# A file must not make HDF5 load a filter library. HDF5 reads this variable once, when it starts.
 os.environ["HDF5_PLUGIN_PRELOAD"] = "::"
 
 import numpy as np
@@ -31,20 +31,20 @@ __all__ = [
     "h5s",
     "h5t",
     "space_of",
-    "stored",
+    "stored_dtype",
     "text_array",
     "text_type",
 ]
 
 
-def stored(name: str) -> str:
-    """The kind of number that stands in the file: HDF5 has no truth values, so `bool` is kept as 0 and 1 of `uint8`."""
+def stored_dtype(name: str) -> str:
+    """Return the type under which numbers of a type are stored. HDF5 has no booleans, so `bool` is stored as `uint8` 0 and 1."""
     return "uint8" if name == "bool" else name
 
 
 @lru_cache(256)
 def text_type(size: int) -> h5t.TypeID:
-    """A UTF-8 string of exactly `size` bytes."""
+    """Return the HDF5 type of a UTF-8 string of exactly `size` bytes."""
     kind = h5t.C_S1.copy()
     kind.set_size(size)
     kind.set_strpad(h5t.STR_NULLPAD)
@@ -54,14 +54,14 @@ def text_type(size: int) -> h5t.TypeID:
 
 @lru_cache(1024)
 def space_of(shape: tuple[int, ...]) -> h5s.SpaceID:
-    """The dataspace of an array; making one costs as much as writing a small array."""
+    """Return the dataspace of an array. Cached: making one costs as much as writing a small array."""
     return h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
 
 
 def text_array(value: list[str] | str) -> NDArray[Any]:
-    """The value of an attribute as fixed-length strings: () for a text, (n,) for a list."""
+    """Turn the value of an attribute into fixed-length strings: () for a text, (n,) for a list."""
     return np.array([text.encode() for text in value]) if isinstance(value, list) else np.array(value.encode())
 
 
 NUMBERS: dict[str, h5t.TypeID] = {name: h5t.py_create(np.dtype(name).newbyteorder("<")) for name in DTYPES if name != "bool"}
-"""The HDF5 type of each kind of number, little-endian whatever the machine."""
+"""HDF5's type of each number type, little-endian on every machine."""

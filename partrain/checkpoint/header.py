@@ -1,4 +1,4 @@
-"""The 512 bytes before the HDF5 image: what the file is, how long, and a digest, checked before HDF5 sees a byte.
+"""The 512 bytes before the HDF5 image: format, length and digest, checked before HDF5 sees a byte.
 
     partrain checkpoint 1
     length 426723                 bytes that follow the header
@@ -7,8 +7,8 @@
     round 400
     seal 77de...                  SHA-256 of the lines above
 
-Spaces fill the rest; the last byte ends the line. There is one text for each header, so reading renders it again and compares.
-SHA-256 finds accidents and careless edits. Whoever alters a file on purpose can compute it again; it is no signature.
+Spaces fill the rest; the last byte is a newline. Each header has exactly one text, so the reader renders it again and compares.
+SHA-256 finds accidents and careless edits. It is no signature: a person who alters a file on purpose can compute it again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from partrain.checkpoint.content import RUN_ID, ContentRefused
 SIZE = 512
 """Bytes: the smallest user block of HDF5."""
 FORMAT = 1
-"""Of the whole file; grows when older readers would misunderstand a newer file."""
+"""Format version of the whole file; it increases when older readers would misunderstand a newer file."""
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _FIRST = re.compile(rb"partrain checkpoint ([0-9]{1,9})\n")
@@ -46,17 +46,17 @@ class Header:
 
     @classmethod
     def of(cls, payload: bytes, run: str, number: int) -> Header:
-        """The header that belongs before a payload."""
+        """Make the header of a payload."""
         return cls(len(payload), hashlib.sha256(payload).hexdigest(), run, number)
 
     def render(self) -> bytes:
-        """The 512 bytes."""
+        """Return the 512 bytes."""
         lines = f"partrain checkpoint {FORMAT}\nlength {self.length}\nsha256 {self.sha256}\nrun {self.run}\nround {self.round}\n"
         sealed = f"{lines}seal {hashlib.sha256(lines.encode()).hexdigest()}\n"
         return sealed.ljust(SIZE - 1).encode() + b"\n"
 
     def check(self, payload: bytes | memoryview) -> None:
-        """Refuse a payload this header was not made for."""
+        """Refuse a payload that does not match this header."""
         if len(payload) != self.length:
             raise ContentRefused(f"{len(payload)} bytes follow the header, not {self.length}: the file is cut off or has grown")
         if not hmac.compare_digest(hashlib.sha256(payload).hexdigest(), self.sha256):
@@ -64,7 +64,7 @@ class Header:
 
 
 def parse(block: bytes) -> Header:
-    """The header from the first 512 bytes of a file; Refused when any bit is not as `render` writes it."""
+    """Parse the first 512 bytes of a file. ContentRefused if any bit differs from `render`'s."""
     first = _FIRST.match(block)
     if first is None:
         raise ContentRefused(_foreign(block))
@@ -85,4 +85,4 @@ def _foreign(block: bytes) -> str:
         return "the file is empty"
     if block.startswith(_HDF5):
         return "this HDF5 file was not written by partrain"
-    return "this is no partrain checkpoint, or its header is damaged"
+    return "this is not a partrain checkpoint, or its header is damaged"

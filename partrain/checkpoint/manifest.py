@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: which job, data, workers and versions it comes from."""
+"""The manifest of a checkpoint: its job, data, workers and versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class NetworkRecord(Section):
-    """What the network was built for."""
+    """Inputs, outputs and task that the network was built for."""
 
     input: list[int]
     """Shape of one item."""
@@ -40,49 +40,49 @@ class WorkerRecord(Section):
 
 
 class Manifest(Section):
-    """What is the same in every checkpoint of a run."""
+    """The part of a manifest that is the same in every checkpoint of a run."""
 
     format: Literal[1] = 1
     name: str
     run: str
     """Digest of job, data and versions."""
     versions: dict[str, str]
-    """Of what decides bits: packages, the kind of processor, the user's own files."""
+    """Versions that change results to the bit: packages, kind of processor, files of user code."""
     data: str
     """Fingerprint of the data set."""
     codec: dict[str, Any]
-    """How items were made of what the data set's files say."""
+    """The conversion of the data set's files into items."""
     folder: str
-    """Where the job's relative paths start from."""
+    """The folder that the job's relative paths start from."""
     horizon: int | None
     network: NetworkRecord
     workers: list[WorkerRecord]
 
 
-class Stored(Manifest):
-    """A manifest as it is read back: `format` and all must be there."""
+class StoredManifest(Manifest):
+    """A manifest read from a checkpoint: every field is required, `format` too."""
 
     format: Literal[1]
     round: int
     progress: Progress
 
 
-def manifest_of(content: Content) -> Stored:
-    """The manifest of a checkpoint of ours; BadCheckpoint for one that has lost something, or is of another kind."""
+def manifest_of(content: Content) -> StoredManifest:
+    """Return the manifest of a checkpoint that a training wrote. BadCheckpoint if a field is missing or wrong."""
     try:
-        stored = Stored.model_validate_json(manifest_text(content.manifest))
+        stored = StoredManifest.model_validate_json(manifest_text(content.manifest))
     except ValidationError as error:
         first = error.errors()[0]
         what = ".".join(map(str, first["loc"])) or "it"
         raise BadCheckpoint(f"the manifest is not that of a training: `{what}`: {first['msg'].lower()}") from None
-    if lacking := sorted(asdict(Progress()).keys() - content.manifest["progress"].keys()):
-        raise BadCheckpoint(f"the manifest is not that of a training: `progress.{lacking[0]}`: field required")
+    if missing := sorted(asdict(Progress()).keys() - content.manifest["progress"].keys()):
+        raise BadCheckpoint(f"the manifest is not that of a training: `progress.{missing[0]}`: field required")
     if stored.round != stored.progress.round:
         raise BadCheckpoint(f"the manifest contradicts itself: round {stored.round} and {stored.progress.round}")
     return stored
 
 
-def other_data(table: Mapping[str, Any], folder: Path) -> BadCheckpoint:
-    """What to say where the data set that a `[dataset]` table names has changed since."""
-    advice = "bring it back as it was; `evaluate --input` judges other items, and a new run trains on them"
+def dataset_changed(table: Mapping[str, Any], folder: Path) -> BadCheckpoint:
+    """Make the error for a data set, named by a `[dataset]` table, that has changed since training."""
+    advice = "restore it; `evaluate --input` evaluates on other items, and a new run trains on them"
     return BadCheckpoint(f"{origin(table, folder)}: the data set is not the one the checkpoint was trained on: {advice}")

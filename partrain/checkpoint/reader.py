@@ -1,7 +1,7 @@
-"""Bytes -> content. The order is the protection: size, header, digest; then the structure; then the manifest; then the numbers.
+"""Decoding of a checkpoint. Checks run in a safe order: size, header and digest; then structure, manifest and numbers.
 
-Everything is taken from one copy in memory, so a file that changes meanwhile changes nothing. HDF5 is never asked for numbers:
-they lie in the file as they lie in memory, at places the survey has checked.
+All steps work on one copy in memory, so a file that changes meanwhile has no effect. HDF5 never reads numbers: they have the same
+bytes in the file as in memory, at offsets that `structure` has checked.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from partrain.checkpoint.content import (
     check_history,
     parse_manifest,
 )
-from partrain.checkpoint.hdf5 import stored
+from partrain.checkpoint.hdf5 import stored_dtype
 from partrain.checkpoint.header import SIZE, Header, parse
-from partrain.checkpoint.structure import Extent, survey
+from partrain.checkpoint.structure import Extent, read_structure
 
 FINITE = ("model/", "workers/")
-"""Groups whose floats must be finite: the state training would go on with. A history may well hold NaN."""
+"""Groups whose floats must be finite: training resumes from them. A history may hold NaN."""
 
 
 def load(data: bytes, allow_nonfinite: bool = False) -> tuple[Header, Content]:
-    """The content of a whole file; Refused when any byte of it is off. The arrays are copies and may be written to."""
+    """Decode a whole file. ContentRefused if any byte is wrong. The arrays are copies and may be written to."""
     header = parse(data[:SIZE])
     header.check(memoryview(data)[SIZE:])
-    extents = survey(data)
+    extents = read_structure(data)
     manifest, listed = _manifest(data, extents)
     _compare(listed, extents)
-    job = _take(data, JOB, extents[JOB], listed[JOB])
-    arrays = {path: _take(data, path, extents[path], listed[path]) for path in sorted(set(extents) - {JOB, MANIFEST})}
+    job = _read_array(data, JOB, extents[JOB], listed[JOB])
+    arrays = {path: _read_array(data, path, extents[path], listed[path]) for path in sorted(set(extents) - {JOB, MANIFEST})}
     _check_meaning(header, manifest, arrays)
     if not allow_nonfinite:
         _check_finite(arrays)
@@ -48,7 +48,7 @@ def load(data: bytes, allow_nonfinite: bool = False) -> tuple[Header, Content]:
 
 
 def _manifest(data: bytes, extents: Mapping[str, Extent]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The manifest as the writer was given it, and its list of datasets."""
+    """Return the manifest as the writer received it, and its list of datasets."""
     extent = extents.get(MANIFEST)
     if extent is None or extent.dtype.kind != "S" or extent.shape:
         raise ContentRefused("it has no manifest")
@@ -58,23 +58,23 @@ def _manifest(data: bytes, extents: Mapping[str, Extent]) -> tuple[dict[str, Any
         raise ContentRefused("its manifest lists no datasets")
     for path, entry in listed.items():
         if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "sha256"}:
-            raise ContentRefused(f"the manifest describes {path[:80]!r} in an unknown way")
+            raise ContentRefused(f"the manifest's entry of {path[:80]!r} has other keys than dtype, shape and sha256")
     return manifest, listed
 
 
 def _compare(listed: Mapping[str, Mapping[str, Any]], extents: Mapping[str, Extent]) -> None:
-    """Refuse datasets that the manifest does not list, that are missing, or that are of another kind than it says."""
+    """Refuse datasets that the manifest does not list, missing ones, and ones whose type or shape differs from it."""
     for path in sorted(set(listed) ^ (set(extents) - {MANIFEST})):
         raise ContentRefused(f"{path[:80]!r} is {'missing' if path in listed else 'not in the manifest'}")
     for path, entry in listed.items():
         extent, kind = extents[path], entry["dtype"]
         known = path == JOB or kind in DTYPES
-        if not known or extent.kind != stored(kind) or entry["shape"] != list(extent.shape):
-            raise ContentRefused(f"{path!r} is {extent.kind} {extent.shape}, the manifest says otherwise")
+        if not known or extent.kind != stored_dtype(kind) or entry["shape"] != list(extent.shape):
+            raise ContentRefused(f"{path!r} is {extent.kind} {extent.shape}, which differs from the manifest")
 
 
-def _take(data: bytes, path: str, extent: Extent, entry: Mapping[str, Any]) -> NDArray[Any]:
-    """The numbers of one dataset, as a copy that owns its memory."""
+def _read_array(data: bytes, path: str, extent: Extent, entry: Mapping[str, Any]) -> NDArray[Any]:
+    """Copy the numbers of one dataset into an array that owns its memory."""
     count = extent.nbytes // extent.dtype.itemsize
     array = np.frombuffer(data, extent.dtype, count, extent.start).reshape(extent.shape).copy()
     if hashlib.sha256(array.data).hexdigest() != entry["sha256"]:
@@ -82,17 +82,17 @@ def _take(data: bytes, path: str, extent: Extent, entry: Mapping[str, Any]) -> N
     if entry["dtype"] != "bool":
         return array
     if (array > 1).any():
-        raise ContentRefused(f"{path!r} holds truth values other than 0 and 1")
+        raise ContentRefused(f"{path!r} holds booleans other than 0 and 1")
     return array.view(np.bool_)
 
 
 def _text(array: NDArray[Any], path: str) -> str:
-    """The text of a fixed-length string (). The empty text is one zero byte; no other text holds one."""
+    """Decode a fixed-length string (). The empty text is stored as one zero byte; no other text contains one."""
     data = b"" if array.tobytes() == b"\0" else array.tobytes()
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise ContentRefused(f"{path!r} is no UTF-8 text") from None
+        raise ContentRefused(f"{path!r} is not UTF-8 text") from None
     if "\0" in text:
         raise ContentRefused(f"{path!r} holds a zero byte")
     return text

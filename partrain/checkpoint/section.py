@@ -1,4 +1,4 @@
-"""The `[checkpoint]` table: which rounds reach the disk and which files stay there."""
+"""The `[checkpoint]` table: the rounds that are written to disk, and the files that are kept."""
 
 from typing import Literal
 
@@ -13,6 +13,6 @@ class CheckpointSection(Section):
     every: int = Field(1, ge=1)
     """Rounds between commits."""
     commit: Literal["coalesce", "every"] = "coalesce"
-    """`coalesce`: the newest offered round, written beside the training within a small share of the time, at first after a second, and always the last; `every`: each round waits for its file."""
+    """`coalesce`: a background process writes the newest finished round whenever it is idle, within a small share of the time, for the first time after a second; the last round is always written. `every`: each round waits for its file."""
     keep: int = Field(2, ge=1)
-    """Newest checkpoints kept; the best by the judged metric is kept besides."""
+    """Number of newest checkpoints kept; the best one by the judged metric is kept too."""

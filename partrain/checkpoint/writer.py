@@ -1,7 +1,7 @@
-"""Content -> the bytes of a checkpoint. HDF5 builds its image in memory and never touches a real file.
+"""Encoding of a checkpoint. HDF5 builds its image in memory and never touches a real file.
 
-Equal contents give equal bytes: paths are sorted, the file version is fixed, no times are kept, nothing else goes in. Every
-dataset is contiguous, little-endian and unfiltered, so the numbers lie in the file as they lie in memory.
+Equal contents give equal bytes: paths are sorted, the file version is fixed, and no times are stored. Every dataset is contiguous,
+little-endian and unfiltered, so the numbers have the same bytes in the file as in memory.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from partrain.checkpoint.content import (
     parse_manifest,
     viewer_attributes,
 )
-from partrain.checkpoint.hdf5 import NUMBERS, h5a, h5d, h5f, h5g, h5p, h5s, h5t, space_of, stored, text_array, text_type
+from partrain.checkpoint.hdf5 import NUMBERS, h5a, h5d, h5f, h5g, h5p, h5s, h5t, space_of, stored_dtype, text_array, text_type
 from partrain.checkpoint.header import SIZE, Header
 
 ALIGNMENT = 64
 ALIGNED_FROM = 1024
 """Bytes: datasets of at least ALIGNED_FROM start on a cache line."""
 INCREMENT = 1 << 20
-"""Bytes by which the image grows in memory; leaves no trace in the file."""
+"""Bytes by which the image grows in memory; the file does not depend on it."""
 
 _file_names = (f"image-{number}".encode() for number in itertools.count())  # HDF5 refuses two open files of one name
 
 
 def encode(content: Content) -> bytes:
-    """The whole file: header and HDF5 image.
+    """Encode the whole file: header and HDF5 image.
 
-    ValueError for a content that reading would refuse: bad paths, other numbers than `DTYPES`, a manifest that is not JSON.
+    Raises ValueError for a content that the reader would refuse: bad paths, types outside `DTYPES`, a manifest that is not JSON.
     """
     arrays = {path: _plain(path, array) for path, array in sorted(content.arrays.items())}
     try:
@@ -51,7 +51,7 @@ def encode(content: Content) -> bytes:
         if "history/round" in arrays:
             check_history(arrays["history/round"], content.round)
         job = _text(content.job)
-        manifest = _text(manifest_text(_listed(content, arrays, job)))
+        manifest = _text(manifest_text(_with_datasets(content, arrays, job)))
         parse_manifest(manifest.tobytes())
     except ContentRefused as error:
         raise ValueError(str(error)) from None
@@ -60,7 +60,7 @@ def encode(content: Content) -> bytes:
 
 
 def _plain(path: str, array: NDArray[Any]) -> NDArray[Any]:
-    """The array as it lies in the file: little-endian, C order, truth values as bytes; no copy where it is so already."""
+    """Return the array as the file stores it: little-endian, C order, booleans as bytes. No copy if it is so already."""
     array = np.asarray(array)
     if array.dtype.name not in DTYPES:
         raise ValueError(f"{path!r} is {array.dtype}: a checkpoint holds {', '.join(DTYPES)}")
@@ -69,15 +69,15 @@ def _plain(path: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _text(text: str) -> NDArray[Any]:
-    """Text as one fixed-length string (). HDF5 has no string of no bytes, so the empty text is one zero byte."""
+    """Encode text as one fixed-length string (). HDF5 has no empty string, so the empty text becomes one zero byte."""
     data = text.encode()
     if b"\0" in data:
-        raise ValueError("a text with a NUL byte cannot be kept")
+        raise ValueError("a text with a NUL byte cannot be stored")
     return np.array(data, f"S{max(1, len(data))}")
 
 
-def _listed(content: Content, arrays: Mapping[str, NDArray[Any]], job: NDArray[Any]) -> dict[str, Any]:
-    """The manifest with every dataset but itself."""
+def _with_datasets(content: Content, arrays: Mapping[str, NDArray[Any]], job: NDArray[Any]) -> dict[str, Any]:
+    """Add to the manifest a list of all datasets except the manifest itself."""
     if DATASETS in content.manifest:
         raise ValueError(f"the manifest's key `{DATASETS}` is reserved")
     kinds = {path: np.asarray(array).dtype.name for path, array in content.arrays.items()}
@@ -90,7 +90,7 @@ def _entry(kind: str, array: NDArray[Any]) -> dict[str, Any]:
 
 
 def _build(datasets: Mapping[str, NDArray[Any]]) -> bytes:
-    """The HDF5 image without its user block."""
+    """Build the HDF5 image, without its user block."""
     file = h5f.create(next(_file_names), h5f.ACC_TRUNC, _creation(), _in_memory())
     try:
         groups = _create_groups(file, datasets)
@@ -151,7 +151,7 @@ def _create_groups(file: h5f.FileID, datasets: Mapping[str, object]) -> dict[str
 
 
 def _create_dataset(group: Any, name: str, array: NDArray[Any], creation: h5p.PropDCID, names: h5p.PropLCID) -> None:
-    kind = text_type(array.itemsize) if array.dtype.kind == "S" else NUMBERS[stored(array.dtype.name)]
+    kind = text_type(array.itemsize) if array.dtype.kind == "S" else NUMBERS[stored_dtype(array.dtype.name)]
     dataset = h5d.create(group, name.encode(), kind, space_of(array.shape), creation, names)
     if array.size:
         dataset.write(h5s.ALL, h5s.ALL, array, kind)

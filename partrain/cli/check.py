@@ -11,7 +11,7 @@ import typer
 
 from partrain.cli.options import Checkpoint, Debug, Json, Sets
 from partrain.errors import BadJob, InputMissing
-from partrain.inference.open import newest
+from partrain.inference.open import newest_checkpoint
 
 app = typer.Typer()
 
@@ -61,5 +61,5 @@ def verify(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) 
     """Check header, digest and structure of a checkpoint; exit 65 if anything is off."""
     from partrain import checkpoint as checkpoints
 
-    summary = checkpoints.verify(newest(checkpoint))
+    summary = checkpoints.verify(newest_checkpoint(checkpoint))
     print(json.dumps(summary) if as_json else f"{summary['file']}: ok, round {summary['round']}, sha256 {summary['sha256']}")

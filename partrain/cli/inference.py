@@ -11,7 +11,7 @@ import typer
 
 from partrain.cli.options import Checkpoint, Debug, Force, Json, Made, Output, Own, Trust
 from partrain.errors import NotTrusted
-from partrain.inference.open import job_of, opened
+from partrain.inference.open import load_job, open_checkpoint
 from partrain.inference.output import document
 
 if TYPE_CHECKING:
@@ -42,16 +42,16 @@ def inspect(
     debug: Debug = False,
 ) -> None:
     """Show what a checkpoint holds. No code that it names is imported."""
-    from partrain.checkpoint import describe
+    from partrain.checkpoint.describe import describe
     from partrain.inference import tree
 
-    path, content = opened(checkpoint)
+    path, content = open_checkpoint(checkpoint)
     if tensors:
         _show(found := tree.tree(content), tree.render(found), as_json)
     else:
         found = {"file": str(path), "file_bytes": path.stat().st_size, "judge": _judge(content), **describe(content)}
         sizes = {"file_bytes": f"{found['file_bytes']:,}", "bytes": f"{found['bytes']:,}, in the arrays"}
-        _show(found, tree.outlined(found | sizes), as_json)
+        _show(found, tree.render_outline(found | sizes), as_json)
 
 
 @app.command()
@@ -111,7 +111,10 @@ def predict(
     from partrain.inference.output import ANSWERS, TEXT, check, create
 
     if output is not None:
-        check(output, force, TEXT if input is None else ANSWERS)
+        formats = TEXT if input is None else ANSWERS
+        if output.suffix.lower() not in formats:
+            raise typer.BadParameter(f"{output}: the suffix says the format: {', '.join(formats)}", param_hint="--output")
+        check(output, force)
     path, content, network = _restored(checkpoint, trust_code, job)
     answers: GeneratedText | Answers
     if input is None:
@@ -125,7 +128,7 @@ def predict(
 
         answers = answer(network, read(network, input), probabilities, encode)
     if output is not None:
-        create(output, answers.encoded(output.suffix.lower()), force)
+        create(output, answers.encode(output.suffix.lower()), force)
         _show({"output": str(output)}, [f"{output}: {answers.summary}"], as_json)
     elif as_json:
         print(document({"checkpoint": str(path), "round": content.round, **answers.document()}))
@@ -150,11 +153,11 @@ def export(
     check(output, force)
     _, _, network = _restored(checkpoint, trust_code, job)
     from partrain.inference.export import export as make
-    from partrain.inference.export import facts, usage
+    from partrain.inference.export import metadata, usage
 
     data, verified = make(network, format)
     create(output, data, force)
-    result = {"output": str(output), "format": format, "bytes": len(data), **verified, "facts": facts(network)}
+    result = {"output": str(output), "format": format, "bytes": len(data), **verified, "facts": metadata(network)}
     same = (
         "equal to the bit" if verified["largest_difference"] == 0 else f"largest difference {verified['largest_difference']:.3g}"
     )
@@ -177,9 +180,9 @@ def diff(
         raise typer.BadParameter("give either another checkpoint, or --workers", param_hint="OTHER.h5")
     from partrain.inference import diff as distances
 
-    path, content = opened(checkpoint)
+    path, content = open_checkpoint(checkpoint)
     if other is not None:
-        result = distances.networks(content, opened(other)[1])
+        result = distances.networks(content, open_checkpoint(other)[1])
         _show(result, distances.render_networks(result), as_json)
     else:
         result = distances.replicas(content, _layout(path, content, trust_code, job))
@@ -206,8 +209,8 @@ def soup(
             f"{output}: a soup is a checkpoint, *.h5; `export` makes other formats of it", param_hint="--output"
         )
     check(output, force)
-    files = [opened(path) for path in checkpoints]
-    jobs = [job_of(content, path, trust_code, own=job) for path, content in files]
+    files = [open_checkpoint(path) for path in checkpoints]
+    jobs = [load_job(content, path, trust_code, job_file=job) for path, content in files]
     from partrain.checkpoint import encode
     from partrain.inference import soup as kitchen
 
@@ -230,8 +233,8 @@ def _judge(content: Content) -> str | None:
 
 
 def _restored(checkpoint: Path, trusted: bool, own: Path | None, data: bool = False) -> tuple[Path, Content, TrainedNetwork]:
-    path, content = opened(checkpoint)
-    loaded = job_of(content, path, trusted, own=own, data=data)
+    path, content = open_checkpoint(checkpoint)
+    loaded = load_job(content, path, trusted, job_file=own, data=data)
     from partrain.inference.network import load_network
 
     return path, content, load_network(loaded, content)
@@ -240,14 +243,14 @@ def _restored(checkpoint: Path, trusted: bool, own: Path | None, data: bool = Fa
 def _layout(path: Path, content: Content, trusted: bool, own: Path | None) -> Layout | None:
     """Which tensors a worker's row holds: what the network tells, if it is ours or trusted."""
     try:
-        loaded = job_of(content, path, trusted, own=own, data=False)
+        loaded = load_job(content, path, trusted, job_file=own, data=False)
     except NotTrusted:
         print(f"partrain: {path} names code: without --trust-code a worker's parameters are one vector", file=sys.stderr)
         return None
     from partrain.flat import Layout, trainable
-    from partrain.inference.network import network
+    from partrain.inference.network import build_network
 
-    parameters = trainable(network(loaded, content))
+    parameters = trainable(build_network(loaded, content))
     return Layout.of(parameters, parameters[0][1].dtype)
 
 

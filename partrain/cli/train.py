@@ -14,7 +14,7 @@ import typer
 
 from partrain.cli.options import Checkpoint, Debug, Job, Json, Out, Quiet, Sets, Trust
 from partrain.errors import BadCheckpoint
-from partrain.inference.open import job_of, opened
+from partrain.inference.open import load_job, open_checkpoint
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -62,10 +62,10 @@ def resume(
     machine = _machine()
     if machine and machine.number:
         _join(machine, None, quiet, as_json)
-    path, content = opened(checkpoint)
+    path, content = open_checkpoint(checkpoint)
     if not any(name.startswith("workers/") for name in content.arrays):
         raise BadCheckpoint(f"{path} holds a network and no workers, as soups do: there is nothing to resume; use a member of it")
-    loaded = job_of(content, path, trust_code, until or (), here=True)
+    loaded = load_job(content, path, trust_code, until or (), here=True)
     from partrain.display.display import make_display
     from partrain.launch.context import RunContext
     from partrain.launch.resume import already_finished, drop_met_targets, finish_interrupted_run, made_progress
@@ -78,9 +78,9 @@ def resume(
         if own := _run_folder(path):
 
             def test() -> tuple[float, float | None] | None:
-                from partrain.inference.network import tested
+                from partrain.inference.network import evaluate_test_items
 
-                return tested(loaded, content)
+                return evaluate_test_items(loaded, content)
 
             finish_interrupted_run(loaded, content, own, reason, test)
         _nothing_to_do(path, content, reason, loaded, as_json)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import Field
 
+from partrain.byte_layout import offsets, view
 from partrain.config.section import Section
 from partrain.errors import BadJob, InputMissing
 from partrain.system.memory import memory_limits
@@ -110,6 +111,10 @@ class ArrayField:
     """Bytes from one number to the next along each axis; None: one behind the other. Windows over a series overlap."""
     file: int = 0
     """Where it lies: 0 is the buffer, i the i-th file of the card; `offset` counts from the beginning there."""
+
+    def __repr__(self) -> str:
+        """Return the text that fingerprints are made of. Checkpoints keep them, so it stays `Slot` whatever the class is called."""
+        return f"Slot({', '.join(f'{key}={value!r}' for key, value in vars(self).items())})"
 
     @property
     def end(self) -> int:
@@ -224,21 +229,14 @@ class Dataset(DatasetInfo):
 
 
 def lay_out(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> tuple[ArrayField, ...]:
-    """Places for arrays, given as (dtype, shape) by name, one after the other in one buffer, each at a cache line's beginning."""
-    slots: list[ArrayField] = []
-    for name, (dtype, shape) in arrays.items():
-        slots.append(ArrayField(name, dtype, shape, -(-slots[-1].end // 64) * 64 if slots else 0))
-    return tuple(slots)
+    """Lay out arrays, given as (dtype, shape) by name, in one buffer."""
+    starts = offsets(math.prod(shape) * WIDTHS[dtype] for dtype, shape in arrays.values())
+    return tuple(ArrayField(name, *form, start) for (name, form), start in zip(arrays.items(), starts, strict=True))
 
 
 def views(slots: tuple[ArrayField, ...], *buffers: memoryview) -> dict[str, NDArray[Any]]:
-    """The arrays that lie in the buffer and the files behind it, by name."""
-    import numpy as np
-
-    return {
-        slot.name: np.ndarray(slot.shape, slot.dtype, buffers[slot.file][slot.offset : slot.end], strides=slot.strides)
-        for slot in slots
-    }
+    """Return by name the arrays that lie in the buffer and in the files mapped behind it, without a copy."""
+    return {slot.name: view(buffers[slot.file][slot.offset : slot.end], slot.dtype, slot.shape, slot.strides) for slot in slots}
 
 
 def require_memory(size: int, where: str) -> None:

@@ -21,7 +21,6 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,6 +29,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from partrain.display.run_state import Event, RunState, WorkerState
 from partrain.errors import InputMissing, InputOutputFailed
+from partrain.system.atomic_file import atomic_file
 
 BATCH_LINES = 256
 """Lines kept back at most: a coordinator that forgets to flush loses no more."""
@@ -202,18 +202,11 @@ def _decoded(path: Path, number: int, line: bytes) -> dict[str, Any]:
 
 def _replace(path: Path, lines: Iterable[bytes]) -> None:
     """Write a file so that it is at any moment the old one or the new one."""
-    part = path.with_name(path.name + ".part")
     try:
-        with part.open("wb") as file:
+        with atomic_file(path, unique=False) as descriptor, open(descriptor, "wb", closefd=False) as file:
             file.writelines(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
     except OSError as error:
         raise unwritable(path, error) from error
-    finally:
-        with suppress(OSError):  # a disk that is read-only refuses that even where there is nothing to remove
-            part.unlink()
 
 
 def unwritable(path: Path, error: OSError) -> InputOutputFailed:

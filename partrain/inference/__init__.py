@@ -1,8 +1,9 @@
-"""After training: what is done with a checkpoint, one module and one command each.
+"""Uses of a checkpoint after training, one module and one command each.
 
-    evaluate    metrics by class, by number, by token, by item        diff    how far two networks are from each other
-    predict     answers to the items of a file; text to go on with    soup    the average of several networks
-    export      the formats other programs read                       tree    the tensors, as the modules have them
+    evaluate    metrics by class, number, token or item        diff    distances between two networks
+    predict     answers to the items of a file                 soup    the average of several networks
+    generate    text that continues a prompt                   tree    the tensors, nested as the modules are
+    export      formats that other programs read
 
-`reading` makes items of files, `output` makes files of answers, `commands` is the command line of it all.
+`open` reads a checkpoint and its job, `network` rebuilds the network, `inputs` reads items from files, `output` writes files.
 """

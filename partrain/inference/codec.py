@@ -1,6 +1,7 @@
-"""How items were made of what the data set's files say, as the checkpoint keeps it; and the way back.
+"""The conversion of a data set's files into items, as the checkpoint stores it; and its inverse.
 
-`form` says what else there is: table (`inputs`, `targets`, `one_hot`), series (`columns`, `target`, `window`), images, text.
+The key `form` decides which other keys there are: table (`inputs`, `targets`, `one_hot`), series (`columns`, `target`, `window`),
+images, text.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Scale = tuple[Numbers, Numbers]
 
 @dataclass(frozen=True)
 class Codec:
-    """The codec of a data set's card."""
+    """The codec of a `DatasetInfo`."""
 
     stored: Mapping[str, Any]
 
@@ -38,39 +39,39 @@ class Codec:
 
     @property
     def resizes(self) -> bool:
-        """Images of any size are items."""
+        """True if images of any size are resized to items."""
         return self.stored.get("form") == "images"
 
     @property
     def classes(self) -> list[str] | None:
-        """Names of the classes, by label."""
+        """Names of the classes by label; None if classes have no names."""
         names = self.stored.get("classes")
         return None if names is None else [str(name) for name in names]
 
     @property
     def columns(self) -> list[str]:
-        """Columns that a series is forecast from."""
+        """Input columns of a series."""
         return list(self.stored.get("columns") or [])
 
     @property
     def targets(self) -> list[str]:
-        """Columns that are to be told."""
+        """Target columns of a table or series."""
         return list(self.stored.get("targets") or self.stored.get("target") or [])
 
     @cached_property
     def scale(self) -> Scale | None:
-        """What inputs were standardised by."""
+        """Mean and deviation that standardized the inputs; None if they were not standardized."""
         return self._scale(self.columns, "mean", "std")
 
     @cached_property
     def target_scale(self) -> Scale | None:
-        """What targets were standardised by."""
+        """Mean and deviation that standardized the targets; None if they were not standardized."""
         return self._scale(self.targets, "target_mean", "target_std")
 
-    def standardised(self, inputs: NDArray[Any]) -> NDArray[Any]:
-        """Raw inputs (n, ..., columns) as the network was trained on them; what is missing (NaN) as the data set filled it in.
+    def standardize(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        """Standardize raw inputs (n, ..., columns) as in training. Missing values (NaN) are filled in as the data set did.
 
-        Those of arrays may have their features along another axis: (n, channels, ...).
+        Inputs from array files may have their features along another axis: (n, channels, ...).
         """
         if self.scale is None:
             return inputs
@@ -80,33 +81,33 @@ class Codec:
         scaled: NDArray[Any] = (inputs.astype(np.float64) - mean) / std
         return scaled
 
-    def standardised_targets(self, numbers: NDArray[Any]) -> NDArray[Any]:
-        """Raw targets (n, k) as the network was trained on them: `original` is the way back."""
+    def standardize_targets(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        """Standardize raw targets (n, k) as in training. `restore_units` is the inverse."""
         if self.target_scale is None:
             return numbers
         mean, std = (np.tile(one, numbers.shape[1] // len(one)) for one in self.target_scale)
         scaled: NDArray[Any] = (numbers - mean) / std
         return scaled
 
-    def original(self, numbers: Tensor) -> Tensor:
-        """Answers or targets (n, k) in the units of the files; a forecast is moment after moment, all columns of each."""
+    def restore_units(self, numbers: Tensor) -> Tensor:
+        """Convert answers or targets (n, k) to the units of the files. A forecast has all columns of one time step after another."""
         if self.target_scale is None:
             return numbers
         mean, std = (torch.from_numpy(one).repeat(numbers.shape[1] // len(one)) for one in self.target_scale)
         return numbers.double() * std + mean
 
     @property
-    def knows_newest(self) -> bool:
-        """Whether items hold the newest value of all that is to be forecast."""
+    def has_newest_values(self) -> bool:
+        """True if items contain the newest value of every forecast column."""
         return self.is_series and set(self.targets) <= set(self.columns)
 
     def newest(self, inputs: Tensor, count: int) -> Tensor:
-        """For windows (n, steps, columns): the newest values in the units of the files, for each of (n, count) answers."""
+        """Return the newest values of windows (n, steps, columns), in the units of the files, repeated for (n, count) answers."""
         last = inputs[:, -1, [self.columns.index(name) for name in self.targets]]
-        return self.original(last.repeat(1, count // len(self.targets)))
+        return self.restore_units(last.repeat(1, count // len(self.targets)))
 
     def names(self, count: int) -> list[str]:
-        """Names of k answers that are numbers."""
+        """Return the names of `count` numeric answers."""
         names = self.targets
         if count == len(names) and not self.is_series:
             return names
@@ -118,7 +119,7 @@ class Codec:
         return self.classes[label] if self.classes else str(label)
 
     def _scale(self, columns: Sequence[str], mean: str, std: str) -> Scale | None:
-        """Tables have lists, by feature; series have both by column, the same for inputs and targets."""
+        """Look up mean and deviation. Tables store lists by feature; series store both by column, for inputs and targets alike."""
         if self.is_series:
             by_column = (self.stored["mean"], self.stored["deviation"])
             return _pair(*([one[name] for name in columns] for one in by_column))

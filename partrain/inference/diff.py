@@ -1,4 +1,4 @@
-"""`partrain diff`: how far two networks are from each other, tensor by tensor; or the replicas of one checkpoint. numpy only."""
+"""`partrain diff`: distances between two networks tensor by tensor, or between the replicas of one checkpoint. Needs numpy only."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ Arrays = Mapping[str, "NDArray[Any]"]
 
 
 def networks(a: Content, b: Content) -> dict[str, Any]:
-    """The mixed networks of two checkpoints.
+    """Compare the mixed networks of two checkpoints.
 
     Returns:
-        `equal` to the bit or not; for each tensor that both have l2 distance, the same as a share of A's norm, and largest
-        difference; names that only one has; and all tensors as one vector.
+        `equal`: to the bit or not. `tensors`, for each name that both have: l2 distance, the distance relative to A's norm, and
+        the largest difference. `only_a` and `only_b`: names that one of them lacks. `all`: all tensors as one vector.
     """
-    ours, theirs = _under(a, "model/"), _under(b, "model/")
-    both = [name for name in ours if name in theirs]
-    tensors = {name: _distance(ours[name], theirs[name]) for name in both}
+    first, second = _under(a, "model/"), _under(b, "model/")
+    both = [name for name in first if name in second]
+    tensors = {name: _distance(first[name], second[name]) for name in both}
     found = {
-        "only_a": [name for name in ours if name not in theirs],
-        "only_b": [name for name in theirs if name not in ours],
+        "only_a": [name for name in first if name not in second],
+        "only_b": [name for name in second if name not in first],
         "tensors": tensors,
-        "all": _together(list(tensors.values())),
+        "all": _combined(list(tensors.values())),
     }
     return {"equal": not found["only_a"] and not found["only_b"] and all(one["equal"] for one in tensors.values())} | found
 
 
 def replicas(content: Content, layout: Layout | None) -> dict[str, Any]:
-    """The workers of one checkpoint, as far as each has a network or buffers of its own.
+    """Compare the workers of one checkpoint: parameters and buffers that differ between replicas.
 
     Args:
         content: The checkpoint.
-        layout: Which tensors a worker's flat row holds; None where that takes code nobody trusts: then the row is one tensor.
+        layout: The tensors in a worker's flat row. None if only untrusted user code can tell: then the row counts as one tensor.
 
     Returns:
-        `equal` to the bit or not; for each tensor the consensus distance sqrt(mean |x_i - mean|^2), the same as a share of
-        the mean's norm, the largest difference between two workers, and each worker's l2 distance from the mean.
+        `equal`: to the bit or not. For each tensor: the consensus distance sqrt(mean |x_i - mean|^2), the distance relative to the
+        mean's norm, the largest difference between two workers, and each worker's l2 distance from the mean.
     """
     workers: dict[str, dict[str, NDArray[Any]]] = {}
     for path, array in sorted(_under(content, "workers/").items()):
@@ -71,7 +71,7 @@ def render_networks(result: Mapping[str, Any]) -> list[str]:
 
 def render_replicas(result: Mapping[str, Any]) -> list[str]:
     if not result["tensors"]:
-        return ["no worker has a network of its own at a round's end: the rule makes all replicas equal"]
+        return ["no replicas to compare: the sync rule makes all workers equal at the end of a round"]
     head = ("tensor", "consensus dist.", "of the norm", "largest", *(f"worker {rank}" for rank in result["workers"]))
     keys = ("distance", "relative", "max")
     rows = [(name, *(_shown(one[key]) for key in keys), *map(_shown, one["l2"])) for name, one in result["tensors"].items()]
@@ -92,36 +92,36 @@ def _distance(a: NDArray[Any], b: NDArray[Any]) -> dict[str, Any]:
     if a.shape != b.shape or a.dtype != b.dtype:
         shown = [f"{one.dtype.name} {'x'.join(map(str, one.shape)) or '()'}" for one in (a, b)]
         return {"equal": False, "differs": f"{shown[0]} and {shown[1]}"}
-    off, own = b.astype(np.float64) - a.astype(np.float64), float(np.linalg.norm(a.astype(np.float64)))
-    l2 = float(np.linalg.norm(off))
+    difference, norm = b.astype(np.float64) - a.astype(np.float64), float(np.linalg.norm(a.astype(np.float64)))
+    l2 = float(np.linalg.norm(difference))
     return {
         "equal": a.tobytes() == b.tobytes(),
         "dtype": a.dtype.name,
         "l2": _finite(l2),
-        "relative": _finite(l2 / own) if own else None,
-        "max": _finite(float(np.abs(off).max(initial=0.0))),
-        "norm": _finite(own),
+        "relative": _finite(l2 / norm) if norm else None,
+        "max": _finite(float(np.abs(difference).max(initial=0.0))),
+        "norm": _finite(norm),
     }
 
 
-def _together(distances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of all tensors that can be compared and do not count anything, as one vector."""
+def _combined(distances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the distance of all comparable tensors of floats, as one vector. Integer counters are left out."""
     known = [one for one in distances if "differs" not in one and one["dtype"].startswith("float")]
     if any(one["l2"] is None or one["norm"] is None for one in known):
         return {"l2": None, "relative": None, "max": None}
-    l2, own = math.hypot(*(one["l2"] for one in known)), math.hypot(*(one["norm"] for one in known))
-    return {"l2": l2, "relative": l2 / own if own else None, "max": max((one["max"] for one in known), default=0.0)}
+    l2, norm = math.hypot(*(one["l2"] for one in known)), math.hypot(*(one["norm"] for one in known))
+    return {"l2": l2, "relative": l2 / norm if norm else None, "max": max((one["max"] for one in known), default=0.0)}
 
 
 def _spread(replicas: Sequence[NDArray[Any]]) -> dict[str, Any]:
     stacked = np.stack([replica.astype(np.float64) for replica in replicas])
     mean = stacked.mean(axis=0)
     each = [float(np.linalg.norm(replica - mean)) for replica in stacked]
-    distance, own = math.sqrt(sum(one * one for one in each) / len(each)), float(np.linalg.norm(mean))
+    distance, norm = math.sqrt(sum(one * one for one in each) / len(each)), float(np.linalg.norm(mean))
     return {
         "equal": len({replica.tobytes() for replica in replicas}) == 1,
         "distance": _finite(distance),
-        "relative": _finite(distance / own) if own else None,
+        "relative": _finite(distance / norm) if norm else None,
         "max": _finite(float(np.ptp(stacked, axis=0).max(initial=0.0))),
         "l2": [_finite(one) for one in each],
     }

@@ -1,4 +1,4 @@
-"""`partrain evaluate`: how good a network is on the splits of its data set, or on the items of a file."""
+"""`partrain evaluate`: loss and metrics of a network on the splits of its data set, or on the items of a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
 from partrain.inference.inputs.read import read
 from partrain.inference.metrics import ByClass, ByItem, ByNumber, ByToken, Metric
-from partrain.inference.network import TrainedNetwork, dataset_of, held_out, judged
+from partrain.inference.network import TrainedNetwork, evaluate_items, load_dataset, split_items
 from partrain.tasks.kinds import Task
 from partrain.train.batches import Samples
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 Split = Literal["training", "validation", "test"]
 WIDEST_CONFUSION = 20
-"""Classes of a confusion matrix that is shown whole."""
+"""Largest number of classes for which the whole confusion matrix is shown."""
 
 
 def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = None) -> dict[str, Any]:
-    """Scores on the split wanted, by default on validation and test items as far as there are any."""
-    dataset = dataset_of(network.loaded, content)
-    found = splits(network, dataset)
+    """Evaluate on one split; by default on validation and test items, if there are any."""
+    dataset = load_dataset(network.loaded, content)
+    found = items_by_split(network, dataset)
     if wanted is not None and wanted not in found:
         raise InputMissing(f"the data set has no {wanted} items; it has: {', '.join(found)}")
     return {
@@ -41,15 +41,15 @@ def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = N
 
 
 def evaluate_file(network: TrainedNetwork, path: Path, targets: Path | None) -> dict[str, Any]:
-    """Scores on the items of a file that tells the targets, too."""
-    sample = read(network, path, targets, judged=True)
+    """Evaluate on the items of a file. `targets`: a file of their targets, if `path` does not contain them."""
+    sample = read(network, path, targets, labeled=True)
     assert sample.targets is not None
     return {str(path): scores(network, network.items(sample.inputs, sample.targets, 1.0))}
 
 
-def splits(network: TrainedNetwork, dataset: Dataset) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
-    """Inputs and targets of each split that has items."""
-    training, validation = held_out(network.loaded, dataset)
+def items_by_split(network: TrainedNetwork, dataset: Dataset) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+    """Return inputs and targets of each split that has items."""
+    training, validation = split_items(network.loaded, dataset)
     found = {
         "training": (dataset.inputs[training], dataset.targets[training]),
         "validation": (dataset.inputs[validation], dataset.targets[validation]),
@@ -60,22 +60,22 @@ def splits(network: TrainedNetwork, dataset: Dataset) -> dict[str, tuple[NDArray
 
 
 def scores(network: TrainedNetwork, items: Samples) -> dict[str, Any]:
-    """Number of items, loss, accuracy where there is such a thing, and what its kind of task has besides."""
+    """Return number of items, loss, accuracy if the task has one, and the metrics of its kind of task."""
     metric = metric_of(network)
-    found = judged(network, items, metric.add if metric else None)
+    found = evaluate_items(network, items, metric.add if metric else None)
     return found | (metric.report(found) if metric else {})
 
 
 def metric_of(network: TrainedNetwork) -> Metric | None:
-    """What is said of answers of this kind; None for a task that only its author knows."""
+    """Make the metric of a network's kind of task; None for a user task that scores items itself."""
     if type(network.task).score is not Task.score:
         return None
     codec = Codec(network.codec)
     match network.kind:
         case "classification":
-            return ByClass(network.facts.outputs, codec.classes)
+            return ByClass(network.record.outputs, codec.classes)
         case "regression" | "forecast":
-            last = network.kind == "forecast" and codec.knows_newest
+            last = network.kind == "forecast" and codec.has_newest_values
             return ByNumber(codec, last)
         case "language":
             return ByToken()
@@ -85,14 +85,14 @@ def metric_of(network: TrainedNetwork) -> Metric | None:
 
 
 def render(results: dict[str, Any]) -> list[str]:
-    """The scores of each split, as lines."""
+    """Render the scores of each split as lines."""
     lines: list[str] = []
     for name, found in results.items():
         shown = [f"{key} {_shown(value)}" for key, value in found.items() if isinstance(value, float)]
         lines += [""] * bool(lines) + [f"{name} ({found['items']:,} items): " + ", ".join(shown)]
         for key in ("macro", "error", "naive"):
             if key in found:
-                label = {"macro": "mean over classes", "error": "reconstruction error", "naive": "the newest value instead"}[key]
+                label = {"macro": "mean over classes", "error": "reconstruction error", "naive": "newest value as forecast"}[key]
                 lines.append(f"{label}: " + ", ".join(f"{what} {_shown(value)}" for what, value in found[key].items()))
         for key in ("classes", "numbers"):
             if key in found:
@@ -104,13 +104,13 @@ def render(results: dict[str, Any]) -> list[str]:
 
 
 def _confusion(matrix: list[list[int]], names: list[str]) -> list[str]:
-    """The matrix; of one too wide to read, what is mistaken for what most often."""
+    """Render the confusion matrix; if it is too wide to read, its most frequent errors."""
     if len(matrix) <= WIDEST_CONFUSION:
         rows = [[name, *map(str, row)] for name, row in zip(names, matrix, strict=True)]
         return table(("true \\ answer", *names), rows)
     pairs = [(n, names[a], names[b]) for a, row in enumerate(matrix) for b, n in enumerate(row) if n and a != b]
-    worst = sorted(pairs, key=lambda pair: -pair[0])[:WIDEST_CONFUSION]
-    return table(("true", "answer", "items"), [(a, b, str(n)) for n, a, b in worst])
+    most_frequent = sorted(pairs, key=lambda pair: -pair[0])[:WIDEST_CONFUSION]
+    return table(("true", "answer", "items"), [(a, b, str(n)) for n, a, b in most_frequent])
 
 
 def _shown(value: Any) -> str:

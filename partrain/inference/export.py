@@ -1,13 +1,13 @@
-"""`partrain export`: a trained network in the formats other programs read, each compared with ours before it is written.
+"""`partrain export`: a trained network in formats that other programs read. Each export is compared with the network before writing.
 
     safetensors     tensors by name, no code
-    state-dict      the same as `torch.save` has it, for `torch.load(..., weights_only=True)`
+    state-dict      tensors by name as `torch.save` writes them, for `torch.load(..., weights_only=True)`
     torch-export    the network as a graph, for `torch.export.load`; any number of items
     onnx            the network as a graph, for ONNX runtimes; any number of items
 
-What a network takes is not what the data set's files say: numbers may be standardised, words numbered. `facts` tell how. They are
-metadata `partrain` of safetensors and ONNX, and the extra file `partrain.json` of torch-export; a state dict has no room for them.
-Formats without code are read back into a second network of the same kind; the others are run by themselves.
+A network's inputs differ from the data set's files: numbers may be standardized, words are numbered. `metadata` describes how. It
+is stored as metadata `partrain` of safetensors and ONNX, and as the extra file `partrain.json` of torch-export. A state dict cannot
+hold it. For the comparison, formats without code are loaded into a second network of the same kind; the others run by themselves.
 """
 
 from __future__ import annotations
@@ -28,74 +28,76 @@ from torch import Tensor, nn
 
 from partrain.errors import CannotCreate, Internal, UserCodeFailed
 from partrain.inference.codec import Codec
-from partrain.inference.network import TrainedNetwork, users
+from partrain.inference.network import TrainedNetwork, blame_user_code
 from partrain.seeds import derive
 
 Format = Literal["safetensors", "state-dict", "torch-export", "onnx"]
 Run = Callable[[Tensor], Tensor]
 """Inputs (n, *shape) -> answers."""
 COMPARED = (1, 2, 7)
-"""Items of each comparison: a graph that was made for one number of items must take others."""
+"""Number of items in each comparison: a graph that was traced with one number of items must accept others."""
 TOLERANCES: dict[Format, float] = {"safetensors": 0.0, "state-dict": 0.0, "torch-export": 1e-6, "onnx": 1e-5}
-"""Largest difference, as a share of the largest answer (at least 1), that rounding in another order explains; in float32."""
+"""Largest difference that another order of rounding explains, relative to the largest answer (at least 1); in float32."""
 
-WHERE: dict[Format, str] = {
-    "safetensors": "the rest is metadata `partrain`",
-    "state-dict": "the rest is said by --json",
-    "torch-export": "the rest is its extra file `partrain.json`",
-    "onnx": "the rest is metadata `partrain`",
+METADATA_PLACE: dict[Format, str] = {
+    "safetensors": "details are in its metadata `partrain`",
+    "state-dict": "--json prints details",
+    "torch-export": "details are in its extra file `partrain.json`",
+    "onnx": "details are in its metadata `partrain`",
 }
-"""Where `facts` are."""
+"""The place of `metadata`, as text for the user."""
 
 
 def export(network: TrainedNetwork, format: Format) -> tuple[bytes, dict[str, Any]]:
-    """The bytes of the export; and how it was verified: items compared, largest difference, tolerance."""
-    samples = [_items(network, count) for count in COMPARED]
-    with torch.no_grad(), users(network.loaded):
+    """Return the bytes of the export, and how it was verified: items compared, largest difference, tolerance."""
+    samples = [_random_inputs(network, count) for count in COMPARED]
+    with torch.no_grad(), blame_user_code(network.loaded):
         expected = [network.module(inputs) for inputs in samples]
         again = [network.module(inputs) for inputs in samples]
     if not all(isinstance(answer, Tensor) for answer in expected):
-        raise UserCodeFailed("the network's answer is no tensor, so an export cannot be compared with it")
+        raise UserCodeFailed("the network's answer is not a tensor, so an export cannot be compared with it")
     if not all(torch.equal(*pair) for pair in zip(expected, again, strict=True)):
         raise UserCodeFailed("the network answers the same items differently each time, so an export cannot be compared with it")
-    with _silent(), users(network.loaded):
-        data, run = _MAKERS[format](network)
+    with _silent(), blame_user_code(network.loaded):
+        data, run = _EXPORTERS[format](network)
         with torch.no_grad():
             found = [run(inputs) for inputs in samples]
     largest = max(_difference(*pair) for pair in zip(found, expected, strict=True))
     scale = max(1.0, max(float(answer.abs().max()) for answer in expected))
     tolerance = TOLERANCES[format] * scale
     if not largest <= tolerance:
-        what = f"the {format} export answers otherwise than the network: they differ by {largest:.3g}, more than {tolerance:.3g}"
+        what = (
+            f"the {format} export gives other answers than the network: they differ by {largest:.3g}, more than {tolerance:.3g}"
+        )
         raise UserCodeFailed(f"{what}; nothing was written") if network.loaded.job.user_code else Internal(what)
     return data, {"items": sum(COMPARED), "largest_difference": largest, "tolerance": tolerance}
 
 
-def facts(network: TrainedNetwork) -> dict[str, Any]:
-    """What the network is, takes and answers; `codec`: how its items were made of what the data set's files say."""
+def metadata(network: TrainedNetwork) -> dict[str, Any]:
+    """Describe the network: its model, inputs and outputs; and in `codec` the conversion of files into items."""
     model = network.loaded.job.model.model_dump(mode="json", exclude_none=True)
-    return network.facts.model_dump() | {"model": model, "codec": network.codec}
+    return network.record.model_dump() | {"model": model, "codec": network.codec}
 
 
 def usage(network: TrainedNetwork, format: Format) -> str:
-    """What the network takes, in words, and where the rest is said."""
+    """Describe in words the network's inputs, and where to find the details."""
     codec = Codec(network.codec)
     kind, how = (
         str(network.dtype).removeprefix("torch."),
-        "bytes of images divided by 255" if len(network.facts.input) == 3 else "",
+        "bytes of images divided by 255" if len(network.record.input) == 3 else "",
     )
-    if network.facts.vocabulary is not None:
-        kind, how = "int64", f"tokens below {network.facts.vocabulary}"
+    if network.record.vocabulary is not None:
+        kind, how = "int64", f"tokens below {network.record.vocabulary}"
     elif codec.scale is not None:
         how = f"(value - mean) / standard deviation of each {'channel' if codec.stored.get('axis') == 1 else 'column'}"
-    shape = ", ".join(map(str, ("items", *network.facts.input)))
-    answers = "" if codec.target_scale is None else "; its answers are standardised, too"
-    return f"it takes {kind} ({shape}){how and ': '}{how}{answers}; {WHERE[format]}"
+    shape = ", ".join(map(str, ("items", *network.record.input)))
+    answers = "" if codec.target_scale is None else "; its answers are standardized, too"
+    return f"inputs: {kind} ({shape}){how and ': '}{how}{answers}; {METADATA_PLACE[format]}"
 
 
-def _items(network: TrainedNetwork, count: int) -> Tensor:
-    """Made-up items: seeded, of the right shape and kind."""
-    facts, draw = network.facts, torch.Generator().manual_seed(derive(0, "export", count))
+def _random_inputs(network: TrainedNetwork, count: int) -> Tensor:
+    """Draw seeded items of the right shape and type."""
+    facts, draw = network.record, torch.Generator().manual_seed(derive(0, "export", count))
     shape = (count, *facts.input)
     if facts.vocabulary is not None:
         return torch.randint(facts.vocabulary, shape, generator=draw)
@@ -103,7 +105,7 @@ def _items(network: TrainedNetwork, count: int) -> Tensor:
 
 
 def _difference(found: Tensor, expected: Tensor) -> float:
-    """The largest one, infinite where shapes differ or one is not finite; 0 for answers equal to the bit."""
+    """Return the largest difference: 0 for answers equal to the bit, infinite if shapes or types differ or a number is not finite."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return float("inf")
     if torch.equal(found, expected):
@@ -115,25 +117,25 @@ def _difference(found: Tensor, expected: Tensor) -> float:
 def _safetensors(network: TrainedNetwork) -> tuple[bytes, Run]:
     from safetensors.torch import load, save
 
-    # One copy of each: names that share numbers are refused by the format.
+    # One copy of each tensor: the format refuses names that share memory.
     copies = {name: tensor.detach().clone().contiguous() for name, tensor in network.module.state_dict().items()}
-    data = save(copies, {"format": "pt", "partrain": _facts(network)})
-    return data, _filled(network, load(data))
+    data = save(copies, {"format": "pt", "partrain": _metadata_text(network)})
+    return data, _with_tensors(network, load(data))
 
 
 def _state_dict(network: TrainedNetwork) -> tuple[bytes, Run]:
     buffer = io.BytesIO()
     torch.save({name: tensor.detach().clone() for name, tensor in network.module.state_dict().items()}, buffer)
     buffer.seek(0)
-    return buffer.getvalue(), _filled(network, torch.load(buffer, weights_only=True))
+    return buffer.getvalue(), _with_tensors(network, torch.load(buffer, weights_only=True))
 
 
-def _facts(network: TrainedNetwork) -> str:
-    return json.dumps(facts(network), sort_keys=True)
+def _metadata_text(network: TrainedNetwork) -> str:
+    return json.dumps(metadata(network), sort_keys=True)
 
 
-def _filled(network: TrainedNetwork, tensors: dict[str, Tensor]) -> nn.Module:
-    """A second network, emptied and then filled with what was read back."""
+def _with_tensors(network: TrainedNetwork, tensors: dict[str, Tensor]) -> nn.Module:
+    """Make a second network, set it to zero, and load the tensors that were read back."""
     module = deepcopy(network.module)
     with torch.no_grad():
         for tensor in module.state_dict(keep_vars=True).values():
@@ -143,9 +145,9 @@ def _filled(network: TrainedNetwork, tensors: dict[str, Tensor]) -> nn.Module:
 
 
 def _torch_export(network: TrainedNetwork) -> tuple[bytes, Run]:
-    program = torch.export.export(network.module, (_items(network, 2),), dynamic_shapes=_any_number())
+    program = torch.export.export(network.module, (_random_inputs(network, 2),), dynamic_shapes=_any_number())
     buffer = io.BytesIO()
-    torch.export.save(program, buffer, extra_files={"partrain.json": _facts(network)})
+    torch.export.save(program, buffer, extra_files={"partrain.json": _metadata_text(network)})
     buffer.seek(0)
     return buffer.getvalue(), torch.export.load(buffer).module()
 
@@ -157,11 +159,11 @@ def _onnx(network: TrainedNetwork) -> tuple[bytes, Run]:
     import onnxruntime
 
     program = torch.onnx.export(
-        network.module, (_items(network, 2),), dynamo=True, dynamic_shapes=_any_number(), verbose=False,
+        network.module, (_random_inputs(network, 2),), dynamo=True, dynamic_shapes=_any_number(), verbose=False,
         input_names=["inputs"], output_names=["answers"], external_data=False,
     )  # fmt: skip
     assert program is not None
-    program.model.metadata_props["partrain"] = _facts(network)
+    program.model.metadata_props["partrain"] = _metadata_text(network)
     data = program.model_proto.SerializeToString()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
@@ -175,13 +177,13 @@ def _onnx(network: TrainedNetwork) -> tuple[bytes, Run]:
 
 
 def _any_number() -> tuple[dict[int, Any]]:
-    """The first axis counts items, and is not to be fixed."""
+    """Declare the first axis, which counts items, as dynamic."""
     return ({0: torch.export.Dim("items")},)
 
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Exporters talk of their own affairs, and to stdout."""
+    """Silence the exporters, which print to stdout, log and warn."""
     from contextlib import redirect_stdout
 
     levels = {name: logging.getLogger(name).level for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")}
@@ -196,7 +198,7 @@ def _silent() -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
 
 
-_MAKERS: dict[Format, Callable[[TrainedNetwork], tuple[bytes, Run]]] = {
+_EXPORTERS: dict[Format, Callable[[TrainedNetwork], tuple[bytes, Run]]] = {
     "safetensors": _safetensors,
     "state-dict": _state_dict,
     "torch-export": _torch_export,

@@ -1,4 +1,4 @@
-"""`partrain predict --prompt`: text that goes on as a network for language expects it to."""
+"""`partrain predict --prompt`: text that continues a prompt, drawn from a language network."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 
 from partrain.errors import InputMissing
 from partrain.inference.inputs.text import decode, encode
-from partrain.inference.network import TrainedNetwork, users
+from partrain.inference.network import TrainedNetwork, blame_user_code
 from partrain.seeds import derive
 
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """The prompt, and what follows it."""
+    """The prompt and its continuation."""
 
     whole: str
 
@@ -25,8 +25,8 @@ class GeneratedText:
     def summary(self) -> str:
         return f"{len(self.whole):,} characters"
 
-    def encoded(self, suffix: str) -> bytes:
-        """As a file with this suffix: `.txt` or `.json`."""
+    def encode(self, suffix: str) -> bytes:
+        """Encode as a file with this suffix: `.txt` or `.json`."""
         return ((json.dumps(self.document()) if suffix == ".json" else self.whole) + "\n").encode()
 
     def document(self) -> dict[str, Any]:
@@ -37,22 +37,22 @@ class GeneratedText:
 
 
 def generate(network: TrainedNetwork, prompt: str, tokens: int, temperature: float, seed: int) -> GeneratedText:
-    """The `prompt` and so many tokens more, each drawn from softmax(logits / temperature); with 0, always the likeliest.
+    """Continue the `prompt` by `tokens` tokens, each drawn from softmax(logits / temperature); with 0, always the likeliest.
 
-    The network sees as many of the newest tokens as an item of its training had. Equal seeds draw equal texts.
+    The network sees as many of the newest tokens as an item had in training. Equal seeds draw equal texts.
     """
     if network.kind != "language":
         raise InputMissing(f"a prompt is for a network trained on language, and this one is for {network.kind}; use --input")
     text = encode(network, prompt, "--prompt")
-    length, draw = network.facts.input[0], torch.Generator().manual_seed(derive(seed, "generate"))
-    with torch.no_grad(), users(network.loaded):
+    length, draw = network.record.input[0], torch.Generator().manual_seed(derive(seed, "generate"))
+    with torch.no_grad(), blame_user_code(network.loaded):
         for _ in range(tokens):
             logits = network.module(torch.tensor([text[-length:]]))[0, -1]
-            text.append(_drawn(logits.double(), temperature, draw))
+            text.append(_draw(logits.double(), temperature, draw))
     return GeneratedText(prompt + decode(network, text)[len(decode(network, text[:-tokens])) :])
 
 
-def _drawn(logits: Tensor, temperature: float, draw: torch.Generator) -> int:
+def _draw(logits: Tensor, temperature: float, draw: torch.Generator) -> int:
     if temperature == 0:
         return int(logits.argmax())
     return int(torch.multinomial(((logits - logits.max()) / temperature).softmax(0), 1, generator=draw))

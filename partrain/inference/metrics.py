@@ -1,4 +1,4 @@
-"""How good the answers are, by kind of task. Each metric takes batch after batch, then reports what JSON can hold.
+"""Metrics by kind of task. Each collects batch after batch, then reports values that JSON can hold.
 
 Symbols: b items of a batch; C classes; k numbers; L tokens of an item.
 """
@@ -19,19 +19,19 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 
 class Metric(Protocol):
-    """Something to say about the answers to many items."""
+    """A metric over the answers to many items."""
 
     def add(self, inputs: Tensor, answers: Tensor, targets: Tensor) -> None:
-        """Take account of a batch."""
+        """Add a batch."""
 
     def report(self, scores: Mapping[str, Any]) -> dict[str, Any]:
-        """What there is to say besides the `scores`: number of items, loss and accuracy."""
+        """Return the metrics. `scores` holds number of items, loss and accuracy, which they do not repeat."""
 
 
 class ByClass:
     """Precision, recall and F1 of each class, from the confusion matrix: row = true class, column = answer.
 
-    None where there is nothing to divide by: precision of a class nobody answered with, recall of one without items.
+    None where the denominator is 0: precision of a class that no answer names, recall of a class without items.
     """
 
     def __init__(self, classes: int, names: Sequence[str] | None = None) -> None:
@@ -39,7 +39,7 @@ class ByClass:
         self.names = names
 
     def add(self, inputs: Tensor, answers: Tensor, targets: Tensor) -> None:
-        """Answers (b, C) are logits, targets (b,) labels."""
+        """Add a batch: answers (b, C) are logits, targets (b,) labels."""
         classes = len(self.confusion)
         pairs = targets.cpu() * classes + answers.argmax(1).cpu()
         self.confusion += torch.bincount(pairs, minlength=classes * classes).view(classes, classes)
@@ -59,35 +59,35 @@ class ByClass:
 
 
 class ByNumber:
-    """Errors of numbers (b, k), in the units of the data set's files: mean absolute, root of the mean square, and R².
+    """Errors of numbers (b, k), in the units of the data set's files: mean absolute error, root mean square error, and R².
 
     R² = 1 - sum of squared errors / sum of squared deviations from the mean; None where the targets do not vary. Over several
-    numbers it is their mean, as usual. Where the items tell the newest value, the same for a forecast that it stays as it is.
+    numbers it is their mean, as usual. With `naive`, also the errors of a forecast that repeats the newest value.
     """
 
-    def __init__(self, codec: Codec, last: bool = False) -> None:
+    def __init__(self, codec: Codec, naive: bool = False) -> None:
         self.codec = codec
-        self.last = last
+        self.naive = naive
         self._answers: list[Tensor] = []
         self._naive: list[Tensor] = []
         self._targets: list[Tensor] = []
 
     def add(self, inputs: Tensor, answers: Tensor, targets: Tensor) -> None:
-        self._answers.append(self.codec.original(answers.double().flatten(1)))
-        self._targets.append(self.codec.original(targets.double().flatten(1)))
-        if self.last:
+        self._answers.append(self.codec.restore_units(answers.double().flatten(1)))
+        self._targets.append(self.codec.restore_units(targets.double().flatten(1)))
+        if self.naive:
             self._naive.append(self.codec.newest(inputs.double(), targets.flatten(1).shape[1]))
 
     def report(self, scores: Mapping[str, Any]) -> dict[str, Any]:
         targets = torch.cat(self._targets)
         found = _errors(torch.cat(self._answers), targets, self.codec.names(targets.shape[1]))
-        if self.last:
+        if self.naive:
             found["naive"] = _errors(torch.cat(self._naive), targets, None)
         return found
 
 
 class ByToken:
-    """How surprised the network is by the next token: perplexity = exp(loss), bits = loss / ln 2."""
+    """Perplexity = exp(loss) of the next token, and its bits = loss / ln 2."""
 
     def add(self, inputs: Tensor, answers: Tensor, targets: Tensor) -> None:
         self._length = targets.shape[1]
@@ -99,7 +99,7 @@ class ByToken:
 
 
 class ByItem:
-    """The reconstruction error of each item: mean squared difference between an input and what came back."""
+    """The reconstruction error of each item: mean squared difference between an input and its reconstruction."""
 
     def __init__(self) -> None:
         self._errors: list[Tensor] = []
@@ -109,23 +109,23 @@ class ByItem:
 
     def report(self, scores: Mapping[str, Any]) -> dict[str, Any]:
         errors = torch.cat(self._errors).sort().values
-        # Linear between neighbours, as numpy's default; torch.quantile refuses more than 16 million items.
-        places = torch.tensor(QUANTILES, dtype=torch.float64) * (len(errors) - 1)
-        below, above = errors[places.floor().long()], errors[places.ceil().long()]
-        quantiles = below + (above - below) * (places - places.floor())
+        # Linear between neighbors, as numpy's default; torch.quantile refuses more than 16 million items.
+        positions = torch.tensor(QUANTILES, dtype=torch.float64) * (len(errors) - 1)
+        below, above = errors[positions.floor().long()], errors[positions.ceil().long()]
+        quantiles = below + (above - below) * (positions - positions.floor())
         named = {f"p{round(100 * share)}": value for share, value in zip(QUANTILES, quantiles.tolist(), strict=True)}
         return {"error": {"mean": float(errors.mean())} | named | {"max": float(errors[-1])}}
 
 
 def reconstruction_errors(answers: Tensor, targets: Tensor) -> Tensor:
-    """(b,) mean squared difference of each item."""
+    """Return the mean squared difference of each item (b,)."""
     return (answers.double() - targets.double()).square().flatten(1).mean(1)
 
 
 def _errors(answers: Tensor, targets: Tensor, names: Sequence[str] | None) -> dict[str, Any]:
-    """Of (n, k) answers: over all numbers, and for each where there are several with `names`."""
-    off = answers - targets
-    mae, mse = off.abs().mean(0), off.square().mean(0)
+    """Return the errors of (n, k) answers: over all numbers, and for each if there are several with `names`."""
+    difference = answers - targets
+    mae, mse = difference.abs().mean(0), difference.square().mean(0)
     spread, varies = (targets - targets.mean(0)).square().mean(0), (targets != targets[0]).any(0)
     r2 = [1 - m / s if v and s else None for m, s, v in zip(mse.tolist(), spread.tolist(), varies.tolist(), strict=True)]
     found: dict[str, Any] = {"mae": float(mae.mean()), "rmse": math.sqrt(float(mse.mean())), "r2": _mean(r2)}
@@ -140,6 +140,6 @@ def _ratio(part: int, whole: int) -> float | None:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Of values that are all there: a mean over some of them would be another thing."""
+    """Return the mean, or None if any value is missing: a mean over some values would mislead."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None

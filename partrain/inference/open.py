@@ -1,4 +1,4 @@
-"""A checkpoint that a command is given: its file, its content, and the job it carries, if the code that names is trusted."""
+"""Opening of a checkpoint for a command: its file, its content, and its job, if the user trusts the code that the job names."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ if TYPE_CHECKING:
     from partrain.job.load import LoadedJob
 
 
-def newest(path: Path) -> Path:
-    """A run folder stands for its newest checkpoint."""
+def newest_checkpoint(path: Path) -> Path:
+    """Return a checkpoint's path; for a run folder, the path of its newest checkpoint."""
     if path.is_dir():
         if not (path / "checkpoint.h5").exists():
-            raise InputMissing(f"{path} holds no checkpoint.h5: nothing was committed there")
+            raise InputMissing(f"{path} has no checkpoint.h5: nothing was committed there")
         return path / "checkpoint.h5"
     return path
 
 
-def opened(path: Path) -> tuple[Path, Content]:
-    """The file that a path stands for, and what it holds."""
+def open_checkpoint(path: Path) -> tuple[Path, Content]:
+    """Return the checkpoint file of a path, which may be a run folder, and its content."""
     from partrain.checkpoint import read
 
-    path = newest(path)
+    path = newest_checkpoint(path)
     return path, read(path)
 
 
-def job_of(
+def load_job(
     content: Content,
     path: Path,
     trusted: bool,
     until: Sequence[str] = (),
     here: bool = False,
-    own: Path | None = None,
+    job_file: Path | None = None,
     data: bool = True,
 ) -> LoadedJob:
-    """The job a checkpoint carries. It is data: code that it names runs only if the user says so.
+    """Load the job that a checkpoint contains. It is data: code that it names runs only with the user's consent.
 
     Args:
         content: The checkpoint.
         path: Its file, for messages.
-        trusted: The user said that the code the checkpoint's job names may run.
-        until: Stop conditions moved.
-        here: The job is to run on this machine.
-        own: A job file that the user names in its stead: it is the user's word, so is the code that it names.
-        data: Its data set is opened, too: where that is the user's own, this is code as well.
+        trusted: The user allows the code that the checkpoint's job names.
+        until: Changed stop conditions, as `key=value`.
+        here: The job will run on this machine.
+        job_file: A job file of the user that replaces the checkpoint's; the user trusts the code that it names.
+        data: The data set will be opened too; a user data set is code as well.
     """
     from partrain.checkpoint.manifest import manifest_of
     from partrain.config.overrides import UNTIL
     from partrain.config.toml_source import TomlSource
     from partrain.job.load import parse
 
-    if own is not None:
-        return parse(TomlSource.read(own).text, own.absolute().parent, str(own))
+    if job_file is not None:
+        return parse(TomlSource.read(job_file).text, job_file.absolute().parent, str(job_file))
     loaded = parse(content.job, Path(manifest_of(content).folder), f"{path}:/job", here, until, UNTIL)
     named = loaded.job.user_code if data else loaded.job.network_code
     if named and not trusted:

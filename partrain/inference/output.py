@@ -1,4 +1,4 @@
-"""Files that a command makes: whole or absent, and never over something else unless that was asked for."""
+"""Output files of commands: written whole or not at all, and replacing a file only with `--force`."""
 
 from __future__ import annotations
 
@@ -6,34 +6,29 @@ import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from partrain.errors import CannotCreate, InputOutputFailed
+from partrain.system.atomic_file import atomic_file
 
 Formats = Sequence[str]
-"""The suffixes that a file may have."""
+"""Allowed suffixes of a file."""
 ANSWERS: Formats = (".csv", ".npz", ".json")
 TEXT: Formats = (".txt", ".json")
-SOUP: Formats = (".h5",)
 
 _LATER = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
-"""What goes wrong while writing, rather than because of the place."""
+"""Errors of the disk while writing; the others mean that the file cannot be created at this path."""
 
 
-def check(path: Path, force: bool, formats: Formats | None = None) -> None:
-    """Refuse, before any work is done, an output that can't be made; as wrong usage one that is none of the `formats`."""
-    if formats and path.suffix.lower() not in formats:
-        raise typer.BadParameter(f"{path}: the suffix says the format: {', '.join(formats)}", param_hint="--output")
+def check(path: Path, force: bool) -> None:
+    """Refuse, before any work is done, an output path that cannot be written."""
     if path.is_dir():
         raise CannotCreate(f"{path} is a folder; name a file in it")
     if path.exists() and not path.is_file():
-        raise CannotCreate(f"{path} is a pipe or a device, and a file would take its place; name a file")
+        raise CannotCreate(f"{path} is a pipe or a device, which a file would replace; name a file")
     if path.exists() and not force:
-        raise CannotCreate(f"{path} is there already; --force replaces it")
+        raise CannotCreate(f"{path} exists already; --force replaces it")
     if not path.absolute().parent.is_dir():
         raise CannotCreate(f"cannot create {path}: there is no folder {path.parent}")
     if not os.access(path.absolute().parent, os.W_OK):
@@ -41,38 +36,20 @@ def check(path: Path, force: bool, formats: Formats | None = None) -> None:
 
 
 def create(path: Path, data: bytes, force: bool = False) -> None:
-    """Put a file at `path` in one step. CannotCreate if that can't be, or something is there; InputOutputFailed if the disk fails."""
+    """Create a file in one step. CannotCreate if the path is taken or cannot be written, InputOutputFailed if the disk fails."""
     check(path, force)
-    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(8).hex()}.tmp")
     try:
-        with temporary.open("xb") as file:
+        with atomic_file(path, exclusive=not force) as descriptor, open(descriptor, "wb", closefd=False) as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if force:
-            temporary.replace(path)
-        else:
-            _place(temporary, path)
+    except FileExistsError:
+        raise CannotCreate(f"{path} exists already; --force replaces it") from None
     except OSError as error:
         kind = InputOutputFailed if error.errno in _LATER else CannotCreate
         raise kind(f"cannot create {path}: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def _place(temporary: Path, path: Path) -> None:
-    """Give the file its name unless that is taken; where a file cannot have two names, the check before must do."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise CannotCreate(f"{path} is there already; --force replaces it") from None
-    except OSError:
-        temporary.replace(path)
 
 
 def document(content: Mapping[str, Any]) -> str:
-    """One JSON document; null for numbers that are not finite."""
-    from partrain.display.event_log import finite  # with pydantic's core, which `--help` is not to wait for
+    """Render one JSON document; numbers that are not finite become null."""
+    from partrain.display.event_log import finite  # here, because it loads pydantic's core, and `--help` should be fast
 
     return json.dumps(finite(content))

@@ -1,4 +1,4 @@
-"""`partrain predict --input`: the answers to the items of a file, as columns; written as CSV, NPZ or JSON.
+"""`partrain predict --input`: answers to the items of a file, as columns of CSV, NPZ or JSON.
 
 Symbols: n items; C classes; k numbers.
 """
@@ -20,7 +20,7 @@ from torch import Tensor
 from partrain.errors import InputMissing, UserCodeFailed
 from partrain.inference.codec import Codec
 from partrain.inference.metrics import reconstruction_errors
-from partrain.inference.network import TrainedNetwork, users
+from partrain.inference.network import TrainedNetwork, blame_user_code
 from partrain.train.evaluate import CHUNK_NUMBERS
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from partrain.inference.inputs.read import Sample
 
 Columns = dict[str, "NDArray[Any] | list[str]"]
-"""By name, (n,) or (n, k) each."""
+"""Columns by name, each (n,) or (n, k)."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What a network says of n items."""
+    """A network's answers to n items."""
 
     network: TrainedNetwork
     columns: Columns
@@ -43,8 +43,8 @@ class Answers:
     def summary(self) -> str:
         return f"answers to {len(self.columns['item']):,} items"
 
-    def encoded(self, suffix: str) -> bytes:
-        """All as a file with this suffix: `.csv`, `.npz` or `.json`."""
+    def encode(self, suffix: str) -> bytes:
+        """Encode all columns as a file with this suffix: `.csv`, `.npz` or `.json`."""
         if suffix == ".npz":
             buffer = io.BytesIO()
             np.savez(buffer, allow_pickle=False, **{name: np.asarray(column) for name, column in self.columns.items()})
@@ -52,7 +52,7 @@ class Answers:
         return ((json.dumps(self.document()) if suffix == ".json" else self.text()) + "\n").encode()
 
     def document(self) -> dict[str, Any]:
-        """All as one JSON document."""
+        """Return all columns as one JSON document."""
         wide = {name: column.shape[1] for name, column in self.columns.items() if _is_wide(column)}
         named = {f"{name}_names": self._titles(name, width) for name, width in wide.items()}
         return named | {
@@ -60,7 +60,7 @@ class Answers:
         }
 
     def text(self) -> str:
-        """All as CSV."""
+        """Return all columns as CSV."""
         titles: list[str] = []
         flat: list[list[Any]] = []
         for name, column in self.columns.items():
@@ -77,7 +77,7 @@ class Answers:
         return stream.getvalue().removesuffix("\n")
 
     def _titles(self, name: str, count: int) -> list[str]:
-        """Names of the columns of an array (n, k)."""
+        """Return the names of the k columns of an array (n, k)."""
         codec = Codec(self.network.codec)
         if name == "probability":
             return [f"probability_{codec.class_name(label)}" for label in range(count)]
@@ -85,38 +85,38 @@ class Answers:
 
 
 def predict(network: TrainedNetwork, sample: Sample, probabilities: bool = False, encode: bool = False) -> Answers:
-    """What the network says of each item.
+    """Compute a network's answer to each item.
 
     Args:
         network: The network.
         sample: The items.
-        probabilities: Of each class, besides the likeliest.
-        encode: The codes of an autoencoder, instead of how far off it is.
+        probabilities: Also return the probability of each class.
+        encode: Return the codes of an autoencoder instead of its reconstruction errors.
     """
     if probabilities and network.kind != "classification":
-        raise InputMissing(f"probabilities are of classes, and this network is for {network.kind}")
+        raise InputMissing(f"only a classification network has probabilities, and this one is for {network.kind}")
     columns: Columns = {"item": list(sample.names)}
-    ask = _KINDS.get(network.kind, _numbers)
-    told: Columns = {"code": _codes(network, sample.inputs)} if encode else ask(network, sample.inputs, probabilities)
-    return Answers(network, columns | told)
+    answer = _KINDS.get(network.kind, _numbers)
+    found: Columns = {"code": _codes(network, sample.inputs)} if encode else answer(network, sample.inputs, probabilities)
+    return Answers(network, columns | found)
 
 
-def answers(network: TrainedNetwork, inputs: Tensor, ask: Callable[[Tensor], Any]) -> Tensor:
-    """What `ask` gives for inputs (n, *shape), taken in parts: (n, ...)."""
+def compute_answers(network: TrainedNetwork, inputs: Tensor, compute: Callable[[Tensor], Any]) -> Tensor:
+    """Apply `compute` to inputs (n, *shape) in parts, and return its answers (n, ...)."""
     chunk = max(16, min(1024, CHUNK_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
     parts = torch.split(inputs, chunk)
-    with torch.no_grad(), users(network.loaded):
-        found = [ask(part) for part in parts]
+    with torch.no_grad(), blame_user_code(network.loaded):
+        found = [compute(part) for part in parts]
     for one, part in zip(found, parts, strict=True):
         if not isinstance(one, Tensor) or not one.dim() or len(one) != len(part):
             raise UserCodeFailed(
-                f"the network answers {len(part)} items with {_kind(one)}, not with a tensor of {len(part)} rows"
+                f"the network answers {len(part)} items with {_describe(one)}, not with a tensor of {len(part)} rows"
             )
     return torch.cat(found)
 
 
 def _classes(network: TrainedNetwork, inputs: Tensor, probabilities: bool) -> Columns:
-    logits = answers(network, inputs, network.module)
+    logits = compute_answers(network, inputs, network.module)
     labels = logits.argmax(1)
     found: Columns = {"label": labels.numpy()}
     if names := Codec(network.codec).classes:
@@ -125,24 +125,24 @@ def _classes(network: TrainedNetwork, inputs: Tensor, probabilities: bool) -> Co
 
 
 def _numbers(network: TrainedNetwork, inputs: Tensor, _: bool) -> Columns:
-    found = answers(network, inputs, network.module).flatten(1)
-    return {"answer": Codec(network.codec).original(found).numpy()}
+    found = compute_answers(network, inputs, network.module).flatten(1)
+    return {"answer": Codec(network.codec).restore_units(found).numpy()}
 
 
 def _reconstructions(network: TrainedNetwork, inputs: Tensor, _: bool) -> Columns:
-    return {"error": answers(network, inputs, lambda part: reconstruction_errors(network.module(part), part)).numpy()}
+    return {"error": compute_answers(network, inputs, lambda part: reconstruction_errors(network.module(part), part)).numpy()}
 
 
 def _codes(network: TrainedNetwork, inputs: Tensor) -> NDArray[Any]:
     encode = getattr(network.module, "encode", None)
     if not callable(encode):
-        raise InputMissing(f"`{network.loaded.job.model.name}` has no `encode`: only an autoencoder gives codes")
-    codes: NDArray[Any] = answers(network, inputs, encode).flatten(1).numpy()
+        raise InputMissing(f"`{network.loaded.job.model.name}` has no `encode`: only an autoencoder has codes")
+    codes: NDArray[Any] = compute_answers(network, inputs, encode).flatten(1).numpy()
     return codes
 
 
 def _tokens(network: TrainedNetwork, inputs: Tensor, _: bool) -> Columns:
-    raise InputMissing("a network for language goes on with a text: give it --prompt TEXT instead of --input")
+    raise InputMissing("a language network continues a text: give --prompt TEXT instead of --input")
 
 
 _KINDS: dict[str, Callable[[TrainedNetwork, Tensor, bool], Columns]] = {
@@ -157,9 +157,9 @@ def _is_wide(column: Any) -> TypeGuard[NDArray[Any]]:
 
 
 def _cells(column: NDArray[Any]) -> list[Any]:
-    """Numbers with as many digits as tell them apart in their own type."""
+    """Format numbers with as many digits as distinguish them in their own type."""
     return list(map(str, column)) if column.dtype.kind == "f" else column.tolist()
 
 
-def _kind(answer: Any) -> str:
+def _describe(answer: Any) -> str:
     return f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else type(answer).__name__

@@ -1,8 +1,7 @@
 """`partrain soup`: the average of several trained networks, which often beats each of them.
 
-Parameters are averaged with equal weights in float64 and rounded once. BatchNorm statistics are pooled as when replicas are mixed,
-integers take their maximum. Wortsman et al. Model soups. 2022. arXiv:2203.05482; Kaddour. Stop wasting my time! (LAWA).
-2022. arXiv:2209.14981.
+Parameters are averaged with equal weights in float64 and rounded once. BatchNorm statistics are pooled as in training, integers take
+their maximum. Wortsman et al. Model soups. 2022. arXiv:2203.05482; Kaddour. Stop wasting my time! (LAWA). 2022. arXiv:2209.14981.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from torch import Tensor
 from partrain.checkpoint.manifest import manifest_of
 from partrain.display.text_table import table
 from partrain.errors import BadCheckpoint, InputMissing
-from partrain.inference.evaluate import splits
-from partrain.inference.network import dataset_of, fill, held_out, judged, load_network, tensors
+from partrain.inference.evaluate import items_by_split
+from partrain.inference.network import evaluate_items, load_dataset, load_network, load_tensors, network_tensors, split_items
 from partrain.train.buffers import pooled
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class Member(NamedTuple):
 
 
 def mix(members: Sequence[Member]) -> dict[str, Tensor]:
-    """The average of the members' networks. BadCheckpoint for networks that are not alike."""
+    """Average the members' networks. BadCheckpoint if their networks, tasks or data sets differ."""
     first, *others = members
     for other in others:
         _check(first, other)
@@ -46,10 +45,10 @@ def mix(members: Sequence[Member]) -> dict[str, Tensor]:
 
 
 def average(contents: Sequence[Content]) -> dict[str, Tensor]:
-    """The average of networks of one structure, tensor by tensor."""
-    networks = [tensors(content) for content in contents]
+    """Average networks of one structure, tensor by tensor."""
+    networks = [network_tensors(content) for content in contents]
     statistics = {name: tensor for name, tensor in networks[0].items() if name.endswith(("running_mean", "running_var"))}
-    return {name: _mean([one[name] for one in networks]) for name in networks[0]} | _pooled(networks, statistics)
+    return {name: _mean([one[name] for one in networks]) for name in networks[0]} | _pool_statistics(networks, statistics)
 
 
 def _mean(copies: Sequence[Tensor]) -> Tensor:
@@ -57,8 +56,8 @@ def _mean(copies: Sequence[Tensor]) -> Tensor:
     return stacked.double().mean(0).to(stacked.dtype) if stacked.is_floating_point() else stacked.amax(0)
 
 
-def _pooled(networks: Sequence[dict[str, Tensor]], statistics: dict[str, Tensor]) -> dict[str, Tensor]:
-    """BatchNorm's means and variances as those of all the items that the members saw."""
+def _pool_statistics(networks: Sequence[dict[str, Tensor]], statistics: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Pool BatchNorm's means and variances, as if over all items that the members saw."""
     if not statistics:
         return {}
     rows = torch.stack([torch.cat([one[name].double().flatten() for name in statistics]) for one in networks])
@@ -68,9 +67,9 @@ def _pooled(networks: Sequence[dict[str, Tensor]], statistics: dict[str, Tensor]
 
 
 def checkpoint_of(mixed: dict[str, Tensor], first: Content) -> Content:
-    """The average as a checkpoint that is judged, asked and exported like any other; as there are no workers, not resumed.
+    """Make a checkpoint of the average, for `evaluate`, `predict` and `export`. It has no workers, so it cannot be resumed.
 
-    It carries the job and the manifest of the first member, under a run id of its own.
+    It contains the job and the manifest of the first member, with another run id.
     """
     digest = hashlib.sha256(b"soup")
     for name, tensor in sorted(mixed.items()):
@@ -80,23 +79,23 @@ def checkpoint_of(mixed: dict[str, Tensor], first: Content) -> Content:
 
 
 def scores(soup: Content, members: Sequence[Member]) -> list[dict[str, Any]]:
-    """Loss and accuracy of each member and of their average, on items that no member was trained on."""
+    """Evaluate each member and their average on items that no member was trained on: loss and accuracy."""
     first = members[0]
-    network, dataset = load_network(first.loaded, soup), dataset_of(first.loaded, soup)
-    found = splits(network, dataset)
-    apart = [held_out(member.loaded, dataset)[1] for member in members]
-    if "validation" in found and all(np.array_equal(apart[0], other) for other in apart):
+    network, dataset = load_network(first.loaded, soup), load_dataset(first.loaded, soup)
+    found = items_by_split(network, dataset)
+    held_out = [split_items(member.loaded, dataset)[1] for member in members]
+    if "validation" in found and all(np.array_equal(held_out[0], other) for other in held_out):
         split = "validation"
     elif "test" in found:
         split = "test"
     else:
-        raise InputMissing(f"{first.path}: no items to judge the average by: there is no test set, and no item that all held out")
+        raise InputMissing(f"{first.path}: no items to evaluate the average on: no test set, and no common validation items")
     inputs, targets = (torch.from_numpy(array) for array in found[split])
     items = network.items(inputs, targets, dataset.scale)
     rows = []
     for name, content in [*((str(member.path), member.content) for member in members), ("soup", soup)]:
-        fill(network.module, content)
-        rows.append({"network": name, "round": content.round, "split": split} | judged(network, items))
+        load_tensors(network.module, content)
+        rows.append({"network": name, "round": content.round, "split": split} | evaluate_items(network, items))
     return rows
 
 
@@ -106,11 +105,11 @@ def render(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _check(first: Member, other: Member) -> None:
-    """Refuse to mix what is not the same network trained on the same data."""
-    ours, theirs = tensors(first.content), tensors(other.content)
-    unlike = [name for name in ours.keys() | theirs.keys() if _form(ours.get(name)) != _form(theirs.get(name))]
-    if unlike:
-        raise BadCheckpoint(f"{other.path}: its network is not that of {first.path}: they differ in `{min(unlike)}`")
+    """Refuse members that differ in network, task or data set."""
+    ours, theirs = network_tensors(first.content), network_tensors(other.content)
+    different = [name for name in ours.keys() | theirs.keys() if _form(ours.get(name)) != _form(theirs.get(name))]
+    if different:
+        raise BadCheckpoint(f"{other.path}: its network is not that of {first.path}: they differ in `{min(different)}`")
     a, b = manifest_of(first.content), manifest_of(other.content)
     if a.network != b.network or a.data != b.data:
         raise BadCheckpoint(f"{other.path}: was not trained on the same items for the same task as {first.path}")

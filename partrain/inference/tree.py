@@ -1,4 +1,4 @@
-"""`partrain inspect`: what a checkpoint holds, and its tensors as the modules have them. numpy only."""
+"""`partrain inspect`: the content of a checkpoint, with its tensors nested as the modules are. Needs numpy only."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from partrain.checkpoint import Content
 
 Node = dict[str, Any]
-"""A tensor's facts, or other nodes by name."""
+"""A description of a tensor, or other nodes by name."""
 
 
 def tree(content: Content) -> Node:
-    """All arrays but the history, nested by `/` and by the dots of state-dict names; each leaf tells of one tensor."""
+    """Nest all arrays except the history by `/` and by the dots of state-dict names; each leaf describes one tensor."""
     root: Node = {}
     for path, array in sorted(content.arrays.items(), key=lambda item: _sorting(item[0])):
         if path.startswith("history/"):
@@ -31,7 +31,7 @@ def tree(content: Content) -> Node:
 
 
 def tensor(array: NDArray[Any]) -> Node:
-    """Type, shape, l2 norm, largest magnitude (both over the finite numbers), and how many are not finite."""
+    """Describe a tensor: type, shape, l2 norm, largest magnitude (both over the finite numbers), count of non-finite numbers."""
     numbers = array.astype(np.float64)
     finite = numbers[np.isfinite(numbers)]
     return {
@@ -44,20 +44,20 @@ def tensor(array: NDArray[Any]) -> Node:
 
 
 def render(root: Node) -> list[str]:
-    """The tree, one line for each module and tensor, numbers in columns."""
+    """Render the tree with one line for each module and tensor, numbers in columns."""
     rows = list(_rows(root, 0))
     widths = [max(len(row[column]) for row in rows) for column in range(5)] if rows else [0] * 5
     head = ("", "type", "shape", "l2", "max")
     widths = [max(width, len(title)) for width, title in zip(widths, head, strict=True)]
     lines = []
-    for *cells, odd in [(*head, ""), *rows]:
+    for *cells, note in [(*head, ""), *rows]:
         fitted = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-        lines.append(("  ".join(fitted) + odd).rstrip())
+        lines.append(("  ".join(fitted) + note).rstrip())
     return lines
 
 
-def outlined(outline: Mapping[str, Any], depth: int = 0) -> list[str]:
-    """A nested outline as indented lines."""
+def render_outline(outline: Mapping[str, Any], depth: int = 0) -> list[str]:
+    """Render a nested outline as indented lines."""
     lines = []
     for name, value in outline.items():
         pad = "  " * depth
@@ -65,7 +65,7 @@ def outlined(outline: Mapping[str, Any], depth: int = 0) -> list[str]:
             norm = "" if value.get("norm") is None else f"  norm {value['norm']:.6g}"
             lines.append(f"{pad}{name}  {value['dtype']} {tuple(value['shape'])}{norm}")
         elif isinstance(value, dict):
-            lines += [f"{pad}{name}", *outlined(value, depth + 1)]
+            lines += [f"{pad}{name}", *render_outline(value, depth + 1)]
         else:
             lines.append(f"{pad}{name}  {value}")
     return lines
@@ -76,13 +76,13 @@ def _rows(node: Node, depth: int) -> Any:
         label = "  " * depth + name
         if isinstance(below.get("dtype"), str):
             shape = "x".join(map(str, below["shape"])) or "()"
-            odd = f"  {below['nonfinite']} not finite" if below["nonfinite"] else ""
-            yield (label, below["dtype"], shape, f"{below['l2']:.6g}", f"{below['max']:.6g}", odd)
+            note = f"  {below['nonfinite']} not finite" if below["nonfinite"] else ""
+            yield (label, below["dtype"], shape, f"{below['l2']:.6g}", f"{below['max']:.6g}", note)
         else:
             yield (label, "", "", "", "", "")
             yield from _rows(below, depth + 1)
 
 
 def _sorting(path: str) -> list[tuple[int, str]]:
-    """Numbers by their size: layer 2 before layer 10."""
+    """Return a sort key that orders numbers by value: layer 2 before layer 10."""
     return [(len(part) if part.isdigit() else 0, part) for part in path.replace(".", "/").split("/")]

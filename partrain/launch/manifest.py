@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from partrain.checkpoint.manifest import Manifest, NetworkRecord, WorkerRecord, manifest_of, other_data
+from partrain.checkpoint.manifest import Manifest, NetworkRecord, WorkerRecord, dataset_changed, manifest_of
 from partrain.errors import BadCheckpoint
 from partrain.system.environment import processor, versions
 
@@ -59,7 +59,7 @@ def continued(plan: Plan, manifest: Manifest, content: Content) -> tuple[Plan, M
     for key in Manifest.model_fields:
         if getattr(stored, key) != getattr(kept, key):
             if key == "data":
-                raise other_data(tomllib.loads(content.job).get("dataset", {}), Path(kept.folder))
+                raise dataset_changed(tomllib.loads(content.job).get("dataset", {}), Path(kept.folder))
             raise BadCheckpoint(_MISFITS.get(key, f"its `{key}` is {getattr(stored, key)}, not {getattr(kept, key)}"))
     return replace(plan, horizon=stored.horizon), kept
 

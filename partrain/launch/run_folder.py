@@ -5,13 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from partrain.checkpoint import link_latest, round_path
 from partrain.display.event_log import FORBIDDEN, read_events, unwritable
 from partrain.errors import BadCheckpoint, CannotCreate, InputOutputFailed
+from partrain.system.atomic_file import atomic_file
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -81,13 +81,10 @@ def relink_latest(content: Content, folder: Path) -> None:
 
 def stage_file(path: Path, text: str) -> None:
     """Write a small file of a run folder as a whole."""
-    part = path.with_name(path.name + ".part")
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        with atomic_file(path, unique=False, sync=False) as descriptor, open(descriptor, "wb", closefd=False) as file:
+            file.write(text.encode())
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
         raise CannotCreate(f"{path}: {error.strerror}") from None
 
 

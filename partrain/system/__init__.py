@@ -1,1 +1,1 @@
-"""This process and this machine."""
+"""This process and this machine: environment, memory, standard streams, files."""

@@ -1,4 +1,4 @@
-"""Facts about this process and what it runs on."""
+"""Versions, start time and processor of this process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from partrain.version import __version__
 
 
 def versions() -> dict[str, str]:
-    """Versions that decide bits; asked without importing anything."""
+    """Return the versions of packages that change results to the bit, without importing the packages."""
     packages = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
     return {"partrain": __version__, "python": platform.python_version(), **packages}
 
 
 def process_start() -> float:
-    """Unix time at which this process was started, by the kernel's account."""
+    """Return the Unix time at which the kernel started this process."""
     with open("/proc/self/stat", encoding="ascii") as file:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     alive = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
@@ -29,7 +29,7 @@ def process_start() -> float:
 
 @dataclass(frozen=True)
 class Processor:
-    """What a CPU is; nothing where nobody says."""
+    """A CPU model; empty fields where the kernel does not tell."""
 
     vendor: str = ""
     family: int = 0
@@ -37,18 +37,18 @@ class Processor:
 
     @property
     def kind(self) -> str:
-        """What decides the last bits of what it computes, in words."""
+        """The properties that change the last bits of results, as text."""
         widest = next((name for name, flag in (("AVX-512", "avx512f"), ("AVX2", "avx2")) if flag in self.flags), "")
         return " ".join(filter(None, [platform.machine(), self.vendor, f"family {self.family}" * (self.family > 0), widest]))
 
     @property
     def rounds_to_bfloat16(self) -> bool:
-        """True if its matrix units (Intel AMX, Arm BF16) multiply in bfloat16 wherever torch permits that for float32."""
+        """True if it has matrix units (Intel AMX, Arm BF16): they multiply float32 in bfloat16 where torch permits it."""
         return any(flag.startswith("amx") or flag == "bf16" for flag in self.flags)
 
     @classmethod
     def of(cls, text: str) -> Processor:
-        """The first of those that the kernel lists."""
+        """Parse `/proc/cpuinfo`, and return its first processor."""
         pairs = (line.partition(":") for line in text.strip().partition("\n\n")[0].splitlines())
         facts = {key.strip(): value.strip() for key, _, value in pairs}
         family, flags = facts.get("cpu family", ""), facts.get("flags", facts.get("Features", ""))
@@ -57,7 +57,7 @@ class Processor:
 
 @cache
 def processor() -> Processor:
-    """What this machine computes with, by the kernel's account."""
+    """Return this machine's processor, as the kernel describes it."""
     try:
         return Processor.of(Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     except OSError:

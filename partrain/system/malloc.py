@@ -1,4 +1,4 @@
-"""How a worker's allocator behaves: memory it has used it keeps."""
+"""Settings of glibc's allocator for workers: it keeps freed memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import ctypes
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
 
-def keep() -> None:
+def keep_freed_memory() -> None:
     """Serve tensors up to 32 MiB from a heap that does not shrink.
 
-    glibc hands larger blocks back to the kernel at every `free`, and the next iteration pays for the same pages again: page
-    faults took a third of a small network's step. A C library without mallopt is left as it is.
+    By default glibc returns larger blocks to the kernel at every `free`, and the next iteration faults the same pages in again.
+    Page faults took a third of a small network's step. Does nothing if the C library has no mallopt.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -1,4 +1,4 @@
-"""Memory that a run may take of a machine's, or of what its container or control group leaves it."""
+"""Memory that a run may take: of the machine, or of its container or control group."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class MemoryLimits:
-    """Bytes that a run may take, swap included: of the machine, or of the control groups this process is in, whichever leave less."""
+    """Bytes that a run may take, swap included. The machine or one of this process's control groups sets them, whichever leaves less."""
 
     total: int
-    """What the machine, or the group, has in all, swap not included."""
-    most: int
-    """No more than this, unless somebody gives memory back: all that processes do not hold."""
+    """All memory of the machine or group, without swap."""
+    ceiling: int
+    """Upper bound: all memory not held by processes, page cache included."""
     free: int
-    """So much by the kernel's estimate: caches it had better keep are left out, and it does not know all that it could drop."""
+    """The kernel's estimate (MemAvailable). Conservative: some caches could still be dropped."""
 
 
 @dataclass(frozen=True)
 class _Names:
-    """What a version of control groups calls its files, and the lines of `memory.stat`."""
+    """Names of files, and of lines of `memory.stat`, in one version of control groups."""
 
     limit: str
     usage: str
@@ -36,22 +36,22 @@ _V2 = _Names("memory.max", "memory.current", "", "anon")
 
 
 def memory_limits(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> MemoryLimits:
-    """What is there now; without end where nobody says."""
+    """Read the current limits; `sys.maxsize` where the kernel tells none."""
     known = {name: size << 10 for name, size in _numbers(proc / "meminfo").items()}
     swap = known.get("SwapFree", 0)
     total = known.get("MemTotal", sys.maxsize)
-    most = total - known.get("AnonPages", 0) - known.get("Shmem", 0)
-    rooms = [_room(total, most, known.get("MemAvailable", most), swap)]
-    rooms += [limited for folder, names in _folders(proc, groups) if (limited := _limited(folder, names, swap))]
-    return MemoryLimits(min(one.total for one in rooms), min(one.most for one in rooms), min(one.free for one in rooms))
+    ceiling = total - known.get("AnonPages", 0) - known.get("Shmem", 0)
+    found = [_limits(total, ceiling, known.get("MemAvailable", ceiling), swap)]
+    found += [limits for folder, names in _folders(proc, groups) if (limits := _group_limits(folder, names, swap))]
+    return MemoryLimits(min(one.total for one in found), min(one.ceiling for one in found), min(one.free for one in found))
 
 
-def _room(total: int, most: int, free: int, swap: int) -> MemoryLimits:
-    return MemoryLimits(total, max(most, free, 0) + swap, max(free, 0) + swap)
+def _limits(total: int, ceiling: int, free: int, swap: int) -> MemoryLimits:
+    return MemoryLimits(total, max(ceiling, free, 0) + swap, max(free, 0) + swap)
 
 
 def _folders(proc: Path, groups: Path) -> Iterator[tuple[Path, _Names]]:
-    """The control groups that count this process's memory, from its own up; in a container some are not to be seen."""
+    """Yield the folders of the control groups that count this process's memory, its own first. A container hides some of them."""
     with suppress(OSError):
         for line in (proc / "self" / "cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
@@ -63,31 +63,31 @@ def _folders(proc: Path, groups: Path) -> Iterator[tuple[Path, _Names]]:
                     yield groups / "memory" / part, _V1
 
 
-def _limited(folder: Path, names: _Names, swap: int) -> MemoryLimits | None:
-    """What the limit of a control group leaves; None if it has none."""
+def _group_limits(folder: Path, names: _Names, swap: int) -> MemoryLimits | None:
+    """Return the memory that a control group's limit leaves; None if it has no limit."""
     limit = _number(folder / names.limit)
     if limit is None:
         return None
     stat = _numbers(folder / "memory.stat")
     held = stat.get(names.anonymous, 0) + stat.get(f"{names.prefix}shmem", 0)
     cache = stat.get(f"{names.prefix}active_file", 0) + stat.get(f"{names.prefix}inactive_file", 0)
-    most, used = limit - held, _number(folder / names.usage)
+    ceiling, used = limit - held, _number(folder / names.usage)
     swappable = _number(folder / "memory.swap.max")
     both = _number(folder / "memory.memsw.limit_in_bytes")
     swappable = both - limit if both is not None else swappable
-    free = most if used is None else limit - used + cache
-    return _room(limit, most, free, swap if swappable is None else min(swap, swappable))
+    free = ceiling if used is None else limit - used + cache
+    return _limits(limit, ceiling, free, swap if swappable is None else min(swap, swappable))
 
 
 def _number(path: Path) -> int | None:
-    """A number that a file holds; None if it says `max`, or is not there."""
+    """Read a file of one number; None if it contains `max`, or does not exist."""
     with suppress(OSError, ValueError):
         return int(path.read_text(encoding="ascii"))
     return None
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """Names and numbers, line by line."""
+    """Read a file of lines `name number`; empty if it cannot be read."""
     with suppress(OSError, ValueError):
         lines = [line.replace(":", " ").split() for line in path.read_text(encoding="ascii").splitlines()]
         return {words[0]: int(words[1]) for words in lines if len(words) > 1}

@@ -1,4 +1,4 @@
-"""No process outlives the run: the kernel kills a child whose parent died, however it died."""
+"""Processes that do not outlive the run: the kernel kills a child when its parent dies."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from multiprocessing import forkserver
 from typing import Any
 
 PARENT = "PARTRAIN_PARENT"
-"""Tells the forkserver whose it is."""
+"""Environment variable that tells the forkserver its parent's process id."""
 _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int) -> None:
-    """Have this process killed when `parent` dies. SIGKILL, because workers ignore the terminal's signals.
+    """Ask the kernel to kill this process when `parent` dies. SIGKILL, because workers ignore the terminal's signals.
 
-    If it died before the kernel knew, this process ends at once.
+    If `parent` is dead already, this process exits at once.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -24,7 +24,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def describe_exit(exitcode: int | None) -> str:
-    """How a process ended, in words."""
+    """Describe in words how a process ended."""
     if exitcode is None or exitcode >= 0:
         return f"ended with exit status {exitcode} before its work was done"
     try:
@@ -35,9 +35,10 @@ def describe_exit(exitcode: int | None) -> str:
 
 
 def close_forkserver_alive_fd() -> None:
-    """Close what keeps the forkserver alive in its own children, so that it ends with the coordinator, and they with it.
+    """Close this child's copy of the pipe that keeps the forkserver alive.
 
-    multiprocessing hands every child the pipe whose end tells the forkserver that nobody needs it any more.
+    The forkserver exits when all copies are closed, and multiprocessing gives each child one. Closed, the forkserver ends with the
+    coordinator, and its children end with it.
     """
     server: Any = forkserver._forkserver
     if server._forkserver_alive_fd is not None:

@@ -1,4 +1,4 @@
-"""Stdout and stderr, whose device may be full and whose reader may be gone: that costs what was to be read, never what is being done."""
+"""Stdout and stderr that survive a full device or a closed pipe: output is lost, the command still runs to its end."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import TextIO
 from partrain.errors import NOT_REACHED, OK, InputOutputFailed
 
 
-class _Forgiving(io.FileIO):
-    """The file behind a stream: after a write that fails, all goes to /dev/null."""
+class _TolerantFile(io.FileIO):
+    """The file behind a stream. After a failed write it points to /dev/null."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor, "w", closefd=False)
         self._terminal = self.isatty()
         self.failure: InputOutputFailed | None = None
-        """Why what was written is lost; a reader who has gone, with a pipe or a terminal, wanted no more of it."""
+        """The reason why output is lost. None if the reader closed the pipe or terminal: then the loss is no failure."""
 
     def write(self, data: object) -> int | None:  # type: ignore[override]
         try:
@@ -33,9 +33,9 @@ class _Forgiving(io.FileIO):
             return super().write(data)  # type: ignore[arg-type]
 
 
-def forgiving(command: Callable[[], None]) -> None:
-    """Run a command to its end, whatever becomes of its streams; exits with 74 where it is well but for stdout."""
-    out, err = _Forgiving(1), _Forgiving(2)
+def tolerate_closed_stdout(command: Callable[[], None]) -> None:
+    """Run a command to its end even if writing to stdout or stderr fails. Exits with 74 if only stdout failed."""
+    out, err = _TolerantFile(1), _TolerantFile(2)
     sys.stdout, sys.stderr = _text(out, sys.stdout), _text(err, sys.stderr)
     code: object = OK
     try:
@@ -50,7 +50,7 @@ def forgiving(command: Callable[[], None]) -> None:
 
 
 def _text(file: io.FileIO, given: TextIO | None) -> TextIO:
-    """The stream over a file, as the one that Python has made; where that is closed, Python has made none."""
+    """Open a text stream over a file, set up like Python's own stream `given`; that is None if the descriptor was closed."""
     buffer = io.BufferedWriter(file)
     if not isinstance(given, io.TextIOWrapper):
         return io.TextIOWrapper(buffer, "utf-8", "backslashreplace")

@@ -1,7 +1,8 @@
-"""The one consistent copy of everything a round changes: filled at a round's end, read by the checkpoint writer and on resume.
+"""The layout of a snapshot: the one consistent copy of everything that a round changes.
 
-A snapshot lies in a slot of the arena. Its map names each array as a checkpoint does (`model/0.weight`,
-`workers/1/optimizer/momentum`), so that the writer needs to know nothing about networks.
+Workers fill a snapshot at the end of a round; the checkpoint writer reads it, and resuming reads it. It is in a slot of the arena. Its
+map names each array as a checkpoint does (`model/0.weight`, `workers/1/optimizer/momentum`), so the writer needs no knowledge of
+networks.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from partrain.byte_layout import offsets, view
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,17 +27,22 @@ class Entry:
     """numpy's name of the type, little-endian, such as `<f4`."""
     shape: tuple[int, ...]
     start: int
-    """Byte in the slot."""
+    """Offset in the slot in bytes."""
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return math.prod(self.shape) * int(self.dtype[2:])
+        return nbytes(self.dtype, self.shape)
+
+
+def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
+    """Return the size of an array in bytes, without numpy."""
+    return math.prod(shape) * int(dtype[2:])
 
 
 @dataclass(frozen=True)
 class SlotMap:
-    """All arrays of a snapshot."""
+    """Positions of all arrays of a snapshot."""
 
     entries: tuple[Entry, ...]
 
@@ -46,29 +54,22 @@ class SlotMap:
     @classmethod
     def of(cls, arrays: list[tuple[str, str, tuple[int, ...]]]) -> SlotMap:
         """Lay out arrays, given as (path, dtype, shape), each on a cache line."""
-        entries, start = [], 0
-        for path, dtype, shape in arrays:
-            entry = Entry(path, dtype, shape, start)
-            entries.append(entry)
-            start += -(-entry.size // 64) * 64
-        return cls(tuple(entries))
+        starts = offsets(nbytes(dtype, shape) for _, dtype, shape in arrays)
+        return cls(tuple(Entry(*array, start) for array, start in zip(arrays, starts, strict=True)))
 
     def span(self, prefix: str) -> slice:
-        """The bytes of all arrays whose paths begin so: they lie side by side."""
+        """Return the range of bytes of all arrays whose paths begin with `prefix`. They must be adjacent."""
         within = [entry for entry in self.entries if entry.path.startswith(prefix)]
         return slice(within[0].start, within[-1].start + within[-1].size)
 
     def view(self, slot: memoryview) -> dict[str, NDArray[np.generic]]:
-        """The arrays of a slot by path: views, not copies."""
-        import numpy as np
-
+        """Return the arrays of a slot by path, as views."""
         return {
-            entry.path: np.frombuffer(slot[entry.start : entry.start + entry.size], dtype=entry.dtype).reshape(entry.shape)
-            for entry in self.entries
+            entry.path: view(slot[entry.start : entry.start + entry.size], entry.dtype, entry.shape) for entry in self.entries
         }
 
     def to_json(self) -> list[dict[str, Any]]:
-        """For the coordinator, which learns of the network from a worker."""
+        """Convert to JSON: a worker sends it to the coordinator, which does not build the network."""
         return [asdict(entry) for entry in self.entries]
 
     @classmethod

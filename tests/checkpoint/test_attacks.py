@@ -1,4 +1,4 @@
-"""Files made to do harm. Header and digests are right, so only the walk over the structure, or the manifest, can refuse them."""
+"""Malicious files. Header and digests are right, so only the check of the structure or of the manifest can refuse them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRET = b"nobody may read this"
 
 @pytest.fixture
 def canary(tmp_path: Path) -> Path:
-    """A file of the host, and at the same time an HDF5 file that a link could lead to."""
+    """A private file of the host, and an HDF5 file that a link could point to."""
     path = tmp_path / "canary.h5"
     with h5py.File(path, "w") as file:
         file["step"] = np.array(3)
@@ -36,7 +36,7 @@ def canary(tmp_path: Path) -> Path:
 
 
 class Watch:
-    """Tells whether anyone opened a file of a folder since the last question (inotify: no process can hide it)."""
+    """Detects whether a process opened a file of a folder since the last call (inotify, which no process can avoid)."""
 
     def __init__(self, folder: Path) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -75,7 +75,7 @@ def test_the_forge_is_right() -> None:
 
 
 def list_extra(array: np.ndarray, path: str = "rule/extra") -> Callable[[dict[str, Any]], None]:
-    """The manifest lists the new dataset as if it were a plain one."""
+    """List the new dataset in the manifest as if it were a plain one."""
     return lambda datasets: datasets.update({path: entry(array)})
 
 
@@ -237,7 +237,7 @@ def rank_nine(file: h5py.File, canary: str) -> None:
 
 
 def old_group(file: h5py.File, canary: str) -> None:
-    """A group of the oldest format, grafted from another file."""
+    """Copy a group of the oldest format from another file."""
     with h5py.File.in_memory(libver="earliest") as other:
         other["old/extra"] = np.ones(3)
         h5py.h5o.copy(other.id, b"old", file["rule"].id, b"old")
@@ -265,38 +265,38 @@ STRUCTURE: dict[str, tuple[Callable[[h5py.File, str], None], str]] = {
     "chunked": (dataset_with(chunks=(2,)), "stored chunked"),
     "resizable": (dataset_with(maxshape=(None,)), "stored chunked"),
     "compact": (low_level(h5py.h5t.IEEE_F64LE, h5py.h5d.COMPACT), "stored compact"),
-    "variable-length text": (plain(h5py.string_dtype(), "text"), "something else than plain"),
-    "variable-length text of bytes": (plain(h5py.string_dtype("ascii"), "text"), "something else than plain"),
-    "variable-length numbers": (low_level(h5py.h5t.vlen_create(h5py.h5t.STD_I32LE)), "something else than plain"),
-    "ASCII text": (plain("S4", b"text"), "something else than plain"),
-    "object reference": (object_reference, "something else than plain"),
-    "region reference": (region_reference, "something else than plain"),
-    "compound": (plain([("a", "i4"), ("b", "f4")], np.zeros(3, [("a", "i4"), ("b", "f4")])), "something else than plain"),
-    "complex": (plain("c8", np.ones(3, "c8")), "something else than plain"),
-    "enum": (plain(h5py.enum_dtype({"A": 1}, "u1"), np.ones(3, "u1")), "something else than plain"),
-    "truth values as an enum": (plain(bool, np.ones(3, bool)), "something else than plain"),
-    "opaque": (low_level(h5py.h5t.create(h5py.h5t.OPAQUE, 5)), "something else than plain"),
-    "array type": (low_level(h5py.h5t.array_create(h5py.h5t.IEEE_F64LE, (2,))), "something else than plain"),
-    "bit field": (low_level(h5py.h5t.STD_B8LE), "something else than plain"),
-    "big-endian": (low_level(h5py.h5t.IEEE_F64BE), "something else than plain"),
-    "odd float": (low_level(odd_float()), "something else than plain"),
-    "odd integer": (low_level(odd_integer()), "something else than plain"),
+    "variable-length text": (plain(h5py.string_dtype(), "text"), "something other than plain"),
+    "variable-length text of bytes": (plain(h5py.string_dtype("ascii"), "text"), "something other than plain"),
+    "variable-length numbers": (low_level(h5py.h5t.vlen_create(h5py.h5t.STD_I32LE)), "something other than plain"),
+    "ASCII text": (plain("S4", b"text"), "something other than plain"),
+    "object reference": (object_reference, "something other than plain"),
+    "region reference": (region_reference, "something other than plain"),
+    "compound": (plain([("a", "i4"), ("b", "f4")], np.zeros(3, [("a", "i4"), ("b", "f4")])), "something other than plain"),
+    "complex": (plain("c8", np.ones(3, "c8")), "something other than plain"),
+    "enum": (plain(h5py.enum_dtype({"A": 1}, "u1"), np.ones(3, "u1")), "something other than plain"),
+    "truth values as an enum": (plain(bool, np.ones(3, bool)), "something other than plain"),
+    "opaque": (low_level(h5py.h5t.create(h5py.h5t.OPAQUE, 5)), "something other than plain"),
+    "array type": (low_level(h5py.h5t.array_create(h5py.h5t.IEEE_F64LE, (2,))), "something other than plain"),
+    "bit field": (low_level(h5py.h5t.STD_B8LE), "something other than plain"),
+    "big-endian": (low_level(h5py.h5t.IEEE_F64BE), "something other than plain"),
+    "odd float": (low_level(odd_float()), "something other than plain"),
+    "odd integer": (low_level(odd_integer()), "something other than plain"),
     "named type": (named_type, "neither a group nor a dataset"),
-    "null space": (null_space, "no plain shape|bytes in the file"),
+    "null space": (null_space, "does not have a fixed shape|bytes in the file"),
     "fill value": (fill_value, "a fill value"),
     "times": (times, "such as one with times"),
     "comment": (comment, "a comment"),
-    "attribute of the root": (attribute("/"), "attributes that do not belong"),
-    "attribute of a group": (attribute("/model"), "attributes that do not belong"),
+    "attribute of the root": (attribute("/"), "unexpected attributes"),
+    "attribute of a group": (attribute("/model"), "unexpected attributes"),
     "attribute of a dataset": (attribute("/rule/step"), "attributes"),
-    "many attributes": (many_attributes, "attributes that do not belong"),
+    "many attributes": (many_attributes, "unexpected attributes"),
     "huge attribute": (huge_attribute, "not what it should be"),
     "attribute of another value": (attribute("/history", "signal", np.bytes_(b"zzzz")), "not what it should be"),
     "attribute of variable length": (attribute("/history", "signal", "loss"), "not what it should be"),
     "attribute renamed": (attribute_renamed, "not what it should be"),
     "too deep": (deep, "more than 8 levels"),
     "long name": (long_name, "more than 1024 bytes"),
-    "rank nine": (rank_nine, "no plain shape"),
+    "rank nine": (rank_nine, "does not have a fixed shape"),
     "old group": (old_group, "such as one with times|the old group format"),
 }
 
@@ -305,10 +305,10 @@ STRUCTURE: dict[str, tuple[Callable[[h5py.File, str], None], str]] = {
 def test_structure_is_refused_before_any_number_is_read(name: str, canary: Path, watch: Watch) -> None:
     attack, message = STRUCTURE[name]
     data = forge(lambda file: attack(file, str(canary)), list_extra(np.ones(3)))
-    watch.fired()  # forging may have looked at the canary
+    watch.fired()  # forging may have opened the canary
     started = time.monotonic()
-    with pytest.raises(ContentRefused, match=message):  # the survey sees the structure only: it has no way to read numbers
-        structure.survey(data)
+    with pytest.raises(ContentRefused, match=message):  # the check of the structure cannot read numbers
+        structure.read_structure(data)
     with pytest.raises(BadCheckpoint) as caught:
         decode(data, "run/checkpoint.h5")
     assert time.monotonic() - started < 1
@@ -330,7 +330,7 @@ LENGTH = struct.pack("<Q", 12345)
 
 
 def places(image: bytearray) -> list[int]:
-    """Where 12345 stands: for each dataset of that length its length, its greatest length, and its bytes, after their address."""
+    """Find the offsets of the number 12345: each dataset has its length, its maximal length, and its size after its address."""
     found, place = [], image.find(LENGTH)
     while place >= 0:
         found.append(place)
@@ -339,7 +339,7 @@ def places(image: bytearray) -> list[int]:
 
 
 def dimension(number: int) -> Callable[[bytearray], None]:
-    """Another length in the header of a dataset of 12345 bytes; its layout keeps the true size."""
+    """Change the length in the header of a dataset of 12345 bytes; its layout keeps the true size."""
 
     def patch(image: bytearray) -> None:
         for place in places(image)[:2]:
@@ -349,14 +349,14 @@ def dimension(number: int) -> Callable[[bytearray], None]:
 
 
 def unknown_link(image: bytearray) -> None:
-    """Links to other files are of type 64; 65 is a type nobody has registered."""
+    """Change a link's type 64 (to another file) to 65, which is not registered."""
     place = image.find(b"outwards")
     assert image[place - 2] == 64
     image[place - 2] = 65
 
 
 def overlap(image: bytearray) -> None:
-    """Two datasets of 12345 bytes each: the second now lies where the first does."""
+    """Move the second of two datasets of 12345 bytes onto the first."""
     _, _, first, _, _, second = places(image)
     image[second - 8 : second] = image[first - 8 : first]
 
@@ -371,7 +371,7 @@ BYTES: dict[str, tuple[dict[str, Any], str]] = {
     "name with a slash": ({"patch": replacing(b"\x04step", b"\x04st/p")}, "slash"),
     "name of the parent": (
         {"more_arrays": {"rule/zz": np.ones(3)}, "patch": replacing(b"\x02zz", b"\x02..")},
-        "no path of plain names",
+        "not a path of plain names",
     ),
     "name not UTF-8": ({"patch": replacing(b"\x04step", b"\x04s\xff\xfep")}, "cannot read"),
     "dimension overflow": ({"more_arrays": {"rule/odd": ODD}, "patch": dimension(2**63 + 5)}, "cannot read|bytes in the file"),
@@ -385,7 +385,7 @@ BYTES: dict[str, tuple[dict[str, Any], str]] = {
         {"change": lambda file: file["rule"].__setitem__("outwards", h5py.ExternalLink("x", "y")), "patch": unknown_link},
         "a link of unknown kind",
     ),
-    "datasets that overlap": ({"more_arrays": {"rule/odd": ODD, "rule/pdd": ODD}, "patch": overlap}, "over other data"),
+    "datasets that overlap": ({"more_arrays": {"rule/odd": ODD, "rule/pdd": ODD}, "patch": overlap}, "overlaps other data"),
     "numbers outside the file": ({"more_arrays": {"rule/odd": ODD}, "patch": outside}, "outside the file|cannot read"),
 }
 
@@ -394,7 +394,7 @@ BYTES: dict[str, tuple[dict[str, Any], str]] = {
 def test_patched_metadata_is_refused(name: str) -> None:
     how, message = BYTES[name]
     with pytest.raises(ContentRefused, match=message):
-        structure.survey(forge(**how))
+        structure.read_structure(forge(**how))
     with pytest.raises(BadCheckpoint):
         decode(forge(**how))
 
@@ -405,7 +405,7 @@ def test_a_name_cut_short_by_a_zero_is_another_name() -> None:
 
 
 def test_fuzz_through_the_digests() -> None:
-    """In a process of its own, under limits: a libhdf5 that crashes on a file must show here, not in someone's run."""
+    """Fuzz in a separate process, under limits: a crash of libhdf5 must show here, not in a user's run."""
     command = [sys.executable, "-m", "support.checkpoint_fuzz", "0", "400"]
     done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

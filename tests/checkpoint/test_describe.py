@@ -1,4 +1,4 @@
-"""What `inspect` shows."""
+"""The outline that `inspect` prints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from support.checkpoint_samples import JOB, arrays, content, manifest
 
-from partrain.checkpoint import Content, decode, describe, encode
+from partrain.checkpoint import Content, decode, encode
+from partrain.checkpoint.describe import describe
 
 
 def test_outline() -> None:

@@ -1,4 +1,4 @@
-"""Files are whole or absent, whatever goes wrong while they are written."""
+"""Files are whole or absent, even if any system call fails while they are written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkpoint_faults import FaultyOs, commit, fail, prepare
+from support.checkpoint_faults import FaultyOs, commit, fail, prepare, replace_os
 from support.checkpoint_samples import JOB, arrays, manifest
 
 from partrain.checkpoint import Content, encode, files, link_latest, prune, read, round_path, write
@@ -33,7 +33,7 @@ OLD, NEW = state(1), state(2)
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run that has committed round 1."""
+    """Make a run that has committed round 1."""
     prepare(tmp_path / "run", OLD)
     return tmp_path / "run"
 
@@ -47,7 +47,7 @@ def temporaries(run: Path) -> list[str]:
 
 
 def assert_whole(run: Path) -> None:
-    """Every checkpoint there is valid, and the newest one is the old or the new state."""
+    """Check that every checkpoint is valid, and that the newest is the old or the new state."""
     assert read(run / "checkpoint.h5").round in (1, 2)
     found = [path for path in (run / "checkpoints").iterdir() if path.suffix == ".h5"]
     assert found
@@ -74,7 +74,7 @@ def test_where_names_cannot_be_shared_the_file_is_copied(run: Path, monkeypatch:
     write(round_path(run, 2), NEW)
     for number in (errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV):
         faulty = FaultyOs(1, fail(number), only="link")
-        monkeypatch.setattr(files, "os", faulty)
+        replace_os(faulty, monkeypatch.setattr)
         link_latest(run, round_path(run, 2))
         assert faulty.fired == ["link"]
         assert (run / "checkpoint.h5").read_bytes() == NEW
@@ -100,7 +100,7 @@ def test_every_call_fails_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         prepare(run, OLD)
         faulty = FaultyOs(at, fail(number), lasting)
         with monkeypatch.context() as patch:
-            patch.setattr(files, "os", faulty)
+            replace_os(faulty, patch.setattr)
             failure = attempt(run)
         if failure:
             assert (failure.code, failure.render().count("\n")) == (74, 0)
@@ -113,7 +113,7 @@ def test_every_call_fails_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         assert failure or faulty.fired[0] in {"close", "unlink"}, "an error was swallowed"
         if not lasting:
             assert temporaries(run) == []
-        commit(run, NEW)  # the next commit puts everything right
+        commit(run, NEW)  # the next commit repairs everything
         assert temporaries(run) == []
         assert names(run / "checkpoints") == ["round-000002.h5"]
     assert {"open", "write", "fsync", "close", "rename", "link", "unlink", "posix_fallocate", "listdir"} <= set(hit)
@@ -133,7 +133,7 @@ ADVICE = {
 
 @pytest.mark.parametrize("number", ADVICE)
 def test_the_advice_is_for_what_went_wrong(run: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    monkeypatch.setattr(files, "os", FaultyOs(1, fail(number), only="rename"))
+    replace_os(FaultyOs(1, fail(number), only="rename"), monkeypatch.setattr)
     with pytest.raises(InputOutputFailed) as caught:
         write(round_path(run, 2), NEW)
     assert caught.value.message == f"cannot write {round_path(run, 2)}: {os.strerror(number)}; {ADVICE[number]}"
@@ -141,14 +141,14 @@ def test_the_advice_is_for_what_went_wrong(run: Path, monkeypatch: pytest.Monkey
 
 def test_a_failed_fsync_is_not_repeated(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faulty = FaultyOs(1, fail(errno.EIO), only="fsync")
-    monkeypatch.setattr(files, "os", faulty)
+    replace_os(faulty, monkeypatch.setattr)
     with pytest.raises(InputOutputFailed):
         write(round_path(run, 2), NEW)
     assert faulty.count == 1
 
 
 def test_a_folder_that_could_not_be_synced_is_reported(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "os", FaultyOs(2, fail(errno.EIO), only="fsync"))
+    replace_os(FaultyOs(2, fail(errno.EIO), only="fsync"), monkeypatch.setattr)
     with pytest.raises(InputOutputFailed, match="is in place, but its folder could not be synced"):
         write(round_path(run, 2), NEW)
     assert read(round_path(run, 2)).round == 2
@@ -156,7 +156,7 @@ def test_a_folder_that_could_not_be_synced_is_reported(run: Path, monkeypatch: p
 
 def test_folders_that_cannot_be_synced_at_all(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faulty = FaultyOs(2, fail(errno.EINVAL), only="fsync")
-    monkeypatch.setattr(files, "os", faulty)
+    replace_os(faulty, monkeypatch.setattr)
     write(round_path(run, 2), NEW)
     assert faulty.fired == ["fsync"]
 
@@ -164,7 +164,7 @@ def test_folders_that_cannot_be_synced_at_all(run: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL])
 def test_space_that_cannot_be_reserved(run: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     faulty = FaultyOs(1, fail(number), only="posix_fallocate")
-    monkeypatch.setattr(files, "os", faulty)
+    replace_os(faulty, monkeypatch.setattr)
     write(round_path(run, 2), NEW)
     assert faulty.fired == ["posix_fallocate"]
     assert read(round_path(run, 2)).round == 2
@@ -176,7 +176,7 @@ def test_short_writes(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return written
 
     faulty = FaultyOs(1, short, lasting=True, only="write")
-    monkeypatch.setattr(files, "os", faulty)
+    replace_os(faulty, monkeypatch.setattr)
     write(round_path(run, 2), NEW)
     assert faulty.count == -(-len(NEW) // 1000)
     assert round_path(run, 2).read_bytes() == NEW
@@ -203,7 +203,7 @@ def test_an_interrupt_leaves_the_old_file(run: Path, monkeypatch: pytest.MonkeyP
     for only in ("write", "fsync", "posix_fallocate", "rename"):
         faulty = FaultyOs(1, interrupt, only=only)
         with monkeypatch.context() as patch:
-            patch.setattr(files, "os", faulty)
+            replace_os(faulty, patch.setattr)
             with pytest.raises(KeyboardInterrupt):
                 write(round_path(run, 1), NEW)
         assert faulty.fired == [only]
@@ -212,7 +212,7 @@ def test_an_interrupt_leaves_the_old_file(run: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_killed_at_every_call(tmp_path: Path) -> None:
-    """SIGKILL before and after each call: old or new, and what was left behind goes with the next commit."""
+    """SIGKILL before and after each call leaves the old or the new file. The next commit removes temporary files."""
     (tmp_path / "old").write_bytes(OLD)
     (tmp_path / "new").write_bytes(NEW)
     done = subprocess.run([sys.executable, HERE / "support" / "checkpoint_faults.py", tmp_path], capture_output=True, text=True)
@@ -338,7 +338,7 @@ def test_a_file_is_locked_while_it_is_written(run: Path, monkeypatch: pytest.Mon
         return real(*args)
 
     faulty = FaultyOs(1, sweep_meanwhile, only="posix_fallocate")
-    monkeypatch.setattr(files, "os", faulty)
+    replace_os(faulty, monkeypatch.setattr)
     write(round_path(run, 2), NEW)
     assert faulty.fired
     assert read(round_path(run, 2)).round == 2
@@ -360,7 +360,7 @@ def test_no_descriptor_is_left_open(run: Path) -> None:
     def count() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
-    gc.collect()  # what other tests have left may go at any time, which makes fewer
+    gc.collect()  # garbage of other tests may be collected at any time, which closes descriptors
     before = count()
     for _ in range(5):
         commit(run, NEW)

@@ -1,4 +1,4 @@
-"""Reading refuses whatever is off, with 65 and one line; missing files are 66."""
+"""The reader refuses every damaged file, with 65 and one line; missing files are 66."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_missing_files_are_66(tmp_path: Path) -> None:
 def test_other_things_than_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path, tmp_path / "fifo", Path("/dev/null")):
-        with pytest.raises(BadCheckpoint, match="no regular file"):
+        with pytest.raises(BadCheckpoint, match="not a regular file"):
             read(path)
 
 
@@ -93,12 +93,12 @@ def test_flipped_bits_anywhere_are_refused(data: bytes, no_hdf5: None) -> None:
 
 @pytest.fixture
 def no_hdf5(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Header and digest must do: HDF5 sees none of these files."""
+    """Fail the test if HDF5 sees the file: header and digest must refuse it."""
 
-    def survey(data: bytes) -> None:
-        pytest.fail("HDF5 was asked")
+    def read_structure(data: bytes) -> None:
+        pytest.fail("HDF5 was called")
 
-    monkeypatch.setattr(reader, "survey", survey)
+    monkeypatch.setattr(reader, "read_structure", read_structure)
 
 
 def test_header_and_image_of_different_files(data: bytes) -> None:
@@ -116,8 +116,8 @@ def test_header_and_image_of_different_files(data: bytes) -> None:
     [
         (b"checkpoint 1\n", b"checkpoint 0\n", "this is format 0"),
         (b"checkpoint 1\n", b"checkpoint 2\n", "this is format 2, this version of partrain reads format 1"),
-        (b"checkpoint 1\n", b"checkpoint x\n", "no partrain checkpoint"),
-        (b"partrain", b"otherrun", "no partrain checkpoint"),
+        (b"checkpoint 1\n", b"checkpoint x\n", "not a partrain checkpoint"),
+        (b"partrain", b"otherrun", "not a partrain checkpoint"),
         (b"\nround 3\n", b"\nround 03\n", "header is damaged"),
         (b"\nround 3\n", b"\nround -3\n", "header is damaged"),
         (b"\nrun 0", b"\nrun \xc3", "header is damaged"),
@@ -148,11 +148,11 @@ def test_files_of_others(tmp_path: Path) -> None:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("archive/data.pkl", pickle.dumps({"a": 1}))
-    refused(path, archive.getvalue(), "no partrain checkpoint")
-    refused(path, pickle.dumps({"a": 1}), "no partrain checkpoint")
-    refused(path, b"name = 'job'\n" * 100, "no partrain checkpoint")
+    refused(path, archive.getvalue(), "not a partrain checkpoint")
+    refused(path, pickle.dumps({"a": 1}), "not a partrain checkpoint")
+    refused(path, b"name = 'job'\n" * 100, "not a partrain checkpoint")
     refused(path, b"", "the file is empty")
-    refused(path, bytes(4096), "no partrain checkpoint")
+    refused(path, bytes(4096), "not a partrain checkpoint")
 
 
 def test_no_hdf5_behind_a_right_header() -> None:
@@ -162,7 +162,7 @@ def test_no_hdf5_behind_a_right_header() -> None:
 
 
 def test_image_that_lies_elsewhere() -> None:
-    """HDF5 itself would find an image further behind."""
+    """HDF5 itself would also accept an image at a later offset."""
     buffer = io.BytesIO()
     with h5py.File(buffer, "w", userblock_size=1024) as file:
         file["x"] = 1
@@ -173,32 +173,32 @@ def test_image_that_lies_elsewhere() -> None:
 DATASETS: dict[str, tuple[dict[str, Any], str]] = {
     "missing dataset": ({"listed": lambda d: d.update({"rule/x": d["rule/step"]})}, "'rule/x' is missing"),
     "extra dataset": ({"listed": lambda d: d.pop("rule/step")}, "'rule/step' is not in the manifest"),
-    "other dtype": ({"listed": lambda d: d["rule/step"].update(dtype="uint64")}, "the manifest says otherwise"),
-    "unknown dtype": ({"listed": lambda d: d["rule/step"].update(dtype="O")}, "the manifest says otherwise"),
-    "dtype of another type": ({"listed": lambda d: d["rule/step"].update(dtype=["int64"])}, "the manifest says otherwise"),
-    "other shape": ({"listed": lambda d: d["rule/step"].update(shape=[1])}, "the manifest says otherwise"),
+    "other dtype": ({"listed": lambda d: d["rule/step"].update(dtype="uint64")}, "which differs from the manifest"),
+    "unknown dtype": ({"listed": lambda d: d["rule/step"].update(dtype="O")}, "which differs from the manifest"),
+    "dtype of another type": ({"listed": lambda d: d["rule/step"].update(dtype=["int64"])}, "which differs from the manifest"),
+    "other shape": ({"listed": lambda d: d["rule/step"].update(shape=[1])}, "which differs from the manifest"),
     "other digest": ({"listed": lambda d: d["rule/step"].update(sha256="0" * 64)}, "do not match their SHA-256"),
     "digest of another type": ({"listed": lambda d: d["rule/step"].update(sha256=None)}, "do not match their SHA-256"),
-    "more said than known": ({"listed": lambda d: d["rule/step"].update(offset=0)}, "in an unknown way"),
-    "entry of another type": ({"listed": lambda d: d.update({"rule/step": 3})}, "in an unknown way"),
+    "more said than known": ({"listed": lambda d: d["rule/step"].update(offset=0)}, "has other keys"),
+    "entry of another type": ({"listed": lambda d: d.update({"rule/step": 3})}, "has other keys"),
     "text where numbers are due": (
         {"more_arrays": {"rule/x": np.array(b"text")}, "listed": lambda d: d["rule/x"].update(dtype="S4")},
-        "the manifest says otherwise",
+        "which differs from the manifest",
     ),
     "truth value of 2": (
         {"more_arrays": {"rule/x": np.full(2, 2, np.uint8)}, "listed": lambda d: d["rule/x"].update(dtype="bool")},
-        "truth values other",
+        "booleans other",
     ),
     "job is not listed": ({"listed": lambda d: d.pop("job")}, "lists no datasets"),
-    "job not UTF-8": ({"job": b"\xff\xfe"}, "no UTF-8 text"),
+    "job not UTF-8": ({"job": b"\xff\xfe"}, "not UTF-8 text"),
     "job with a zero": ({"job": b"a\0b"}, "a zero byte"),
-    "round -1": ({"round": -1}, "no number of rounds"),
-    "round as text": ({"round": "3"}, "no number of rounds"),
-    "round true": ({"round": True}, "no number of rounds"),
+    "round -1": ({"round": -1}, "not a number of rounds"),
+    "round as text": ({"round": "3"}, "not a number of rounds"),
+    "round true": ({"round": True}, "not a number of rounds"),
     "other round": ({"round": 4}, "different runs or rounds"),
-    "no run": ({"run": None}, "no run id"),
-    "round before its history": ({"round": 2}, "does not grow"),
-    "history not rising": ({"more_arrays": {"history/round": np.array([1, 3, 3])}}, "does not grow"),
+    "no run": ({"run": None}, "not a run id"),
+    "round before its history": ({"round": 2}, "does not increase"),
+    "history not rising": ({"more_arrays": {"history/round": np.array([1, 3, 3])}}, "does not increase"),
     "history ragged": ({"more_arrays": {"history/x": np.ones(4)}}, "differ in length"),
     "duplicate key": ({"text": lambda t: t.replace('"round":3', '"round":3,"round":3')}, "canonical"),
     "spaces": ({"text": lambda t: t.replace(":", ": ")}, "canonical"),
@@ -244,14 +244,14 @@ def test_a_file_replaced_meanwhile_changes_nothing(tmp_path: Path, data: bytes, 
     path = tmp_path / "x.h5"
     path.write_bytes(data)
     replaced = []
-    survey = reader.survey
+    read_structure = reader.read_structure
 
-    def replace_and_survey(seen: bytes) -> Any:
+    def replace_and_read(seen: bytes) -> Any:
         path.write_bytes(os.urandom(len(data)))
         replaced.append(True)
-        return survey(seen)
+        return read_structure(seen)
 
-    monkeypatch.setattr(reader, "survey", replace_and_survey)
+    monkeypatch.setattr(reader, "read_structure", replace_and_read)
     assert read(path).round == 3
     assert replaced
 
@@ -283,7 +283,7 @@ def test_errors_while_reading_are_66(tmp_path: Path, data: bytes, monkeypatch: p
 MEMORY = """
 import resource, sys
 from pathlib import Path
-import partrain.checkpoint.loading
+import partrain.checkpoint.reader
 from partrain.checkpoint import read
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 read(Path(sys.argv[1]))
@@ -300,10 +300,10 @@ def test_memory_stays_below_two_copies(tmp_path: Path) -> None:
 
 
 def test_nothing_is_imported_or_started_by_a_file(tmp_path: Path, data: bytes) -> None:
-    """The audit trail of reading: no process, no pickle, no code, no import of anything outside what is loaded already."""
+    """Audit events of reading: no process, no pickle, no code, no new import."""
     script = """
 import sys, pathlib
-import partrain.checkpoint.loading
+import partrain.checkpoint.reader
 from partrain.checkpoint import decode
 data = pathlib.Path(sys.argv[1]).read_bytes()
 decode(data)

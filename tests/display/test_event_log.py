@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -174,8 +173,8 @@ def test_a_place_that_may_not_be_written_to_is_left_for_another(path, tmp_path, 
     def refused(*_, **__):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    for method in ("open", "unlink"):
-        monkeypatch.setattr(Path, method, refused)
+    for call in ("open", "unlink"):
+        monkeypatch.setattr(os, call, refused)
     with pytest.raises(InputOutputFailed, match=r"s\.json: cannot be written: Read-only file system; give --out a folder"):
         write_summary(tmp_path / "s.json", {})
     monkeypatch.undo()

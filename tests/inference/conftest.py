@@ -13,7 +13,7 @@ import pytest
 from support.runs import JOB, train
 
 from partrain.inference.network import TrainedNetwork, load_network
-from partrain.inference.open import job_of, opened
+from partrain.inference.open import load_job, open_checkpoint
 
 USERS = '''"""A network of the user's own."""
 from pathlib import Path
@@ -29,7 +29,7 @@ TEXT = "a rose is a rose is a rose. " * 40
 
 
 def table(path: Path, rows: int = 120) -> None:
-    """Size in metres and colour; the price is 1000 more for each metre, and the kind is what the size says."""
+    """Write a table of size in meters and color. The price grows by 1000 per meter, and the size decides the kind."""
     draw = random.Random(1)
     lines = ["size,colour,price,kind"]
     for _ in range(rows):
@@ -83,7 +83,7 @@ JOBS: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture(scope="session")
 def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The run folder of a job by its name, trained when it is first asked for."""
+    """Return the run folder of a job by its name; trains on the first call."""
 
     @cache
     def trained(name: str) -> Path:
@@ -99,11 +99,11 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def network_of(run_of: Callable[[str], Path]) -> Callable[[str], TrainedNetwork]:
-    """The network that came of it."""
+    """Return the trained network of a job."""
 
     @cache
     def network(name: str) -> TrainedNetwork:
-        path, content = opened(run_of(name))
-        return load_network(job_of(content, path, trusted=True), content)
+        path, content = open_checkpoint(run_of(name))
+        return load_network(load_job(content, path, trusted=True), content)
 
     return network

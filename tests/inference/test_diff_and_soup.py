@@ -1,4 +1,4 @@
-"""`partrain inspect --tensors`, `diff` and `soup`: what tensors are, how far apart, and what their average is."""
+"""`partrain inspect --tensors`, `diff` and `soup`: descriptions, distances and averages of tensors."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_workers(run_of: Runs) -> None:
     mixed = partrain("diff", run_of("clouds"), "--workers")
     assert (mixed.code, mixed.out) == (
         0,
-        "no worker has a network of its own at a round's end: the rule makes all replicas equal\n",
+        "no replicas to compare: the sync rule makes all workers equal at the end of a round\n",
     )
 
 
@@ -143,7 +143,7 @@ def test_a_soup_is_a_checkpoint(run_of: Runs, tmp_path: Path) -> None:
 
 
 def test_members_that_held_out_different_items(run_of: Runs, tmp_path: Path) -> None:
-    """What one held out the other may have seen: only test items judge them fairly."""
+    """One member may have trained on the other's validation items, so only test items are fair."""
     said = partrain("soup", run_of("clouds"), run_of("again"), "-o", tmp_path / "soup.h5", "--json")
     assert said.code == 0, said
     rows = json.loads(said.out)["networks"]

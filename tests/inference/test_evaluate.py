@@ -41,7 +41,7 @@ def test_classes_by_hand() -> None:
     """Six items: 0 0 0 1 1 2 are answered with 0 0 1 1 1 0.
 
     Class 0: three answers, two right; three items, two found: precision, recall and F1 2/3. Class 1: three answers, two right; two
-    items, both found: 2/3, 1, 4/5. Class 2: nobody answers with it: no precision, recall and F1 0.
+    items, both found: 2/3, 1, 4/5. Class 2: no answer names it: no precision, recall and F1 0.
     """
     metric = ByClass(3, ["a", "b", "c"])
     truth, said = torch.tensor([0, 0, 0, 1, 1, 2]), torch.tensor([0, 0, 1, 1, 1, 0])
@@ -138,7 +138,7 @@ def test_files(run_of: Runs, network_of: Networks, tmp_path: Path) -> None:
 
 
 def test_a_table(run_of: Runs, tmp_path: Path) -> None:
-    """The file it was trained on, as a file: training, validation and test items together."""
+    """Evaluate on the training file: training, validation and test items together."""
     path = run_of("tabular").parent / "table.csv"
     told = report(run_of("tabular"), "--input", path)[str(path)]
     parts = [report(run_of("tabular"), "--split", name)[name] for name in ("training", "validation", "test")]
@@ -155,9 +155,9 @@ def test_data_that_are_gone_or_others(run_of: Runs, tmp_path: Path) -> None:
     moved = path.rename(tmp_path / "table.csv")
     said = partrain("evaluate", run)
     assert (said.code, said.errors, len(said.err.splitlines())) == (66, ["no-input"], 1), said
-    assert f"{path}: No such file or directory; bring it back, or judge other items with `evaluate --input`" in said.err
+    assert f"{path}: No such file or directory; restore it, or evaluate other items with `evaluate --input`" in said.err
     path.write_text(moved.read_text().replace("large", "tall"))
-    told = f"{path}: the data set is not the one the checkpoint was trained on: bring it back as it was; `evaluate --input`"
+    told = f"{path}: the data set is not the one the checkpoint was trained on: restore it; `evaluate --input`"
     for words in (["evaluate", run], ["resume", run, "--until", "rounds=9", "--out", tmp_path / "again", "-q"]):
         said = partrain(*words)
         assert (said.code, said.errors, len(said.err.splitlines())) == (65, ["bad-checkpoint"], 1), said
@@ -173,7 +173,7 @@ def test_prices_are_in_their_units(run_of: Runs) -> None:
 
 
 def test_a_forecast_beside_the_naive_one(run_of: Runs) -> None:
-    """The series is 100 + 40 sin(t/4): what the newest value is off one and two steps on can be told without a network."""
+    """The series is 100 + 40 sin(t/4): the error of the newest value one and two steps later follows without a network."""
     path = run_of("spots").parent / "series.csv"
     told = report(run_of("spots"), "--input", path)[str(path)]
     values = [100 + 40 * math.sin(row / 4) for row in range(300)]
@@ -203,7 +203,7 @@ def test_reconstructions(run_of: Runs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "line"), [("clouds", "true \\ answer"), ("spots", "the newest value instead"), ("codes", "reconstruction error")]
+    ("name", "line"), [("clouds", "true \\ answer"), ("spots", "newest value as forecast"), ("codes", "reconstruction error")]
 )
 def test_people_can_read_it(run_of: Runs, name: str, line: str) -> None:
     said = partrain("evaluate", run_of(name))
@@ -213,7 +213,7 @@ def test_people_can_read_it(run_of: Runs, name: str, line: str) -> None:
 
 
 class Own(Classification):
-    """A task that keeps its own score: what its answers are is its own affair."""
+    """A task that scores items itself: its answers have no known form."""
 
     def score(self, module: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, float]:
         return float(len(inputs)), 0.0
@@ -232,7 +232,7 @@ def test_code_of_the_users(run_of: Runs) -> None:
 
 
 def test_numbers_that_never_vary_have_no_r2() -> None:
-    """The mean of many 0.1 is not quite 0.1: over what that leaves, R² was -10^30."""
+    """The mean of many 0.1 is not quite 0.1: divided by that tiny deviation, R² was -10^30."""
     targets = torch.full((77, 1), 0.1, dtype=torch.float64)
     metric = ByNumber(Codec({}))
     metric.add(targets, targets + 0.5, targets)

@@ -1,4 +1,4 @@
-"""`partrain export`: what other programs read answers as the network does."""
+"""`partrain export`: other programs get the network's answers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ FORMATS = ["safetensors", "state-dict", "torch-export", "onnx"]
 
 def items(network: TrainedNetwork, count: int) -> torch.Tensor:
     draw = torch.Generator().manual_seed(5)
-    if network.facts.vocabulary:
-        return torch.randint(network.facts.vocabulary, (count, *network.facts.input), generator=draw)
-    return torch.randn(count, *network.facts.input, generator=draw)
+    if network.record.vocabulary:
+        return torch.randint(network.record.vocabulary, (count, *network.record.input), generator=draw)
+    return torch.randn(count, *network.record.input, generator=draw)
 
 
 def answers(network: TrainedNetwork, count: int) -> torch.Tensor:
@@ -58,7 +58,7 @@ def test_tensors(run_of: Runs, network_of: Networks, tmp_path: Path, format: str
 
 
 def facts_of(format: str, path: Path) -> str:
-    """As those who have not partrain find them."""
+    """Read the metadata without partrain."""
     if format == "safetensors":
         with safe_open(path, "pt") as file:
             return str(file.metadata()["partrain"])
@@ -73,7 +73,7 @@ def facts_of(format: str, path: Path) -> str:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_it_says_what_it_takes_and_answers(run_of: Runs, network_of: Networks, tmp_path: Path, format: str) -> None:
-    """With the facts alone, a line of the file becomes an item, and the answer a class."""
+    """The metadata alone suffice to turn a line of the file into an item, and the answer into a class."""
     output = tmp_path / "out.pt2"
     facts = made(run_of("tabular"), format, output)["facts"]
     if format != "state-dict":
@@ -88,10 +88,10 @@ def test_it_says_what_it_takes_and_answers(run_of: Runs, network_of: Networks, t
 
 
 WORDS = {
-    "tabular": "it takes float32 (items, 4): (value - mean) / standard deviation of each column; the rest is said by --json",
-    "prices": "deviation of each column; its answers are standardised, too; the rest",
-    "rose": "it takes int64 (items, ",
-    "clouds": "it takes float32 (items, 2); the rest",
+    "tabular": "inputs: float32 (items, 4): (value - mean) / standard deviation of each column; --json prints details",
+    "prices": "deviation of each column; its answers are standardized, too; --json",
+    "rose": "inputs: int64 (items, ",
+    "clouds": "inputs: float32 (items, 2); --json",
 }
 
 
@@ -103,7 +103,7 @@ def test_people_are_told_too(run_of: Runs, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["clouds", "spots", "rose", "codes"])
 def test_graphs(run_of: Runs, network_of: Networks, tmp_path: Path, name: str) -> None:
-    """Formats with the network itself are run without us, for numbers of items that nobody named."""
+    """Formats with a graph run without partrain, for any number of items."""
     import onnxruntime
 
     made(run_of(name), "torch-export", tmp_path / "out.pt2")
@@ -130,13 +130,13 @@ class Noisy(torch.nn.Linear):
 
 
 class Moody(torch.nn.Linear):
-    """What it does while it is made into a graph is not what it does otherwise."""
+    """A network that computes something else while it is traced."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * self.bias * (2 if torch.compiler.is_compiling() else 1)
 
 
-@pytest.mark.parametrize(("module", "what"), [(Noisy(2, 2), "differently each time"), (Moody(2, 2), "answers otherwise")])
+@pytest.mark.parametrize(("module", "what"), [(Noisy(2, 2), "differently each time"), (Moody(2, 2), "gives other answers")])
 def test_what_answers_otherwise_is_refused(run_of: Runs, network_of: Networks, module: torch.nn.Module, what: str) -> None:
     with pytest.raises(UserCodeFailed, match=what):
         export(replace(network_of("own"), module=module), "torch-export")
@@ -157,6 +157,6 @@ def test_nothing_is_written_over(run_of: Runs, tmp_path: Path) -> None:
 
 
 def test_no_pickle_is_needed(run_of: Runs, tmp_path: Path) -> None:
-    """A state dict is read by a loader that runs nothing."""
+    """A loader that runs no code reads a state dict."""
     made(run_of("clouds"), "state-dict", tmp_path / "out.pt")
     assert torch.load(io.BytesIO((tmp_path / "out.pt").read_bytes()), weights_only=True)

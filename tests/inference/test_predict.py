@@ -1,4 +1,4 @@
-"""`partrain predict`: the network's own answers, for every kind of input and of task."""
+"""`partrain predict`: the network's answers, for every kind of input and of task."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_numbers_are_in_the_units_of_the_file(run_of: Runs, tmp_path: Path) -> N
 
 
 def test_a_series_goes_on(run_of: Runs, tmp_path: Path) -> None:
-    """From its newest window, of which only the columns matter that the network knows."""
+    """Forecast from the newest window; only the network's columns matter."""
     values = [100 + 40 * math.sin(row / 4) for row in range(30)]
     (tmp_path / "new.csv").write_text("spots\n" + "".join(f"{value}\n" for value in values[:28]))
     (row,) = rows(partrain("predict", run_of("spots"), "-i", tmp_path / "new.csv").out)
@@ -245,7 +245,7 @@ def test_nothing_is_written_over(run_of: Runs, tmp_path: Path) -> None:
 
 
 def test_every_window_of_a_series_is_given_back(run_of: Runs, network_of: Networks) -> None:
-    """How badly is what makes a window odd; nothing has to follow the newest one."""
+    """The reconstruction error shows which window is unusual; the newest needs no successor."""
     run = run_of("windows")
     said = partrain("predict", run, "-i", run.parent / "series.csv")
     errors = [float(row["error"]) for row in rows(said.out)]

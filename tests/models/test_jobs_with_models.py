@@ -12,7 +12,7 @@ import torch
 from support.runs import JOB, newest, partrain, summary, train, write_job
 
 from partrain.checkpoint import Content, decode
-from partrain.inference.network import network
+from partrain.inference.network import build_network
 from partrain.job.load import load, problems
 
 JOBS = Path(__file__).parents[2] / "jobs"
@@ -89,7 +89,7 @@ def test_a_run_and_its_network(tmp_path: Path, model: str, kind: str) -> None:
     sets = (f"model={{{model}}}", *images(tmp_path), "stop={rounds=2, judge_every=1}", f'transport.kind="{kind}"')
     run = train(tmp_path, *sets)
     content: Content = decode(newest(run))
-    trained = network(load(tmp_path / "job.toml"), content)
+    trained = build_network(load(tmp_path / "job.toml"), content)
     stored = {path.removeprefix("model/") for path in content.arrays if path.startswith("model/")}
     assert stored == trained.state_dict().keys()
     judged = partrain("evaluate", run / "checkpoint.h5", "--json")

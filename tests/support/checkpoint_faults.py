@@ -1,7 +1,7 @@
-"""An `os` whose N-th file operation goes wrong, and a run that commits one round under it.
+"""An `os` whose N-th file operation fails, and a run that commits one round with it.
 
 As a script: `checkpoint_faults.py ROOT`. For N = 1, 2, ... a child commits in ROOT/<N>-before and another in ROOT/<N>-after, and
-is killed just before or just after its N-th file operation, until a child gets through. Prints what was hit. Needs no h5py.
+is killed just before or just after its N-th file operation, until a child completes. Prints the calls hit. Needs no h5py.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from partrain.checkpoint import files, link_latest, prune, round_path, write
+from partrain.system import atomic_file
 
 CALLS = {"open", "write", "fsync", "close", "rename", "link", "unlink", "posix_fallocate", "listdir", "fstat"}
 
@@ -22,7 +23,7 @@ Fault = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any
 
 
 class FaultyOs:
-    """Stands in for `os` in the module that writes. `fired` names the calls that went wrong."""
+    """A replacement of `os` in the modules that write. `fired` names the calls that failed."""
 
     def __init__(self, at: int, fault: Fault, lasting: bool = False, only: str = "") -> None:
         self.at, self.fault, self.lasting, self.only = at, fault, lasting, only
@@ -44,8 +45,14 @@ class FaultyOs:
         return call
 
 
+def replace_os(faulty: FaultyOs, patch: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Replace `os` in the modules that write a checkpoint."""
+    for module in (files, atomic_file):
+        patch(module, "os", faulty)
+
+
 def fail(number: int) -> Fault:
-    """The call fails; a close that fails has closed all the same, a write may have written a part."""
+    """Make a fault that raises. A failing close still closes, a failing write has written a part."""
 
     def fault(name: str, real: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> NoReturn:
         if name == "close":
@@ -58,11 +65,11 @@ def fail(number: int) -> Fault:
 
 
 def kill(after: bool) -> Fault:
-    """The process dies at the call, in the middle of it if it is a write."""
+    """Make a fault that kills the process before or after the call; in the middle of a write."""
 
     def fault(name: str, real: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> NoReturn:
         if after:
-            with suppress(OSError):  # such as removing what is gone already
+            with suppress(OSError):  # such as removing a file that is gone already
                 real(*args, **keywords)
         elif name == "write":
             real(args[0], args[1][: len(args[1]) // 2])
@@ -73,7 +80,7 @@ def kill(after: bool) -> Fault:
 
 
 def prepare(run: Path, old: bytes) -> None:
-    """A run that has committed round 1."""
+    """Make a run that has committed round 1."""
     (run / "checkpoints").mkdir(parents=True)
     write(round_path(run, 1), old)
     link_latest(run, round_path(run, 1))
@@ -87,7 +94,7 @@ def commit(run: Path, new: bytes) -> None:
 
 
 def killed(run: Path, at: int, after: bool, new: bytes) -> str:
-    """Commit in a child that dies at its `at`-th call; the name of the call, or nothing if the child got through."""
+    """Commit in a child that dies at its `at`-th call. Return the name of the call, empty if the child completed."""
     log = run / "fired"
     child = os.fork()
     if child == 0:
@@ -97,7 +104,7 @@ def killed(run: Path, at: int, after: bool, new: bytes) -> str:
             log.write_text(name)
             return fault(name, *rest)
 
-        files.os = FaultyOs(at, noting)
+        replace_os(FaultyOs(at, noting))
         commit(run, new)
         os._exit(0)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -1,4 +1,4 @@
-"""Spoil files at random, make every digest and checksum right again, and read them: `python -m support.checkpoint_fuzz SEED COUNT` in tests/.
+"""Damage files at random, repair every digest and checksum, and read them: `python -m support.checkpoint_fuzz SEED COUNT` in tests/.
 
 Prints how many were refused and how many accepted (a byte in a gap, or in the text of the manifest that still parses). Anything
 but content or BadCheckpoint ends it with an error.

@@ -1,4 +1,4 @@
-"""Contents to write, and a forge that makes wrong files with right digests."""
+"""Sample contents, and a forge that makes wrong files with right digests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JOB = 'name = "sample"\n'
 
 
 def arrays() -> dict[str, np.ndarray]:
-    """A small network after three rounds of two workers."""
+    """Return the arrays of a small network after three rounds of two workers."""
     values = {f"model/{name}": np.linspace(-1, 1, size, dtype=np.float32) for name, size in (("0.weight", 12), ("0.bias", 3))}
     workers = {f"workers/{rank}/optimizer/momentum": np.full(15, rank, np.float32) for rank in range(2)}
     history = {"history/round": np.arange(1, 4), "history/loss": np.array([2.0, 1.0, 0.5])}
@@ -34,7 +34,7 @@ def content(**more: np.ndarray) -> Content:
 
 
 def sealed(payload: bytes, run: str = "0123abcd", number: int = 3) -> bytes:
-    """A file whose header is right for whatever follows."""
+    """Prefix a payload with its right header."""
     return Header.of(payload, run, number).render() + payload
 
 
@@ -51,29 +51,29 @@ def forge(
     patch: Callable[[bytearray], None] | None = None,
     **more: Any,
 ) -> bytes:
-    """A file with right digests, spoilt after it was built.
+    """Make a file with right digests, damaged after it was built.
 
     `change` alters the open h5py file, `patch` then the bytes of the image, `listed` the manifest's list of datasets, `text` its
     text, `more` its keys; `more_arrays` are stored and listed.
     """
     import h5py
 
-    from partrain.checkpoint import writer as image
+    from partrain.checkpoint import writer
 
     stored = arrays() | (more_arrays or {})
     datasets = {path: entry(array) for path, array in stored.items()}
     datasets["job"] = {"dtype": f"S{len(job)}", "shape": [], "sha256": hashlib.sha256(job).hexdigest()}
     listed(datasets)
     said = text(json.dumps(manifest(**more) | {"datasets": datasets}, sort_keys=True, separators=(",", ":")))
-    # Truth values are stored as bytes.
+    # Booleans are stored as bytes.
     plain = {path: array.view(np.uint8) if array.dtype == np.bool_ else array for path, array in stored.items()}
-    payload = image._build({**plain, "job": np.array(job), "manifest": np.array(said.encode())})
+    payload = writer._build({**plain, "job": np.array(job), "manifest": np.array(said.encode())})
     buffer = io.BytesIO(bytes(SIZE) + payload)
     if change:
         with h5py.File(buffer, "r+", libver=("v108", "latest")) as file:
             change(file)
     image_bytes = bytearray(buffer.getvalue()[SIZE:])
-    end = int.from_bytes(image_bytes[28:36], "little") - SIZE  # space that was claimed and never written to
+    end = int.from_bytes(image_bytes[28:36], "little") - SIZE  # space that was reserved and never written to
     image_bytes.extend(bytes(max(0, end - len(image_bytes))))
     if patch:
         patch(image_bytes)
@@ -82,12 +82,12 @@ def forge(
 
 
 def put(file: Any, path: str, array: np.ndarray) -> None:
-    """A dataset as ours are."""
+    """Create a dataset as the writer does."""
     file.create_dataset(path, data=array, track_times=False)
 
 
 def repair(image: bytearray) -> None:
-    """Make the checksums of all object headers right again, so that HDF5 itself has no objection to a patch."""
+    """Repair the checksums of all object headers, so that HDF5 itself accepts a patch."""
     start = image.find(b"OHDR")
     while start >= 0:
         flags = image[start + 5]
@@ -99,7 +99,7 @@ def repair(image: bytearray) -> None:
 
 
 def lookup3(data: bytes) -> int:
-    """Bob Jenkins' hash of 2006, the checksum of HDF5's metadata."""
+    """Compute Bob Jenkins' hash of 2006, the checksum of HDF5's metadata."""
     mask = 0xFFFFFFFF
     a = b = c = (0xDEADBEEF + len(data)) & mask
 

@@ -1,4 +1,4 @@
-"""What a run may take of a machine's memory: said before it is taken."""
+"""Memory limits: found before a run takes the memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ K = 1024
 
 
 def machine(folder: Path, files: dict[str, str], own: str, swap: int = 0) -> MemoryLimits:
-    """The room of one with 1,000 KiB of which 300 are held, 100 of the cache are not free at once, and these control groups."""
+    """Read the limits of a machine with 1,000 KiB: processes hold 300, and 100 of the page cache are not free at once."""
     (folder / "self").mkdir(parents=True)
     (folder / "meminfo").write_text(MEMINFO.format(total=1000, swap=swap))
     (folder / "self" / "cgroup").write_text(own)
@@ -45,14 +45,14 @@ def below(folder: str, files: dict[str, str]) -> dict[str, str]:
     return {f"{folder}/{name}".lstrip("/"): text for name, text in files.items()}
 
 
-ROOMS = {
+LIMITS = {
     "no groups": ({}, "", 0, (700, 600)),
     "swap": ({}, "", 80, (780, 680)),
     "a group without a limit": (below("a", FREE), "0::/a\n", 0, (700, 600)),
     "a group": (below("a", V2), "0::/a\n", 0, (330, 310)),
     "of a group": (below("a", V2) | below("a/b", FREE), "0::/a/b\n", 0, (330, 310)),
     "a container": (V2, "0::/\n", 0, (330, 310)),
-    "a container that is told where it is outside": (V2, "0::/outside/a\n", 0, (330, 310)),
+    "a container that sees its path on the host": (V2, "0::/outside/a\n", 0, (330, 310)),
     "both versions at once": (below("unified/a", V2), "4:memory:/a\n0::/a\n", 0, (330, 310)),
     "a group, and swap": (below("a", V2 | {"memory.swap.max": "max\n"}), "0::/a\n", 80, (410, 390)),
     "a group without swap": (below("a", V2 | {"memory.swap.max": "0\n"}), "0::/a\n", 80, (330, 310)),
@@ -69,31 +69,31 @@ ROOMS = {
 }
 
 
-@pytest.mark.parametrize(("files", "own", "swap", "expected"), ROOMS.values(), ids=ROOMS)
-def test_room(tmp_path: Path, files: dict[str, str], own: str, swap: int, expected: tuple[int, int]) -> None:
-    """Page cache is no memory that is gone; what processes hold is, and so is what the nearest limit does not leave."""
+@pytest.mark.parametrize(("files", "own", "swap", "expected"), LIMITS.values(), ids=LIMITS)
+def test_limits(tmp_path: Path, files: dict[str, str], own: str, swap: int, expected: tuple[int, int]) -> None:
+    """Page cache counts as free. Memory of processes does not, nor does memory beyond the nearest limit."""
     found = machine(tmp_path, files, own, swap)
-    assert (found.most // K, found.free // K) == expected
+    assert (found.ceiling // K, found.free // K) == expected
 
 
 def test_this_machine() -> None:
     found = memory_limits()
-    assert 0 < found.free <= found.most < 1 << 60
+    assert 0 < found.free <= found.ceiling < 1 << 60
 
 
 def test_nothing_is_known(tmp_path: Path) -> None:
-    """Where the kernel says nothing, nobody is refused."""
+    """If the kernel tells nothing, no run is refused."""
     found = memory_limits(tmp_path, tmp_path)
-    assert found.free == found.most > 1 << 60
+    assert found.free == found.ceiling > 1 << 60
 
 
 @pytest.mark.parametrize("model", ["", 'model={name="own.py:Net"}'], ids=["ours", "own"])
 def test_a_run_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
-    """Before a row is written; once, whoever finds out."""
+    """Refused once, before any row is written."""
     (tmp_path / "own.py").write_text(
         "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(2, 3)\n"
     )
-    monkeypatch.setattr(attempt, "memory_limits", lambda: MemoryLimits(1 << 40, most=100, free=100))
+    monkeypatch.setattr(attempt, "memory_limits", lambda: MemoryLimits(1 << 40, ceiling=100, free=100))
     job = write_job(tmp_path, *filter(None, [model]))
     said = partrain("run", job, "--out", tmp_path / "run", "-q")
     assert (said.code, said.errors) == (78, ["bad-job"]), said
@@ -104,8 +104,8 @@ def test_a_run_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("transport", ["shared", "simulated"])
 def test_a_run_that_may_not_fit_is_warned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str) -> None:
-    """Once, and it trains."""
-    monkeypatch.setattr(attempt, "memory_limits", lambda: MemoryLimits(1 << 40, most=1 << 40, free=100))
+    """It warns once, and trains."""
+    monkeypatch.setattr(attempt, "memory_limits", lambda: MemoryLimits(1 << 40, ceiling=1 << 40, free=100))
     job = write_job(tmp_path, f'transport.kind="{transport}"')
     said = partrain("run", job, "--out", tmp_path / "run", "-q")
     assert said.code == 0, said
@@ -123,6 +123,6 @@ def test_a_run_that_fits_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_resumed_run_is_looked_at_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = train(tmp_path, "stop.rounds=1")
-    monkeypatch.setattr(attempt, "memory_limits", lambda: MemoryLimits(1 << 40, most=100, free=100))
+    monkeypatch.setattr(attempt, "memory_limits", lambda: MemoryLimits(1 << 40, ceiling=100, free=100))
     said = partrain("resume", run, "--until", "rounds=2", "-q")
     assert (said.code, said.errors) == (78, ["bad-job"]), said

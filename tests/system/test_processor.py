@@ -1,4 +1,4 @@
-"""Which processor this is, and whether oneDNN pays there: it multiplies in float32, and is asked nowhere else."""
+"""The processor's description, and the choice of oneDNN: only where it multiplies in float32 and is faster."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_processor_that_would_multiply_in_bfloat16_cannot_be_asked_to(cpu: Pro
 
 @pytest.fixture
 def asked() -> Iterator[None]:
-    """`onednn_pays`, which asks only once."""
+    """Clear the cache of `onednn_pays` before and after."""
     onednn.onednn_pays.cache_clear()
     yield
     onednn.onednn_pays.cache_clear()

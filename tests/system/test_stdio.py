@@ -1,4 +1,4 @@
-"""Stdout or stderr may be full, or nobody may read it: that costs what was to be read, never what was done, and shows no traceback."""
+"""A full or closed stdout or stderr loses output, but the command completes and prints no traceback."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(place: Path, words: list[str], stdout: int, unbuffered: str) -> tuple[int, list[str]]:
-    """Exit code and lines on stderr."""
+    """Run a command; return exit code and lines on stderr."""
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     told = subprocess.run(
         [sys.executable, "-m", "partrain", *words], cwd=place, stdout=stdout, stderr=subprocess.PIPE, env=environment, check=False
@@ -114,7 +114,7 @@ def test_a_full_stderr(place: Path, words: str, code: int, unbuffered: str) -> N
 
 
 def test_what_is_written_is_as_it_was(place: Path) -> None:
-    """In the encoding that was asked for."""
+    """Output keeps the encoding that the user asked for."""
     job = write_job(place / "größe")
     told = subprocess.run(
         [sys.executable, "-m", "partrain", "validate", job],

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from partrain.data.base import Allocate, ArrayField, DataSection, Dataset, DatasetInfo, DatasetSpec, MappedFile, Training, lay_out
 from partrain.data.fetch import File, place
 from partrain.errors import CannotCreate, InputMissing
+from partrain.system.atomic_file import atomic_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -105,17 +105,12 @@ def write(path: Path, card: DatasetInfo, buffer: memoryview, trained: str = "") 
     for block in _blocks(sources):
         total.update(block)
     header = _header(replace(card, slots=slots, files=()), end, total.hexdigest(), trained)
-    part = path.with_name(path.name + ".part")
     try:
-        with part.open("wb") as file:
+        with atomic_file(path, unique=False) as descriptor, open(descriptor, "wb", closefd=False) as file:
             file.write(header)
             for block in _blocks(sources):
                 file.write(block)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise CannotCreate(f"{path}: {error.strerror}") from None
 
 

@@ -1,1 +1,1 @@
-"""Items from files and streams, for a trained network."""
+"""Items from files, in the form that a trained network takes."""

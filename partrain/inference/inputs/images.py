@@ -1,4 +1,4 @@
-"""Pictures as items: grey (1, height, width) or RGB (3, height, width), in [0, 1]."""
+"""Images as items: gray (1, height, width) or RGB (3, height, width), in [0, 1]."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
     from partrain.inference.network import TrainedNetwork
 
 
-def read_images(network: TrainedNetwork, path: Path, judged: bool) -> tuple[NDArray[Any], NDArray[Any] | None, list[str]]:
-    """Pictures of a folder, sorted by name, or a single one; where they are `judged`, in folders named after their classes.
+def read_images(network: TrainedNetwork, path: Path, labeled: bool) -> tuple[NDArray[Any], NDArray[Any] | None, list[str]]:
+    """Read the images of a folder, sorted by name, or a single one. If `labeled`, their folders are named after their classes.
 
-    A network trained on a folder of images takes all sizes, resized as those were; another one only its own.
+    A network trained on a folder of images accepts all sizes: images are resized as in training. Other networks accept one size.
     """
-    shape = tuple(network.facts.input)
+    shape = tuple(network.record.input)
     if len(shape) != 3 or shape[0] not in (1, 3):
-        raise InputMissing(f"{path}: pictures are no items for this network, which takes {shape}")
+        raise InputMissing(f"{path}: this network does not take images: its items have the shape {shape}")
     files = sorted(one for one in path.rglob("*") if one.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
     if not files:
-        raise InputMissing(f"{path}: no pictures in it ({', '.join(sorted(SUFFIXES))})")
+        raise InputMissing(f"{path}: contains no images ({', '.join(sorted(SUFFIXES))})")
     pixels = np.empty((len(files), *shape), np.uint8)
     if faults := decode(files, pixels, resize=Codec(network.codec).resizes):
         raise InputMissing(faults[0] + (f", and {len(faults) - 1:,} more cannot either" if len(faults) > 1 else ""))
-    labels = np.array([_label(network, file, path) for file in files]) if judged and network.kind == "classification" else None
+    labels = np.array([_label(network, file, path) for file in files]) if labeled and network.kind == "classification" else None
     return pixels * np.float32(1 / 255), labels, [str(file.relative_to(path)) if path.is_dir() else file.name for file in files]
 
 
 def _label(network: TrainedNetwork, file: Path, given: Path) -> int:
-    """By the first folder below the given one, as in training; that one itself where nothing lies between."""
-    names = Codec(network.codec).classes or [str(label) for label in range(network.facts.outputs)]
+    """Return an image's label: the first folder below the given one, as in training, or the given one if the image is directly in it."""
+    names = Codec(network.codec).classes or [str(label) for label in range(network.record.outputs)]
     inner = file.relative_to(given).parts[:-1]
     name = inner[0] if inner else (given if given.is_dir() else given.parent).resolve().name
     if name not in names:
-        raise InputMissing(f"{file}: its folder `{name}` is none of the classes {', '.join(names[:10])}")
+        raise InputMissing(f"{file}: its folder `{name}` is not one of the classes {', '.join(names[:10])}")
     return names.index(name)

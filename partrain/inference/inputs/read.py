@@ -1,6 +1,6 @@
-"""Items from a file, as the network was trained on them: NPZ and NPY, IDX, CSV and Parquet, images, text.
+"""Items from a file, in the form the network was trained on: NPZ and NPY, IDX, CSV and Parquet, images, text.
 
-What does not fit is InputMissing (66), one line that says where. Symbols: n items; shape of one item as the network has it.
+A file that does not fit raises InputMissing (66), one line that names the position. Symbols: n items; shape of one item.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ _STARTS = {b"PK\x03\x04": "npz", b"PK\x05\x06": "npz", b"\x93NUM": "npy", b"\x1f
 
 @dataclass(frozen=True)
 class Sample:
-    """Items to answer."""
+    """Items for the network."""
 
     inputs: Tensor
     """(n, *shape) as the network takes them."""
     targets: Tensor | None
-    """(n,) labels, (n, k) numbers or (n, length) tokens, where they were asked for."""
+    """(n,) labels, (n, k) numbers or (n, length) tokens; None unless requested."""
     names: Sequence[str]
-    """What each item is called."""
+    """The name of each item."""
 
 
-def read(network: TrainedNetwork, path: Path, targets: Path | None = None, judged: bool = False) -> Sample:
-    """The items of a file.
+def read(network: TrainedNetwork, path: Path, targets: Path | None = None, labeled: bool = False) -> Sample:
+    """Read the items of a file.
 
     Args:
-        network: What is to answer them.
+        network: The network that will answer them.
         path: NPZ with an array `inputs`, NPY, IDX, CSV, an image, or a folder of images.
-        targets: NPY or IDX file of their targets, where they are `judged` and in no array `targets` or column of the file.
-        judged: The targets are needed.
+        targets: NPY or IDX file of the targets, if `path` has neither an array `targets` nor a target column.
+        labeled: Read the targets too.
     """
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
     kind = kind_of(lasting(path), network.kind)
     names: Sequence[str] = []
     answers: NDArray[Any] | None
-    wanted = judged and targets is None and network.kind != "autoencoder"
+    wanted = labeled and targets is None and network.kind != "autoencoder"
     codec = Codec(network.codec)
     if kind == "images":
         inputs, answers, names = read_images(network, path, wanted)
-        inputs = codec.standardised(inputs)
+        inputs = codec.standardize(inputs)
     elif kind == "table":
         inputs, answers = read_table(network, path, wanted)
     elif kind == "text":
@@ -76,7 +76,7 @@ def read(network: TrainedNetwork, path: Path, targets: Path | None = None, judge
         inputs = _scaled(network, _shaped(network, inputs, path), codec, path)
     fitted = torch.from_numpy(_fitted(network, _shaped(network, inputs, path), path))
     names = names or [str(number) for number in range(len(fitted))]
-    if not judged:
+    if not labeled:
         return Sample(fitted, None, names)
     if targets is not None:
         answers = _arrays(targets, kind_of(lasting(targets), network.kind))[0]
@@ -84,7 +84,7 @@ def read(network: TrainedNetwork, path: Path, targets: Path | None = None, judge
 
 
 def kind_of(path: Path, task: str) -> str:
-    """What a file is: by its first bytes, else by its suffix."""
+    """Recognize the kind of a file by its first bytes, else by its suffix."""
     if path.is_dir() or path.suffix.lower() in SUFFIXES:
         return "images"
     try:
@@ -99,18 +99,18 @@ def kind_of(path: Path, task: str) -> str:
             return kind
     if task == "language":
         return "text"
-    raise InputMissing(f"{path}: is no NPZ, NPY or IDX file, and by its suffix no CSV, Parquet or image")
+    raise InputMissing(f"{path}: is not an NPZ, NPY or IDX file, and its suffix is not one of CSV, Parquet or images")
 
 
 def _arrays(path: Path, kind: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Inputs, and targets if they are in the same file."""
+    """Read inputs, and targets if they are in the same file."""
     if kind == "idx":
         header = idx.read_header(path)
         array = np.empty(header.shape, np.dtype(header.dtype).newbyteorder("="))
         idx.read_into(path, header, array)
         return array, None
     if kind not in ("npz", "npy"):
-        raise InputMissing(f"{path}: arrays come in NPZ, NPY or IDX files")
+        raise InputMissing(f"{path}: is not an NPZ, NPY or IDX file, which arrays come in")
     try:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
@@ -125,19 +125,19 @@ def _arrays(path: Path, kind: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
 
 
 def _scaled(network: TrainedNetwork, inputs: NDArray[Any], codec: Codec, path: Path) -> NDArray[Any]:
-    """Numbers as files have them -> as networks do: bytes in [0, 1], standardised where the data set's were."""
+    """Convert numbers as in training: scale bytes to [0, 1], and standardize if the data set was standardized."""
     if inputs.dtype.kind not in "fiub":
-        raise InputMissing(f"{path}: holds {inputs.dtype}, no numbers")
-    if network.facts.vocabulary is not None:
+        raise InputMissing(f"{path}: holds {inputs.dtype}, not numbers")
+    if network.record.vocabulary is not None:
         return inputs
-    if inputs.dtype == np.uint8 and not (codec.is_table or codec.is_series):  # numbers of columns are what they are
+    if inputs.dtype == np.uint8 and not (codec.is_table or codec.is_series):  # numbers of columns are never scaled
         inputs = inputs.astype(np.float32) * np.float32(1 / 255)
-    return codec.standardised(inputs)
+    return codec.standardize(inputs)
 
 
 def _shaped(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArray[Any]:
-    """Inputs in the shape that the network takes."""
-    shape = tuple(network.facts.input)
+    """Reshape inputs to the shape that the network takes; axes of length 1 may differ."""
+    shape = tuple(network.record.input)
     bare = tuple(size for size in shape if size != 1)
     if inputs.shape == shape or (inputs.ndim == len(bare) and inputs.shape == bare):
         inputs = inputs[np.newaxis]
@@ -149,11 +149,11 @@ def _shaped(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArra
 
 
 def _fitted(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArray[Any]:
-    """Inputs in the type of number that the network takes."""
-    vocabulary = network.facts.vocabulary
+    """Convert inputs to the type of number that the network takes."""
+    vocabulary = network.record.vocabulary
     if vocabulary is not None:
         if inputs.dtype.kind not in "iu" or inputs.min() < 0 or inputs.max() >= vocabulary:
-            raise InputMissing(f"{path}: tokens are whole numbers from 0 to {vocabulary - 1}")
+            raise InputMissing(f"{path}: tokens must be whole numbers from 0 to {vocabulary - 1}")
         return inputs.astype(np.int64)
     with np.errstate(over="ignore"):
         inputs = inputs.astype({torch.float64: np.float64}.get(network.dtype, np.float32))
@@ -162,7 +162,7 @@ def _fitted(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArra
 
 
 def _labels(network: TrainedNetwork, names: NDArray[Any], path: Path) -> NDArray[Any]:
-    """Labels (n,) of the names of classes."""
+    """Convert names of classes to labels (n,)."""
     known: dict[str, int] = {}
     numbers = numbered(names.reshape(-1), known, f"{path}: targets", 0)
     classes = Codec(network.codec).classes or []
@@ -177,12 +177,12 @@ def _labels(network: TrainedNetwork, names: NDArray[Any], path: Path) -> NDArray
 
 
 def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tensor, path: Path) -> Tensor:
-    """Targets in the form that the task compares with."""
-    kind, facts = network.kind, network.facts
+    """Convert targets to the form that the task compares answers with."""
+    kind, facts = network.kind, network.record
     if kind == "autoencoder":
         return torch.zeros(len(inputs), 1)
     if answers is None:
-        raise InputMissing(f"{path}: tells no targets; put an array `targets` into an NPZ file, or give --targets FILE")
+        raise InputMissing(f"{path}: contains no targets; put an array `targets` into an NPZ file, or give --targets FILE")
     if answers.ndim == 0 or len(answers) != len(inputs):
         raise InputMissing(f"{path}: {len(answers) if answers.ndim else 1} targets for {len(inputs)} items")
     if kind in ("classification", "language"):
@@ -193,7 +193,7 @@ def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tens
         if answers.dtype.kind in "US" and kind == "classification":
             answers = _labels(network, answers, path)
         if answers.dtype.kind not in "iu" or answers.min() < 0 or answers.max() >= limit:
-            raise InputMissing(f"{path}: targets are whole numbers from 0 to {limit - 1}")
+            raise InputMissing(f"{path}: targets must be whole numbers from 0 to {limit - 1}")
         return torch.from_numpy(answers.astype(np.int64).reshape(len(answers), *((-1,) if kind == "language" else ())))
     if answers.dtype.kind not in "fiub":
         raise InputMissing(f"{path}: targets are {answers.dtype}; expected numbers")
@@ -201,4 +201,4 @@ def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tens
     check_finite(numbers, str(path))
     if numbers.shape[1] != facts.outputs and kind != "user":
         raise InputMissing(f"{path}: {numbers.shape[1]} targets for each item, the network gives {facts.outputs}")
-    return torch.from_numpy(Codec(network.codec).standardised_targets(numbers)).to(network.dtype)
+    return torch.from_numpy(Codec(network.codec).standardize_targets(numbers)).to(network.dtype)

@@ -1,4 +1,4 @@
-"""Rows of a CSV or Parquet file as items: by the names of columns, faults by line and column."""
+"""Rows of a CSV or Parquet file as items: columns are found by name, errors name line and column."""
 
 from __future__ import annotations
 
@@ -23,52 +23,52 @@ if TYPE_CHECKING:
     """Inputs as the network takes them, and targets as the file has them."""
 
 
-def read_table(network: TrainedNetwork, path: Path, judged: bool) -> Pair:
-    """The rows of a file; of a series the newest window, which is to be gone on with, or all that can be `judged` or given back."""
+def read_table(network: TrainedNetwork, path: Path, labeled: bool) -> Pair:
+    """Read the rows of a file. Of a series, read the newest window, to forecast from; for an autoencoder or if `labeled`, all windows."""
     codec, section = Codec(network.codec), network.loaded.job.dataset
     sheet = sheet_of(path, getattr(section, "separator", None), getattr(section, "encoding", None), way="")
     if codec.is_table:
-        return _judged_rows(codec, sheet) if judged else (load.encode(codec.stored, sheet), None)
+        return _labeled_rows(codec, sheet) if labeled else (load.encode(codec.stored, sheet), None)
     if codec.is_series:
-        return _windows(codec, sheet, judged, network.kind == "autoencoder")
-    width = math.prod(network.facts.input)
-    if judged:
+        return _windows(codec, sheet, labeled, network.kind == "autoencoder")
+    width = math.prod(network.record.input)
+    if labeled:
         raise InputMissing(f"{path}: the network was not trained on a table, so no column is known to be the target; use NPZ")
     if len(sheet.names) != width:
         raise InputMissing(f"{sheet.head}: {len(sheet.names)} columns, the network takes {width} numbers")
     numbers = load.numbers_of(sheet, sheet.names)
-    return codec.standardised(numbers.reshape(len(numbers), *network.facts.input)), None
+    return codec.standardize(numbers.reshape(len(numbers), *network.record.input)), None
 
 
-def _judged_rows(codec: Codec, sheet: TableFile) -> Pair:
+def _labeled_rows(codec: Codec, sheet: TableFile) -> Pair:
     stored = codec.stored
     classes = None if stored["classes"] is None else tuple(stored["classes"])
-    words = {name: tuple(known) for name, known in stored["one_hot"].items()}
-    scheme = TableSchema(tuple(stored["inputs"]), words, tuple(stored["targets"]), classes, stored["missing"])
-    for name in scheme.inputs:
+    categories = {name: tuple(known) for name, known in stored["one_hot"].items()}
+    schema = TableSchema(tuple(stored["inputs"]), categories, tuple(stored["targets"]), classes, stored["missing"])
+    for name in schema.inputs:
         sheet.require(name, "inputs")
-    for name in scheme.targets:
+    for name in schema.targets:
         sheet.require(name, "target")
-    inputs, targets = load.read(sheet, scheme)
-    return codec.standardised(inputs), targets
+    inputs, targets = load.read(sheet, schema)
+    return codec.standardize(inputs), targets
 
 
-def _windows(codec: Codec, sheet: TableFile, judged: bool, itself: bool) -> Pair:
-    """Windows (n, window, columns), and what follows them (n, k); `itself`: they are to be given back, and nothing follows."""
+def _windows(codec: Codec, sheet: TableFile, labeled: bool, reconstruct: bool) -> Pair:
+    """Read windows (n, window, columns), and the values that follow them (n, k). `reconstruct`: the windows themselves are the targets."""
     names, window, steps = codec.columns, codec.stored["window"], codec.stored["steps"]
-    follow = judged and not itself
+    follow = labeled and not reconstruct
     for name in [*names, *(codec.targets if follow else [])]:
         sheet.require(name, "columns")
     rows = load.numbers_of(sheet, [*names, *codec.targets] if follow else names, dense=True)
     wanted = window + steps if follow else window
     if len(rows) < wanted:
-        what = "a window and what follows" if follow else "a window"
-        raise InputMissing(f"{sheet.path}: {len(rows)} rows, and {what} are {wanted}")
-    inputs = codec.standardised(rows[:, : len(names)])
-    if not (judged or itself):
+        what = "a window and the steps after it take" if follow else "a window takes"
+        raise InputMissing(f"{sheet.path}: {len(rows)} rows, and {what} {wanted}")
+    inputs = codec.standardize(rows[:, : len(names)])
+    if not (labeled or reconstruct):
         return inputs[np.newaxis, -window:], None
     slide = np.lib.stride_tricks.sliding_window_view
-    seen = slide(inputs[:-steps] if follow else inputs, window, axis=0).swapaxes(1, 2)
+    windows = slide(inputs[:-steps] if follow else inputs, window, axis=0).swapaxes(1, 2)
     if not follow:
-        return seen, None
-    return seen, slide(rows[window:, len(names) :], steps, axis=0).swapaxes(1, 2).reshape(len(seen), -1)
+        return windows, None
+    return windows, slide(rows[window:, len(names) :], steps, axis=0).swapaxes(1, 2).reshape(len(windows), -1)

@@ -1,4 +1,4 @@
-"""Texts as tokens, by the vocabulary that a checkpoint keeps; and back."""
+"""Text to tokens and back, with the vocabulary in the checkpoint."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 def encode(network: TrainedNetwork, text: str, where: str) -> list[int]:
-    """A text as tokens; InputMissing, saying `where`, for a character that no training text had, or for no text at all."""
+    """Encode a text as tokens. InputMissing, naming `where`, for empty text or a character that the training text lacks."""
     unit, known = _vocabulary(network)
     if not text:
-        raise InputMissing(f"{where}: is empty: there is nothing to go on from")
+        raise InputMissing(f"{where}: is empty: there is nothing to continue")
     if unit == "bytes":
         return list(text.encode())
     numbers = {token: number for number, token in enumerate(known)}
     if unit == "words":
         return [numbers.get(word, numbers[UNKNOWN]) for word in WORD.findall(text)]
     if unknown := next((character for character in text if character not in numbers), None):
-        raise InputMissing(f"{where}: {unknown!r} is a character that the text trained on did not have")
+        raise InputMissing(f"{where}: the training text has no character {unknown!r}")
     return [numbers[character] for character in text]
 
 
 def decode(network: TrainedNetwork, tokens: Sequence[int]) -> str:
-    """Tokens as text; between words a space, but for marks that stand by the word before."""
+    """Decode tokens as text. Words are separated by a space, except before punctuation."""
     unit, known = _vocabulary(network)
     if unit == "bytes":
         return bytes(tokens).decode(errors="replace")
@@ -44,20 +44,20 @@ def decode(network: TrainedNetwork, tokens: Sequence[int]) -> str:
 
 
 def read_text(network: TrainedNetwork, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Items (n, L) of a text file, one after the other, and the token after each of theirs."""
+    """Read items (n, L) of a text file, one after the other, and the token after each of their tokens."""
     try:
         tokens = np.array(encode(network, path.read_text("utf-8"), str(path)))
     except UnicodeDecodeError as error:
         raise InputMissing(f"{path}: byte {error.start} is not UTF-8") from None
-    length = network.facts.input[0]
+    length = network.record.input[0]
     count = (len(tokens) - 1) // length
     if not count:
-        raise InputMissing(f"{path}: {len(tokens)} tokens, and an item with what follows takes {length + 1}")
+        raise InputMissing(f"{path}: {len(tokens)} tokens, and an item with the token after it takes {length + 1}")
     return tokens[: count * length].reshape(count, length), tokens[1 : count * length + 1].reshape(count, length)
 
 
 def _vocabulary(network: TrainedNetwork) -> tuple[str, list[str]]:
-    """Characters, bytes or words, and which they are by number."""
+    """Return the kind of tokens (characters, bytes or words), and the vocabulary by number."""
     if "tokens" not in network.codec:
-        raise BadCheckpoint("the checkpoint does not tell what its tokens stand for: it was trained on no text")
+        raise BadCheckpoint("the checkpoint has no vocabulary: it was not trained on text")
     return network.codec["tokens"], network.codec["vocabulary"]

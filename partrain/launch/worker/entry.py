@@ -33,7 +33,7 @@ def _enter(spec: ProcessSpec) -> Channel:
 
     die_with_parent(spec.parent)
     close_forkserver_alive_fd()
-    malloc.keep()
+    malloc.keep_freed_memory()
     with contextlib.suppress(OSError):  # a script may have closed stdout or stderr
         os.dup2(2, 1)  # stdout is the coordinator's: prints of user code must not get into its one JSON document
     threading.Thread(target=_exit_with_coordinator, args=(spec.pipe,), daemon=True).start()

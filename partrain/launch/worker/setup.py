@@ -121,7 +121,7 @@ class WorkerSetup:
 def require_memory(spec: ProcessSpec, layout: RowLayout) -> None:
     """Raise BadJob if the machine cannot hold the rows of all its workers: the kernel would kill one of them."""
     count, needed = _rows(spec, layout)
-    total, most = spec.memory.total, spec.memory.most  # with swap this may be more
+    total, most = spec.memory.total, spec.memory.ceiling  # with swap this may be more
     need = f"[[workers]]: {count} on the CPU need {_gib(needed)} for their parameters, gradients and optimizer states"
     if needed > max(total, most):
         raise BadJob(f"{need}, and this machine has {_gib(total)} of memory; take fewer workers or a smaller network")

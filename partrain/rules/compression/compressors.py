@@ -46,7 +46,7 @@ class Dense(Section):
         from partrain.rules.compression.messages import dense_message
 
         message = dense_message(x, self.kind)
-        return message, self.read(message, len(x)).spread(len(x)).to(x)
+        return message, self.read(message, len(x)).dense(len(x)).to(x)
 
     def read(self, message: Tensor, d: int) -> SparseVector:
         """What a message says of a vector (d,)."""
@@ -75,7 +75,7 @@ class TopK(Section):
 
         index = self.choose(x)
         message = sparse_message(index, x[index], len(x), self.values)
-        return message, self.read(message, len(x)).spread(len(x)).to(x)
+        return message, self.read(message, len(x)).dense(len(x)).to(x)
 
     def read(self, message: Tensor, d: int) -> SparseVector:
         """What a message says of a vector (d,)."""

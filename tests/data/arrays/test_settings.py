@@ -23,7 +23,7 @@ from partrain.data.inspect import outline, outline_file
 from partrain.data.partition import Partition, assign, hold_out, training_of
 from partrain.errors import InputMissing
 from partrain.inference.network import load_network
-from partrain.inference.open import job_of, opened
+from partrain.inference.open import load_job, open_checkpoint
 from partrain.seeds import derive
 
 DRAW = np.random.default_rng(0)
@@ -477,8 +477,8 @@ def test_numbers_come_back_in_their_own_units(tmp_path: Path) -> None:
     mean, std = VALUES[seen].astype(float).mean(axis=0), VALUES[seen].astype(float).std(axis=0)
     x_mean, x_std = X[seen].astype(float).mean(axis=0), X[seen].astype(float).std(axis=0)
     x_std[3] = 1
-    path, content = opened(run)
-    network = load_network(job_of(content, path, trusted=True), content).module
+    path, content = open_checkpoint(run)
+    network = load_network(load_job(content, path, trusted=True), content).module
     with torch.no_grad():
         expected = network(torch.from_numpy(((X - x_mean) / x_std).astype(np.float32))).numpy() * std + mean
     told = json.loads(partrain("predict", run, "--input", tmp_path / "a.npz", "--json").out)

@@ -1,4 +1,4 @@
-"""Items and targets that no network can be judged with: refused in one line, never answered."""
+"""Items and targets that a network cannot be evaluated on are refused in one line."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_one_number_is_inspected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("task", ["forecast", "autoencoder"])
 def test_a_series_far_from_zero_is_standardised_before_it_is_rounded(tmp_path: Path, task: str) -> None:
-    """Beside 1.6e9, as seconds since 1970, float32 knows steps of 128 only: nothing would be left of a sine."""
+    """Near 1.6e9, as in seconds since 1970, float32 has steps of 128: a sine would vanish."""
     (tmp_path / "t.csv").write_text("y\n" + "".join(f"{1.6e9 + math.sin(row / 5)!r}\n" for row in range(80)))
     model = 'name = "autoencoder"\ncode = 2\nhidden = [4]' if task == "autoencoder" else 'name = "lstm"\nhidden = 4'
     text = JOB.replace('name = "mlp"\nhidden = [4]', model)

@@ -30,7 +30,7 @@ def test_a_receiver_reads_what_the_sender_says_it_sent(compressor: Any, x: Tenso
     before = x.clone()
     message, sent = compressor.compress(x)
     assert (message.dtype, message.dim(), message.device.type) == (torch.uint8, 1, "cpu")
-    assert torch.equal(compressor.read(message, len(x)).spread(len(x)), sent)
+    assert torch.equal(compressor.read(message, len(x)).dense(len(x)), sent)
     assert torch.equal(x, before)
 
 
@@ -39,7 +39,7 @@ def test_a_network_of_double_precision_keeps_it(compressor: Any) -> None:
     x = torch.linspace(-1, 1, 33, dtype=torch.float64)
     message, sent = compressor.compress(x)
     assert sent.dtype == torch.float64
-    assert torch.equal(compressor.read(message, 33).spread(33).double(), sent)
+    assert torch.equal(compressor.read(message, 33).dense(33).double(), sent)
 
 
 @every_compressor

@@ -23,7 +23,7 @@ def test_signs(x: Tensor, threshold: float) -> None:
     message, sent, count = sign_message(x, threshold)
     assert message.dtype == torch.uint8
     assert count == sent.count_nonzero()
-    assert torch.equal(read_signs(message, len(x)).spread(len(x)), sent)
+    assert torch.equal(read_signs(message, len(x)).dense(len(x)), sent)
     assert torch.equal(sent, torch.where(x.abs() >= threshold, x.sign() * threshold, torch.zeros(())))
 
 
@@ -41,7 +41,7 @@ def test_all_entries_are_a_map(d: int) -> None:
     message, sent, _ = sign_message(x, 1.0)
     assert len(message) == STEP + 1 + -(-d // 4)
     assert message[STEP] == MAP
-    assert torch.equal(read_signs(message, d).spread(d), sent)
+    assert torch.equal(read_signs(message, d).dense(d), sent)
     assert torch.equal(sent, -torch.ones(d))
 
 
@@ -53,7 +53,7 @@ def test_the_map_has_two_bits_an_entry() -> None:
 def test_nothing_to_say_takes_nine_bytes() -> None:
     message, sent, _ = sign_message(torch.full((1000,), 0.5), 1.0)
     assert (len(message), sent.count_nonzero()) == (9, 0)
-    assert torch.equal(read_signs(message, 1000).spread(1000), torch.zeros(1000))
+    assert torch.equal(read_signs(message, 1000).dense(1000), torch.zeros(1000))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -62,21 +62,21 @@ def test_a_threshold_of_zero_sends_the_vector_itself(dtype: torch.dtype) -> None
     message, sent, _ = sign_message(x, 0.0)
     assert len(message) == STEP + x.nbytes
     assert torch.equal(sent, x)
-    assert torch.equal(read_signs(message, 3).spread(3), x)
+    assert torch.equal(read_signs(message, 3).dense(3), x)
 
 
 def test_a_threshold_is_rounded_for_sender_and_receiver_alike() -> None:
     x = torch.tensor([0.2, -0.2], dtype=torch.float64)
     message, sent, _ = sign_message(x, 0.1)
     assert sent.tolist() == [float(np.float32(0.1)), -float(np.float32(0.1))]
-    assert torch.equal(read_signs(message, 2).spread(2).double(), sent)
+    assert torch.equal(read_signs(message, 2).dense(2).double(), sent)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_not_hidden(bad: float) -> None:
     message, sent, _ = sign_message(torch.tensor([1.0, bad, 0.0]), 0.5)
     assert sent.isnan().all()
-    assert read_signs(message, 3).spread(3).isnan().all()
+    assert read_signs(message, 3).dense(3).isnan().all()
 
 
 def test_one_entry_in_a_hundred_takes_a_three_hundredth_of_a_vector() -> None:
