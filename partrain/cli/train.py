@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -156,7 +156,7 @@ def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[
 
 def _nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, as_json: bool) -> None:
     from partrain.checkpoint.manifest import manifest_of
-    from partrain.display.closing_lines import moved
+    from partrain.display.stop_conditions import suggest_until
 
     stop = loaded.job.stop
     older = {"judge": stop.judge} if stop.judge == "any-worker" else {}
@@ -167,16 +167,12 @@ def _nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob,
     print(f"nothing to do: {path} is at the end of its run (round {content.round}, {reason}{by})")
     manifest = manifest_of(content)
     progress = manifest.progress
-    ending: dict[str, Any] = {
-        "status": "reached" if reason == "target" else "finished",
-        "reason": reason,
-        "rounds": content.round,
-    }
-    ending |= {"loss": progress.loss, "metrics": {"accuracy": progress.accuracy}, "item_iterations": progress.item_iterations}
     if _spent(loaded, manifest.horizon, progress.item_iterations):
         print("its learning rate has come to 0: to train for longer, run the job anew with a higher limit, or `horizon`")
         return
-    further = "".join(f" --until {each}" for each in moved(ending, stop.model_dump(exclude_none=True)))
+    status = "reached" if reason == "target" else "finished"
+    arguments = suggest_until(stop.model_dump(), status, reason, progress.standing())
+    further = "".join(f" --until {each}" for each in arguments)
     print(f"to go further: partrain resume {path}{' --trust-code' * bool(loaded.job.user_code)}{further}")
 
 

@@ -226,14 +226,14 @@ def _paces(job: Job) -> Iterator[Finding]:
 
 def _end(job: Job) -> Iterator[Finding]:
     stop = job.stop
-    if not any((stop.rounds, stop.item_iterations, stop.seconds, stop.patience)):
+    if not any(each.kind == "limit" for each in stop.conditions()):
         message = "a target alone may never be reached" if stop.has_target else "[stop] has no limit"
         yield Finding(("stop",), message, "add `rounds`, `item_iterations`, `seconds` or `patience`")
 
 
 def _judging(job: Job) -> Iterator[Finding]:
     stop = job.stop
-    conditions = [key for key in ("loss", "accuracy", "patience") if getattr(stop, key) is not None]
+    conditions = [each.name for each in stop.conditions() if each.judged]
     if stop.judge == "mixed" and conditions and not job.dataset.validation:
         message = f"`{conditions[0]}` judges the mixed network on held-out items, but `validation` is 0"
         yield Finding(("stop", conditions[0]), message, "hold items out: `validation` in [dataset]", at="key")
@@ -276,7 +276,8 @@ def _classes(job: Job, known: DatasetSpec) -> Iterator[Finding]:
 
 def _horizon(job: Job) -> Iterator[Finding]:
     optimizer, stop = job.optimizer, job.stop
-    if optimizer.needs_horizon and not (optimizer.horizon or stop.rounds or stop.item_iterations):
+    implied = any(each.horizon(int) for each in stop.conditions())
+    if optimizer.needs_horizon and not optimizer.horizon and not implied:
         key = "schedule" if optimizer.schedule != "constant" else "warmup"
         message = f"`{key}` needs an end to run towards, which [stop] does not imply"
         yield Finding(("optimizer", key), message, "add `horizon` to [optimizer], or `rounds` or `item_iterations` to [stop]")

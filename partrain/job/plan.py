@@ -77,8 +77,8 @@ def _horizon(job: Job, shares: Sequence[WorkerPlan]) -> int | None:
     """What the stop table implies: the earlier of its two countable limits."""
     if not job.optimizer.needs_horizon:
         return None
-    limits = [job.stop.item_iterations, job.stop.rounds and _planned(job, shares, job.stop.rounds)]
-    return min((limit for limit in limits if limit), default=None)
+    ends = [each.horizon(lambda rounds: _planned(job, shares, rounds)) for each in job.stop.conditions()]
+    return min((end for end in ends if end), default=None)
 
 
 def _planned(job: Job, shares: Sequence[WorkerPlan], rounds: int) -> int:

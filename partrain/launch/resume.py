@@ -24,12 +24,12 @@ from pathlib import Path
 from partrain.config.overrides import as_toml
 from partrain.display.event_log import EventLog, read_events, summary, truncate_after, write_summary
 from partrain.display.run_state import WELL
+from partrain.display.stop_conditions import CONDITIONS
 from partrain.launch.checkpoint_writer import HISTORY
 from partrain.launch.outcome import Outcome, _scores
 from partrain.launch.run import _prepare, _train
 from partrain.launch.run_folder import check_same_run, locked, relink_latest, remove_stale
 from partrain.launch.start_event import _before
-from partrain.train.stop import LIMITS, Stop
 
 
 def restore_run_state(view: RunState, start: Start, manifest: Manifest) -> None:
@@ -70,9 +70,9 @@ def drop_met_targets(loaded: LoadedJob, content: Content, until: Sequence[str]) 
     wants it to go on to that limit."""
     progress, stop = manifest_of(content).progress, loaded.job.stop
     named = {each.partition("=")[0].strip() for each in until}
-    ends = {key for key in ("loss", "accuracy") if Stop(**{key: getattr(stop, key)}).reached(progress)}
-    ends |= {"patience"} if stop.patience is not None and progress.misses >= stop.patience else set()
-    if not ends or progress.judged_round < progress.round or not named & {*LIMITS} or named & {"loss", "accuracy", "patience"}:
+    ends = {each.name for each in stop.conditions() if each.judged and each.holds(progress.standing())}
+    steady, judged = ({each.name for each in CONDITIONS if each.judged is kind} for kind in (False, True))
+    if not ends or progress.judged_round < progress.round or not named & steady or named & judged:
         return loaded
     data = tomllib.loads(loaded.text)
     data["stop"] = {key: value for key, value in data["stop"].items() if key not in ends}

@@ -9,9 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from partrain.config.section import Section
-
-LIMITS = ("rounds", "item_iterations", "seconds")
-"""Keys that end every run, however well it does."""
+from partrain.display.stop_conditions import Standing, StopCondition, conditions_of
 
 
 class Stop(Section):
@@ -34,28 +32,24 @@ class Stop(Section):
     judge_every: int | None = Field(None, ge=1)
     """Rounds between judgements; default: the smallest number that keeps judged items under 5 % of the items trained."""
 
+    def conditions(self) -> list[StopCondition]:
+        """Return the conditions that are set, in the order of the table."""
+        return conditions_of(self.__dict__)
+
     @property
     def has_target(self) -> bool:
-        """Whether success is defined."""
-        return self.loss is not None or self.accuracy is not None
+        """Success is defined."""
+        return any(each.kind == "target" for each in self.conditions())
 
     def reached(self, progress: Progress) -> bool:
-        """Whether the last judgement meets a target."""
-        by_loss = self.loss is not None and progress.loss is not None and progress.loss <= self.loss
-        by_accuracy = self.accuracy is not None and progress.accuracy is not None and progress.accuracy >= self.accuracy
-        return by_loss or by_accuracy
+        """Return whether the last judgement meets a target."""
+        at = progress.standing()
+        return any(each.holds(at) for each in self.conditions() if each.kind == "target")
 
     def limit(self, progress: Progress, out_of_time: bool) -> str | None:
-        """The limit that ends the run now, if any. `out_of_time` is a clock's word; all else repeats exactly."""
-        if self.rounds is not None and progress.round >= self.rounds:
-            return "rounds"
-        if self.item_iterations is not None and progress.item_iterations >= self.item_iterations:
-            return "item_iterations"
-        if self.seconds is not None and out_of_time:
-            return "seconds"
-        if self.patience is not None and progress.misses >= self.patience:
-            return "patience"
-        return None
+        """Return the limit that ends the run now, if any. Only `out_of_time` depends on a clock; all else repeats exactly."""
+        at = progress.standing(math.inf if out_of_time else 0.0)
+        return next((each.name for each in self.conditions() if each.kind == "limit" and each.holds(at)), None)
 
 
 @dataclass
@@ -77,6 +71,10 @@ class Progress:
     """The best of regular judgements."""
     misses: int = 0
     """Regular judgements since the best of them: what patience goes by."""
+
+    def standing(self, seconds: float = 0.0) -> Standing:
+        """Return the numbers that stop conditions compare with their goals; `seconds`: training time."""
+        return Standing(self.round, self.item_iterations, seconds, self.loss, self.accuracy, self.misses)
 
     def judge(self, loss: float, accuracy: float | None, regular: bool = True) -> bool:
         """Take note of a judgement of this round; True if it is the best so far.

@@ -17,7 +17,8 @@ from rich.console import Console
 
 from partrain.display.closing_lines import epilogue
 from partrain.display.display import Display, LiveDisplay, PlainDisplay, make_display
-from partrain.display.live_table import ASCII, COLUMNS, clock, count, frame, number, size, sparkline, tenths
+from partrain.display.live_table import ASCII, COLUMNS, frame, sparkline
+from partrain.display.number_format import clock, count, number, size, tenths
 from partrain.display.run_state import RunState
 
 T = 1795255200.0

@@ -356,7 +356,7 @@ def test_rates_go_by_the_workers_clocks():
     assert view.workers[1].rate() == pytest.approx(64.0)
     assert view.rate() == pytest.approx(128.0)
     assert [worker["items_per_second"] for worker in summary(view)["workers"]] == [64.0, 64.0]
-    assert [(each.name, each.now) for each in view.conditions()] == [("seconds", 200.0)]
+    assert [(each.name, each.now(view.standing())) for each in view.conditions()] == [("seconds", 200.0)]
     assert view.eta(T + 2.2) == pytest.approx(0.8), "for whoever waits"
 
 
@@ -421,7 +421,7 @@ def test_best_and_patience():
     view = fed(start(patience=5), judgement(1), judgement(2), judgement(3, best=False), judgement(4, best=False))
     assert view.best is not None
     assert view.best.round == 2
-    assert [(each.name, each.now, each.goal) for each in view.conditions()] == [("patience", 2, 5)]
+    assert [(each.name, each.now(view.standing()), each.goal) for each in view.conditions()] == [("patience", 2, 5)]
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 31, 32, 33, 1000, 4096])
