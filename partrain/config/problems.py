@@ -132,6 +132,13 @@ class SourceText:
         )
 
 
+def did_you_mean(word: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the name closest to a word, or "" if none is similar; `cutoff`: the least similarity, 0 to 1."""
+    from difflib import get_close_matches  # imported only where something is wrong
+
+    return next(iter(get_close_matches(word[:100], list(names), 1, cutoff)), "")
+
+
 def shown(text: str, limit: int = 1000) -> str:
     """A text fit for a terminal: what is invisible is escaped, what is too long is cut (at the front if `limit` < 0)."""
     text = text.replace("\t", "    ")

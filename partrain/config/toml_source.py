@@ -12,7 +12,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import Any
 
-from partrain.config.problems import Finding, KeyPath, Problem, Rejected, SourceText, shown
+from partrain.config.problems import Finding, KeyPath, Problem, Rejected, SourceText, did_you_mean, shown
 from partrain.config.toml_positions import Position, Scanner, TomlRefused
 from partrain.errors import InputMissing
 
@@ -94,15 +94,13 @@ def read_bytes(name: str) -> bytes:
 
 def _neighbour(name: str) -> str:
     """The TOML file in the same folder that was perhaps meant."""
-    from difflib import get_close_matches
-
     folder, file = os.path.split(name)
     try:
         names = [entry for entry in os.listdir(folder or ".") if entry.endswith(".toml")]  # noqa: PTH208
     except (OSError, ValueError):
         return ""
-    close = get_close_matches(file if file.endswith(".toml") else f"{file}.toml", names[:1000], n=1)
-    return f"; did you mean {shown(os.path.join(folder, close[0]))}?" if close else ""  # noqa: PTH118
+    near = did_you_mean(file if file.endswith(".toml") else f"{file}.toml", names[:1000])
+    return f"; did you mean {shown(os.path.join(folder, near))}?" if near else ""  # noqa: PTH118
 
 
 def _decode(data: bytes, name: str) -> str:

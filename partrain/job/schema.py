@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from partrain.checkpoint.section import CheckpointSection
 from partrain.comm.section import TransportSection
-from partrain.config.problems import KeyPath
+from partrain.config.problems import KeyPath, did_you_mean
 from partrain.config.section import OneOf, Section
 from partrain.config.usercode import UserCode
 from partrain.data import AnyDataset
@@ -229,8 +229,5 @@ def meant_by(word: str, legal: Sequence[str], fuzzy: bool = True) -> str:
     known = {other: name for other, names in SYNONYMS.items() for name in reversed(names) if name in legal}
     if word in known or not fuzzy:
         return known.get(word, "")
-    from difflib import get_close_matches
-
-    word = word.lower()[:100]
-    near = get_close_matches(word, legal, n=1) or [known[other] for other in get_close_matches(word, known, n=1, cutoff=0.8)]
-    return near[0] if near else ""
+    word = word.lower()
+    return did_you_mean(word, legal) or known.get(did_you_mean(word, known, cutoff=0.8), "")
