@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from partrain.comm.section import TransportSection
 from partrain.config.problems import KeyPath, shown
 from partrain.config.usercode import UserCode
-from partrain.job.schema import SYNONYMS, Job, Location, either, heading, homes_of, meant_by, tables_of
+from partrain.job.schema import SYNONYMS, Job, Location, either, heading, homes_of, meant_by, tables_under
 from partrain.job.workers import WorkerGroup
 
 _EXAMPLES = {
@@ -58,11 +58,11 @@ def advice(key: str, spot: Location, meant: str, homes: str) -> str:
     """What to do about an unknown key."""
     if meant:
         field = spot.owner.model_fields[meant]
-        if tables_of(field):
+        if tables_under(field):
             return f"did you mean {heading((meant,))}?"
         default = f" (default {described(field.default)})" if isinstance(field.default, bool | int | float | str) else ""
         return f"did you mean `{meant}`?{default}"
-    if key in Job.model_fields and tables_of(Job.model_fields[key]):
+    if key in Job.model_fields and tables_under(Job.model_fields[key]):
         return f"{heading((key,))} is a table of its own"
     if homes:
         return f"`{key}` belongs to {homes}"

@@ -67,13 +67,11 @@ class Job(Section):
     @property
     def rateless(self) -> bool:
         """Steps have sizes of their own: there is no learning rate to scale."""
-        return self.sync.full_batch or self.optimizer.name == "rprop"
+        return is_rateless(self.sync, self.optimizer)
 
     def kind_of_task(self, implied: Kind) -> str:
-        """What the network is trained to do: by the job's own word, the model's nature, or else what the items are made for."""
-        if isinstance(self.task, UserTask):
-            return "user"
-        return self.task.kind if self.task else self.model.implied_task or implied
+        """Return the kind of task that the network is trained for; `implied`: the one that the data set is made for."""
+        return kind_of_task(self.task, self.model, implied)
 
     def make_task(self, implied: Kind, folder: Path) -> Task:
         """That as loss, metric and backward pass; `folder` holds the job."""
@@ -81,6 +79,23 @@ class Job(Section):
         if self.stop.accuracy is not None and not task.accuracy:
             raise UserCodeFailed(f"[stop] accuracy: the task `{self.kind_of_task(implied)}` counts no right answers: use `loss`")
         return task
+
+
+def is_rateless(sync: AnyRule, optimizer: AnyOptimizer) -> bool:
+    """Return whether steps have sizes of their own, so that there is no learning rate to scale."""
+    return sync.full_batch or optimizer.name == "rprop"
+
+
+def kind_of_task(task: AnyTask | None, model: AnyModel, implied: Kind) -> str:
+    """Return the kind of task from `[task]`, else from the model, else `implied` by the data set."""
+    if isinstance(task, UserTask):
+        return "user"
+    return task.kind if task else model.implied_task or implied
+
+
+def tables_of(job: Job) -> dict[str, Any]:
+    """Return the tables of a job by name, and under `given` the names of those in its file."""
+    return {**{name: getattr(job, name) for name in Job.model_fields}, "given": job.model_fields_set}
 
 
 SYNONYMS: dict[str, tuple[str, ...]] = {
@@ -144,11 +159,11 @@ def spot_of(location: Sequence[str | int]) -> Location:
         if isinstance(part, str) and options:
             owner = options[0]
             field = owner.model_fields.get(part)
-            options = tables_of(field) if field else []
+            options = tables_under(field) if field else []
     return Location(path, owner, options)
 
 
-def tables_of(field: FieldInfo) -> list[type[Section]]:
+def tables_under(field: FieldInfo) -> list[type[Section]]:
     """The tables that may stand under a key."""
     return _tables_in(field.annotation, *field.metadata)
 
@@ -189,7 +204,7 @@ def homes_of(key: str) -> str:
         return "the top of the file, before the first table"
     homes = []
     for name, field in Job.model_fields.items():
-        options = tables_of(field)
+        options = tables_under(field)
         having = [option for option in options if key in option.model_fields]
         if having:
             which = "" if len(having) == len(options) else f' with {identity(having[0])[0]} = "{identity(having[0])[1][0]}"'

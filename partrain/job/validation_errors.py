@@ -13,36 +13,34 @@ from pydantic_core import ErrorDetails
 
 from partrain.config.problems import Finding, KeyPath
 from partrain.job.messages import advice, described, missing, no_table, quoted, titled, wrong_value
-from partrain.job.schema import Job, Location, either, heading, homes_of, meant_by, names_of, naming_key, spot_of
+from partrain.job.schema import Job, Location, either, heading, homes_of, meant_by, names_of, naming_key, spot_of, tables_of
 
 _NO_TABLE = ("list_type", "model_type", "model_attributes_type", "dict_type")
-_STAND_INS: dict[KeyPath, Any] = {
-    ("name",): "job",
-    ("model",): {"name": "linear"},
-    ("dataset",): {"name": "mnist"},
-    ("optimizer",): {"name": "sgd", "lr": 1.0},
-    ("optimizer", "lr"): 1.0,
-    ("sync",): {"rule": "average"},
-    ("workers",): [{}],
-    ("stop",): {},
+_STAND_INS: dict[str, Any] = {
+    "name": "job",
+    "model": {"name": "linear"},
+    "dataset": {"name": "mnist"},
+    "sync": {"rule": "average"},
+    "workers": [{}],
+    "stop": {},
 }
-"""What a job needs to be one, put where something else is wrong, and taken away again."""
+"""Valid values of what a job must have. They stand in for invalid tables while the others are validated."""
 
 
-def explain(data: dict[str, Any], error: ValidationError) -> tuple[Job | None, list[Finding]]:
-    """What is wrong with parsed TOML that is no job; and the job that was probably meant, as far as it can be guessed.
+def explain(data: dict[str, Any], error: ValidationError) -> tuple[dict[str, Any], list[Finding]]:
+    """Turn pydantic's errors into findings; also return the valid tables, as `tables_of` does for a whole job.
 
-    A misspelt key or name is corrected as was most likely meant, an unknown one left out, and the rest looked at again: so one
-    slip hides no other, and is reported once. Where a value is missing or wrong, the job's table has no such attribute.
+    A misspelt key or name is corrected to the likely one, an unknown key is dropped, and the rest is validated again. So one
+    slip hides no other, and each is reported once.
     """
     attempt = _Attempt(deepcopy(data))
     while True:
         errors = error.errors(include_url=False)
         corrected = [attempt.correct(error) for error in errors]
         if not any(corrected):
-            return attempt.known(errors), [*attempt.findings, *map(attempt.explain, errors)]
+            return attempt.valid_tables(errors), [*attempt.findings, *map(attempt.explain, errors)]
         try:
-            return Job.model_validate(attempt.data), attempt.findings
+            return tables_of(Job.model_validate(attempt.data)), attempt.findings
         except ValidationError as remaining:
             error = remaining
 
@@ -80,27 +78,12 @@ class _Attempt:
             return self._said_by_table(spot, str(error["ctx"]["error"]))
         return self._finding(spot.path, *wrong_value(spot, error))
 
-    def known(self, errors: Sequence[ErrorDetails]) -> Job | None:
-        """The job without the values that are missing or wrong: each check can tell whether it needs one of them."""
-        data, unknown = deepcopy(self.data), {_entry(spot_of(error["loc"]).path) for error in errors}
-        while True:
-            for path in unknown:
-                _assign(data, path)
-            try:
-                job = Job.model_validate(data)
-            except ValidationError as error:  # a table that cannot be without this value is unknown as a whole
-                wider = {spot_of(one["loc"]).path[:1] for one in error.errors(include_url=False)}
-                if wider <= unknown:
-                    return None
-                unknown = {path for path in unknown if path[:1] not in wider} | wider
-            else:
-                break
-        for *above, key in unknown:
-            owner: Any = job
-            for part in above:
-                owner = owner[part] if isinstance(part, int) else getattr(owner, part)
-            vars(owner).pop(key, None)
-        return job
+    def valid_tables(self, errors: Sequence[ErrorDetails]) -> dict[str, Any]:
+        """Return the tables without errors, as `tables_of` does for a whole job."""
+        invalid = {str(spot_of(error["loc"]).path[0]) for error in errors}
+        data = {name: value for name, value in self.data.items() if name not in invalid}
+        job = Job.model_validate({**data, **{name: value for name, value in _STAND_INS.items() if name in invalid}})
+        return {**{name: table for name, table in tables_of(job).items() if name not in invalid}, "given": self.data.keys()}
 
     def _correct_key(self, spot: Location) -> None:
         """Rename a key that nobody knows to what was meant, or drop it."""
@@ -184,23 +167,3 @@ class _Attempt:
         """Take a table for a list of one."""
         self._replace(path[:-1], str(path[-1]), str(path[-1]), [self._at(path)])
         self._written[(*path, 0)] = ()
-
-
-def _entry(path: KeyPath) -> KeyPath:
-    """The key of a table, or the table, that is unknown where there is something wrong at a path."""
-    if path[:1] == ("dataset",):  # its keys say together what the files hold
-        return path[:1]
-    if path[1:2] and isinstance(path[1], int):
-        return path[:3] if len(path) > 2 else path[:1]
-    return path[:2]
-
-
-def _assign(data: Any, path: KeyPath) -> None:
-    """Put something sound at a path, or nothing where that will do."""
-    *above, key = path
-    for part in above:
-        data = data[part]
-    if path in _STAND_INS:
-        data[key] = _STAND_INS[path]
-    else:
-        data.pop(key, None)
