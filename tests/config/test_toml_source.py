@@ -13,7 +13,6 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from partrain.config.overrides import UNTIL, override
-from partrain.config.overrides import override
 from partrain.config.problems import Finding, KeyPath, Rejected, UnfitOverrides
 from partrain.config.toml_source import TomlSource
 from partrain.errors import InputMissing
