@@ -41,7 +41,7 @@ def override(source: TomlSource, arguments: Sequence[str], flag: Flag = SET) -> 
         words = f"{flag.name} {argument}"
         text = SourceText(words, words, command_line=True)
         try:
-            path, value, places = _change(text, data, flag)
+            path, value, places = _parse_change(text, data, flag)
         except TomlRefused as limit:
             problems.append(text.problem(limit.span, limit.message))
             continue
@@ -52,10 +52,10 @@ def override(source: TomlSource, arguments: Sequence[str], flag: Flag = SET) -> 
         marks.update((new, mark) for new, mark in places.items() if len(new) >= len(path) or new not in marks)
     if problems:
         raise UnfitOverrides(problems, fitting)
-    return replace(source, text=_written(source.text, changes, data), data=data, marks=marks)
+    return replace(source, text=_rewrite(source.text, changes, data), data=data, marks=marks)
 
 
-def _written(text: str, changes: Sequence[tuple[KeyPath, Any]], data: dict[str, Any]) -> str:
+def _rewrite(text: str, changes: Sequence[tuple[KeyPath, Any]], data: dict[str, Any]) -> str:
     """The text with changes in their places; where tomlkit cannot do that exactly, the data anew, without comments."""
     import tomlkit  # it takes a while, and most commands override nothing
     from tomlkit.exceptions import TOMLKitError
@@ -77,7 +77,7 @@ def as_toml(data: dict[str, Any]) -> str:
     return tomlkit.dumps(data)
 
 
-def _change(text: SourceText, data: dict[str, Any], flag: Flag) -> tuple[KeyPath, Any, dict[KeyPath, Position]]:
+def _parse_change(text: SourceText, data: dict[str, Any], flag: Flag) -> tuple[KeyPath, Any, dict[KeyPath, Position]]:
     """What one override sets, to which value, and the places of both on the command line."""
     start, end = len(flag.name) + 1, len(text.content)
     scanner = Scanner(text, start)

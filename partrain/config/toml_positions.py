@@ -65,7 +65,7 @@ class Scanner:
         self.content = text.content
         self.position = start
         self.marks: dict[KeyPath, Position] = {}
-        self.twice: tuple[Span, Span] | None = None
+        self.duplicate: tuple[Span, Span] | None = None
         """The first key or header that stands there twice."""
         self._lists: dict[KeyPath, int] = {}
         self._closed: set[KeyPath] = set()
@@ -89,7 +89,7 @@ class Scanner:
         path = (*self._descend(table, keys[:-1], (keys[0][1][0], span[1])), name)
         self._closed.update(path[:length] for length in range(len(table) + 1, len(path) + 1))
         if path in self.marks:
-            self.twice = self.twice or (self.marks[path].key, span)
+            self.duplicate = self.duplicate or (self.marks[path].key, span)
         self._mark(path, span, self._value(path))
 
     def keys(self) -> list[tuple[str, Span]]:
@@ -127,7 +127,7 @@ class Scanner:
                 self._mark(path, span, whole)
             path = (*path, index)
         elif path in self._closed or path in self._lists:
-            self.twice = self.twice or (self.marks[path].value, whole)
+            self.duplicate = self.duplicate or (self.marks[path].value, whole)
         self._closed.add(path)
         self._mark(path, span, whole)
         return path

@@ -123,8 +123,8 @@ def _syntax_problem(file: SourceText, error: str, scanner: Scanner) -> Problem:
         r"(?P<what>.*) \((?:at line (?P<line>\d+), column (?P<column>\d+)|at end of document)\)", error, re.DOTALL
     )
     what = match["what"] if match else error
-    if scanner.twice and what.startswith(("Cannot", "Duplicate")):
-        (first, _), span = scanner.twice
+    if scanner.duplicate and what.startswith(("Cannot", "Duplicate")):
+        (first, _), span = scanner.duplicate
         line = file.content.count("\n", 0, first) + 1
         return file.problem(span, f"`{file.content[slice(*span)]}` is given twice, first in line {line}")
     if match and match["line"]:

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field
 from partrain.config.section import Section
 from partrain.errors import UserCodeFailed
 
-Made = TypeVar("Made")
+Instance = TypeVar("Instance")
 
 
 class UserCode(Section):
@@ -35,7 +35,7 @@ class UserCode(Section):
         return self.model_extra or {}
 
 
-def make(table: str, section: UserCode, folder: Path, kind: type[Made], known_as: str) -> Made:
+def make(table: str, section: UserCode, folder: Path, kind: type[Instance], known_as: str) -> Instance:
     """Import what the section of `[table]` names and call it; what comes of it is to be of a kind. `folder` holds the job."""
     named = find(table, section, folder)
     if not callable(named) or (kind is not object and isinstance(named, kind)):

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from partrain.display.number_format import number
-from partrain.display.run_state import WELL
+from partrain.display.run_state import COMPLETED
 from partrain.display.stop_conditions import Standing, suggest_until
 
 
-def epilogue(
+def closing_lines(
     content: Mapping[str, Any],
     folder: Path,
     checkpoint: Path | None,
@@ -58,7 +58,7 @@ def epilogue(
 
 def _until(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:
     """Return `--until` arguments that let the run continue; none if it was interrupted."""
-    if content["status"] not in WELL:
+    if content["status"] not in COMPLETED:
         return []
     at = Standing(
         content["rounds"],

@@ -18,7 +18,7 @@ from partrain.display.stop_conditions import Standing, StopCondition, conditions
 Event = Mapping[str, Any]
 """One line of `events.jsonl`."""
 
-WELL = ("reached", "finished", "not-reached")
+COMPLETED = ("reached", "finished", "not-reached")
 """Statuses of a run that has come to its end."""
 WINDOW_S = 4.0
 """Rates are means over this time, and over three rounds where those take longer."""
@@ -217,7 +217,7 @@ class Commit(NamedTuple):
 
 
 class RunState:
-    """The state of a run. `feed` it events; it costs the same for each."""
+    """The state of a run. `apply` it events; it costs the same for each."""
 
     def __init__(self) -> None:
         self.t = 0.0
@@ -244,7 +244,7 @@ class RunState:
         self._behind = 0
         self._pace: tuple[float, Standing] | None = None
 
-    def feed(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Take note of the next event. Kinds that are not known are passed over: a newer partrain wrote them."""
         self.t = t = event["t"]
         match event["event"]:

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from partrain.comm.section import TransportSection
 from partrain.config.problems import KeyPath, shown
 from partrain.config.usercode import UserCode
-from partrain.job.schema import SYNONYMS, Job, Location, either, heading, homes_of, meant_by, tables_under
+from partrain.job.schema import SYNONYMS, Job, Location, heading, join_or, likely_meaning, tables_under, tables_with_key
 from partrain.job.workers import WorkerGroup
 
 _EXAMPLES = {
@@ -54,27 +54,27 @@ _ELSEWHERE: dict[tuple[type, str], str] = {
 """What is no value of a table's key because it is had in another way."""
 
 
-def advice(key: str, spot: Location, meant: str, homes: str) -> str:
+def advise_on_key(key: str, spot: Location, meant: str, homes: str) -> str:
     """What to do about an unknown key."""
     if meant:
         field = spot.owner.model_fields[meant]
         if tables_under(field):
             return f"did you mean {heading((meant,))}?"
-        default = f" (default {described(field.default)})" if isinstance(field.default, bool | int | float | str) else ""
+        default = f" (default {describe_value(field.default)})" if isinstance(field.default, bool | int | float | str) else ""
         return f"did you mean `{meant}`?{default}"
     if key in Job.model_fields and tables_under(Job.model_fields[key]):
         return f"{heading((key,))} is a table of its own"
     if homes:
         return f"`{key}` belongs to {homes}"
-    if near := meant_by(key, list(spot.owner.model_fields)):
+    if near := likely_meaning(key, list(spot.owner.model_fields)):
         return f"did you mean `{near}`? it is there already"
     for synonym in SYNONYMS.get(key, ()):
-        if homes := homes_of(synonym):
+        if homes := tables_with_key(synonym):
             return f"did you mean `{synonym}` in {homes}?"
     return "legal: " + ", ".join(spot.owner.model_fields)
 
 
-def titled(path: KeyPath, value: Any) -> str:
+def describe_key(path: KeyPath, value: Any) -> str:
     """A key with its table, in words: ``key `x` in [y]``."""
     name = ".".join(part for part in path if isinstance(part, str))
     if isinstance(value, dict):
@@ -90,7 +90,7 @@ def _labelled(path: KeyPath) -> str:
     return f"`{path[last]}{''.join(f'[{index}]' for index in path[last + 1 :])}`"
 
 
-def described(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """A value in plain words."""
     match value:
         case bool():
@@ -117,17 +117,17 @@ def missing(spot: Location) -> tuple[str, str]:
     if spot.options:
         header = heading(spot.path)
         return f"missing table {header}", f"add {header} and below it {example}"
-    return f"missing {titled(spot.path, None)}", f"add {example}" if example else ""
+    return f"missing {describe_key(spot.path, None)}", f"add {example}" if example else ""
 
 
 def no_table(path: KeyPath, value: Any) -> tuple[str, str]:
     """Message and suggestion for something else in a table's place."""
     header, example = heading(path), _EXAMPLES.get(str(path[-1]), "")
     if header.startswith("[[") and isinstance(path[-1], str):
-        return f"expected a list of tables {header}, got {described(value)}", f"write {header} and below it {example}"
+        return f"expected a list of tables {header}, got {describe_value(value)}", f"write {header} and below it {example}"
     if isinstance(value, list):
         return f"expected one table {header}, got a list", f"write {header} once"
-    return f"expected a table {header}, got {described(value)}", f"write {header} and below it {example}" if example else ""
+    return f"expected a table {header}, got {describe_value(value)}", f"write {header} and below it {example}" if example else ""
 
 
 def wrong_value(spot: Location, error: ErrorDetails) -> tuple[str, str]:
@@ -139,7 +139,7 @@ def wrong_value(spot: Location, error: ErrorDetails) -> tuple[str, str]:
         suggestion = _retyped(spot, kind, value)
     elif kind == "literal_error":
         legal = re.findall(r"'([^']*)'", context["expected"])
-        expected = "expected " + (either([quoted(name) for name in legal]) or context["expected"])
+        expected = "expected " + (join_or([quoted(name) for name in legal]) or context["expected"])
         if isinstance(value, str):
             suggestion = _ELSEWHERE.get((spot.owner, value.lower())) or _nearest(value, legal)
     elif kind == "string_pattern_mismatch":
@@ -155,13 +155,13 @@ def wrong_value(spot: Location, error: ErrorDetails) -> tuple[str, str]:
         expected = f"expected {_range(spot, context)}"
     else:
         return f"{label}: {error['msg'][:1].lower()}{error['msg'][1:]}", ""
-    return f"{label}: {expected}, got {described(value)}", suggestion
+    return f"{label}: {expected}, got {describe_value(value)}", suggestion
 
 
 def _nearest(value: str, legal: Sequence[str]) -> str:
     """The legal value that was probably meant: the only one that begins so, or one that looks alike."""
     begun = [name for name in legal if value and name.startswith(value.lower())]
-    meant = begun[0] if len(begun) == 1 else meant_by(value, legal)
+    meant = begun[0] if len(begun) == 1 else likely_meaning(value, legal)
     return f'did you mean "{meant}"?' if meant else ""
 
 

@@ -54,7 +54,7 @@ def make_plan(job: Job, items: int, machines: int = 1) -> Plan:
     specs = [replace(spec, rank=number * len(local) + spec.rank) for number in range(machines) for spec in local]
     training = items - job.dataset.validation
     cuts = windows(training, [spec.partition_size for spec in specs], job.partition.overlap)
-    shares = tuple(_share(spec, len(cut), job) for spec, cut in zip(specs, cuts, strict=True))
+    shares = tuple(_worker_plan(spec, len(cut), job) for spec, cut in zip(specs, cuts, strict=True))
     per_round = sum(share.items for share in shares)
     return Plan(
         shares,
@@ -65,7 +65,7 @@ def make_plan(job: Job, items: int, machines: int = 1) -> Plan:
     )
 
 
-def _share(spec: WorkerSpec, partition: int, job: Job) -> WorkerPlan:
+def _worker_plan(spec: WorkerSpec, partition: int, job: Job) -> WorkerPlan:
     batch, visits = job.optimizer.batch(partition), job.sync.visits_per_worker or 1
     if spec.passes is not None:
         return WorkerPlan(spec, partition, spec.passes * math.ceil(partition / batch), spec.passes * partition * visits)
@@ -77,11 +77,11 @@ def _horizon(job: Job, shares: Sequence[WorkerPlan]) -> int | None:
     """What the stop table implies: the earlier of its two countable limits."""
     if not job.optimizer.needs_horizon:
         return None
-    ends = [each.horizon(lambda rounds: _planned(job, shares, rounds)) for each in job.stop.conditions()]
+    ends = [each.horizon(lambda rounds: _item_iterations(job, shares, rounds)) for each in job.stop.conditions()]
     return min((end for end in ends if end), default=None)
 
 
-def _planned(job: Job, shares: Sequence[WorkerPlan], rounds: int) -> int:
+def _item_iterations(job: Job, shares: Sequence[WorkerPlan], rounds: int) -> int:
     """Item-iterations of so many rounds from the first: a worker of rank k of N comes in after k/N of the ramp (`Rule.actives`)."""
     idle = [share.spec.rank * job.sync.ramp_workers // len(shares) for share in shares]
     return sum(share.items * max(0, rounds - missed) for share, missed in zip(shares, idle, strict=True))

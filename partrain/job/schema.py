@@ -146,7 +146,7 @@ class Location(NamedTuple):
     """The tables that may stand there; none for a plain value."""
 
 
-def spot_of(location: Sequence[str | int]) -> Location:
+def locate(location: Sequence[str | int]) -> Location:
     """What a location in one of pydantic's errors means."""
     path: KeyPath = ()
     owner: type[Section] = Job
@@ -196,7 +196,7 @@ def naming_key(table: Any, names: dict[str, str]) -> str:
     return next((key for key in NAMING if isinstance(table, dict) and key in table and key in names.values()), "")
 
 
-def homes_of(key: str) -> str:
+def tables_with_key(key: str) -> str:
     """Where in a job this key belongs, in words; nothing if nowhere."""
     if key in NAMING:
         return ""
@@ -209,7 +209,7 @@ def homes_of(key: str) -> str:
         if having:
             which = "" if len(having) == len(options) else f' with {identity(having[0])[0]} = "{identity(having[0])[1][0]}"'
             homes.append(heading((name,)) + which)
-    return either(homes)
+    return join_or(homes)
 
 
 def given_in(section: Section) -> dict[str, Any]:
@@ -234,12 +234,12 @@ def heading(path: KeyPath) -> str:
     return f"[[{name}]]" if many else f"[{name}]"
 
 
-def either(words: Sequence[str]) -> str:
+def join_or(words: Sequence[str]) -> str:
     """The words as alternatives: ``a, b or c``."""
     return " or ".join([", ".join(words[:-1]), *words[-1:]] if len(words) > 1 else words)
 
 
-def meant_by(word: str, legal: Sequence[str], fuzzy: bool = True) -> str:
+def likely_meaning(word: str, legal: Sequence[str], fuzzy: bool = True) -> str:
     """What a word was most likely meant to be; nothing if nobody knows."""
     known = {other: name for other, names in SYNONYMS.items() for name in reversed(names) if name in legal}
     if word in known or not fuzzy:

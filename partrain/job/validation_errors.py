@@ -12,8 +12,19 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from partrain.config.problems import Finding, KeyPath
-from partrain.job.messages import advice, described, missing, no_table, quoted, titled, wrong_value
-from partrain.job.schema import Job, Location, either, heading, homes_of, meant_by, names_of, naming_key, spot_of, tables_of
+from partrain.job.messages import advise_on_key, describe_key, describe_value, missing, no_table, quoted, wrong_value
+from partrain.job.schema import (
+    Job,
+    Location,
+    heading,
+    join_or,
+    likely_meaning,
+    locate,
+    names_of,
+    naming_key,
+    tables_of,
+    tables_with_key,
+)
 
 _NO_TABLE = ("list_type", "model_type", "model_attributes_type", "dict_type")
 _STAND_INS: dict[str, Any] = {
@@ -33,7 +44,7 @@ def explain(data: dict[str, Any], error: ValidationError) -> tuple[dict[str, Any
     A misspelt key or name is corrected to the likely one, an unknown key is dropped, and the rest is validated again. So one
     slip hides no other, and each is reported once.
     """
-    attempt = _Attempt(deepcopy(data))
+    attempt = _Repair(deepcopy(data))
     while True:
         errors = error.errors(include_url=False)
         corrected = [attempt.correct(error) for error in errors]
@@ -45,7 +56,7 @@ def explain(data: dict[str, Any], error: ValidationError) -> tuple[dict[str, Any
             error = remaining
 
 
-class _Attempt:
+class _Repair:
     """The data of a job on the way to being corrected, and what was wrong so far."""
 
     def __init__(self, data: dict[str, Any]) -> None:
@@ -55,7 +66,7 @@ class _Attempt:
 
     def correct(self, error: ErrorDetails) -> bool:
         """Change the data so that this error does not come again, if it is a slip that may hide others."""
-        spot = spot_of(error["loc"])
+        spot = locate(error["loc"])
         if error["type"] == "extra_forbidden":
             self._correct_key(spot)
             return True
@@ -67,7 +78,7 @@ class _Attempt:
 
     def explain(self, error: ErrorDetails) -> Finding:
         """An error in plain words."""
-        kind, spot, value = error["type"], spot_of(error["loc"]), error["input"]
+        kind, spot, value = error["type"], locate(error["loc"]), error["input"]
         if kind == "missing":
             return self._finding(spot.path, *missing(spot))
         if spot.options and (kind in _NO_TABLE or not isinstance(value, dict | list)):
@@ -80,7 +91,7 @@ class _Attempt:
 
     def valid_tables(self, errors: Sequence[ErrorDetails]) -> dict[str, Any]:
         """Return the tables without errors, as `tables_of` does for a whole job."""
-        invalid = {str(spot_of(error["loc"]).path[0]) for error in errors}
+        invalid = {str(locate(error["loc"]).path[0]) for error in errors}
         data = {name: value for name, value in self.data.items() if name not in invalid}
         job = Job.model_validate({**data, **{name: value for name, value in _STAND_INS.items() if name in invalid}})
         return {**{name: table for name, table in tables_of(job).items() if name not in invalid}, "given": self.data.keys()}
@@ -91,10 +102,10 @@ class _Attempt:
         table = self._at(parents)
         if key not in table:
             return
-        homes = homes_of(str(key))
-        meant = meant_by(str(key), list(spot.owner.model_fields), fuzzy=not homes)
+        homes = tables_with_key(str(key))
+        meant = likely_meaning(str(key), list(spot.owner.model_fields), fuzzy=not homes)
         meant = "" if meant in table else meant
-        self.findings.append(self._unknown(spot, advice(str(key), spot, meant, homes)))
+        self.findings.append(self._unknown(spot, advise_on_key(str(key), spot, meant, homes)))
         self._replace(tuple(parents), str(key), meant, table[key])
         if meant and heading((*parents, meant)).startswith("[[") and isinstance(table[meant], dict):
             self._wrap((*parents, meant))
@@ -103,7 +114,7 @@ class _Attempt:
         """Set right a misspelt rule, model, optimizer or data set, or the misspelt key that should name it."""
         table, names = self._at(spot.path), names_of(spot.options)
         key = naming_key(table, names)
-        if key and isinstance(table[key], str) and (meant := meant_by(table[key], [name for name in names if name])):
+        if key and isinstance(table[key], str) and (meant := likely_meaning(table[key], [name for name in names if name])):
             self.findings.append(self._wrong_name(spot, f'did you mean "{meant}"?'))
             self._replace(spot.path, key, names[meant], meant)
             return True
@@ -111,14 +122,14 @@ class _Attempt:
             return False
         known = {field for option in spot.options for field in option.model_fields}
         for key in [key for key in table if key not in known]:
-            if meant := meant_by(key, list(names.values())):
+            if meant := likely_meaning(key, list(names.values())):
                 self.findings.append(self._unknown(spot._replace(path=(*spot.path, key)), f"did you mean `{meant}`?"))
                 self._replace(spot.path, key, meant, table[key])
                 return True
         return False
 
     def _unknown(self, spot: Location, suggestion: str) -> Finding:
-        what = titled(spot.path, self._at(spot.path))
+        what = describe_key(spot.path, self._at(spot.path))
         return self._finding(spot.path, f"unknown {what}", suggestion, "key")
 
     def _wrong_name(self, spot: Location, suggestion: str = "") -> Finding:
@@ -131,10 +142,12 @@ class _Attempt:
         if "" in names:
             legal += ', or your own as "package.module:Class" or "file.py:Class"'
         if not key:
-            wanted = either([f"`{key}`" for key in dict.fromkeys(names.values())])
+            wanted = join_or([f"`{key}`" for key in dict.fromkeys(names.values())])
             return self._finding(spot.path, f"missing key {wanted} in {heading(spot.path)}", f"one of {legal}")
         if not isinstance(table[key], str):
-            return self._finding((*spot.path, key), f"`{key}`: expected a string, got {described(table[key])}", f"one of {legal}")
+            return self._finding(
+                (*spot.path, key), f"`{key}`: expected a string, got {describe_value(table[key])}", f"one of {legal}"
+            )
         what = {"sync": "rule", "dataset": "data set"}.get(str(spot.path[-1]), str(spot.path[-1]))
         return self._finding((*spot.path, key), f"unknown {what} {quoted(table[key])}", suggestion or f"one of {legal}")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from partrain.display.event_log import read_events, summary, write_summary
-from partrain.display.run_state import WELL
+from partrain.display.run_state import COMPLETED
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure
 from partrain.launch.context import RunContext
 from partrain.launch.coordinator import Ended
@@ -41,7 +41,7 @@ def close(
     """Write down how a run ended."""
     hear(_end_event(ended, stage, began_at))
     tick()
-    if ended.status in WELL and (text := silence(read_events(stage.folder / "events.jsonl"))):
+    if ended.status in COMPLETED and (text := silence(read_events(stage.folder / "events.jsonl"))):
         stage.warn(text)
     content = summary(stage.display.view, _scores(ended.test))
     write_summary(stage.folder / "summary.json", content)

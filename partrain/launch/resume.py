@@ -23,7 +23,7 @@ from pathlib import Path
 
 from partrain.config.overrides import as_toml
 from partrain.display.event_log import EventLog, read_events, summary, truncate_after, write_summary
-from partrain.display.run_state import WELL
+from partrain.display.run_state import COMPLETED
 from partrain.display.stop_conditions import CONDITIONS
 from partrain.launch.checkpoint_writer import HISTORY
 from partrain.launch.outcome import Outcome, _scores
@@ -54,7 +54,7 @@ def end_of(folder: Path, number: int) -> dict[str, Any]:
     """The summary of a run that had come to its end with this round."""
     try:
         told = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        return dict(told) if told["status"] in WELL and told["rounds"] == number else {}
+        return dict(told) if told["status"] in COMPLETED and told["rounds"] == number else {}
     except (OSError, ValueError, LookupError, TypeError):
         return {}
 
@@ -105,7 +105,7 @@ def finish_interrupted_run(
     with locked(folder):
         check_same_run(content, folder)
         told = list(read_events(folder / "events.jsonl"))
-        ended = told and told[-1]["event"] == "end" and told[-1]["status"] in WELL
+        ended = told and told[-1]["event"] == "end" and told[-1]["status"] in COMPLETED
         if ended and (folder / "summary.json").exists():
             return
         progress, stop = manifest_of(content).progress, loaded.job.stop
@@ -123,7 +123,7 @@ def finish_interrupted_run(
         }
         with EventLog(folder / "events.jsonl") as log:
             log.add(event)
-        view.feed(event)
+        view.apply(event)
         write_summary(folder / "summary.json", summary(view, scores))
 
 

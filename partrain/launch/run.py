@@ -74,13 +74,13 @@ def _train(loaded: LoadedJob, stage: RunContext, start: Start, prepare: Callable
 
         def hear(event: dict[str, Any]) -> None:
             log.add(event)
-            stage.display.feed(event)
+            stage.display.apply(event)
             if event["event"] == "stopping":
                 stage.warn(f"{event['signal']}: {event['what']}")
 
         def tick() -> None:
             log.flush()
-            stage.display.tick(time.time())
+            stage.display.refresh(time.time())
 
         try:
             ground = prepare()
