@@ -223,20 +223,20 @@ def test_numbers_fit_their_columns(power, sign):
     assert all(len(column.over) <= column.width and len(column.title) <= column.width for column in COLUMNS)
 
 
-def plain(events, tick=True, stream=None):
+def plain(events, refresh=True, stream=None):
     stream = io.StringIO() if stream is None else stream
     display = PlainDisplay(stream, RunState())
     for event in events:
         display.apply(event)
-        if tick:
+        if refresh:
             display.refresh(event["t"])
     display.close()
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("tick", [True, False])
-def test_plain_lines(tick):
-    lines = plain(fake_run(rounds=11), tick).splitlines()
+@pytest.mark.parametrize("refresh", [True, False])
+def test_plain_lines(refresh):
+    lines = plain(fake_run(rounds=11), refresh).splitlines()
     assert len(lines) == 11
     assert lines[0] == "time=2026-11-21T10:00:02.500Z round=1 item_iterations=1280 loss=2.07 items_per_second=2560"
     assert lines[4].endswith(" items_per_second=2560 committed=5")
@@ -274,9 +274,9 @@ def test_a_fault_comes_after_the_rounds_before_it():
     ]
 
 
-@pytest.mark.parametrize("tick", [True, False])
-def test_a_judgement_in_its_rounds_own_line_names_no_round(tick):
-    lines = plain(fake_run(rounds=11), tick).splitlines()
+@pytest.mark.parametrize("refresh", [True, False])
+def test_a_judgement_in_its_rounds_own_line_names_no_round(refresh):
+    lines = plain(fake_run(rounds=11), refresh).splitlines()
     assert " judged_loss=" in lines[9]
     assert " judged_round=" not in lines[9]
 
@@ -387,12 +387,12 @@ def in_a_terminal(events, **environment):
     script = """
 import fcntl, json, struct, sys, termios
 fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-from partrain.console import make_display
+from partrain.display.display import make_display
 display = make_display(sys.stdout)
 for line in sys.stdin:
     event = json.loads(line)
-    display.feed(event)
-    display.tick(event["t"])
+    display.apply(event)
+    display.refresh(event["t"])
 display.close()
 print("done")
 """
@@ -487,8 +487,8 @@ def test_redraws_are_rare_and_only_for_what_is_new(monkeypatch):
 def test_nothing_heavy_is_imported_without_a_terminal():
     script = """
 import io, sys
-from partrain.console import make_display
-from partrain import record
+from partrain.display.display import make_display
+from partrain.display import event_log
 make_display(io.StringIO()).close()
 print([name for name in sys.modules if name.split(".")[0] in ("rich", "torch", "numpy", "pydantic")])
 """

@@ -137,7 +137,7 @@ def test_a_killed_writer_loses_only_what_was_not_flushed(path):
     script = """
 import os, sys
 from pathlib import Path
-from partrain.record import EventLog
+from partrain.display.event_log import EventLog
 log = EventLog(Path(sys.argv[1]))
 for number in range(100):
     log.add({"event": "fault", "t": 0.0, "what": str(number), "rank": None})
