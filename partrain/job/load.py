@@ -1,4 +1,4 @@
-"""A job from its file: read, changed by overrides, checked, or rejected with everything that is wrong with it."""
+"""Load a job file: read it, apply overrides, check it, and reject it with all its problems."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ __all__ = ["Job", "LoadedJob", "check_against_data", "load", "parse", "problems"
 
 @dataclass(frozen=True)
 class LoadedJob:
-    """A job without errors, and where it comes from."""
+    """A job without errors, and its origin."""
 
     job: Job
     text: str
     """The TOML text, overrides applied."""
     folder: Path
-    """Where relative data paths start from."""
+    """Folder that relative data paths start from."""
     warnings: list[Problem]
 
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> LoadedJob:
-    """The job in a file, with `--set` arguments applied, checked for this machine.
+    """Load a job file with `--set` arguments applied, and check it for this machine.
 
     Raises `InputMissing` if there is no file to read, `BadJob` (a `Rejected`) with all problems if there are errors.
     """
     try:
         return _check(override(TomlSource.read(path), overrides), Path(path).absolute().parent, here=True)
-    except UnfitOverrides as misfit:  # what else is wrong is seen without them
+    except UnfitOverrides as misfit:  # find further problems without them
         raise Rejected([*misfit.problems, *problems(path, misfit.fitting)]) from None
 
 
 def parse(
     text: str, folder: Path, name: str = "<checkpoint>", here: bool = False, overrides: Sequence[str] = (), flag: Flag = SET
 ) -> LoadedJob:
-    """The job in a text, changed by a flag's arguments; only if it is to run `here`, this machine is checked, too."""
+    """Load a job from its text, changed by an option's arguments. Check this machine only if it is to run `here`."""
     return _check(override(TomlSource.parse(text, name), overrides, flag), folder, here)
 
 
@@ -58,7 +58,7 @@ def check_against_data(loaded: LoadedJob, spec: DatasetSpec) -> None:
 
 
 def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> list[Problem]:
-    """All errors and warnings of a job file, by line; raises `InputMissing` if there is no file to read."""
+    """List all errors and warnings of a job file by line. Raises `InputMissing` if there is no file to read."""
     try:
         return load(path, overrides).warnings
     except Rejected as rejected:

@@ -1,4 +1,4 @@
-"""What a job comes to on this machine: every worker's share, caps and items per round. Needs neither torch nor the data."""
+"""The plan of a job on this machine: partition, caps and items per round of every worker. Needs neither torch nor data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JUDGING_SHARE = 0.05
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """What one worker does in a round."""
+    """The work of one worker in a round."""
 
     spec: WorkerSpec
     partition: int
@@ -46,9 +46,9 @@ class Plan:
 
 
 def make_plan(job: Job, items: int, machines: int = 1) -> Plan:
-    """Plan a job over a data set of this many items (held-out ones included), on machines with the job's workers each.
+    """Plan a job for a data set of `items` items (held-out ones included), on machines with the job's workers each.
 
-    Raises ValueError where the partitions cannot be cut.
+    Raises ValueError if the partitions cannot be cut.
     """
     local = expand(job.workers, job.sync.iterations, job.sync.passes)
     specs = [replace(spec, rank=number * len(local) + spec.rank) for number in range(machines) for spec in local]
@@ -74,7 +74,7 @@ def _worker_plan(spec: WorkerSpec, partition: int, job: Job) -> WorkerPlan:
 
 
 def _horizon(job: Job, shares: Sequence[WorkerPlan]) -> int | None:
-    """What the stop table implies: the earlier of its two countable limits."""
+    """Return the earliest end that `[stop]` implies, in item-iterations."""
     if not job.optimizer.needs_horizon:
         return None
     ends = [each.horizon(lambda rounds: _item_iterations(job, shares, rounds)) for each in job.stop.conditions()]
@@ -82,6 +82,9 @@ def _horizon(job: Job, shares: Sequence[WorkerPlan]) -> int | None:
 
 
 def _item_iterations(job: Job, shares: Sequence[WorkerPlan], rounds: int) -> int:
-    """Item-iterations of so many rounds from the first: a worker of rank k of N comes in after k/N of the ramp (`Rule.actives`)."""
+    """Return the item-iterations of the first `rounds` rounds.
+
+    With `ramp_workers`, the worker of rank k of N joins after k/N of the ramp (`Rule.actives`).
+    """
     idle = [share.spec.rank * job.sync.ramp_workers // len(shares) for share in shares]
     return sum(share.items * max(0, rounds - missed) for share, missed in zip(shares, idle, strict=True))

@@ -1,4 +1,4 @@
-"""The whole job file as one model, composed of the tables that the modules own; and what can be asked about those tables."""
+"""The whole job file as one model, composed of the tables that the other folders define, and queries about these tables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Job(Section):
     partition: Partition = Field(default_factory=Partition)
     task: AnyTask | None = None
     optimizer: AnyOptimizer = Field(default_factory=lambda: Sgd(lr=1.0))
-    """May be left out where the rule takes its steps itself."""
+    """Optional if the rule takes its steps itself."""
     sync: AnyRule
     workers: list[WorkerGroup] = Field(min_length=1, max_length=1000)
     transport: TransportSection = Field(default_factory=TransportSection)
@@ -51,17 +51,17 @@ class Job(Section):
 
     @property
     def training(self) -> Training:
-        """Which items are trained on, for `data.load`."""
+        """The items to train on, for `data.load`."""
         return training_of(self.dataset, self.partition, self.seed)
 
     @property
     def user_code(self) -> list[str]:
-        """The code of the user's own that it names."""
+        """User code that the job names."""
         return self.network_code + ([self.dataset.name] if isinstance(self.dataset, UserCode) else [])
 
     @property
     def network_code(self) -> list[str]:
-        """So much of it as the trained network needs."""
+        """User code that the trained network needs."""
         return [table.name for table in (self.model, self.task) if isinstance(table, UserCode)]
 
     @property
@@ -74,7 +74,7 @@ class Job(Section):
         return kind_of_task(self.task, self.model, implied)
 
     def make_task(self, implied: Kind, folder: Path) -> Task:
-        """That as loss, metric and backward pass; `folder` holds the job."""
+        """Make the task: loss, metric and backward pass. `folder` holds the job."""
         task = make(self.task, self.model.implied_task or implied, folder)
         if self.stop.accuracy is not None and not task.accuracy:
             raise UserCodeFailed(f"[stop] accuracy: the task `{self.kind_of_task(implied)}` counts no right answers: use `loss`")
@@ -129,25 +129,25 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "ddp": ("bsp",),
     "allreduce": ("bsp",),
 }
-"""What other tools call our keys and rules."""
+"""Names of other tools for our keys and rules."""
 
 NAMING = ("rule", "kind", "name")
-"""Keys that say which of several tables one is; where a table has two of them, the earlier counts."""
+"""Keys that tell alternative tables apart. If a table has two of them, the earlier counts."""
 
 
 class Location(NamedTuple):
     """A place in a job, as its models see it."""
 
     path: KeyPath
-    """In the data: pydantic puts the names of union members in between."""
+    """Path in the data. pydantic's own locations also contain the names of union members."""
     owner: type[Section]
-    """The table that has the last key, or lacks it, or should not have it."""
+    """The table that has the last key, or lacks it, or has no such key."""
     options: list[type[Section]]
-    """The tables that may stand there; none for a plain value."""
+    """The alternative tables of this key; none for a plain value."""
 
 
 def locate(location: Sequence[str | int]) -> Location:
-    """What a location in one of pydantic's errors means."""
+    """Interpret a location in one of pydantic's errors."""
     path: KeyPath = ()
     owner: type[Section] = Job
     options: list[type[Section]] = [Job]
@@ -164,7 +164,7 @@ def locate(location: Sequence[str | int]) -> Location:
 
 
 def tables_under(field: FieldInfo) -> list[type[Section]]:
-    """The tables that may stand under a key."""
+    """Return the alternative tables of a key."""
     return _tables_in(field.annotation, *field.metadata)
 
 
@@ -177,8 +177,10 @@ def _tables_in(*annotations: Any) -> list[type[Section]]:
 
 
 def identity(table: type[Section]) -> tuple[str, tuple[str, ...]]:
-    """The key that tells a table from its alternatives, and what it says there (`known_as`, where that has parts); nothing for
-    the user's own."""
+    """Return the key that tells a table from its alternatives, and its values there (`known_as`, if that has parts).
+
+    User code has no fixed name: no values.
+    """
     key = next((key for key in NAMING if key in table.model_fields), "")
     annotation = table.model_fields[key].annotation if key else None
     if known_as := getattr(table, "known_as", None):
@@ -187,17 +189,17 @@ def identity(table: type[Section]) -> tuple[str, tuple[str, ...]]:
 
 
 def names_of(options: Sequence[type[Section]]) -> dict[str, str]:
-    """The names of alternative tables, each with the key it stands under; an empty name for the user's own."""
+    """Map the names of alternative tables to the keys they stand under; user code has an empty name."""
     return {name: key for key, names in map(identity, options) for name in names or ("",)}
 
 
 def naming_key(table: Any, names: dict[str, str]) -> str:
-    """The key under which a table says which one it is; nothing if it does not."""
+    """Return the key under which a table has its name; "" if it has none."""
     return next((key for key in NAMING if isinstance(table, dict) and key in table and key in names.values()), "")
 
 
 def tables_with_key(key: str) -> str:
-    """Where in a job this key belongs, in words; nothing if nowhere."""
+    """Describe the tables of a job that have this key; "" if none has it."""
     if key in NAMING:
         return ""
     if key in Job.model_fields:
@@ -213,7 +215,7 @@ def tables_with_key(key: str) -> str:
 
 
 def given_in(section: Section) -> dict[str, Any]:
-    """What was given for a table, as a job file would give it: nothing that stands there by default, but for its name."""
+    """Return the given keys of a table, as in a job file: no defaults, except for its name."""
     keys = section.model_fields_set | {key for key in NAMING if key in type(section).model_fields}
     values = {key: getattr(section, key) for key in type(section).model_fields if key in keys}
     return {key: _plain(value) for key, value in (values | (section.model_extra or {})).items() if value is not None}
@@ -226,7 +228,7 @@ def _plain(value: Any) -> Any:
 
 
 def heading(path: KeyPath) -> str:
-    """A table's header as users write it."""
+    """Return a table's header as users write it."""
     *parents, last = [part for part in path if isinstance(part, str)] or [""]
     field = Job.model_fields.get(last) if not parents else None
     many = field is not None and get_origin(field.annotation) is list
@@ -235,12 +237,12 @@ def heading(path: KeyPath) -> str:
 
 
 def join_or(words: Sequence[str]) -> str:
-    """The words as alternatives: ``a, b or c``."""
+    """Join words as alternatives: ``a, b or c``."""
     return " or ".join([", ".join(words[:-1]), *words[-1:]] if len(words) > 1 else words)
 
 
 def likely_meaning(word: str, legal: Sequence[str], fuzzy: bool = True) -> str:
-    """What a word was most likely meant to be; nothing if nobody knows."""
+    """Return the legal word that a user most likely meant, through `SYNONYMS` or by similarity; "" if none is likely."""
     known = {other: name for other, names in SYNONYMS.items() for name in reversed(names) if name in legal}
     if word in known or not fuzzy:
         return known.get(word, "")

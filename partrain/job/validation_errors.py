@@ -1,4 +1,4 @@
-"""What is wrong with a job, in plain words: from pydantic's errors to findings. Imported only where there are errors."""
+"""Explanations of an invalid job: pydantic's errors become findings. Imported only if there are errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def explain(data: dict[str, Any], error: ValidationError) -> tuple[dict[str, Any
 
 
 class _Repair:
-    """The data of a job on the way to being corrected, and what was wrong so far."""
+    """The data of a job while it is repaired, and the findings so far."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.data = data
@@ -65,7 +65,7 @@ class _Repair:
         self._written: dict[KeyPath, KeyPath] = {}
 
     def correct(self, error: ErrorDetails) -> bool:
-        """Change the data so that this error does not come again, if it is a slip that may hide others."""
+        """Repair the data if this error is a slip that may hide others; return whether it was."""
         spot = locate(error["loc"])
         if error["type"] == "extra_forbidden":
             self._correct_key(spot)
@@ -77,7 +77,7 @@ class _Repair:
         return error["type"].startswith("union_tag") and self._correct_name(spot)
 
     def explain(self, error: ErrorDetails) -> Finding:
-        """An error in plain words."""
+        """Turn an error into a finding."""
         kind, spot, value = error["type"], locate(error["loc"]), error["input"]
         if kind == "missing":
             return self._finding(spot.path, *missing(spot))
@@ -97,7 +97,7 @@ class _Repair:
         return {**{name: table for name, table in tables_of(job).items() if name not in invalid}, "given": self.data.keys()}
 
     def _correct_key(self, spot: Location) -> None:
-        """Rename a key that nobody knows to what was meant, or drop it."""
+        """Rename an unknown key to the likely one, or drop it."""
         *parents, key = spot.path
         table = self._at(parents)
         if key not in table:
@@ -111,7 +111,7 @@ class _Repair:
             self._wrap((*parents, meant))
 
     def _correct_name(self, spot: Location) -> bool:
-        """Set right a misspelt rule, model, optimizer or data set, or the misspelt key that should name it."""
+        """Repair a misspelt rule, model, optimizer or data set, or the misspelt key of its name."""
         table, names = self._at(spot.path), names_of(spot.options)
         key = naming_key(table, names)
         if key and isinstance(table[key], str) and (meant := likely_meaning(table[key], [name for name in names if name])):
@@ -133,7 +133,7 @@ class _Repair:
         return self._finding(spot.path, f"unknown {what}", suggestion, "key")
 
     def _wrong_name(self, spot: Location, suggestion: str = "") -> Finding:
-        """No rule, model, optimizer or data set, or one that does not exist."""
+        """Report a missing or unknown rule, model, optimizer or data set."""
         table, names = self._at(spot.path), names_of(spot.options)
         if not isinstance(table, dict):
             return self._finding(spot.path, *no_table(spot.path, table))
@@ -152,13 +152,13 @@ class _Repair:
         return self._finding((*spot.path, key), f"unknown {what} {quoted(table[key])}", suggestion or f"one of {legal}")
 
     def _said_by_table(self, spot: Location, message: str) -> Finding:
-        """A contradiction within a table, placed at the first of its keys that the message names."""
+        """Report a contradiction within a table, at the first of its keys that the message names."""
         table = self._at(spot.path)
         named = [word for word in re.findall(r"\w+", message) if isinstance(table, dict) and word in table]
         return self._finding((*spot.path, *named[:1]), message, "", "key" if named else "value")
 
     def _finding(self, path: KeyPath, message: str, suggestion: str, at: Literal["key", "value"] = "value") -> Finding:
-        """A finding under the keys that the user wrote."""
+        """Make a finding at the keys that the user wrote."""
         written = [self._written.get(path[: index + 1], (part,)) for index, part in enumerate(path)]
         return Finding(tuple(chain.from_iterable(written)), message, suggestion, at)
 
@@ -169,7 +169,7 @@ class _Repair:
         return value
 
     def _replace(self, path: KeyPath, old: str, new: str, value: Any) -> None:
-        """Give a key of a table another name and value; drop it if the name is empty."""
+        """Rename a key of a table and set its value; drop it if the name is empty."""
         table = self._at(path)
         del table[old]
         if new:
@@ -177,6 +177,6 @@ class _Repair:
             self._written[(*path, new)] = self._written.get((*path, old), (old,))
 
     def _wrap(self, path: KeyPath) -> None:
-        """Take a table for a list of one."""
+        """Wrap a table in a list."""
         self._replace(path[:-1], str(path[-1]), str(path[-1]), [self._at(path)])
         self._written[(*path, 0)] = ()
