@@ -17,8 +17,8 @@ def main() -> None:
     """Entry point of `partrain` and of `python -m partrain`."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _leave)
-    _occupy()
+            signal.signal(number, _exit_on_signal)
+    _reserve_std_fds()
     command, *words = sys.argv[1:] or [""]
     # Whoever asks for help, or misspells a file's name, is not to wait for torch.
     there = command == "bench" or any(map(os.path.exists, words))
@@ -41,7 +41,7 @@ def main() -> None:
             forkserver.stop()
 
 
-def _occupy() -> None:
+def _reserve_std_fds() -> None:
     """Closed streams lead to /dev/null: a file or pipe opened later must not get their numbers, and what is meant for them."""
     for descriptor in (0, 1, 2):
         try:
@@ -50,7 +50,7 @@ def _occupy() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the workers' are closed otherwise
 
 
-def _leave(number: int, frame: object) -> None:
+def _exit_on_signal(number: int, frame: object) -> None:
     """Stopped while there is no run yet to end well. No exception: half-done imports would show it, or swallow it."""
     if abandon := getattr(sys.modules.get("partrain.launch.forkserver"), "abandon", None):
         abandon()

@@ -14,7 +14,7 @@ from partrain.errors import BadJob
 PROGRAM = """\
 import os, sys
 from partrain import __main__
-from partrain.launch import prefork
+from partrain.launch import forkserver as prefork
 
 start, servers = prefork.start, []
 

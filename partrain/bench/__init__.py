@@ -153,7 +153,7 @@ def measure(cases: Sequence[Case], seeds: int, note: Callable[[str], None]) -> t
     return list(rows.values()), progress
 
 
-def shortfalls(result: Mapping[str, Any]) -> list[str]:
+def incomplete_rows(result: Mapping[str, Any]) -> list[str]:
     """What to say below a table: which rows hold a run that `diverged`; and where a signal has cut it short, by its `planned` and
     `finished` runs, the rows `without` any."""
     lines = [f"diverged: {label}: {why}" for label, why in result.get("diverged", {}).items()]

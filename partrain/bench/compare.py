@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from partrain.bench import Case, Interrupted, outcomes, refuse_seed, shortfalls, spread
+from partrain.bench import Case, Interrupted, incomplete_rows, outcomes, refuse_seed, spread
 from partrain.display.event_log import read_events
 from partrain.display.text_table import table
 from partrain.errors import OK, BadJob, InputMissing
@@ -27,7 +27,7 @@ Facts = dict[str, float | str | None]
 
 
 @dataclass
-class Contender:
+class ComparedJob:
     """One line of the table: a job to be run with several seeds, or one run that is there already."""
 
     label: str
@@ -51,7 +51,7 @@ class Contender:
         return [float(one[key]) for one in self.runs if one[key] is not None]  # type: ignore[arg-type]
 
 
-def enter(paths: Sequence[Path], overrides: Sequence[str]) -> list[Contender]:
+def enter(paths: Sequence[Path], overrides: Sequence[str]) -> list[ComparedJob]:
     """The jobs, checked, and what came of the runs in the run folders; overrides are for the jobs."""
     refuse_seed(overrides)
     if overrides and all(path.is_dir() for path in paths):
@@ -59,14 +59,14 @@ def enter(paths: Sequence[Path], overrides: Sequence[str]) -> list[Contender]:
     found = []
     for label, path in zip(labels(paths), paths, strict=True):
         if path.is_dir():
-            found.append(Contender(label, _kept_job(path), runs=[facts(path)]))
+            found.append(ComparedJob(label, _kept_job(path), runs=[facts(path)]))
         else:
             loaded = load(path, overrides)
-            found.append(Contender(label, {key: v for key, v in tomllib.loads(loaded.text).items() if key != "seed"}, loaded))
+            found.append(ComparedJob(label, {key: v for key, v in tomllib.loads(loaded.text).items() if key != "seed"}, loaded))
     return found
 
 
-def compare(contenders: Sequence[Contender], seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
+def compare(contenders: Sequence[ComparedJob], seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
     """Train the jobs, each with every seed and in turn, and say what came of all; after a signal, of those runs that are over."""
     by_label, code = {one.label: one for one in contenders}, OK
     cases = [case for one in contenders for case in one.cases]
@@ -140,17 +140,17 @@ def render(result: dict[str, Any]) -> list[str]:
     """The table, and the settings that differ."""
     head = ("job", "rule", "workers", "reached", "seconds to target", "items to target", "judged acc.", "test acc.",
             "bytes/round", "waiting", "staleness", "distance")  # fmt: skip
-    lines = [*table(head, [_cells(row) for row in result["rows"]]), *shortfalls(result)]
+    lines = [*table(head, [_cells(row) for row in result["rows"]]), *incomplete_rows(result)]
     if lone := [row["label"] for row in result["rows"] if row["judge"] == "any-worker"]:
         lines += ["", f"judged by any-worker, a worker's own training loss, not the mixed network: {'; '.join(lone)}"]
     if result["differ"]:
         lines += ["", "settings that differ:"]
     for key, values in result["differ"].items():
-        lines.append(f"  {key}: " + in_words(values, [row["label"] for row in result["rows"]]))
+        lines.append(f"  {key}: " + describe_values(values, [row["label"] for row in result["rows"]]))
     return lines
 
 
-def in_words(values: Mapping[str, Any], jobs: Sequence[str]) -> str:
+def describe_values(values: Mapping[str, Any], jobs: Sequence[str]) -> str:
     """What each job has for a key; what more than half of them have is said once, and then who has none."""
     words = {job: json.dumps(values[job]) if job in values else "-" for job in jobs}
     usual, count = Counter(words.values()).most_common(1)[0]
@@ -185,7 +185,7 @@ def _kept_job(folder: Path) -> dict[str, Any]:
         raise InputMissing(f"{folder / 'job.toml'}: {error.strerror}; is it a run folder?") from None
 
 
-def _row(contender: Contender) -> dict[str, Any]:
+def _row(contender: ComparedJob) -> dict[str, Any]:
     runs = contender.runs
     numbers = [key for key, value in runs[0].items() if not isinstance(value, str)]
     reached = sum(one["status"] == "reached" for one in runs)

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from partrain.bench import Case, Row, measure, shortfalls, spread
+from partrain.bench import Case, Row, incomplete_rows, measure, spread
 from partrain.display.text_table import table
 from partrain.job.load import LoadedJob, parse
 
@@ -126,7 +126,7 @@ def render(result: dict[str, Any]) -> list[str]:
         ("honest", "Honestly (shuffled, mixed network)"),
     ):
         lines += ["", f"{title}:", *table(head, [_cells(row) for row in result[reading] if row["runs"]])]
-    return [*lines, *shortfalls(result), "", WHY, *_found(result)]
+    return [*lines, *incomplete_rows(result), "", WHY, *_found(result)]
 
 
 def _found(result: dict[str, Any]) -> list[str]:

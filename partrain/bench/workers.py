@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from partrain.bench import Case, Row, measure, refuse_seed, shortfalls, spread
+from partrain.bench import Case, Row, incomplete_rows, measure, refuse_seed, spread
 from partrain.display.text_table import table
 from partrain.job.load import LoadedJob, load, parse
 
@@ -112,7 +112,7 @@ def render(result: dict[str, Any]) -> list[str]:
         lines += ["", f"* more workers than the {result['cores']} cores: their speed-up says nothing about more cores"]
     if result["judge"] == "any-worker":
         lines += ["", "judged by any-worker: a worker's own training loss, not the mixed network"]
-    return [*lines[1:], *shortfalls(result), "", *_verdict(result)]
+    return [*lines[1:], *incomplete_rows(result), "", *_verdict(result)]
 
 
 def _job(job: Path | None, count: int, scale: str, overrides: tuple[str, ...], seed: int) -> LoadedJob:

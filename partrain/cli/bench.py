@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from partrain.cli.options import Debug, Json, Sets
+from partrain.cli.options import Debug, Json, Overrides
 from partrain.cli.train import _run_folder, print_warnings
 from partrain.errors import InputMissing
 
@@ -27,7 +27,7 @@ def bench(
     items: Annotated[
         int | None, typer.Option("--items", min=1000, help="With --suite: cap on each worker's items; default: 30000.")
     ] = None,
-    set_: Sets = None,
+    set_: Overrides = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -59,14 +59,14 @@ def compare(
         list[Path], typer.Argument(metavar="JOB.toml|RUN_DIR...", help="Jobs to train, run folders, or checkpoints in them.")
     ],
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repeats of each job, with a seed of its own each.")] = 3,
-    set_: Sets = None,
+    set_: Overrides = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Jobs or runs side by side: time and items to target, accuracy, bytes, waiting, and the settings that differ."""
     from partrain.bench import compare as comparison
 
-    contenders = comparison.enter([_compared(path) for path in paths], set_ or ())
+    contenders = comparison.enter([_run_folder_of(path) for path in paths], set_ or ())
     for one in contenders:
         if one.loaded:
             print_warnings(one.loaded)
@@ -75,7 +75,7 @@ def compare(
     raise typer.Exit(result["code"])
 
 
-def _compared(path: Path) -> Path:
+def _run_folder_of(path: Path) -> Path:
     """A checkpoint stands for the run folder it lies in: only there is what its run took."""
     if path.suffix != ".h5" or path.is_dir():
         return path

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from partrain.cli.options import Checkpoint, Debug, Json, Sets
+from partrain.cli.options import Checkpoint, Debug, Json, Overrides
 from partrain.errors import BadJob, InputMissing
 from partrain.inference.open import newest_checkpoint
 
@@ -19,7 +19,7 @@ app = typer.Typer()
 @app.command()
 def validate(
     jobs: Annotated[list[Path], typer.Argument(metavar="JOB.toml...", help="Job files.")],
-    set_: Sets = None,
+    set_: Overrides = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:

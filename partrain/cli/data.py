@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from partrain.cli.options import Debug, Force, Json, Sets
+from partrain.cli.options import Debug, Force, Json, Overrides
 from partrain.errors import CannotCreate, InputMissing
 from partrain.inference.output import check, document
 
@@ -25,7 +25,7 @@ Source = Annotated[Path, typer.Argument(metavar="JOB.toml|FILE", help="A job, fo
 
 
 @app.command()
-def inspect(source: Source, set_: Sets = None, as_json: Json = False, debug: Debug = False) -> None:
+def inspect(source: Source, set_: Overrides = None, as_json: Json = False, debug: Debug = False) -> None:
     """Shapes, classes, ranges, faults, and items that training shares with validation and test."""
     found = _inspected(source, set_ or ())
     print(document({"source": str(source), **found}) if as_json else "\n".join(_lines(source, found)))
@@ -36,7 +36,7 @@ def convert(
     source: Source,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="X.items", help="The file to write.")],
     force: Force = False,
-    set_: Sets = None,
+    set_: Overrides = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -73,7 +73,7 @@ def convert(
 @app.command()
 def fetch(
     jobs: Annotated[list[Path], typer.Argument(metavar="JOB.toml...", help="Job files.")],
-    set_: Sets = None,
+    set_: Overrides = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from partrain.cli.options import Checkpoint, Debug, Force, Json, Made, Output, Own, Trust
+from partrain.cli.options import Checkpoint, Debug, Force, JobOverride, Json, Output, RequiredOutput, TrustCode
 from partrain.errors import NotTrusted
 from partrain.inference.open import load_job, open_checkpoint
 from partrain.inference.output import document
@@ -49,7 +49,7 @@ def inspect(
     if tensors:
         _show(found := tree.tree(content), tree.render(found), as_json)
     else:
-        found = {"file": str(path), "file_bytes": path.stat().st_size, "judge": _judge(content), **describe(content)}
+        found = {"file": str(path), "file_bytes": path.stat().st_size, "judge": _judge_setting(content), **describe(content)}
         sizes = {"file_bytes": f"{found['file_bytes']:,}", "bytes": f"{found['bytes']:,}, in the arrays"}
         _show(found, tree.render_outline(found | sizes), as_json)
 
@@ -62,8 +62,8 @@ def evaluate(
     targets: Annotated[
         Path | None, typer.Option("--targets", metavar="F", help="With --input: NPY or IDX of the targets.")
     ] = None,
-    trust_code: Trust = False,
-    job: Own = None,
+    trust_code: TrustCode = False,
+    job: JobOverride = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -96,8 +96,8 @@ def predict(
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="With --prompt: another seed, another text; default: 0.")
     ] = None,
-    trust_code: Trust = False,
-    job: Own = None,
+    trust_code: TrustCode = False,
+    job: JobOverride = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -140,10 +140,10 @@ def predict(
 def export(
     checkpoint: Checkpoint,
     format: Annotated[Format, typer.Option("--format", "-f", help="safetensors, state-dict, torch-export or onnx.")],
-    output: Made,
+    output: RequiredOutput,
     force: Force = False,
-    trust_code: Trust = False,
-    job: Own = None,
+    trust_code: TrustCode = False,
+    job: JobOverride = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -170,8 +170,8 @@ def diff(
     checkpoint: Checkpoint,
     other: Annotated[Path | None, typer.Argument(metavar="[OTHER.h5]", help="What it is compared with.")] = None,
     workers: Annotated[bool, typer.Option("--workers", help="Compare the workers of the one checkpoint instead.")] = False,
-    trust_code: Trust = False,
-    job: Own = None,
+    trust_code: TrustCode = False,
+    job: JobOverride = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -194,10 +194,10 @@ def diff(
 @app.command()
 def soup(
     checkpoints: Annotated[list[Path], typer.Argument(metavar="CKPT.h5...", help="Checkpoints of the same network.")],
-    output: Made,
+    output: RequiredOutput,
     force: Force = False,
-    trust_code: Trust = False,
-    job: Own = None,
+    trust_code: TrustCode = False,
+    job: JobOverride = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -222,7 +222,7 @@ def soup(
     _show({"output": str(output), "networks": rows}, lines, as_json)
 
 
-def _judge(content: Content) -> str | None:
+def _judge_setting(content: Content) -> str | None:
     """Whose loss is the judged one, if its job says so: what it says is nobody's word but the file's."""
     import tomllib
 

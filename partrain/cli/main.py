@@ -39,7 +39,7 @@ def root(
     pass
 
 
-def _tell(name: str, code: int, message: str) -> None:
+def _print_failure(name: str, code: int, message: str) -> None:
     """A failure as the one JSON document, if that is wanted."""
     if "--json" in sys.argv:
         print(json.dumps({"error": {"name": name, "code": code, "message": message}}))
@@ -55,19 +55,19 @@ def main() -> None:
         app()
     except SystemExit as end:
         if end.code == USAGE:
-            _tell("usage", USAGE, getattr(end.__context__, "format_message", str)())
+            _print_failure("usage", USAGE, getattr(end.__context__, "format_message", str)())
             if any(word.endswith(".toml") for word in sys.argv[1:2]):
                 print(f"Did you mean: partrain run {' '.join(sys.argv[1:])}", file=sys.stderr)
         raise
     except Failure as failure:
         if "--debug" in sys.argv:
             traceback.print_exc()
-        _tell(failure.name, failure.code, failure.message)
+        _print_failure(failure.name, failure.code, failure.message)
         print(failure.render(), file=sys.stderr)
         sys.exit(failure.code)
     except Exception as error:
         traceback.print_exc()
         what = str(error).partition("\n")[0] if isinstance(error, Internal) else f"{type(error).__name__}: {error}"
-        _tell("internal", INTERNAL, what)
+        _print_failure("internal", INTERNAL, what)
         print(f"partrain: error[internal]: {what}; this is a defect of partrain, please report it", file=sys.stderr)
         sys.exit(INTERNAL)

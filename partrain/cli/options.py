@@ -7,16 +7,18 @@ import typer
 
 Job = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")]
 Checkpoint = Annotated[Path, typer.Argument(metavar="CKPT.h5", help="A checkpoint, or a run folder for its newest one.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in optimizer.lr=0.2.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in optimizer.lr=0.2.")
+]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run folder; default: runs/<name>/<time>.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No live table and no lines per round.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")]
-Trust = Annotated[bool, typer.Option("--trust-code", help="Run the code that the checkpoint's job names.")]
-Own = Annotated[
+TrustCode = Annotated[bool, typer.Option("--trust-code", help="Run the code that the checkpoint's job names.")]
+JobOverride = Annotated[
     Path | None,
     typer.Option("--job", metavar="JOB.toml", help="The job, and the code it names, from here instead of the checkpoint."),
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="G", help="The file to make; default: stdout.")]
-Made = Annotated[Path, typer.Option("--output", "-o", metavar="G", help="The file to make.")]
+RequiredOutput = Annotated[Path, typer.Option("--output", "-o", metavar="G", help="The file to make.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output if it is there.")]

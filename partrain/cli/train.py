@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from partrain.cli.options import Checkpoint, Debug, Job, Json, Out, Quiet, Sets, Trust
+from partrain.cli.options import Checkpoint, Debug, Job, Json, Out, Overrides, Quiet, TrustCode
 from partrain.errors import BadCheckpoint
 from partrain.inference.open import load_job, open_checkpoint
 
@@ -26,21 +26,23 @@ app = typer.Typer()
 
 
 @app.command()
-def run(job: Job, out: Out = None, set_: Sets = None, quiet: Quiet = False, as_json: Json = False, debug: Debug = False) -> None:
+def run(
+    job: Job, out: Out = None, set_: Overrides = None, quiet: Quiet = False, as_json: Json = False, debug: Debug = False
+) -> None:
     """Train a job; exit 1 if a target was set and not reached."""
     from partrain.job.load import load
 
     loaded = load(job, set_ or ())
     print_warnings(loaded)
-    machine = _machine()
-    folder = _join(machine, loaded, quiet, as_json) if machine else None
+    machine = _find_machine()
+    folder = _run_as_machine(machine, loaded, quiet, as_json) if machine else None
     from partrain.display.display import make_display
     from partrain.launch.context import RunContext
     from partrain.launch.run import run as train
     from partrain.launch.run_folder import new_folder
 
     folder = folder or new_folder(out, loaded.job.name)
-    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet), _say, machine=machine)
+    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet), _warn, machine=machine)
     _finish(train(loaded, stage), loaded, as_json)
 
 
@@ -53,15 +55,15 @@ def resume(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for a checkpoint from outside a run folder.")
     ] = None,
-    trust_code: Trust = False,
+    trust_code: TrustCode = False,
     quiet: Quiet = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Continue to the bit where a checkpoint stands; exit 0 if there is nothing to do."""
-    machine = _machine()
+    machine = _find_machine()
     if machine and machine.number:
-        _join(machine, None, quiet, as_json)
+        _run_as_machine(machine, None, quiet, as_json)
     path, content = open_checkpoint(checkpoint)
     if not any(name.startswith("workers/") for name in content.arrays):
         raise BadCheckpoint(f"{path} holds a network and no workers, as soups do: there is nothing to resume; use a member of it")
@@ -89,7 +91,7 @@ def resume(
         folder = new_folder(None, loaded.job.name)
     elif out is not None:
         folder = new_folder(out, loaded.job.name)
-    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet), _say, machine=machine)
+    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet), _warn, machine=machine)
     outcome = proceed(loaded, content, stage)
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # where it came from, if it has added nothing
     _finish(outcome, loaded, as_json, () if made_progress(stage, content) else until or ())
@@ -104,7 +106,7 @@ def _run_folder(path: Path) -> Path | None:
     return None
 
 
-def _machine() -> Machine | None:
+def _find_machine() -> Machine | None:
     """Which machine this is under torchrun, whose death nobody here outlives."""
     from partrain.comm.machine import Machine
 
@@ -115,7 +117,7 @@ def _machine() -> Machine | None:
     return machine
 
 
-def _join(machine: Machine, own: LoadedJob | None, quiet: bool, as_json: bool) -> Path | None:
+def _run_as_machine(machine: Machine, own: LoadedJob | None, quiet: bool, as_json: bool) -> Path | None:
     """One of several machines: the first goes on where torchrun has started it anew, the others help it, and both end here.
 
     Returns the folder in which the first is to begin once more, if nothing was committed there.
@@ -141,14 +143,14 @@ def _note(text: str) -> None:
 
 def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[str] = ()) -> None:
     """Say how a run ended; `until`: what the job in its newest checkpoint does not know of."""
-    from partrain.display.closing_lines import epilogue
+    from partrain.display.closing_lines import closing_lines
 
     stop = loaded.job.stop.model_dump(exclude_none=True)
     if as_json:
         print(json.dumps({"folder": str(outcome.folder), "code": outcome.code, **outcome.summary}))
     else:
-        spent = _spent(loaded, outcome.horizon, outcome.summary["item_iterations"])
-        lines = epilogue(outcome.summary, outcome.folder, outcome.checkpoint, stop, bool(loaded.job.user_code), spent, until)
+        spent = _rate_is_zero(loaded, outcome.horizon, outcome.summary["item_iterations"])
+        lines = closing_lines(outcome.summary, outcome.folder, outcome.checkpoint, stop, bool(loaded.job.user_code), spent, until)
         print("\n".join(lines), flush=True)  # before the line about the failure, also where both go to one file
     if outcome.failure:
         print(outcome.failure.render(), file=sys.stderr)
@@ -157,7 +159,7 @@ def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[
 
 def _nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, as_json: bool) -> None:
     from partrain.checkpoint.manifest import manifest_of
-    from partrain.display.closing_lines import moved
+    from partrain.display.stop_conditions import suggest_until
 
     stop = loaded.job.stop
     older = {"judge": stop.judge} if stop.judge == "any-worker" else {}
@@ -168,25 +170,21 @@ def _nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob,
     print(f"nothing to do: {path} is at the end of its run (round {content.round}, {reason}{by})")
     manifest = manifest_of(content)
     progress = manifest.progress
-    ending: dict[str, Any] = {
-        "status": "reached" if reason == "target" else "finished",
-        "reason": reason,
-        "rounds": content.round,
-    }
-    ending |= {"loss": progress.loss, "metrics": {"accuracy": progress.accuracy}, "item_iterations": progress.item_iterations}
-    if _spent(loaded, manifest.horizon, progress.item_iterations):
+    if _rate_is_zero(loaded, manifest.horizon, progress.item_iterations):
         print("its learning rate has come to 0: to train for longer, run the job anew with a higher limit, or `horizon`")
         return
-    further = "".join(f" --until {each}" for each in moved(ending, stop.model_dump(exclude_none=True)))
+    status = "reached" if reason == "target" else "finished"
+    arguments = suggest_until(stop.model_dump(), status, reason, progress.standing())
+    further = "".join(f" --until {each}" for each in arguments)
     print(f"to go further: partrain resume {path}{' --trust-code' * bool(loaded.job.user_code)}{further}")
 
 
-def _spent(loaded: LoadedJob, horizon: int | None, items: int) -> bool:
+def _rate_is_zero(loaded: LoadedJob, horizon: int | None, items: int) -> bool:
     """Whether the learning rate has come to 0 after so many item-iterations."""
     return horizon is not None and not loaded.job.optimizer.rate(items, horizon)
 
 
-def _say(text: str) -> None:
+def _warn(text: str) -> None:
     print(f"partrain: warning: {text}", file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""Changes to a job from the command line: to its data, its text (comments kept) and its places."""
+"""Overrides from the command line: they change a job's data, its text (comments stay) and the positions of its keys."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class Flag(NamedTuple):
-    """The option of a command line that gives overrides, ``key=value`` each."""
+    """A command-line option whose arguments are overrides, ``key=value`` each."""
 
     name: str
     table: tuple[str, ...] = ()
-    """Where their keys start from: a flag of one table moves nothing else."""
+    """The table that its keys belong to. An option of one table changes no other."""
 
 
 SET = Flag("--set")
@@ -31,7 +31,7 @@ UNTIL = Flag("--until", ("stop",))
 
 
 def override(source: TomlSource, arguments: Sequence[str], flag: Flag = SET) -> TomlSource:
-    """The source with ``key=value`` arguments of a flag applied; `UnfitOverrides` with all that do not fit."""
+    """Apply ``key=value`` arguments of an option to a source. Raises `UnfitOverrides` with all that do not fit."""
     if not arguments:
         return source
     data, marks, problems = tomllib.loads(source.text), dict(source.marks), []
@@ -41,7 +41,7 @@ def override(source: TomlSource, arguments: Sequence[str], flag: Flag = SET) -> 
         words = f"{flag.name} {argument}"
         text = SourceText(words, words, command_line=True)
         try:
-            path, value, places = _change(text, data, flag)
+            path, value, places = _parse_change(text, data, flag)
         except TomlRefused as limit:
             problems.append(text.problem(limit.span, limit.message))
             continue
@@ -52,12 +52,12 @@ def override(source: TomlSource, arguments: Sequence[str], flag: Flag = SET) -> 
         marks.update((new, mark) for new, mark in places.items() if len(new) >= len(path) or new not in marks)
     if problems:
         raise UnfitOverrides(problems, fitting)
-    return replace(source, text=_written(source.text, changes, data), data=data, marks=marks)
+    return replace(source, text=_rewrite(source.text, changes, data), data=data, marks=marks)
 
 
-def _written(text: str, changes: Sequence[tuple[KeyPath, Any]], data: dict[str, Any]) -> str:
-    """The text with changes in their places; where tomlkit cannot do that exactly, the data anew, without comments."""
-    import tomlkit  # it takes a while, and most commands override nothing
+def _rewrite(text: str, changes: Sequence[tuple[KeyPath, Any]], data: dict[str, Any]) -> str:
+    """Write changes into the text; where tomlkit cannot do that exactly, write the data anew, without comments."""
+    import tomlkit  # slow to import, and most commands override nothing
     from tomlkit.exceptions import TOMLKitError
 
     with suppress(TOMLKitError, ValueError, LookupError, TypeError, AttributeError):
@@ -71,14 +71,14 @@ def _written(text: str, changes: Sequence[tuple[KeyPath, Any]], data: dict[str, 
 
 
 def as_toml(data: dict[str, Any]) -> str:
-    """Data as TOML, without comments."""
+    """Write data as TOML, without comments."""
     import tomlkit
 
     return tomlkit.dumps(data)
 
 
-def _change(text: SourceText, data: dict[str, Any], flag: Flag) -> tuple[KeyPath, Any, dict[KeyPath, Position]]:
-    """What one override sets, to which value, and the places of both on the command line."""
+def _parse_change(text: SourceText, data: dict[str, Any], flag: Flag) -> tuple[KeyPath, Any, dict[KeyPath, Position]]:
+    """Parse one override: its path, its value, and the positions of both on the command line."""
     start, end = len(flag.name) + 1, len(text.content)
     scanner = Scanner(text, start)
     try:
@@ -100,7 +100,7 @@ def _change(text: SourceText, data: dict[str, Any], flag: Flag) -> tuple[KeyPath
 
 
 def _resolve(data: Any, keys: Sequence[tuple[str, Span]]) -> KeyPath:
-    """The path that keys lead to in the data, where ``workers.0`` is an element of a list."""
+    """Return the path of keys in the data, where ``workers.0`` is an element of a list."""
     path: KeyPath = ()
     for name, span in keys:
         if isinstance(data, list):
@@ -116,7 +116,7 @@ def _resolve(data: Any, keys: Sequence[tuple[str, Span]]) -> KeyPath:
 
 
 def _assign(container: Any, path: KeyPath, value: Any) -> None:
-    """Set what stands at a path, in plain data or in a tomlkit document; tables on the way are made."""
+    """Set the value at a path, in plain data or in a tomlkit document; create missing tables on the way."""
     for part in path[:-1]:
         if isinstance(container, dict) and part not in container:
             container[part] = {}

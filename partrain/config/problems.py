@@ -1,4 +1,4 @@
-"""Problems of a text, each with the place to look at: a line of a file, or the command line."""
+"""Problems of a text, each with its position: a line of a file, or the command line."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Literal, NamedTuple
 from partrain.errors import BadJob, InputMissing
 
 KeyPath = tuple[str | int, ...]
-"""Where a value stands in the parsed text, such as ``("workers", 0, "count")``."""
+"""Path of a value in the parsed text, such as ``("workers", 0, "count")``."""
 Span = tuple[int, int]
 """Characters of a text, as in ``text[start:end]``."""
 Severity = Literal["error", "warning"]
 
 
 class Finding(NamedTuple):
-    """What is wrong with the value at a path, before it has a place in a text."""
+    """A problem with the value at a path, before it has a position in a text."""
 
     path: KeyPath
     message: str
@@ -26,24 +26,24 @@ class Finding(NamedTuple):
 
 
 class FileFinding(Finding):
-    """What is wrong with a file that the value at a path names."""
+    """A problem with a file that the value at a path names."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong at one place of a file, or of the command line (`line` 0); lines and columns count from 1."""
+    """A problem at one place of a file, or of the command line (`line` 0). Lines and columns count from 1."""
 
     place: str
     """The file, or the override."""
     line: int
     column: int
     end_column: int
-    """One past the last column; equal to `column` where no single place is to blame."""
+    """One past the last column; equal to `column` if no single place is to blame."""
     message: str
     suggestion: str = ""
     severity: Severity = "error"
     excerpt: tuple[str, str, str] = ("", "", "")
-    """The line of text: what precedes the place, the place, what follows."""
+    """The line of text: before the place, the place itself, after it."""
 
     @property
     def summary(self) -> str:
@@ -52,7 +52,7 @@ class Problem:
         return f"{where}: {'warning: ' if self.severity == 'warning' else ''}{self.message}"
 
     def render(self) -> str:
-        """The summary, then the line with carets under the place and the suggestion behind them."""
+        """Return the summary, then the line with carets under the place, followed by the suggestion."""
         if self.column == self.end_column:
             return f"{self.summary}\n   | {self.suggestion}".removesuffix("\n   | ")
         before, blamed, _ = self.excerpt
@@ -62,12 +62,12 @@ class Problem:
         return f"{self.summary}\n{gutter}|\n{number}| {''.join(self.excerpt).rstrip()}\n{gutter}| {carets}"
 
     def as_dict(self) -> dict[str, str | int]:
-        """The problem as a JSON object."""
+        """Return the problem as a JSON object."""
         return {key: value for key, value in vars(self).items() if key != "excerpt"}
 
 
 def by_line(problems: Iterable[Problem]) -> list[Problem]:
-    """The command line's problems as they came, then the file's in the order of its lines."""
+    """Sort problems: those of the command line in their order, then those of the file by line."""
     return sorted(problems, key=lambda p: (p.line, p.column if p.line else 0))
 
 
@@ -83,18 +83,18 @@ class Rejected(BadJob):
         super().__init__(first + more, "\n\n".join(shown + left))
 
     def render(self) -> str:
-        """As any failure; a problem that is the only one is said once."""
+        """Render like `Failure.render`, but do not repeat a single problem."""
         return super().render().replace(f"{self.message}\n{self.message}\n", f"{self.message}\n")
 
 
 class Unreadable(Rejected):
-    """A job without a fault of its own, that names files with faults."""
+    """A job that is sound itself but names files that are not."""
 
     code, name = InputMissing.code, InputMissing.name
 
 
 class UnfitOverrides(Rejected):
-    """Overrides that do not fit a job; `fitting` are the others, for what else is wrong to be looked at."""
+    """Overrides that do not fit a job. `fitting` holds the others, so that further problems can be found with them."""
 
     def __init__(self, problems: Iterable[Problem], fitting: Sequence[str]) -> None:
         super().__init__(problems)
@@ -103,14 +103,14 @@ class UnfitOverrides(Rejected):
 
 @dataclass(frozen=True)
 class SourceText:
-    """A text with a name that users know it by: a file, or one override of the command line."""
+    """A text with a name for users: a file, or one override on the command line."""
 
     name: str
     content: str
     command_line: bool = False
 
     def problem(self, span: Span, message: str, suggestion: str = "", severity: Severity = "error") -> Problem:
-        """A problem at these characters (as far as they stand in one line)."""
+        """Make a problem at these characters, as far as they lie in one line."""
         start, end = span
         first = self.content.rfind("\n", 0, start) + 1
         last = self.content.find("\n", start)
@@ -132,8 +132,15 @@ class SourceText:
         )
 
 
+def did_you_mean(word: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the name closest to a word, or "" if none is similar; `cutoff`: the least similarity, 0 to 1."""
+    from difflib import get_close_matches  # slow to import, and only needed for a wrong word
+
+    return next(iter(get_close_matches(word[:100], list(names), 1, cutoff)), "")
+
+
 def shown(text: str, limit: int = 1000) -> str:
-    """A text fit for a terminal: what is invisible is escaped, what is too long is cut (at the front if `limit` < 0)."""
+    """Make a text safe for a terminal: escape invisible characters, cut a long text (at the front if `limit` < 0)."""
     text = text.replace("\t", "    ")
     text = text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     if len(text) <= abs(limit):

@@ -1,4 +1,4 @@
-"""What every table of a job file has in common, and how one of several tables is chosen by its name."""
+"""The base class of all tables of a job file, and the choice of one of several tables by its name."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pydantic_core import CoreSchema, core_schema
 class Section(BaseModel):
     """One table of a job file: frozen, no unknown keys, no type conversions, finite numbers only."""
 
-    # Validators are built when first used: workers get jobs that are checked already, and start the sooner.
+    # Build validators on first use: workers receive validated jobs, and so start sooner.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class OneOf:
-    """The tables of which one stands at a place of a job: `Annotated[Base, OneOf(...)]`. Each is imported once it is named.
+    """The alternative tables of one key: `Annotated[Base, OneOf(...)]`. Each is imported when a job names it.
 
     Args:
-        places: The name of each, and where it is: `module:Class`.
-        which: The name of a table, given as parsed TOML or as a section.
+        places: `module:Class` of each table, by its name.
+        which: Returns the name of a table, given as parsed TOML or as a section.
     """
 
     def __init__(self, places: Mapping[str, str], which: Callable[[Any], str | None]) -> None:
@@ -39,19 +39,19 @@ class OneOf:
         return self.table(name).model_validate(value)
 
     def table(self, name: str) -> type[Section]:
-        """The table of this name."""
+        """Import and return the table of this name."""
         module, _, attribute = self.places[name].partition(":")
         found: type[Section] = getattr(import_module(module), attribute)
         return found
 
     @property
     def tables(self) -> list[type[Section]]:
-        """All of them."""
+        """All tables; this imports them."""
         return [self.table(name) for name in self.places]
 
 
 def by_key(key: str) -> Callable[[Any], str | None]:
-    """Tables that are named under one key."""
+    """Tell tables apart by the name under one key."""
 
     def which(table: Any) -> str | None:
         name = table.get(key) if isinstance(table, dict) else getattr(table, key, None)

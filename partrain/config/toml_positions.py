@@ -1,6 +1,6 @@
-"""Where everything stands in TOML text: the characters of each key, value and table header.
+"""Positions in TOML text: the characters of each key, value and table header.
 
-`tomllib` gives no places. The scanner here does, and decides nothing: what is TOML and what it says is for `tomllib` alone.
+`tomllib` gives no positions. The scanner here does, and decides nothing: `tomllib` alone defines what is valid TOML.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_NUMBER = 400
 
 
 class Position(NamedTuple):
-    """Where a path stands: its key, and its value, which for a table is the header that opens it."""
+    """The position of a path: its key, and its value. The value of a table is the header that opens it."""
 
     key: Span
     value: Span
@@ -33,7 +33,7 @@ class NotToml(ValueError):
 
 
 class TomlRefused(Exception):
-    """TOML perhaps, but nothing for a job; the place is in the text at hand."""
+    """The text exceeds a limit for jobs, valid TOML or not. `span`: the place in the text at hand."""
 
     def __init__(self, message: str, span: Span) -> None:
         super().__init__(message)
@@ -54,10 +54,10 @@ _SCALAR = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9:.+Zz-]*+|[^\s,\[
 
 
 class Scanner:
-    """Finds where each key, value and header of a text stands, in one pass whose time is linear in the text.
+    """Finds the positions of keys, values and headers in one pass, in time linear in the text.
 
-    It reads what `tomllib` accepts and does not care what else it reads; being first, it also keeps from the parser what
-    would cost it its stack or minutes.
+    It reads all that `tomllib` accepts, and may read more. It runs before the parser and refuses texts that would overflow the
+    parser's stack or take it minutes.
     """
 
     def __init__(self, text: SourceText, start: int = 0) -> None:
@@ -65,13 +65,13 @@ class Scanner:
         self.content = text.content
         self.position = start
         self.marks: dict[KeyPath, Position] = {}
-        self.twice: tuple[Span, Span] | None = None
-        """The first key or header that stands there twice."""
+        self.duplicate: tuple[Span, Span] | None = None
+        """The first key or header that occurs twice."""
         self._lists: dict[KeyPath, int] = {}
         self._closed: set[KeyPath] = set()
 
     def document(self) -> None:
-        """Scan statements up to the end, or to the first thing that is no TOML."""
+        """Scan statements to the end, or to the first text that is no TOML."""
         table: KeyPath = ()
         with suppress(NotToml):
             while self._skip(_BLANK) < len(self.content):
@@ -89,11 +89,11 @@ class Scanner:
         path = (*self._descend(table, keys[:-1], (keys[0][1][0], span[1])), name)
         self._closed.update(path[:length] for length in range(len(table) + 1, len(path) + 1))
         if path in self.marks:
-            self.twice = self.twice or (self.marks[path].key, span)
+            self.duplicate = self.duplicate or (self.marks[path].key, span)
         self._mark(path, span, self._value(path))
 
     def keys(self) -> list[tuple[str, Span]]:
-        """Scan a key, dotted or not: its parts, each with its place."""
+        """Scan a key, dotted or not: its parts with their positions."""
         keys: list[tuple[str, Span]] = []
         while True:
             self._skip(_SPACE)
@@ -106,12 +106,12 @@ class Scanner:
                 return keys
 
     def expect(self, token: str) -> None:
-        """Step over a token that must come here."""
+        """Step over a required token."""
         if not self._accept(token):
             raise NotToml
 
     def _header(self) -> KeyPath:
-        """Scan ``[table]`` or ``[[table]]``: the path of the table it opens."""
+        """Scan ``[table]`` or ``[[table]]`` and return the path of the table."""
         start = self.position
         brackets = 2 if self.content.startswith("[[", start) else 1
         self.position += brackets
@@ -127,13 +127,13 @@ class Scanner:
                 self._mark(path, span, whole)
             path = (*path, index)
         elif path in self._closed or path in self._lists:
-            self.twice = self.twice or (self.marks[path].value, whole)
+            self.duplicate = self.duplicate or (self.marks[path].value, whole)
         self._closed.add(path)
         self._mark(path, span, whole)
         return path
 
     def _descend(self, table: KeyPath, keys: Sequence[tuple[str, Span]], whole: Span) -> KeyPath:
-        """The path of the table that keys lead to, in the newest element of any list of tables; implied tables get a mark."""
+        """Return the path that keys lead to, in the newest element of a list of tables; mark implied tables."""
         for name, span in keys:
             table = (*table, name)
             if table not in self.marks:
@@ -207,7 +207,7 @@ class Scanner:
 
 
 def _unquoted(key: str) -> str:
-    """What a key says, quoted or bare."""
+    """Return the name that a key stands for, quoted or bare."""
     if key[0] != '"':
         return key.strip("'")
     try:

@@ -1,6 +1,6 @@
-"""The text of a job: read once, scanned for places and limits, parsed by `tomllib`, and only then changed by overrides.
+"""The text of a job: read once, scanned for positions and limits, parsed by `tomllib`, and then changed by overrides.
 
-Nothing here knows what the keys mean.
+Nothing here knows the meaning of a key.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import Any
 
-from partrain.config.problems import Finding, KeyPath, Problem, Rejected, SourceText, shown
+from partrain.config.problems import Finding, KeyPath, Problem, Rejected, SourceText, did_you_mean, shown
 from partrain.config.toml_positions import Position, Scanner, TomlRefused
 from partrain.errors import InputMissing
 
@@ -24,24 +24,24 @@ _UNCLOSED = ("Illegal character '\\n'", "Unterminated string", 'Expected "\'"', 
 
 @dataclass(frozen=True)
 class TomlSource:
-    """The text of a job, what it says, and where."""
+    """The text of a job, its data, and the positions of the data."""
 
     text: str
     """The TOML text, overrides applied."""
     data: dict[str, Any]
     marks: dict[KeyPath, Position]
-    """Places in the text as the user has it: the file before overrides, or the command line."""
+    """Positions in the user's text: the file before overrides, or the command line."""
     file: SourceText
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> TomlSource:
-        """The job in a file; `InputMissing` if there is none, `Rejected` if it is no TOML."""
+        """Read and parse a job file. Raises `InputMissing` if there is none, `Rejected` if it is no TOML."""
         name = os.fspath(path)
         return cls.parse(_decode(read_bytes(name), name), name)
 
     @classmethod
     def parse(cls, text: str, name: str) -> TomlSource:
-        """The job in a text; `Rejected` if it is no TOML."""
+        """Parse the text of a job. Raises `Rejected` if it is no TOML."""
         file = SourceText(name, text)
         scanner = Scanner(file)
         try:
@@ -56,7 +56,7 @@ class TomlSource:
         return cls(text, data, scanner.marks, file)
 
     def problem(self, finding: Finding) -> Problem:
-        """A finding with its place: the key or value itself, else the header of the innermost table that is there."""
+        """Give a finding its position: the key or value itself, else the header of the innermost table that exists."""
         path, message, suggestion, at, severity = finding
         mark, at_value = self.marks.get(path), at == "value"
         while mark is None and path:
@@ -68,7 +68,7 @@ class TomlSource:
 
 
 def read_bytes(name: str) -> bytes:
-    """The bytes of a regular file of moderate size, read once and without ever waiting for a pipe or a device."""
+    """Read a regular file of moderate size, once, without ever waiting for a pipe or a device."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -93,16 +93,14 @@ def read_bytes(name: str) -> bytes:
 
 
 def _neighbour(name: str) -> str:
-    """The TOML file in the same folder that was perhaps meant."""
-    from difflib import get_close_matches
-
+    """Suggest a TOML file of the same folder with a similar name."""
     folder, file = os.path.split(name)
     try:
         names = [entry for entry in os.listdir(folder or ".") if entry.endswith(".toml")]  # noqa: PTH208
     except (OSError, ValueError):
         return ""
-    close = get_close_matches(file if file.endswith(".toml") else f"{file}.toml", names[:1000], n=1)
-    return f"; did you mean {shown(os.path.join(folder, close[0]))}?" if close else ""  # noqa: PTH118
+    near = did_you_mean(file if file.endswith(".toml") else f"{file}.toml", names[:1000])
+    return f"; did you mean {shown(os.path.join(folder, near))}?" if near else ""  # noqa: PTH118
 
 
 def _decode(data: bytes, name: str) -> str:
@@ -120,13 +118,13 @@ def _decode(data: bytes, name: str) -> str:
 
 
 def _syntax_problem(file: SourceText, error: str, scanner: Scanner) -> Problem:
-    """What `tomllib` found, in its words or better ones; it gives the place only as text."""
+    """Turn an error of `tomllib` into a problem. `tomllib` gives the position only as text."""
     match = re.fullmatch(
         r"(?P<what>.*) \((?:at line (?P<line>\d+), column (?P<column>\d+)|at end of document)\)", error, re.DOTALL
     )
     what = match["what"] if match else error
-    if scanner.twice and what.startswith(("Cannot", "Duplicate")):
-        (first, _), span = scanner.twice
+    if scanner.duplicate and what.startswith(("Cannot", "Duplicate")):
+        (first, _), span = scanner.duplicate
         line = file.content.count("\n", 0, first) + 1
         return file.problem(span, f"`{file.content[slice(*span)]}` is given twice, first in line {line}")
     if match and match["line"]:

@@ -1,4 +1,4 @@
-"""The user's own code, named in a job: `package.module:Class`, or `file.py:Class` beside the job."""
+"""User code named in a job: `package.module:Class`, or `file.py:Class` beside the job."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pydantic import ConfigDict, Field
 from partrain.config.section import Section
 from partrain.errors import UserCodeFailed
 
-Made = TypeVar("Made")
+Instance = TypeVar("Instance")
 
 
 class UserCode(Section):
-    """A table that names a class, or anything else that can be called: the keys that are not ours are its keyword arguments."""
+    """A table that names a class or another callable. Keys that are not ours are its keyword arguments."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -31,12 +31,12 @@ class UserCode(Section):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """Its keyword arguments."""
+        """Keyword arguments for the user code."""
         return self.model_extra or {}
 
 
-def make(table: str, section: UserCode, folder: Path, kind: type[Made], known_as: str) -> Made:
-    """Import what the section of `[table]` names and call it; what comes of it is to be of a kind. `folder` holds the job."""
+def make(table: str, section: UserCode, folder: Path, kind: type[Instance], known_as: str) -> Instance:
+    """Import and call the user code of `[table]`; the result must be of type `kind`. `folder` holds the job."""
     named = find(table, section, folder)
     if not callable(named) or (kind is not object and isinstance(named, kind)):
         what = f"[{table}] name: `{section.name}` is of type {type(named).__name__}, made already"
@@ -48,7 +48,7 @@ def make(table: str, section: UserCode, folder: Path, kind: type[Made], known_as
 
 
 def find(table: str, section: UserCode, folder: Path) -> Any:
-    """Import what the section of `[table]` names."""
+    """Import the user code that the section of `[table]` names."""
     place, _, attribute = section.name.partition(":")
     module = _from_file(table, folder, place) if place.endswith(".py") else _from_package(table, place)
     try:
@@ -60,7 +60,7 @@ def find(table: str, section: UserCode, folder: Path) -> Any:
 
 
 def frames(error: BaseException) -> str:
-    """The lines of an exception's traceback that are neither ours nor a library's; none if there are none."""
+    """Return the lines of a traceback that lie in user code; "" if there are none."""
     return "".join(traceback.format_list([f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]))
 
 
@@ -81,16 +81,17 @@ def _from_package(table: str, name: str) -> ModuleType:
 
 
 def _from_file(table: str, folder: Path, name: str) -> ModuleType:
-    """A file inside the job's folder, loaded once under a name of its own, if it is not the script that runs: nothing is put on sys.path."""
+    """Import a file inside the job's folder once, as a module with a name of its own. `sys.path` stays as it is.
+
+    If the file is the running script, return that module.
+    """
     path = (folder / name).resolve()
     if not path.is_relative_to(folder.resolve()):
         raise UserCodeFailed(f"[{table}] name: `{name}` is outside the job's folder")
     if not path.is_file():
         raise UserCodeFailed(f"[{table}] name: no file `{name}` beside the job")
     main = sys.modules["__main__"]
-    if (
-        Path(getattr(main, "__file__", None) or "").resolve() == path
-    ):  # a script that trains what it defines: its own class comes back
+    if Path(getattr(main, "__file__", None) or "").resolve() == path:  # a script trains a class of its own
         return main
     known = f"partrain_user_{path.stem}"
     if known in sys.modules and getattr(sys.modules[known], "__file__", None) == str(path):

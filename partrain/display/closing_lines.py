@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from partrain.display.live_table import number
-from partrain.display.run_state import WELL
+from partrain.display.number_format import number
+from partrain.display.run_state import COMPLETED
+from partrain.display.stop_conditions import Standing, suggest_until
 
 
-def epilogue(
+def closing_lines(
     content: Mapping[str, Any],
     folder: Path,
     checkpoint: Path | None,
@@ -50,27 +50,21 @@ def epilogue(
     path = shlex.quote(str(checkpoint)) + " --trust-code" * own_code
     into = "" if here else f" --out {shlex.quote(str(folder))}"
     lines += [] if here else [f"nothing was added to {shlex.quote(str(checkpoint))}"]
-    further = "".join(f" --until {shlex.quote(each)}" for each in until or moved(content, stop or {}))
+    further = "".join(f" --until {shlex.quote(each)}" for each in until or _until(content, stop or {}))
     again = content["status"] == "diverged"  # the same numbers would come
     onward = [] if spent or again else [f"  partrain resume {path}{into}{further}"]
     return [*lines, f"  partrain evaluate {path}", f"  partrain inspect {shlex.quote(str(checkpoint))}", *onward]
 
 
-def moved(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:
-    """Stop conditions that let the run go on: each target halfway from what was reached to perfection, or the limit that ended it doubled."""
-    status, reason = content["status"], str(content.get("reason"))
-    if status not in WELL:
+def _until(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:
+    """Return `--until` arguments that let the run continue; none if it was interrupted."""
+    if content["status"] not in COMPLETED:
         return []
-    loss, accuracy = content.get("loss"), content.get("metrics", {}).get("accuracy")
-    targets = {
-        "loss": min(stop.get("loss", 0), math.inf if loss is None else loss) / 2,
-        "accuracy": (1 + max(stop.get("accuracy", 0), accuracy or 0)) / 2,
-    }
-    further = [f"{name}={goal:.4g}" for name, goal in targets.items() if name in stop and status == "reached"]
-    if further:
-        return further
-    if reason in ("rounds", "item_iterations") and reason in stop:
-        return [f"{reason}={2 * max(stop[reason], content[reason])}"]
-    if reason in ("seconds", "patience") and reason in stop:
-        return [f"{reason}={2 * stop[reason]}"]
-    return [f"rounds={2 * content['rounds']}"]
+    at = Standing(
+        content["rounds"],
+        content["item_iterations"],
+        content["seconds"]["train"],
+        content.get("loss"),
+        content.get("metrics", {}).get("accuracy"),
+    )
+    return suggest_until(stop, content["status"], str(content.get("reason")), at)

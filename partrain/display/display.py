@@ -1,6 +1,6 @@
 """What a person sees of a run: a live table on a terminal, or a plain line per round elsewhere.
 
-The coordinator shares its cores with the workers, so nothing here runs by itself: events are fed, and `tick` draws, at
+The coordinator shares its cores with the workers, so nothing here runs by itself: events are fed, and `refresh` draws, at
 most four times a second. rich is imported only where there is a terminal. A reader who goes away, or who pauses the
 terminal, never stops the training.
 """
@@ -49,11 +49,11 @@ class Display:
         """Continue from the state of a run that is resumed."""
         self.view = view
 
-    def feed(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Take note of an event."""
-        self.view.feed(event)
+        self.view.apply(event)
 
-    def tick(self, now: float) -> None:
+    def refresh(self, now: float) -> None:
         """Show what is new, if it is time to. `now` is Unix time in seconds."""
 
     def close(self) -> None:
@@ -95,9 +95,9 @@ class PlainDisplay(Display):
         self.view = view
         self._shown: tuple[Judgement | None, int] = (view.judged, view.commit.round if view.commit else 0)
 
-    def feed(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         view, before, kind = self.view, self.view.round, event["event"]
-        view.feed(event)
+        view.apply(event)
         if kind == "round" and view.round != before:
             self._finish()
             self._round = (event["t"], view.round, self._numbers())
@@ -105,7 +105,7 @@ class PlainDisplay(Display):
             self._finish()
             self._lines.append(f"time={self._time(event['t'])} fault={shlex.quote(printable(event['what']))}\n")
 
-    def tick(self, now: float) -> None:
+    def refresh(self, now: float) -> None:
         if abs(now - self._written) < REDRAW_S:
             return
         self._written = now
@@ -182,11 +182,11 @@ class LiveDisplay(Display):
         self._now = self._drawn = 0.0
         self._dirty = False
 
-    def feed(self, event: Event) -> None:
-        self.view.feed(event)
+    def apply(self, event: Event) -> None:
+        self.view.apply(event)
         self._dirty = True
 
-    def tick(self, now: float) -> None:
+    def refresh(self, now: float) -> None:
         if abs(now - self._drawn) < (REDRAW_S if self._dirty else IDLE_REDRAW_S) or not self.view.workers:
             return
         self._now = self._drawn = now

@@ -121,7 +121,7 @@ def _kept(path: Path, after_round: int, view: RunState) -> Iterator[bytes]:
         later = gone if round_ is None else round_ > after_round
         gone = gone or later
         if not later:
-            view.feed(event)
+            view.apply(event)
             yield line
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from partrain.display.run_state import CELLS, Condition, RunState, WorkerState
+from partrain.display.number_format import clock, count, number, size, tenths
+from partrain.display.run_state import CELLS, RunState, WorkerState
 
 FLASH_S = 1.5
 """A new best stands out for so long."""
@@ -137,7 +138,8 @@ def _header(view: RunState, now: float, width: int, glyphs: Glyphs) -> Iterator[
     dot = f" {glyphs.dot} "
     yield _progress(view, now, width, glyphs)
     yield []
-    others = [_condition(each) for each in view.conditions() if each.name != "rounds"]
+    standing = view.standing()
+    others = [each.show(standing) for each in view.conditions() if each.name != "rounds"]
     if others:
         yield _facts("until", others, dot)
     yield _judged(view, now, dot)
@@ -170,13 +172,6 @@ def _facts(label: str, facts: Sequence[str], dot: str) -> Line:
     return [(f"{label:<8}", "dim"), *((fact if place == 0 else dot + fact, "") for place, fact in enumerate(facts))]
 
 
-def _condition(at: Condition) -> str:
-    if at.name == "seconds":
-        return f"{clock(at.now or 0)}/{clock(at.goal)}"
-    show = number if at.name in ("loss", "accuracy") else count
-    return f"{at.name.replace('item_', 'item-')} {show(at.now)}/{show(at.goal)}"
-
-
 def _judged(view: RunState, now: float, dot: str) -> Line:
     judged, best = view.judged, view.best
     if judged is None:
@@ -206,40 +201,3 @@ def sparkline(values: list[float], levels: str = UNICODE.levels) -> str:
     low, high = min(heights), max(heights)
     scale = (len(levels) - 1) / (high - low) if high > low else 0.0
     return "".join(levels[round((height - low) * scale)] for height in heights)
-
-
-def count(value: float | None, width: int = 10) -> str:
-    """A number of things, never longer than `width`: in full where that fits, else four digits and a unit."""
-    text = "-" if value is None else f"{round(value):,}"
-    return text if len(text) <= width else _scaled(value or 0, ("", "k", "M", "G", "T"))
-
-
-def size(value: float) -> str:
-    """A number of bytes, in decimal units."""
-    return _scaled(value, (" B", " kB", " MB", " GB", " TB"))
-
-
-def _scaled(value: float, units: Sequence[str]) -> str:
-    power = min(int(math.log10(max(value, 1)) / 3), len(units) - 1)
-    return f"{value / 1000**power:.4g}{units[power]}"
-
-
-def number(value: float | None) -> str:
-    """A loss or metric, at most eight characters."""
-    if value is None:
-        return "-"
-    if value == 0 or 1e-3 <= abs(value) < 1000:
-        return f"{value:.{4 if abs(value) < 10 else 3 if abs(value) < 100 else 2}f}"
-    return f"{value:.{2 if value > 0 else 1}e}"
-
-
-def tenths(value: float) -> str:
-    """Seconds, at most eight characters for three years."""
-    return f"{value:.1f}" if value < 1e6 else f"{value:.0f}"
-
-
-def clock(seconds: float) -> str:
-    """A duration as h:mm:ss, its fraction cut off."""
-    minutes, second = divmod(int(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02d}:{second:02d}"

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from partrain.display.stop_conditions import Standing, StopCondition, conditions_of
+
 Event = Mapping[str, Any]
 """One line of `events.jsonl`."""
 
-WELL = ("reached", "finished", "not-reached")
+COMPLETED = ("reached", "finished", "not-reached")
 """Statuses of a run that has come to its end."""
 WINDOW_S = 4.0
 """Rates are means over this time, and over three rounds where those take longer."""
@@ -214,18 +216,8 @@ class Commit(NamedTuple):
     seconds: float
 
 
-class Condition(NamedTuple):
-    """A stop condition: where it stands and where the run ends."""
-
-    name: str
-    now: float | None
-    goal: float
-    limit: bool
-    """It comes for certain and steadily; a target or patience may come any time."""
-
-
 class RunState:
-    """The state of a run. `feed` it events; it costs the same for each."""
+    """The state of a run. `apply` it events; it costs the same for each."""
 
     def __init__(self) -> None:
         self.t = 0.0
@@ -250,9 +242,9 @@ class RunState:
         """How the run ended; None while it runs, or when it was killed."""
         self.reason: str | None = None
         self._behind = 0
-        self._pace: tuple[float, float, int, int] | None = None
+        self._pace: tuple[float, Standing] | None = None
 
-    def feed(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Take note of the next event. Kinds that are not known are passed over: a newer partrain wrote them."""
         self.t = t = event["t"]
         match event["event"]:
@@ -301,38 +293,29 @@ class RunState:
         fastest = min(times.values(), default=0.0)
         return {rank: time / fastest for rank, time in times.items()} if fastest > 0 else {}
 
-    def conditions(self) -> list[Condition]:
-        """The stop conditions that are set, in the order of the `[stop]` table."""
-        judged = self.judged
-        stands: dict[str, float | None] = {
-            "rounds": self.round,
-            "item_iterations": self.item_iterations,
-            "seconds": self.clock.train,
-            "loss": judged.loss if judged else None,
-            "accuracy": judged.metrics.get("accuracy") if judged else None,
-            "patience": self.misses,
-        }
-        steady = ("rounds", "item_iterations", "seconds")
-        goals = {name: self.stop.get(name) for name in stands}
-        return [Condition(name, stands[name], goal, name in steady) for name, goal in goals.items() if goal is not None]
+    def standing(self) -> Standing:
+        """Return the numbers that stop conditions compare with their goals."""
+        loss, metrics = (self.judged.loss, self.judged.metrics) if self.judged else (None, {})
+        return Standing(self.round, self.item_iterations, self.clock.train, loss, metrics.get("accuracy"), self.misses)
+
+    def conditions(self) -> list[StopCondition]:
+        """Return the stop conditions that are set."""
+        return conditions_of(self.stop)
 
     def fraction(self) -> float | None:
-        """How far the limit is that will come first, 0 to 1."""
-        return max((min(1.0, (each.now or 0) / each.goal) for each in self.conditions() if each.limit), default=None)
+        """Return the progress towards the limit that will come first, 0 to 1."""
+        at = self.standing()
+        return max((min(1.0, (each.now(at) or 0) / each.goal) for each in self.conditions() if not each.judged), default=None)
 
     def eta(self, now: float) -> float | None:
-        """Seconds until the first limit, at the pace of this session without its first round; None while that is unknown."""
+        """Return the seconds until the first limit, at this session's pace without its first round; None while unknown."""
         if self._pace is None or self.status is not None:
             return None
-        t, trained, round_, items = self._pace
+        t, then = self._pace
+        at = self.standing()
         elapsed = max((worker.t for worker in self.workers.values()), default=t) - t
-        gains = {
-            "rounds": self.round - round_,
-            "item_iterations": self.item_iterations - items,
-            "seconds": self.clock.train - trained,
-        }
-        steady = [(each.goal - (each.now or 0), gains[each.name]) for each in self.conditions() if each.limit]
-        left = [distance * elapsed / gain for distance, gain in steady if gain > 0]
+        steady = [(each.goal, each.now(at) or 0, each.now(then) or 0) for each in self.conditions() if not each.judged]
+        left = [(goal - value) * elapsed / (value - before) for goal, value, before in steady if value > before]
         return max(0.0, min(left) - max(0.0, now - t - elapsed)) if left else None
 
     def _start(self, event: Event) -> None:
@@ -366,7 +349,7 @@ class RunState:
         self.round = min(rounds)
         self._behind = rounds.count(self.round)
         if self._pace is None:
-            self._pace = (self.t, self.clock.train, self.round, self.item_iterations)
+            self._pace = (self.t, self.standing())
 
     def _judgement(self, event: Event) -> None:
         metrics = {name: value for name, value in (event.get("metrics") or {}).items() if value is not None}

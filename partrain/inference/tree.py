@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from partrain.display.text_table import aligned
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -44,16 +46,8 @@ def tensor(array: NDArray[Any]) -> Node:
 
 
 def render(root: Node) -> list[str]:
-    """Render the tree with one line for each module and tensor, numbers in columns."""
-    rows = list(_rows(root, 0))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)] if rows else [0] * 5
-    head = ("", "type", "shape", "l2", "max")
-    widths = [max(width, len(title)) for width, title in zip(widths, head, strict=True)]
-    lines = []
-    for *cells, note in [(*head, ""), *rows]:
-        fitted = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-        lines.append(("  ".join(fitted) + note).rstrip())
-    return lines
+    """Render the tree, one line for each module and tensor, numbers in columns."""
+    return aligned([("", "type", "shape", "l2", "max", ""), *_rows(root, 0)])
 
 
 def render_outline(outline: Mapping[str, Any], depth: int = 0) -> list[str]:
@@ -76,8 +70,8 @@ def _rows(node: Node, depth: int) -> Any:
         label = "  " * depth + name
         if isinstance(below.get("dtype"), str):
             shape = "x".join(map(str, below["shape"])) or "()"
-            note = f"  {below['nonfinite']} not finite" if below["nonfinite"] else ""
-            yield (label, below["dtype"], shape, f"{below['l2']:.6g}", f"{below['max']:.6g}", note)
+            odd = f"{below['nonfinite']} not finite" if below["nonfinite"] else ""
+            yield (label, below["dtype"], shape, f"{below['l2']:.6g}", f"{below['max']:.6g}", odd)
         else:
             yield (label, "", "", "", "", "")
             yield from _rows(below, depth + 1)

@@ -1,33 +1,40 @@
-"""What one table cannot know alone: contradictions between tables, and what this machine and its files do not allow.
+"""Checks across tables: contradictions in a job, and limits of this machine and of the data files.
 
-Each check is a generator of findings; all run, so that all problems are reported at once. Values that are wrong themselves are
-missing in the job, and end a check that asks for one: it could not be right.
+Each check is a generator of findings. Its parameters name the tables it reads; it runs if all of these are valid, so one wrong
+value hides no contradiction between other tables. All checks run, so that the user sees all problems at once.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from partrain.comm.machine import Machine
-from partrain.config.problems import FileFinding, Finding
-from partrain.config.section import Section
+from partrain.config.problems import FileFinding, Finding, KeyPath
 from partrain.data import DatasetSpec, facts
 from partrain.data.base import WrongSetting
 from partrain.data.fetch import absent
 from partrain.data.partition import uncovered, windows
 from partrain.errors import InputMissing
+from partrain.job.schema import is_rateless, kind_of_task
 from partrain.job.workers import WorkerGroup, cuda_count
 from partrain.models import Interface
-from partrain.tasks import COMPATIBLE_TASKS
 from partrain.train.section import cpu_has_bfloat16
 
 if TYPE_CHECKING:
-    from partrain.job.schema import Job
+    from partrain.comm.section import TransportSection
+    from partrain.data import AnyDataset
+    from partrain.data.partition import Partition
+    from partrain.models import AnyModel
+    from partrain.optim import AnyOptimizer
+    from partrain.rules import AnyRule
     from partrain.rules.fednova import Fednova
+    from partrain.tasks import AnyTask
+    from partrain.train.section import Engine
+    from partrain.train.stop import Stop
 
 MAX_WORKERS = 1024
 FEW_ITEMS = 100
@@ -35,108 +42,108 @@ FEW_ITEMS = 100
 
 Caps = tuple[int | None, int | None]
 """`iterations` and `passes`."""
+Tables = Mapping[str, Any]
+"""The valid tables of a job by name. `given` holds the names of all tables in the file."""
 
 
-def contradictions(job: Job) -> Iterator[Finding]:
-    """What is wrong with a job wherever it runs."""
-    return _found(
-        (
-            _length_of_a_round,
-            _equal_rounds,
-            _rule,
-            _optimizer,
-            _reckoning,
-            _paces,
-            _settings_without_effect,
-            _overlap,
-            _end,
-            _judging,
-            _horizon,
-            _moving_end,
-            _crowd,
-        ),
-        job,
+def check_job(tables: Tables) -> Iterator[Finding]:
+    """Check tables against each other, for any machine."""
+    checks = (
+        _round_length,
+        _equal_rounds,
+        _rule,
+        _optimizer_given,
+        _shared_params,
+        _rounds_of_settings,
+        _weights,
+        _optimizer,
+        _lr_scale,
+        _lbfgs,
+        _fednova,
+        _worker_speeds,
+        _settings_without_effect,
+        _overlap,
+        _limit,
+        _judged_conditions,
+        _horizon,
+        _varying_rounds,
+        _worker_count,
     )
+    return _run(checks, tables)
 
 
-def obstacles(job: Job, folder: Path) -> Iterator[Finding]:
-    """What keeps this machine from running a job whose data paths start from `folder`."""
-    yield from _found((_devices, _cores, _exactness, _precision), job)
-    yield from _found((_files,), job, folder)
-
-
-def unsuited(job: Job, known: DatasetSpec) -> Iterator[Finding]:
-    """What does not go together with the data."""
-    yield from _found((_task, _classes), job, known)
-    yield from _found((_shares,), job, known.items)
-
-
-def _found(checks: Sequence[Callable[..., Iterator[Finding]]], *known: Any) -> Iterator[Finding]:
-    """What the checks find, each as far as it can be known."""
-    for check in checks:
-        try:
-            yield from check(*known)
-        except AttributeError as error:
-            if not (isinstance(error.obj, Section) and error.name in type(error.obj).model_fields):
-                raise
-
-
-def _files(job: Job, folder: Path) -> Iterator[Finding]:
-    """What the data set's files say against the job."""
+def check_machine(tables: Tables, folder: Path) -> Iterator[Finding]:
+    """Check tables against this machine; relative data paths start from `folder`."""
+    yield from _run((_devices, _cores, _exactness, _precision), tables)
+    if "dataset" not in tables:
+        return
+    dataset, spec = tables["dataset"], None
     try:
-        known = facts(job.dataset, folder)
+        spec = facts(dataset, folder)
     except InputMissing as missing:
-        named = {key: value if isinstance(value, tuple) else (value,) for key, value in job.dataset}
+        named = {key: value if isinstance(value, tuple) else (value,) for key, value in dataset}
         files = {name: key for key, names in named.items() for name in names if isinstance(name, str) and name in missing.message}
         blamed = [files[max(files, key=len)]] if files else []
         yield FileFinding(("dataset", *blamed), missing.message)
     except WrongSetting as wrong:
         yield Finding(("dataset", wrong.key), wrong.problem, wrong.advice, at="key")
-    else:
-        yield from unsuited(job, known) if known else ()
-    for key in absent(job.dataset):
+    yield from check_data(tables, spec) if spec else ()
+    for key in absent(dataset):
         message = "has not been fetched yet, so nothing could be checked against it"
-        yield Finding(("dataset", key), message, "partrain data fetch, or the run itself, does it", severity="warning")
+        yield Finding(("dataset", key), message, "`partrain data fetch` or the run itself fetches it", severity="warning")
+
+
+def check_data(tables: Tables, spec: DatasetSpec) -> Iterator[Finding]:
+    """Check tables against the data set."""
+    return _run((_task, _accuracy, _stratify, _order, _partitions, _rprop, _batch_size), {**tables, "spec": spec})
+
+
+def _run(checks: Sequence[Callable[..., Iterator[Finding]]], tables: Tables) -> Iterator[Finding]:
+    """Run the checks whose tables are all valid."""
+    for check in checks:
+        names = signature(check).parameters
+        if all(name in tables for name in names):
+            yield from check(**{name: tables[name] for name in names})
 
 
 # The length of a round
 
 
-def _caps(job: Job, group: WorkerGroup) -> Caps:
-    """A group's caps: its own, else those of `[sync]`."""
+def _caps(sync: AnyRule, group: WorkerGroup) -> Caps:
+    """Return a group's caps: its own, else those of `[sync]`."""
     own = group.iterations, group.passes
-    return own if any(own) else (job.sync.iterations, job.sync.passes)
+    return own if any(own) else (sync.iterations, sync.passes)
 
 
-def _length_of_a_round(job: Job) -> Iterator[Finding]:
+def _round_length(sync: AnyRule, workers: list[WorkerGroup]) -> Iterator[Finding]:
     both = {"iterations", "passes"}
-    if both <= job.sync.model_fields_set:
+    if both <= sync.model_fields_set:
         yield Finding(("sync", "passes"), "[sync] has both `iterations` and `passes`", "keep one", at="key")
-    for index, group in enumerate(job.workers):
+    for index, group in enumerate(workers):
         if both <= group.model_fields_set:
             yield Finding(("workers", index, "passes"), "[[workers]] has both `iterations` and `passes`", "keep one", at="key")
-    lacking = [index for index, group in enumerate(job.workers) if not any(_caps(job, group))]
-    if len(lacking) == len(job.workers):
-        yield Finding(("sync",), "[sync] says nothing on the length of a round", "add `iterations = 10`, say, or `passes = 1`")
+    lacking = [index for index, group in enumerate(workers) if not any(_caps(sync, group))]
+    if len(lacking) == len(workers):
+        message = "[sync] does not set the length of a round"
+        yield Finding(("sync",), message, "add `iterations` or `passes`, for example `iterations = 10`")
     else:
         for index in lacking:
             yield Finding(("workers", index), "neither this [[workers]] table nor [sync] has `iterations` or `passes`", "add one")
 
 
-def _equal_rounds(job: Job) -> Iterator[Finding]:
-    """Where workers meet after each iteration, all have the same number of them."""
-    rule = job.sync.rule
-    if not job.sync.syncs_every_iteration:
+def _equal_rounds(sync: AnyRule, workers: list[WorkerGroup]) -> Iterator[Finding]:
+    """Require equal iterations of all workers if they synchronize after each one."""
+    if not sync.syncs_every_iteration:
         return
-    places = [("workers", index) if group.iterations or group.passes else ("sync",) for index, group in enumerate(job.workers)]
-    caps = [_caps(job, group) for group in job.workers]
+    places = [("workers", index) if group.iterations or group.passes else ("sync",) for index, group in enumerate(workers)]
+    caps = [_caps(sync, group) for group in workers]
     for place in dict.fromkeys(place for place, (_, passes) in zip(places, caps, strict=True) if passes):
-        message = f'under rule "{rule}" workers meet after each iteration: it cannot count a round in passes'
+        message = f'rule "{sync.rule}" synchronizes after each iteration: it cannot count a round in passes'
         yield Finding((*place, "passes"), message, "use `iterations`", at="key")
     counts = [iterations for iterations, _ in caps]
     for place, count in zip(places, counts, strict=True):
         if count and counts[0] and count != counts[0]:
-            message = f'rule "{rule}" needs equal `iterations` for all workers, not {counts[0]} and {count}'
+            message = f'rule "{sync.rule}" needs equal `iterations` for all workers, not {counts[0]} and {count}'
             yield Finding((*place, "iterations"), message)
             return
 
@@ -144,53 +151,74 @@ def _equal_rounds(job: Job) -> Iterator[Finding]:
 # The rule and its workers
 
 
-def _crowd(job: Job) -> Iterator[Finding]:
-    if (workers := sum(group.count for group in job.workers)) > MAX_WORKERS:
-        yield Finding(("workers", 0), f"{workers:,} workers are more than {MAX_WORKERS:,}")
+def _worker_count(workers: list[WorkerGroup]) -> Iterator[Finding]:
+    if (count := _count(workers)) > MAX_WORKERS:
+        yield Finding(("workers", 0), f"{count:,} workers are more than {MAX_WORKERS:,}")
 
 
-def _rule(job: Job) -> Iterator[Finding]:
-    workers = sum(group.count for group in job.workers)
-    for key, message, advice, severity in job.sync.remarks(workers):
+def _count(workers: list[WorkerGroup]) -> int:
+    return sum(group.count for group in workers)
+
+
+def _rule(sync: AnyRule, workers: list[WorkerGroup]) -> Iterator[Finding]:
+    for key, message, advice, severity in sync.remarks(_count(workers)):
         yield Finding(("sync", key), message, advice, severity=severity)
-    if job.sync.full_batch and "optimizer" in job.model_fields_set:
-        message = f'rule "{job.sync.rule}" takes its own steps on full batches: [optimizer] has no effect'
+
+
+def _optimizer_given(sync: AnyRule, given: Set[str]) -> Iterator[Finding]:
+    if sync.full_batch and "optimizer" in given:
+        message = f'rule "{sync.rule}" takes its own steps on full batches: [optimizer] has no effect'
         yield Finding(("optimizer",), message, "remove it", severity="warning")
-    elif not job.sync.full_batch and "optimizer" not in job.model_fields_set:
-        yield Finding(("optimizer",), "the job has no [optimizer] table", 'add name = "sgd" and lr = 0.1, say')
-    cuda = [index for index, group in enumerate(job.workers) if group.device != "cpu"]
-    if job.sync.shares_params and cuda:
-        message = f'under rule "{job.sync.rule}" all workers train the same numbers in memory: CPU workers only'
+    elif not sync.full_batch and "optimizer" not in given:
+        yield Finding(("optimizer",), "the job has no [optimizer] table", 'add one, for example name = "sgd" and lr = 0.1')
+
+
+def _shared_params(sync: AnyRule, workers: list[WorkerGroup]) -> Iterator[Finding]:
+    cuda = [index for index, group in enumerate(workers) if group.device != "cpu"]
+    if sync.shares_params and cuda:
+        message = f'under rule "{sync.rule}" all workers train the same numbers in memory: CPU workers only'
         yield Finding(("workers", cuda[0], "device"), message)
-    for key in job.sync.in_rounds:
-        number, rounds = getattr(job.sync, key), job.stop.rounds
-        if key in job.sync.model_fields_set and number and rounds and number > rounds:
-            message = f"`{key}` = {number} rounds, and the run ends after {rounds}"
+
+
+def _rounds_of_settings(sync: AnyRule, stop: Stop) -> Iterator[Finding]:
+    for key in sync.in_rounds:
+        number, rounds = getattr(sync, key), stop.rounds
+        if key in sync.model_fields_set and number and rounds and number > rounds:
+            message = f"`{key}` = {number} rounds, but the run ends after {rounds}"
             yield Finding(("sync", key), message, "lower it, or raise `rounds`", "key", "warning")
-    if "weights" in job.sync.model_fields_set and not job.sync.uses_weights:
-        message = f'rule "{job.sync.rule}" does not mix parameters by `weights`: they are for moments and buffers only'
+
+
+def _weights(sync: AnyRule) -> Iterator[Finding]:
+    if "weights" in sync.model_fields_set and not sync.uses_weights:
+        message = f'rule "{sync.rule}" does not mix parameters by `weights`: they apply to moments and buffers only'
         yield Finding(("sync", "weights"), message, at="key", severity="warning")
 
 
-def _optimizer(job: Job) -> Iterator[Finding]:
-    for key, message, advice, severity in job.optimizer.remarks():
+def _optimizer(optimizer: AnyOptimizer) -> Iterator[Finding]:
+    for key, message, advice, severity in optimizer.remarks():
         yield Finding(("optimizer", key), message, advice, "key", severity)
-    if job.rateless and job.sync.lr_scale != "none":
+
+
+def _lr_scale(sync: AnyRule, optimizer: AnyOptimizer) -> Iterator[Finding]:
+    if is_rateless(sync, optimizer) and sync.lr_scale != "none":
         message = '`lr_scale` has no effect on the steps of "rprop", which have sizes of their own'
         yield Finding(("sync", "lr_scale"), message, "remove it", at="key")
-    apart = sum(group.count for group in job.workers) > 1 and job.sync.rule != "bsp"
-    if job.optimizer.name == "lbfgs" and job.sync.optimizer_state == "average" and apart:
+
+
+def _lbfgs(sync: AnyRule, optimizer: AnyOptimizer, workers: list[WorkerGroup]) -> Iterator[Finding]:
+    apart = _count(workers) > 1 and sync.rule != "bsp"
+    if optimizer.name == "lbfgs" and sync.optimizer_state == "average" and apart:
         message = 'averaged gradients of different partitions tell "lbfgs" little of any one of them'
         yield Finding(("optimizer", "name"), message, 'set optimizer_state = "local" in [sync]', severity="warning")
 
 
-def _reckoning(job: Job) -> Iterator[Finding]:
+def _fednova(sync: AnyRule, optimizer: AnyOptimizer, workers: list[WorkerGroup]) -> Iterator[Finding]:
     """FedNova reckons how far unequal work goes: with SGD, whose momentum each worker keeps, or begins each round without."""
-    if job.sync.rule != "fednova":
+    if sync.rule != "fednova":
         return
-    sync, optimizer, caps = cast("Fednova", job.sync), cast(Any, job.optimizer), [_caps(job, group) for group in job.workers]
-    sized = any(passes and group.partition_size for (_, passes), group in zip(caps, job.workers, strict=True))
-    momentum = optimizer.momentum if "momentum" in type(optimizer).model_fields else 0.0
+    sync, caps = cast("Fednova", sync), [_caps(sync, group) for group in workers]
+    sized = any(passes and group.partition_size for (_, passes), group in zip(caps, workers, strict=True))
+    momentum = cast(Any, optimizer).momentum if "momentum" in type(optimizer).model_fields else 0.0
     if sync.local_momentum not in (0.0, momentum):
         message = f"the local optimizer has another momentum, {momentum:g}: the work of unequal workers is reckoned wrongly"
         yield Finding(("sync", "local_momentum"), message, "use the same in both, or leave it out here", severity="warning")
@@ -205,197 +233,237 @@ def _reckoning(job: Job) -> Iterator[Finding]:
         yield Finding(("sync", "local_momentum"), message, todo, severity="warning")
 
 
-def _paces(job: Job) -> Iterator[Finding]:
-    workers = sum(group.count for group in job.workers)
+def _worker_speeds(transport: TransportSection, workers: list[WorkerGroup]) -> Iterator[Finding]:
+    count = _count(workers)
     for key in ("speed", "delay", "jitter"):
-        values = getattr(job.transport, key)
-        if key not in job.transport.model_fields_set:
+        values = getattr(transport, key)
+        if key not in transport.model_fields_set:
             continue
-        if job.transport.kind != "simulated":
-            yield Finding(("transport", key), f"`{key}` is simulated only", 'use kind = "simulated"', at="key")
-        elif len(values) not in (1, workers):
-            yield Finding(
-                ("transport", key),
-                f"`{key}` has {len(values)} values for {workers} worker{'s'[: workers > 1]}",
-                f"give one or {workers}",
-            )
+        if transport.kind != "simulated":
+            message = f"`{key}` works in simulation only"
+            yield Finding(("transport", key), message, 'use kind = "simulated"', at="key")
+        elif len(values) not in (1, count):
+            message = f"`{key}` has {len(values)} values for {count} worker{'s'[: count > 1]}"
+            yield Finding(("transport", key), message, f"give one or {count}")
 
 
-# How a run ends
+# The end of a run
 
 
-def _end(job: Job) -> Iterator[Finding]:
-    stop = job.stop
-    if not any((stop.rounds, stop.item_iterations, stop.seconds, stop.patience)):
+def _limit(stop: Stop) -> Iterator[Finding]:
+    if not any(each.kind == "limit" for each in stop.conditions()):
         message = "a target alone may never be reached" if stop.has_target else "[stop] has no limit"
         yield Finding(("stop",), message, "add `rounds`, `item_iterations`, `seconds` or `patience`")
 
 
-def _judging(job: Job) -> Iterator[Finding]:
-    stop = job.stop
-    conditions = [key for key in ("loss", "accuracy", "patience") if getattr(stop, key) is not None]
-    if stop.judge == "mixed" and conditions and not job.dataset.validation:
+def _judged_conditions(stop: Stop, dataset: AnyDataset) -> Iterator[Finding]:
+    conditions = [each.name for each in stop.conditions() if each.judged]
+    if stop.judge == "mixed" and conditions and not dataset.validation:
         message = f"`{conditions[0]}` judges the mixed network on held-out items, but `validation` is 0"
         yield Finding(("stop", conditions[0]), message, "hold items out: `validation` in [dataset]", at="key")
     if stop.judge == "any-worker":
         for key in set(conditions) - {"loss"}:
-            message = f'`{key}` cannot be had with judge = "any-worker", which looks at training losses only'
+            message = f'`{key}` is not available with judge = "any-worker", which reads training losses only'
             yield Finding(("stop", key), message, 'use `loss`, or judge = "mixed"', at="key")
         if stop.judge_every:
-            message = '`judge_every` has no say under judge = "any-worker", which looks at the training losses of each round'
+            message = '`judge_every` has no effect with judge = "any-worker", which reads the training losses of every round'
             yield Finding(("stop", "judge_every"), message, "remove it", "key", "warning")
 
 
-def _task(job: Job, known: DatasetSpec) -> Iterator[Finding]:
-    task = job.kind_of_task(known.task)
-    if task not in (*COMPATIBLE_TASKS[known.task], "user"):
-        place = ("task", "kind") if job.task else ("model", "name")
-        message = f"the data set's items are made for {known.task}: they cannot serve for {task}"
-        yield Finding(place, message, f"fitting: {', '.join(COMPATIBLE_TASKS[known.task])}")
-    else:
-        vocabulary = known.outputs or 1 if known.tokens else None
-        if obstacle := job.model.mismatch(Interface(known.shape, known.outputs or 1, task, vocabulary)):
-            yield Finding(("model", "name"), obstacle)
-    if task not in ("classification", "language", "user") and job.stop.accuracy is not None:
-        yield Finding(("stop", "accuracy"), f"the task `{task}` has no accuracy", "use `loss`", at="key")
-
-
-def _classes(job: Job, known: DatasetSpec) -> Iterator[Finding]:
-    """Who asks for classes has to have some."""
-    order = job.partition.order
-    if job.dataset.stratify and known.task != "classification":
-        message = f"`stratify` goes by classes, but the data set's items are made for {known.task}"
-        yield Finding(("dataset", "stratify"), message, "remove it", at="key")
-    elif job.dataset.stratify and order == "given":
-        message = '`stratify` draws the items to hold out, but under order = "given" they are the last ones'
-        yield Finding(("dataset", "stratify"), message, "keep one of the two", at="key")
-    if job.partition.by_class and known.task == "language":
-        message = f'order = "{order}" goes by classes or numbers, but the data set\'s targets are tokens'
-        yield Finding(("partition", "order"), message, 'use "shuffled" or "given"')
-
-
-def _horizon(job: Job) -> Iterator[Finding]:
-    optimizer, stop = job.optimizer, job.stop
-    if optimizer.needs_horizon and not (optimizer.horizon or stop.rounds or stop.item_iterations):
+def _horizon(optimizer: AnyOptimizer, stop: Stop) -> Iterator[Finding]:
+    implied = any(each.horizon(int) for each in stop.conditions())
+    if optimizer.needs_horizon and not optimizer.horizon and not implied:
         key = "schedule" if optimizer.schedule != "constant" else "warmup"
-        message = f"`{key}` needs an end to run towards, which [stop] does not imply"
+        message = f"`{key}` needs the length of the run, which [stop] does not imply"
         yield Finding(("optimizer", key), message, "add `horizon` to [optimizer], or `rounds` or `item_iterations` to [stop]")
 
 
-def _moving_end(job: Job) -> Iterator[Finding]:
-    """Where rounds change their length, their number says little about the end of the learning rate's schedule."""
-    counted = job.optimizer.needs_horizon and not job.optimizer.horizon and job.stop.rounds
-    if counted and not job.stop.item_iterations and getattr(job.sync, "schedule", "constant") != "constant":
-        message = "rounds change their length, so the learning rate will not have run its course after so many"
+def _varying_rounds(optimizer: AnyOptimizer, stop: Stop, sync: AnyRule) -> Iterator[Finding]:
+    """Warn if `rounds` must imply the end of the learning-rate schedule, but rounds vary in length."""
+    counted = optimizer.needs_horizon and not optimizer.horizon and stop.rounds
+    if counted and not stop.item_iterations and getattr(sync, "schedule", "constant") != "constant":
+        message = "rounds vary in length, so this number of rounds may end before the learning-rate schedule does"
         yield Finding(("stop", "rounds"), message, "give `item_iterations`, or `horizon` in [optimizer]", severity="warning")
 
 
-def _settings_without_effect(job: Job) -> Iterator[Finding]:
-    if job.sync.warmup_rounds and job.sync.lr_scale == "none":
+def _settings_without_effect(sync: AnyRule) -> Iterator[Finding]:
+    if sync.warmup_rounds and sync.lr_scale == "none":
         message = "`warmup_rounds` has no effect without `lr_scale`"
         yield Finding(("sync", "warmup_rounds"), message, 'add lr_scale = "linear" or "sqrt"', "key", "warning")
 
 
-def _overlap(job: Job) -> Iterator[Finding]:
-    if "overlap" in job.partition.model_fields_set and all(group.partition_size for group in job.workers):
-        message = (
-            "`overlap` has no say where all workers have a `partition_size`: what these come to beyond the items is the overlap"
-        )
+def _overlap(partition: Partition, workers: list[WorkerGroup]) -> Iterator[Finding]:
+    if "overlap" in partition.model_fields_set and all(group.partition_size for group in workers):
+        message = "`overlap` is ignored: every worker has a `partition_size`, and these sizes determine the overlap"
         yield Finding(("partition", "overlap"), message, "remove it, or a `partition_size`", "key", "warning")
 
 
 # This machine
 
 
-def _devices(job: Job) -> Iterator[Finding]:
+def _devices(workers: list[WorkerGroup]) -> Iterator[Finding]:
     count = cuda_count()
     devices = ", ".join(["cpu", *(f"cuda:{index}" for index in range(count))])
-    for index, group in enumerate(job.workers):
+    for index, group in enumerate(workers):
         kind, _, number = group.device.partition(":")
         if kind == "cuda" and int(number or 0) >= count:
             message = f"no device {group.device} on this machine (devices: {devices})"
-            todo = "remove this [[workers]] table or run where there is one"
+            todo = "remove this [[workers]] table or run the job on a machine that has it"
             yield Finding(("workers", index, "device"), f"{message}; {todo}")
 
 
-def _exactness(job: Job) -> Iterator[Finding]:
-    if not job.engine.exact and Machine.find() is None:
-        message = "`exact = false` has no meaning on one machine: it is between machines that sums are sent"
+def _exactness(engine: Engine) -> Iterator[Finding]:
+    if not engine.exact and Machine.find() is None:
+        message = "`exact = false` has no effect on one machine: it concerns sums between machines"
         yield Finding(("engine", "exact"), message, "start the job on several by torchrun, or remove it", "key", "warning")
 
 
-def _precision(job: Job) -> Iterator[Finding]:
-    cpu = any(group.device == "cpu" for group in job.workers)
-    if job.engine.precision == "bfloat16" and cpu and not cpu_has_bfloat16():
+def _precision(engine: Engine, workers: list[WorkerGroup]) -> Iterator[Finding]:
+    cpu = any(group.device == "cpu" for group in workers)
+    if engine.precision == "bfloat16" and cpu and not cpu_has_bfloat16():
         message = "this machine's CPU has no bfloat16: CPU workers emulate it, and are slower than in float32"
         yield Finding(("engine", "precision"), message, severity="warning")
 
 
-def _cores(job: Job) -> Iterator[Finding]:
+def _cores(transport: TransportSection, workers: list[WorkerGroup]) -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0))
-    groups = [(index, group) for index, group in enumerate(job.workers) if group.device == "cpu"]
+    groups = [(index, group) for index, group in enumerate(workers) if group.device == "cpu"]
     threads = sum(group.count * group.threads for _, group in groups)
-    if job.transport.kind != "simulated" and threads > cores:
+    if transport.kind != "simulated" and threads > cores:
         index, group = max(groups, key=lambda pair: pair[1].count * pair[1].threads)
         key = "threads" if group.threads > 1 else "count"
         message = f"{threads:,} threads of CPU workers for {cores} core{'s'[: cores > 1]}: they will wait for one another"
         yield Finding(("workers", index, key), message, severity="warning")
 
 
-# Who has which items
+# The data set
 
 
-def _shares(job: Job, items: int) -> Iterator[Finding]:
-    """Problems of sharing a data set of so many items, held-out ones included."""
-    training = items - job.dataset.validation
+def _task(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> Iterator[Finding]:
+    kind = kind_of_task(task, model, spec.task)
+    if kind not in (*COMPATIBLE_TASKS[spec.task], "user"):
+        place = ("task", "kind") if task else ("model", "name")
+        message = f"the data set's items are made for {spec.task}, not for {kind}"
+        yield Finding(place, message, f"fitting: {', '.join(COMPATIBLE_TASKS[spec.task])}")
+    else:
+        vocabulary = spec.outputs or 1 if spec.tokens else None
+        if obstacle := model.mismatch(Interface(spec.shape, spec.outputs or 1, kind, vocabulary)):
+            yield Finding(("model", "name"), obstacle)
+
+
+def _accuracy(model: AnyModel, task: AnyTask | None, stop: Stop, spec: DatasetSpec) -> Iterator[Finding]:
+    kind = kind_of_task(task, model, spec.task)
+    if kind not in ("classification", "language", "user") and stop.accuracy is not None:
+        yield Finding(("stop", "accuracy"), f"the task `{kind}` has no accuracy", "use `loss`", at="key")
+
+
+def _stratify(dataset: AnyDataset, partition: Partition, spec: DatasetSpec) -> Iterator[Finding]:
+    if dataset.stratify and spec.task != "classification":
+        message = f"`stratify` goes by classes, but the data set's items are made for {spec.task}"
+        yield Finding(("dataset", "stratify"), message, "remove it", at="key")
+    elif dataset.stratify and partition.order == "given":
+        message = '`stratify` draws the held-out items, but order = "given" holds out the last ones'
+        yield Finding(("dataset", "stratify"), message, "keep one of the two", at="key")
+
+
+def _order(partition: Partition, spec: DatasetSpec) -> Iterator[Finding]:
+    if partition.by_class and spec.task == "language":
+        message = f'order = "{partition.order}" goes by classes or numbers, but the data set\'s targets are tokens'
+        yield Finding(("partition", "order"), message, 'use "shuffled" or "given"')
+
+
+# Partitions
+
+
+def _partitions(dataset: AnyDataset, partition: Partition, workers: list[WorkerGroup], spec: DatasetSpec) -> Iterator[Finding]:
+    """Check the partitions that the workers get: errors that keep them from being cut, and items without a worker."""
+    training = spec.items - dataset.validation
+    count = _count(workers)
     if training <= 0:
-        message = f"`validation` holds out {job.dataset.validation:,} of {items:,} items: none are left to train on"
+        message = f"`validation` holds out {dataset.validation:,} of {spec.items:,} items: none are left to train on"
         yield Finding(("dataset", "validation"), message)
         return
-    ends = list(accumulate(group.count for group in job.workers))
-    if ends[-1] > min(training, MAX_WORKERS):
-        if ends[-1] > training:
-            yield Finding(("workers", 0, "count"), f"{ends[-1]:,} workers are more than the {training:,} training items")
+    if count > min(training, MAX_WORKERS):
+        if count > training:
+            yield Finding(("workers", 0, "count"), f"{count:,} workers are more than the {training:,} training items")
         return
-    sizes = [group.partition_size for group in job.workers for _ in range(group.count)]
-    too_large = [index for index, group in enumerate(job.workers) if (group.partition_size or 0) > training]
+    too_large = [index for index, group in enumerate(workers) if (group.partition_size or 0) > training]
     for index in too_large:
-        message = f"`partition_size` {job.workers[index].partition_size:,} exceeds the {training:,} training items"
+        message = f"`partition_size` {workers[index].partition_size:,} exceeds the {training:,} training items"
         yield Finding(("workers", index, "partition_size"), message)
     if too_large:
         return
-    sized = [index for index, group in enumerate(job.workers) if group.partition_size]
-    place = ("workers", sized[0], "partition_size") if sized else ("partition",)
+    place = _place_of_sizes(workers)
     try:
-        cut = windows(training, sizes, job.partition.overlap)
+        cut = _windows(partition, workers, training)
     except ValueError as error:
         yield Finding(place, str(error))
         return
-    if missed := sum(map(len, uncovered(training, cut))) * (job.partition.uncovered == "error"):
+    if missed := sum(map(len, uncovered(training, cut))) * (partition.uncovered == "error"):
         message = f"no worker has {missed:,} of the {training:,} training items"
         yield Finding(place, message, 'raise or remove `partition_size`, or set uncovered = "allow" in [partition]')
-    yield from _as_one(job, [len(window) for window in cut], training, place)
-    yield from _smallest_share(job, min(map(len, cut)))
 
 
-def _as_one(job: Job, sizes: Sequence[int], training: int, place: tuple[str | int, ...]) -> Iterator[Finding]:
+def _place_of_sizes(workers: list[WorkerGroup]) -> KeyPath:
+    """Return the key that decides how the items are cut."""
+    return next(
+        (("workers", index, "partition_size") for index, group in enumerate(workers) if group.partition_size), ("partition",)
+    )
+
+
+def _windows(partition: Partition, workers: list[WorkerGroup], training: int) -> list[range]:
+    """Cut the training items into one window for each worker. Raises ValueError if that is impossible."""
+    sizes = [group.partition_size for group in workers for _ in range(group.count)]
+    return list(windows(training, sizes, partition.overlap))
+
+
+def _partition_sizes(dataset: AnyDataset, partition: Partition, workers: list[WorkerGroup], spec: DatasetSpec) -> list[int]:
+    """Return the items of each worker's partition; none if `_partitions` finds an error."""
+    training = spec.items - dataset.validation
+    if (
+        training < _count(workers)
+        or _count(workers) > MAX_WORKERS
+        or any((group.partition_size or 0) > training for group in workers)
+    ):
+        return []
+    try:
+        return [len(window) for window in _windows(partition, workers, training)]
+    except ValueError:
+        return []
+
+
+def _rprop(
+    sync: AnyRule, dataset: AnyDataset, partition: Partition, workers: list[WorkerGroup], spec: DatasetSpec
+) -> Iterator[Finding]:
     """Under `rprop` workers do together what one would do with all items, if each of these counts once."""
-    if job.sync.rule != "rprop" or len(sizes) == 1:
+    sizes, training = _partition_sizes(dataset, partition, workers, spec), spec.items - dataset.validation
+    if sync.rule != "rprop" or len(sizes) < 2:
         return
     once = "so these workers do something else than one with all items"
     if (twice := sum(sizes) - training) >= len(sizes):  # fewer are those of sizes rounded up
         message = f"partitions overlap by {twice:,} items, which count twice: {once}"
-        yield Finding(place, message, "remove `overlap`, or lower `partition_size`", severity="warning")
-    if job.sync.weights == "equal" and max(sizes) - min(sizes) > 1:
+        yield Finding(_place_of_sizes(workers), message, "remove `overlap`, or lower `partition_size`", severity="warning")
+    if sync.weights == "equal" and max(sizes) - min(sizes) > 1:
         message = f"items of partitions of {min(sizes):,} count more than those of {max(sizes):,}: {once}"
         yield Finding(("sync", "weights"), message, 'use "items"', severity="warning")
 
 
-def _smallest_share(job: Job, smallest: int) -> Iterator[Finding]:
-    batch = smallest if job.sync.full_batch else job.optimizer.batch(smallest)
+def _batch_size(
+    sync: AnyRule,
+    optimizer: AnyOptimizer,
+    dataset: AnyDataset,
+    partition: Partition,
+    workers: list[WorkerGroup],
+    spec: DatasetSpec,
+) -> Iterator[Finding]:
+    """Compare the smallest partition with the batch size, and with what a replica needs to learn."""
+    smallest = min(_partition_sizes(dataset, partition, workers, spec), default=0)
+    batch = smallest if sync.full_batch else optimizer.batch(smallest)
+    if not smallest:
+        return
     if batch > smallest:
         message = f"`batch_size` {batch:,} is more than the {smallest:,} items of the smallest partition"
         yield Finding(("optimizer", "batch_size"), message, f"at most {smallest:,}, or fewer workers, or more overlap")
     elif smallest < FEW_ITEMS:
         message = f"only {smallest} items in the smallest partition"
-        yield Finding(("workers", 0), message, "a worker learns little from so few", severity="warning")
+        yield Finding(("workers", 0), message, "too few for a replica to learn much", severity="warning")

@@ -1,4 +1,4 @@
-"""A job from its file: read, changed by overrides, checked, or rejected with everything that is wrong with it."""
+"""Load a job file: read it, apply overrides, check it, and reject it with all its problems."""
 
 from __future__ import annotations
 
@@ -15,61 +15,60 @@ from partrain.config.problems import FileFinding, Finding, Problem, Rejected, Un
 from partrain.config.toml_source import TomlSource
 from partrain.data import DatasetSpec
 from partrain.job import checks
-from partrain.job.schema import Job
+from partrain.job.schema import Job, tables_of
 
-__all__ = ["Job", "LoadedJob", "fit", "load", "parse", "problems"]
+__all__ = ["Job", "LoadedJob", "check_against_data", "load", "parse", "problems"]
 
 
 @dataclass(frozen=True)
 class LoadedJob:
-    """A job without errors, and where it comes from."""
+    """A job without errors, and its origin."""
 
     job: Job
     text: str
     """The TOML text, overrides applied."""
     folder: Path
-    """Where relative data paths start from."""
+    """Folder that relative data paths start from."""
     warnings: list[Problem]
 
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> LoadedJob:
-    """The job in a file, with `--set` arguments applied, checked for this machine.
+    """Load a job file with `--set` arguments applied, and check it for this machine.
 
     Raises `InputMissing` if there is no file to read, `BadJob` (a `Rejected`) with all problems if there are errors.
     """
     try:
-        return _judge(override(TomlSource.read(path), overrides), Path(path).absolute().parent, here=True)
-    except UnfitOverrides as misfit:  # what else is wrong is seen without them
+        return _check(override(TomlSource.read(path), overrides), Path(path).absolute().parent, here=True)
+    except UnfitOverrides as misfit:  # find further problems without them
         raise Rejected([*misfit.problems, *problems(path, misfit.fitting)]) from None
 
 
 def parse(
     text: str, folder: Path, name: str = "<checkpoint>", here: bool = False, overrides: Sequence[str] = (), flag: Flag = SET
 ) -> LoadedJob:
-    """The job in a text, changed by a flag's arguments; only if it is to run `here`, this machine is checked, too."""
-    return _judge(override(TomlSource.parse(text, name), overrides, flag), folder, here)
+    """Load a job from its text, changed by an option's arguments. Check this machine only if it is to run `here`."""
+    return _check(override(TomlSource.parse(text, name), overrides, flag), folder, here)
 
 
-def fit(loaded: LoadedJob, known: DatasetSpec) -> None:
-    """Raise `Rejected` where a job does not go together with its data: what only loading tells of them is known now."""
-    if errors := [finding for finding in checks.unsuited(loaded.job, known) if finding.severity == "error"]:
+def check_against_data(loaded: LoadedJob, spec: DatasetSpec) -> None:
+    """Raise `Rejected` if a job contradicts its data set, whose `spec` may be known only after loading."""
+    if errors := [finding for finding in checks.check_data(tables_of(loaded.job), spec) if finding.severity == "error"]:
         text = TomlSource.parse(loaded.text, "job.toml")
         raise Rejected([text.problem(finding) for finding in errors])
 
 
 def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> list[Problem]:
-    """All errors and warnings of a job file, by line; raises `InputMissing` if there is no file to read."""
+    """List all errors and warnings of a job file by line. Raises `InputMissing` if there is no file to read."""
     try:
         return load(path, overrides).warnings
     except Rejected as rejected:
         return rejected.problems
 
 
-def _judge(text: TomlSource, folder: Path, here: bool) -> LoadedJob:
-    job, findings = _understood(text.data)
-    if job:
-        findings += checks.contradictions(job)
-        findings += checks.obstacles(job, folder) if here else ()
+def _check(text: TomlSource, folder: Path, here: bool) -> LoadedJob:
+    job, tables, findings = _validate(text.data)
+    findings += checks.check_job(tables)
+    findings += checks.check_machine(tables, folder) if here else ()
     found = [text.problem(finding) for finding in findings]
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors and all(isinstance(finding, FileFinding) for finding in errors):
@@ -79,11 +78,13 @@ def _judge(text: TomlSource, folder: Path, here: bool) -> LoadedJob:
     return LoadedJob(job, text.text, folder, by_line(found))
 
 
-def _understood(data: dict[str, Any]) -> tuple[Job | None, list[Finding]]:
-    """The job that parsed TOML describes (None where nobody can tell), and what is wrong with it."""
+def _validate(data: dict[str, Any]) -> tuple[Job | None, checks.Tables, list[Finding]]:
+    """Validate parsed TOML: the job (None if any table is invalid), its valid tables, and the findings."""
     try:
-        return Job.model_validate(data), []
+        job = Job.model_validate(data)
     except ValidationError as error:
         from partrain.job.validation_errors import explain
 
-        return explain(data, error)
+        tables, findings = explain(data, error)
+        return None, tables, findings
+    return job, tables_of(job), []

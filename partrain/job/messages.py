@@ -1,4 +1,4 @@
-"""What to call keys, tables and values of a job, and what to say of those that are missing or wrong."""
+"""Messages for users: names of keys, tables and values of a job, and text for missing or wrong ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from partrain.comm.section import TransportSection
 from partrain.config.problems import KeyPath, shown
 from partrain.config.usercode import UserCode
-from partrain.job.schema import SYNONYMS, Job, Location, either, heading, homes_of, meant_by, tables_of
+from partrain.job.schema import SYNONYMS, Job, Location, heading, join_or, likely_meaning, tables_under, tables_with_key
 from partrain.job.workers import WorkerGroup
 
 _EXAMPLES = {
@@ -45,37 +45,37 @@ _TYPES = {
 }
 
 _UNQUOTED = {"int_type": r"-?\d{1,18}", "float_type": r"-?\d+(\.\d+)?(e-?\d+)?", "bool_type": "true|false"}
-"""Strings that say, without their quotes, what was wanted."""
+"""Strings that would be valid without their quotes."""
 
 _SEVERAL = "leave it out, and start the job under torchrun on each machine"
 _ELSEWHERE: dict[tuple[type, str], str] = {
     (TransportSection, word): _SEVERAL for word in ("distributed", "torchrun", "torch", "gloo", "nccl", "mpi", "ddp", "tcp")
 }
-"""What is no value of a table's key because it is had in another way."""
+"""Values that a key does not have, because another way leads there."""
 
 
-def advice(key: str, spot: Location, meant: str, homes: str) -> str:
-    """What to do about an unknown key."""
+def advise_on_key(key: str, spot: Location, meant: str, homes: str) -> str:
+    """Suggest a fix for an unknown key."""
     if meant:
         field = spot.owner.model_fields[meant]
-        if tables_of(field):
+        if tables_under(field):
             return f"did you mean {heading((meant,))}?"
-        default = f" (default {described(field.default)})" if isinstance(field.default, bool | int | float | str) else ""
+        default = f" (default {describe_value(field.default)})" if isinstance(field.default, bool | int | float | str) else ""
         return f"did you mean `{meant}`?{default}"
-    if key in Job.model_fields and tables_of(Job.model_fields[key]):
+    if key in Job.model_fields and tables_under(Job.model_fields[key]):
         return f"{heading((key,))} is a table of its own"
     if homes:
         return f"`{key}` belongs to {homes}"
-    if near := meant_by(key, list(spot.owner.model_fields)):
+    if near := likely_meaning(key, list(spot.owner.model_fields)):
         return f"did you mean `{near}`? it is there already"
     for synonym in SYNONYMS.get(key, ()):
-        if homes := homes_of(synonym):
+        if homes := tables_with_key(synonym):
             return f"did you mean `{synonym}` in {homes}?"
     return "legal: " + ", ".join(spot.owner.model_fields)
 
 
-def titled(path: KeyPath, value: Any) -> str:
-    """A key with its table, in words: ``key `x` in [y]``."""
+def describe_key(path: KeyPath, value: Any) -> str:
+    """Describe a key with its table: ``key `x` in [y]``."""
     name = ".".join(part for part in path if isinstance(part, str))
     if isinstance(value, dict):
         return f"table [{name}]"
@@ -85,13 +85,13 @@ def titled(path: KeyPath, value: Any) -> str:
 
 
 def _labelled(path: KeyPath) -> str:
-    """A value by its key: `lr`, or `hidden[0]`."""
+    """Name a value by its key: `lr`, or `hidden[0]`."""
     last = max(index for index, part in enumerate(path) if isinstance(part, str))
     return f"`{path[last]}{''.join(f'[{index}]' for index in path[last + 1 :])}`"
 
 
-def described(value: Any) -> str:
-    """A value in plain words."""
+def describe_value(value: Any) -> str:
+    """Describe a value in plain words."""
     match value:
         case bool():
             return str(value).lower()
@@ -107,31 +107,31 @@ def described(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """A user's text, fit to be shown."""
+    """Quote a user's text, safe for a terminal."""
     return f'"{shown(text, 60)}"'
 
 
 def missing(spot: Location) -> tuple[str, str]:
-    """Message and suggestion for a key that is not there."""
+    """Return message and suggestion for a missing key."""
     example = _EXAMPLES.get(str(spot.path[-1]), "") if spot.owner is Job else ""
     if spot.options:
         header = heading(spot.path)
         return f"missing table {header}", f"add {header} and below it {example}"
-    return f"missing {titled(spot.path, None)}", f"add {example}" if example else ""
+    return f"missing {describe_key(spot.path, None)}", f"add {example}" if example else ""
 
 
 def no_table(path: KeyPath, value: Any) -> tuple[str, str]:
-    """Message and suggestion for something else in a table's place."""
+    """Return message and suggestion for another value in the place of a table."""
     header, example = heading(path), _EXAMPLES.get(str(path[-1]), "")
     if header.startswith("[[") and isinstance(path[-1], str):
-        return f"expected a list of tables {header}, got {described(value)}", f"write {header} and below it {example}"
+        return f"expected a list of tables {header}, got {describe_value(value)}", f"write {header} and below it {example}"
     if isinstance(value, list):
         return f"expected one table {header}, got a list", f"write {header} once"
-    return f"expected a table {header}, got {described(value)}", f"write {header} and below it {example}" if example else ""
+    return f"expected a table {header}, got {describe_value(value)}", f"write {header} and below it {example}" if example else ""
 
 
 def wrong_value(spot: Location, error: ErrorDetails) -> tuple[str, str]:
-    """Message and suggestion for a value of the wrong type, or out of range."""
+    """Return message and suggestion for a value of the wrong type, or out of range."""
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     label, suggestion = _labelled(spot.path), ""
     if kind in _TYPES:
@@ -139,7 +139,7 @@ def wrong_value(spot: Location, error: ErrorDetails) -> tuple[str, str]:
         suggestion = _retyped(spot, kind, value)
     elif kind == "literal_error":
         legal = re.findall(r"'([^']*)'", context["expected"])
-        expected = "expected " + (either([quoted(name) for name in legal]) or context["expected"])
+        expected = "expected " + (join_or([quoted(name) for name in legal]) or context["expected"])
         if isinstance(value, str):
             suggestion = _ELSEWHERE.get((spot.owner, value.lower())) or _nearest(value, legal)
     elif kind == "string_pattern_mismatch":
@@ -155,18 +155,18 @@ def wrong_value(spot: Location, error: ErrorDetails) -> tuple[str, str]:
         expected = f"expected {_range(spot, context)}"
     else:
         return f"{label}: {error['msg'][:1].lower()}{error['msg'][1:]}", ""
-    return f"{label}: {expected}, got {described(value)}", suggestion
+    return f"{label}: {expected}, got {describe_value(value)}", suggestion
 
 
 def _nearest(value: str, legal: Sequence[str]) -> str:
-    """The legal value that was probably meant: the only one that begins so, or one that looks alike."""
+    """Suggest a legal value: the only one that begins like this one, or a similar one."""
     begun = [name for name in legal if value and name.startswith(value.lower())]
-    meant = begun[0] if len(begun) == 1 else meant_by(value, legal)
+    meant = begun[0] if len(begun) == 1 else likely_meaning(value, legal)
     return f'did you mean "{meant}"?' if meant else ""
 
 
 def _retyped(spot: Location, kind: str, value: Any) -> str:
-    """What to write for a value of the wrong type, where that is certain."""
+    """Suggest the right spelling for a value of the wrong type, if that is certain."""
     field = spot.owner.model_fields.get(str(spot.path[-1]))
     match kind, value:
         case _, str() if kind in _UNQUOTED and re.fullmatch(_UNQUOTED[kind], value):
@@ -183,7 +183,7 @@ def _retyped(spot: Location, kind: str, value: Any) -> str:
 
 
 def _bounds(spot: Location) -> dict[str, Any]:
-    """All bounds of a key's value."""
+    """Return all bounds of a key's value."""
     field = spot.owner.model_fields.get(str(spot.path[-1]))
     return {key: getattr(item, key) for item in (field.metadata if field else ()) for key in _BOUNDS if hasattr(item, key)}
 
@@ -193,7 +193,7 @@ def _within(bounds: dict[str, Any], value: float) -> bool:
 
 
 def _range(spot: Location, context: dict[str, Any]) -> str:
-    """All bounds of a value, not only the one that was hit."""
+    """Describe all bounds of a value, not only the violated one."""
     bounds = _bounds(spot) or {key: context[key] for key in _BOUNDS if key in context}
     if bounds.keys() == {"ge", "le"}:
         return f"{bounds['ge']:,} to {bounds['le']:,}"

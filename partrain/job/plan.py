@@ -1,4 +1,4 @@
-"""What a job comes to on this machine: every worker's share, caps and items per round. Needs neither torch nor the data."""
+"""The plan of a job on this machine: partition, caps and items per round of every worker. Needs neither torch nor data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JUDGING_SHARE = 0.05
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """What one worker does in a round."""
+    """The work of one worker in a round."""
 
     spec: WorkerSpec
     partition: int
@@ -46,15 +46,15 @@ class Plan:
 
 
 def make_plan(job: Job, items: int, machines: int = 1) -> Plan:
-    """Plan a job over a data set of this many items (held-out ones included), on machines with the job's workers each.
+    """Plan a job for a data set of `items` items (held-out ones included), on machines with the job's workers each.
 
-    Raises ValueError where the partitions cannot be cut.
+    Raises ValueError if the partitions cannot be cut.
     """
     local = expand(job.workers, job.sync.iterations, job.sync.passes)
     specs = [replace(spec, rank=number * len(local) + spec.rank) for number in range(machines) for spec in local]
     training = items - job.dataset.validation
     cuts = windows(training, [spec.partition_size for spec in specs], job.partition.overlap)
-    shares = tuple(_share(spec, len(cut), job) for spec, cut in zip(specs, cuts, strict=True))
+    shares = tuple(_worker_plan(spec, len(cut), job) for spec, cut in zip(specs, cuts, strict=True))
     per_round = sum(share.items for share in shares)
     return Plan(
         shares,
@@ -65,7 +65,7 @@ def make_plan(job: Job, items: int, machines: int = 1) -> Plan:
     )
 
 
-def _share(spec: WorkerSpec, partition: int, job: Job) -> WorkerPlan:
+def _worker_plan(spec: WorkerSpec, partition: int, job: Job) -> WorkerPlan:
     batch, visits = job.optimizer.batch(partition), job.sync.visits_per_worker or 1
     if spec.passes is not None:
         return WorkerPlan(spec, partition, spec.passes * math.ceil(partition / batch), spec.passes * partition * visits)
@@ -74,14 +74,17 @@ def _share(spec: WorkerSpec, partition: int, job: Job) -> WorkerPlan:
 
 
 def _horizon(job: Job, shares: Sequence[WorkerPlan]) -> int | None:
-    """What the stop table implies: the earlier of its two countable limits."""
+    """Return the earliest end that `[stop]` implies, in item-iterations."""
     if not job.optimizer.needs_horizon:
         return None
-    limits = [job.stop.item_iterations, job.stop.rounds and _planned(job, shares, job.stop.rounds)]
-    return min((limit for limit in limits if limit), default=None)
+    ends = [each.horizon(lambda rounds: _item_iterations(job, shares, rounds)) for each in job.stop.conditions()]
+    return min((end for end in ends if end), default=None)
 
 
-def _planned(job: Job, shares: Sequence[WorkerPlan], rounds: int) -> int:
-    """Item-iterations of so many rounds from the first: a worker of rank k of N comes in after k/N of the ramp (`Rule.actives`)."""
+def _item_iterations(job: Job, shares: Sequence[WorkerPlan], rounds: int) -> int:
+    """Return the item-iterations of the first `rounds` rounds.
+
+    With `ramp_workers`, the worker of rank k of N joins after k/N of the ramp (`Rule.actives`).
+    """
     idle = [share.spec.rank * job.sync.ramp_workers // len(shares) for share in shares]
     return sum(share.items * max(0, rounds - missed) for share, missed in zip(shares, idle, strict=True))

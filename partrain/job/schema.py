@@ -1,4 +1,4 @@
-"""The whole job file as one model, composed of the tables that the modules own; and what can be asked about those tables."""
+"""The whole job file as one model, composed of the tables that the other folders define, and queries about these tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from partrain.checkpoint.section import CheckpointSection
 from partrain.comm.section import TransportSection
-from partrain.config.problems import KeyPath
+from partrain.config.problems import KeyPath, did_you_mean
 from partrain.config.section import OneOf, Section
 from partrain.config.usercode import UserCode
 from partrain.data import AnyDataset
@@ -41,7 +41,7 @@ class Job(Section):
     partition: Partition = Field(default_factory=Partition)
     task: AnyTask | None = None
     optimizer: AnyOptimizer = Field(default_factory=lambda: Sgd(lr=1.0))
-    """May be left out where the rule takes its steps itself."""
+    """Optional if the rule takes its steps itself."""
     sync: AnyRule
     workers: list[WorkerGroup] = Field(min_length=1, max_length=1000)
     transport: TransportSection = Field(default_factory=TransportSection)
@@ -51,36 +51,51 @@ class Job(Section):
 
     @property
     def training(self) -> Training:
-        """Which items are trained on, for `data.load`."""
+        """The items to train on, for `data.load`."""
         return training_of(self.dataset, self.partition, self.seed)
 
     @property
     def user_code(self) -> list[str]:
-        """The code of the user's own that it names."""
+        """User code that the job names."""
         return self.network_code + ([self.dataset.name] if isinstance(self.dataset, UserCode) else [])
 
     @property
     def network_code(self) -> list[str]:
-        """So much of it as the trained network needs."""
+        """User code that the trained network needs."""
         return [table.name for table in (self.model, self.task) if isinstance(table, UserCode)]
 
     @property
     def rateless(self) -> bool:
         """Steps have sizes of their own: there is no learning rate to scale."""
-        return self.sync.full_batch or self.optimizer.name == "rprop"
+        return is_rateless(self.sync, self.optimizer)
 
     def kind_of_task(self, implied: Kind) -> str:
-        """What the network is trained to do: by the job's own word, the model's nature, or else what the items are made for."""
-        if isinstance(self.task, UserTask):
-            return "user"
-        return self.task.kind if self.task else self.model.implied_task or implied
+        """Return the kind of task that the network is trained for; `implied`: the one that the data set is made for."""
+        return kind_of_task(self.task, self.model, implied)
 
     def make_task(self, implied: Kind, folder: Path) -> Task:
-        """That as loss, metric and backward pass; `folder` holds the job."""
+        """Make the task: loss, metric and backward pass. `folder` holds the job."""
         task = make(self.task, self.model.implied_task or implied, folder)
         if self.stop.accuracy is not None and not task.accuracy:
             raise UserCodeFailed(f"[stop] accuracy: the task `{self.kind_of_task(implied)}` counts no right answers: use `loss`")
         return task
+
+
+def is_rateless(sync: AnyRule, optimizer: AnyOptimizer) -> bool:
+    """Return whether steps have sizes of their own, so that there is no learning rate to scale."""
+    return sync.full_batch or optimizer.name == "rprop"
+
+
+def kind_of_task(task: AnyTask | None, model: AnyModel, implied: Kind) -> str:
+    """Return the kind of task from `[task]`, else from the model, else `implied` by the data set."""
+    if isinstance(task, UserTask):
+        return "user"
+    return task.kind if task else model.implied_task or implied
+
+
+def tables_of(job: Job) -> dict[str, Any]:
+    """Return the tables of a job by name, and under `given` the names of those in its file."""
+    return {**{name: getattr(job, name) for name in Job.model_fields}, "given": job.model_fields_set}
 
 
 SYNONYMS: dict[str, tuple[str, ...]] = {
@@ -114,25 +129,25 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "ddp": ("bsp",),
     "allreduce": ("bsp",),
 }
-"""What other tools call our keys and rules."""
+"""Names of other tools for our keys and rules."""
 
 NAMING = ("rule", "kind", "name")
-"""Keys that say which of several tables one is; where a table has two of them, the earlier counts."""
+"""Keys that tell alternative tables apart. If a table has two of them, the earlier counts."""
 
 
 class Location(NamedTuple):
     """A place in a job, as its models see it."""
 
     path: KeyPath
-    """In the data: pydantic puts the names of union members in between."""
+    """Path in the data. pydantic's own locations also contain the names of union members."""
     owner: type[Section]
-    """The table that has the last key, or lacks it, or should not have it."""
+    """The table that has the last key, or lacks it, or has no such key."""
     options: list[type[Section]]
-    """The tables that may stand there; none for a plain value."""
+    """The alternative tables of this key; none for a plain value."""
 
 
-def spot_of(location: Sequence[str | int]) -> Location:
-    """What a location in one of pydantic's errors means."""
+def locate(location: Sequence[str | int]) -> Location:
+    """Interpret a location in one of pydantic's errors."""
     path: KeyPath = ()
     owner: type[Section] = Job
     options: list[type[Section]] = [Job]
@@ -144,12 +159,12 @@ def spot_of(location: Sequence[str | int]) -> Location:
         if isinstance(part, str) and options:
             owner = options[0]
             field = owner.model_fields.get(part)
-            options = tables_of(field) if field else []
+            options = tables_under(field) if field else []
     return Location(path, owner, options)
 
 
-def tables_of(field: FieldInfo) -> list[type[Section]]:
-    """The tables that may stand under a key."""
+def tables_under(field: FieldInfo) -> list[type[Section]]:
+    """Return the alternative tables of a key."""
     return _tables_in(field.annotation, *field.metadata)
 
 
@@ -162,8 +177,10 @@ def _tables_in(*annotations: Any) -> list[type[Section]]:
 
 
 def identity(table: type[Section]) -> tuple[str, tuple[str, ...]]:
-    """The key that tells a table from its alternatives, and what it says there (`known_as`, where that has parts); nothing for
-    the user's own."""
+    """Return the key that tells a table from its alternatives, and its values there (`known_as`, if that has parts).
+
+    User code has no fixed name: no values.
+    """
     key = next((key for key in NAMING if key in table.model_fields), "")
     annotation = table.model_fields[key].annotation if key else None
     if known_as := getattr(table, "known_as", None):
@@ -172,33 +189,33 @@ def identity(table: type[Section]) -> tuple[str, tuple[str, ...]]:
 
 
 def names_of(options: Sequence[type[Section]]) -> dict[str, str]:
-    """The names of alternative tables, each with the key it stands under; an empty name for the user's own."""
+    """Map the names of alternative tables to the keys they stand under; user code has an empty name."""
     return {name: key for key, names in map(identity, options) for name in names or ("",)}
 
 
 def naming_key(table: Any, names: dict[str, str]) -> str:
-    """The key under which a table says which one it is; nothing if it does not."""
+    """Return the key under which a table has its name; "" if it has none."""
     return next((key for key in NAMING if isinstance(table, dict) and key in table and key in names.values()), "")
 
 
-def homes_of(key: str) -> str:
-    """Where in a job this key belongs, in words; nothing if nowhere."""
+def tables_with_key(key: str) -> str:
+    """Describe the tables of a job that have this key; "" if none has it."""
     if key in NAMING:
         return ""
     if key in Job.model_fields:
         return "the top of the file, before the first table"
     homes = []
     for name, field in Job.model_fields.items():
-        options = tables_of(field)
+        options = tables_under(field)
         having = [option for option in options if key in option.model_fields]
         if having:
             which = "" if len(having) == len(options) else f' with {identity(having[0])[0]} = "{identity(having[0])[1][0]}"'
             homes.append(heading((name,)) + which)
-    return either(homes)
+    return join_or(homes)
 
 
 def given_in(section: Section) -> dict[str, Any]:
-    """What was given for a table, as a job file would give it: nothing that stands there by default, but for its name."""
+    """Return the given keys of a table, as in a job file: no defaults, except for its name."""
     keys = section.model_fields_set | {key for key in NAMING if key in type(section).model_fields}
     values = {key: getattr(section, key) for key in type(section).model_fields if key in keys}
     return {key: _plain(value) for key, value in (values | (section.model_extra or {})).items() if value is not None}
@@ -211,7 +228,7 @@ def _plain(value: Any) -> Any:
 
 
 def heading(path: KeyPath) -> str:
-    """A table's header as users write it."""
+    """Return a table's header as users write it."""
     *parents, last = [part for part in path if isinstance(part, str)] or [""]
     field = Job.model_fields.get(last) if not parents else None
     many = field is not None and get_origin(field.annotation) is list
@@ -219,18 +236,15 @@ def heading(path: KeyPath) -> str:
     return f"[[{name}]]" if many else f"[{name}]"
 
 
-def either(words: Sequence[str]) -> str:
-    """The words as alternatives: ``a, b or c``."""
+def join_or(words: Sequence[str]) -> str:
+    """Join words as alternatives: ``a, b or c``."""
     return " or ".join([", ".join(words[:-1]), *words[-1:]] if len(words) > 1 else words)
 
 
-def meant_by(word: str, legal: Sequence[str], fuzzy: bool = True) -> str:
-    """What a word was most likely meant to be; nothing if nobody knows."""
+def likely_meaning(word: str, legal: Sequence[str], fuzzy: bool = True) -> str:
+    """Return the legal word that a user most likely meant, through `SYNONYMS` or by similarity; "" if none is likely."""
     known = {other: name for other, names in SYNONYMS.items() for name in reversed(names) if name in legal}
     if word in known or not fuzzy:
         return known.get(word, "")
-    from difflib import get_close_matches
-
-    word = word.lower()[:100]
-    near = get_close_matches(word, legal, n=1) or [known[other] for other in get_close_matches(word, known, n=1, cutoff=0.8)]
-    return near[0] if near else ""
+    word = word.lower()
+    return did_you_mean(word, legal) or known.get(did_you_mean(word, known, cutoff=0.8), "")

@@ -1,4 +1,4 @@
-"""What is wrong with a job, in plain words: from pydantic's errors to findings. Imported only where there are errors."""
+"""Explanations of an invalid job: pydantic's errors become findings. Imported only if there are errors."""
 
 from __future__ import annotations
 
@@ -12,43 +12,52 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from partrain.config.problems import Finding, KeyPath
-from partrain.job.messages import advice, described, missing, no_table, quoted, titled, wrong_value
-from partrain.job.schema import Job, Location, either, heading, homes_of, meant_by, names_of, naming_key, spot_of
+from partrain.job.messages import advise_on_key, describe_key, describe_value, missing, no_table, quoted, wrong_value
+from partrain.job.schema import (
+    Job,
+    Location,
+    heading,
+    join_or,
+    likely_meaning,
+    locate,
+    names_of,
+    naming_key,
+    tables_of,
+    tables_with_key,
+)
 
 _NO_TABLE = ("list_type", "model_type", "model_attributes_type", "dict_type")
-_STAND_INS: dict[KeyPath, Any] = {
-    ("name",): "job",
-    ("model",): {"name": "linear"},
-    ("dataset",): {"name": "mnist"},
-    ("optimizer",): {"name": "sgd", "lr": 1.0},
-    ("optimizer", "lr"): 1.0,
-    ("sync",): {"rule": "average"},
-    ("workers",): [{}],
-    ("stop",): {},
+_STAND_INS: dict[str, Any] = {
+    "name": "job",
+    "model": {"name": "linear"},
+    "dataset": {"name": "mnist"},
+    "sync": {"rule": "average"},
+    "workers": [{}],
+    "stop": {},
 }
-"""What a job needs to be one, put where something else is wrong, and taken away again."""
+"""Valid values of what a job must have. They stand in for invalid tables while the others are validated."""
 
 
-def explain(data: dict[str, Any], error: ValidationError) -> tuple[Job | None, list[Finding]]:
-    """What is wrong with parsed TOML that is no job; and the job that was probably meant, as far as it can be guessed.
+def explain(data: dict[str, Any], error: ValidationError) -> tuple[dict[str, Any], list[Finding]]:
+    """Turn pydantic's errors into findings; also return the valid tables, as `tables_of` does for a whole job.
 
-    A misspelt key or name is corrected as was most likely meant, an unknown one left out, and the rest looked at again: so one
-    slip hides no other, and is reported once. Where a value is missing or wrong, the job's table has no such attribute.
+    A misspelt key or name is corrected to the likely one, an unknown key is dropped, and the rest is validated again. So one
+    slip hides no other, and each is reported once.
     """
-    attempt = _Attempt(deepcopy(data))
+    attempt = _Repair(deepcopy(data))
     while True:
         errors = error.errors(include_url=False)
         corrected = [attempt.correct(error) for error in errors]
         if not any(corrected):
-            return attempt.known(errors), [*attempt.findings, *map(attempt.explain, errors)]
+            return attempt.valid_tables(errors), [*attempt.findings, *map(attempt.explain, errors)]
         try:
-            return Job.model_validate(attempt.data), attempt.findings
+            return tables_of(Job.model_validate(attempt.data)), attempt.findings
         except ValidationError as remaining:
             error = remaining
 
 
-class _Attempt:
-    """The data of a job on the way to being corrected, and what was wrong so far."""
+class _Repair:
+    """The data of a job while it is repaired, and the findings so far."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.data = data
@@ -56,8 +65,8 @@ class _Attempt:
         self._written: dict[KeyPath, KeyPath] = {}
 
     def correct(self, error: ErrorDetails) -> bool:
-        """Change the data so that this error does not come again, if it is a slip that may hide others."""
-        spot = spot_of(error["loc"])
+        """Repair the data if this error is a slip that may hide others; return whether it was."""
+        spot = locate(error["loc"])
         if error["type"] == "extra_forbidden":
             self._correct_key(spot)
             return True
@@ -68,8 +77,8 @@ class _Attempt:
         return error["type"].startswith("union_tag") and self._correct_name(spot)
 
     def explain(self, error: ErrorDetails) -> Finding:
-        """An error in plain words."""
-        kind, spot, value = error["type"], spot_of(error["loc"]), error["input"]
+        """Turn an error into a finding."""
+        kind, spot, value = error["type"], locate(error["loc"]), error["input"]
         if kind == "missing":
             return self._finding(spot.path, *missing(spot))
         if spot.options and (kind in _NO_TABLE or not isinstance(value, dict | list)):
@@ -80,47 +89,32 @@ class _Attempt:
             return self._said_by_table(spot, str(error["ctx"]["error"]))
         return self._finding(spot.path, *wrong_value(spot, error))
 
-    def known(self, errors: Sequence[ErrorDetails]) -> Job | None:
-        """The job without the values that are missing or wrong: each check can tell whether it needs one of them."""
-        data, unknown = deepcopy(self.data), {_entry(spot_of(error["loc"]).path) for error in errors}
-        while True:
-            for path in unknown:
-                _assign(data, path)
-            try:
-                job = Job.model_validate(data)
-            except ValidationError as error:  # a table that cannot be without this value is unknown as a whole
-                wider = {spot_of(one["loc"]).path[:1] for one in error.errors(include_url=False)}
-                if wider <= unknown:
-                    return None
-                unknown = {path for path in unknown if path[:1] not in wider} | wider
-            else:
-                break
-        for *above, key in unknown:
-            owner: Any = job
-            for part in above:
-                owner = owner[part] if isinstance(part, int) else getattr(owner, part)
-            vars(owner).pop(key, None)
-        return job
+    def valid_tables(self, errors: Sequence[ErrorDetails]) -> dict[str, Any]:
+        """Return the tables without errors, as `tables_of` does for a whole job."""
+        invalid = {str(locate(error["loc"]).path[0]) for error in errors}
+        data = {name: value for name, value in self.data.items() if name not in invalid}
+        job = Job.model_validate({**data, **{name: value for name, value in _STAND_INS.items() if name in invalid}})
+        return {**{name: table for name, table in tables_of(job).items() if name not in invalid}, "given": self.data.keys()}
 
     def _correct_key(self, spot: Location) -> None:
-        """Rename a key that nobody knows to what was meant, or drop it."""
+        """Rename an unknown key to the likely one, or drop it."""
         *parents, key = spot.path
         table = self._at(parents)
         if key not in table:
             return
-        homes = homes_of(str(key))
-        meant = meant_by(str(key), list(spot.owner.model_fields), fuzzy=not homes)
+        homes = tables_with_key(str(key))
+        meant = likely_meaning(str(key), list(spot.owner.model_fields), fuzzy=not homes)
         meant = "" if meant in table else meant
-        self.findings.append(self._unknown(spot, advice(str(key), spot, meant, homes)))
+        self.findings.append(self._unknown(spot, advise_on_key(str(key), spot, meant, homes)))
         self._replace(tuple(parents), str(key), meant, table[key])
         if meant and heading((*parents, meant)).startswith("[[") and isinstance(table[meant], dict):
             self._wrap((*parents, meant))
 
     def _correct_name(self, spot: Location) -> bool:
-        """Set right a misspelt rule, model, optimizer or data set, or the misspelt key that should name it."""
+        """Repair a misspelt rule, model, optimizer or data set, or the misspelt key of its name."""
         table, names = self._at(spot.path), names_of(spot.options)
         key = naming_key(table, names)
-        if key and isinstance(table[key], str) and (meant := meant_by(table[key], [name for name in names if name])):
+        if key and isinstance(table[key], str) and (meant := likely_meaning(table[key], [name for name in names if name])):
             self.findings.append(self._wrong_name(spot, f'did you mean "{meant}"?'))
             self._replace(spot.path, key, names[meant], meant)
             return True
@@ -128,18 +122,18 @@ class _Attempt:
             return False
         known = {field for option in spot.options for field in option.model_fields}
         for key in [key for key in table if key not in known]:
-            if meant := meant_by(key, list(names.values())):
+            if meant := likely_meaning(key, list(names.values())):
                 self.findings.append(self._unknown(spot._replace(path=(*spot.path, key)), f"did you mean `{meant}`?"))
                 self._replace(spot.path, key, meant, table[key])
                 return True
         return False
 
     def _unknown(self, spot: Location, suggestion: str) -> Finding:
-        what = titled(spot.path, self._at(spot.path))
+        what = describe_key(spot.path, self._at(spot.path))
         return self._finding(spot.path, f"unknown {what}", suggestion, "key")
 
     def _wrong_name(self, spot: Location, suggestion: str = "") -> Finding:
-        """No rule, model, optimizer or data set, or one that does not exist."""
+        """Report a missing or unknown rule, model, optimizer or data set."""
         table, names = self._at(spot.path), names_of(spot.options)
         if not isinstance(table, dict):
             return self._finding(spot.path, *no_table(spot.path, table))
@@ -148,21 +142,23 @@ class _Attempt:
         if "" in names:
             legal += ', or your own as "package.module:Class" or "file.py:Class"'
         if not key:
-            wanted = either([f"`{key}`" for key in dict.fromkeys(names.values())])
+            wanted = join_or([f"`{key}`" for key in dict.fromkeys(names.values())])
             return self._finding(spot.path, f"missing key {wanted} in {heading(spot.path)}", f"one of {legal}")
         if not isinstance(table[key], str):
-            return self._finding((*spot.path, key), f"`{key}`: expected a string, got {described(table[key])}", f"one of {legal}")
+            return self._finding(
+                (*spot.path, key), f"`{key}`: expected a string, got {describe_value(table[key])}", f"one of {legal}"
+            )
         what = {"sync": "rule", "dataset": "data set"}.get(str(spot.path[-1]), str(spot.path[-1]))
         return self._finding((*spot.path, key), f"unknown {what} {quoted(table[key])}", suggestion or f"one of {legal}")
 
     def _said_by_table(self, spot: Location, message: str) -> Finding:
-        """A contradiction within a table, placed at the first of its keys that the message names."""
+        """Report a contradiction within a table, at the first of its keys that the message names."""
         table = self._at(spot.path)
         named = [word for word in re.findall(r"\w+", message) if isinstance(table, dict) and word in table]
         return self._finding((*spot.path, *named[:1]), message, "", "key" if named else "value")
 
     def _finding(self, path: KeyPath, message: str, suggestion: str, at: Literal["key", "value"] = "value") -> Finding:
-        """A finding under the keys that the user wrote."""
+        """Make a finding at the keys that the user wrote."""
         written = [self._written.get(path[: index + 1], (part,)) for index, part in enumerate(path)]
         return Finding(tuple(chain.from_iterable(written)), message, suggestion, at)
 
@@ -173,7 +169,7 @@ class _Attempt:
         return value
 
     def _replace(self, path: KeyPath, old: str, new: str, value: Any) -> None:
-        """Give a key of a table another name and value; drop it if the name is empty."""
+        """Rename a key of a table and set its value; drop it if the name is empty."""
         table = self._at(path)
         del table[old]
         if new:
@@ -181,26 +177,6 @@ class _Attempt:
             self._written[(*path, new)] = self._written.get((*path, old), (old,))
 
     def _wrap(self, path: KeyPath) -> None:
-        """Take a table for a list of one."""
+        """Wrap a table in a list."""
         self._replace(path[:-1], str(path[-1]), str(path[-1]), [self._at(path)])
         self._written[(*path, 0)] = ()
-
-
-def _entry(path: KeyPath) -> KeyPath:
-    """The key of a table, or the table, that is unknown where there is something wrong at a path."""
-    if path[:1] == ("dataset",):  # its keys say together what the files hold
-        return path[:1]
-    if path[1:2] and isinstance(path[1], int):
-        return path[:3] if len(path) > 2 else path[:1]
-    return path[:2]
-
-
-def _assign(data: Any, path: KeyPath) -> None:
-    """Put something sound at a path, or nothing where that will do."""
-    *above, key = path
-    for part in above:
-        data = data[part]
-    if path in _STAND_INS:
-        data[key] = _STAND_INS[path]
-    else:
-        data.pop(key, None)

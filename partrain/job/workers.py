@@ -1,4 +1,4 @@
-"""The `[[workers]]` tables: which devices train, and how much each may do in a round."""
+"""The `[[workers]]` tables: devices, and each worker's share of a round."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class WorkerSpec:
 
 
 def expand(groups: Sequence[WorkerGroup], iterations: int | None, passes: int | None) -> list[WorkerSpec]:
-    """The workers by rank: groups in the order given; `iterations` and `passes` are the caps of `[sync]`.
+    """List the workers by rank, in the order of their groups; `iterations` and `passes` are the caps of `[sync]`.
 
-    A group's own cap replaces the common one, also where the one counts iterations and the other passes.
+    A group's own cap replaces the common one, even if one counts iterations and the other passes.
     """
     specs: list[WorkerSpec] = []
     cuda_devices, in_turn = cuda_count(), 0
@@ -61,7 +61,7 @@ def expand(groups: Sequence[WorkerGroup], iterations: int | None, passes: int | 
 
 
 def cuda_count() -> int:
-    """CUDA devices of this machine, learnt from the driver's files: asking torch would cost its import, and its context."""
+    """Count the CUDA devices of this machine by the driver's files: torch would cost its import and a CUDA context."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     present = len(list(Path("/dev").glob("nvidia[0-9]*")))
     if visible is None:

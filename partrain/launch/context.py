@@ -54,7 +54,7 @@ class RunContext:
         """Write an event to the log and show it."""
         if self.log and self.display:
             self.log.add(event)
-            self.display.feed(event)
+            self.display.apply(event)
             if event["event"] == "stopping":
                 self.warn(f"{event['signal']}: {event['what']}")
 
@@ -62,7 +62,7 @@ class RunContext:
         """Flush the log and refresh the display, now and then."""
         if self.log and self.display:
             self.log.flush()
-            self.display.tick(time.time())
+            self.display.refresh(time.time())
 
 
 @dataclass

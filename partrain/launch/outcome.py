@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from partrain.display.event_log import read_events, summary, write_summary
-from partrain.display.run_state import WELL
+from partrain.display.run_state import COMPLETED
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure
 from partrain.launch.context import Ended, RunContext
 from partrain.rules.compression.messages import HEAD, STEP
@@ -35,7 +35,7 @@ def close(ended: Ended, started_at: float | None, context: RunContext) -> Outcom
     folder = context.run_folder
     context.emit(_end_event(ended, context, started_at))
     context.poll()
-    if ended.status in WELL and (text := silence(read_events(folder / "events.jsonl"))):
+    if ended.status in COMPLETED and (text := silence(read_events(folder / "events.jsonl"))):
         context.warn(text)
     content = summary(context.state, scores_by_name(ended.test))
     write_summary(folder / "summary.json", content)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from partrain.checkpoint.manifest import Manifest, manifest_of
 from partrain.config.overrides import as_toml
 from partrain.display.event_log import EventLog, read_events, summary, truncate_after, write_summary
-from partrain.display.run_state import WELL, RunState, WorkerState
+from partrain.display.run_state import COMPLETED, RunState, WorkerState
+from partrain.display.stop_conditions import CONDITIONS
 from partrain.errors import BadCheckpoint
 from partrain.job.load import LoadedJob
 from partrain.launch.checkpoint_writer import HISTORY
@@ -22,7 +23,6 @@ from partrain.launch.outcome import Outcome, scores_by_name
 from partrain.launch.run import prepare, train
 from partrain.launch.run_folder import check_same_run, locked, relink_latest, remove_stale
 from partrain.launch.start_event import counts_before
-from partrain.train.stop import LIMITS, Stop
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -50,7 +50,7 @@ def end_of(folder: Path, number: int) -> dict[str, Any]:
     """Read the summary of a run that ended with this round; {} if there is none."""
     try:
         told = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        return dict(told) if told["status"] in WELL and told["rounds"] == number else {}
+        return dict(told) if told["status"] in COMPLETED and told["rounds"] == number else {}
     except (OSError, ValueError, LookupError, TypeError):
         return {}
 
@@ -68,9 +68,9 @@ def drop_met_targets(loaded: LoadedJob, content: Content, until: Sequence[str]) 
     """
     progress, stop = manifest_of(content).progress, loaded.job.stop
     named = {each.partition("=")[0].strip() for each in until}
-    ends = {key for key in ("loss", "accuracy") if Stop(**{key: getattr(stop, key)}).reached(progress)}
-    ends |= {"patience"} if stop.patience is not None and progress.misses >= stop.patience else set()
-    if not ends or progress.judged_round < progress.round or not named & {*LIMITS} or named & {"loss", "accuracy", "patience"}:
+    ends = {each.name for each in stop.conditions() if each.judged and each.holds(progress.standing())}
+    steady, judged = ({each.name for each in CONDITIONS if each.judged is kind} for kind in (False, True))
+    if not ends or progress.judged_round < progress.round or not named & steady or named & judged:
         return loaded
     data = tomllib.loads(loaded.text)
     data["stop"] = {key: value for key, value in data["stop"].items() if key not in ends}
@@ -103,7 +103,7 @@ def finish_interrupted_run(
     with locked(folder):
         check_same_run(content, folder)
         told = list(read_events(folder / "events.jsonl"))
-        ended = told and told[-1]["event"] == "end" and told[-1]["status"] in WELL
+        ended = told and told[-1]["event"] == "end" and told[-1]["status"] in COMPLETED
         if ended and (folder / "summary.json").exists():
             return
         progress, stop = manifest_of(content).progress, loaded.job.stop
@@ -121,7 +121,7 @@ def finish_interrupted_run(
         }
         with EventLog(folder / "events.jsonl") as log:
             log.add(event)
-        view.feed(event)
+        view.apply(event)
         write_summary(folder / "summary.json", summary(view, scores))
 
 

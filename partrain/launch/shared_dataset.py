@@ -8,7 +8,7 @@ import sys
 from partrain.comm.arena import mapped, memory_file
 from partrain.data import Dataset, load
 from partrain.display.display import transfers
-from partrain.job.load import LoadedJob, fit
+from partrain.job.load import LoadedJob, check_against_data
 
 
 def load_shared(loaded: LoadedJob) -> tuple[Dataset, int]:
@@ -23,7 +23,7 @@ def load_shared(loaded: LoadedJob) -> tuple[Dataset, int]:
     try:
         with transfers(sys.stderr) as report:
             dataset = load(job.dataset, loaded.folder, allocate, job.training, report)
-        fit(loaded, dataset.facts)
+        check_against_data(loaded, dataset.facts)
     except BaseException:
         for descriptor in descriptors:
             os.close(descriptor)

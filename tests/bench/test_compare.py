@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.runs import Command, Said, events, eventually, partrain, round_file, summary, train, write_job
 
-from partrain.bench.compare import differences, in_words, labels
+from partrain.bench.compare import describe_values, differences, labels
 
 
 def compared(*words: object) -> dict[str, object]:
@@ -76,9 +76,9 @@ def test_any_worker_is_called_so(tmp_path: Path) -> None:
 
 
 def test_what_most_jobs_have_is_said_once() -> None:
-    assert in_words(dict.fromkeys("abc", 0.2) | {"d": 0.1}, "abcde") == "0.2, but d 0.1, e -"
-    assert in_words({"a": 1, "b": 1, "c": 2}, "abcd") == "a 1, b 1, c 2"
-    assert in_words({"a": "x"}, "abcd") == 'a "x"'
+    assert describe_values(dict.fromkeys("abc", 0.2) | {"d": 0.1}, "abcde") == "0.2, but d 0.1, e -"
+    assert describe_values({"a": 1, "b": 1, "c": 2}, "abcd") == "a 1, b 1, c 2"
+    assert describe_values({"a": "x"}, "abcd") == 'a "x"'
 
 
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:

@@ -299,7 +299,8 @@ def test_what_a_file_says_cannot_drive_the_terminal_nor_flood_it() -> None:
 
 
 def test_overrides_keep_comments_and_say_where_they_are() -> None:
-    source = TomlSource.parse(JOB, "job.toml", ["workers.0.count=4", "optimizer.lr=fast", "partition.overlap=0.5", "seed = 1"])
+    arguments = ["workers.0.count=4", "optimizer.lr=fast", "partition.overlap=0.5", "seed = 1"]
+    source = override(TomlSource.parse(JOB, "job.toml"), arguments)
     assert source.data["workers"][0] == {"count": 4}
     assert source.data["optimizer"] == {"lr": "fast"}
     assert source.text == JOB.replace("count = 2", "count = 4").replace("0.1", '"fast"').replace("seed = 0", "seed = 1") + (

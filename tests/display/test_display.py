@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from partrain.display.closing_lines import epilogue
+from partrain.display.closing_lines import closing_lines
 from partrain.display.display import Display, LiveDisplay, PlainDisplay, make_display
-from partrain.display.live_table import ASCII, COLUMNS, clock, count, frame, number, size, sparkline, tenths
+from partrain.display.live_table import ASCII, COLUMNS, frame, sparkline
+from partrain.display.number_format import clock, count, number, size, tenths
 from partrain.display.run_state import RunState
 
 T = 1795255200.0
@@ -49,7 +50,7 @@ def fake_run(rounds=40, workers=2, slow=1.0, **stop):
 def viewed(**settings):
     view = RunState()
     for event in fake_run(**settings):
-        view.feed(event)
+        view.apply(event)
     return view
 
 
@@ -146,7 +147,7 @@ def test_before_the_first_round():
 
 def test_a_run_that_ended_says_how():
     view = viewed()
-    view.feed({"event": "end", "t": view.t, "status": "reached", "reason": "target", "round": 40, "seconds": {}})
+    view.apply({"event": "end", "t": view.t, "status": "reached", "reason": "target", "round": 40, "seconds": {}})
     lines = rendered(view, 100).splitlines()
     assert lines[0].rstrip() == "mnist · average · round  40/400  reached (target)"
     assert "done" in lines[-1]
@@ -155,13 +156,13 @@ def test_a_run_that_ended_says_how():
 @pytest.mark.parametrize("status", ["stopped", "failed", "diverged"])
 def test_the_table_of_a_run_that_did_not_come_to_its_end_says_so(status):
     view = viewed()
-    view.feed({"event": "end", "t": view.t, "status": status, "reason": "SIGINT", "round": 40, "seconds": {}})
+    view.apply({"event": "end", "t": view.t, "status": status, "reason": "SIGINT", "round": 40, "seconds": {}})
     assert [line.split()[2] for line in rendered(view, 100).splitlines()[-2:]] == ["stopped", "stopped"]
 
 
 def test_faults_and_the_older_rule_are_named():
     view = viewed(judge="any-worker", rounds=20)
-    view.feed({"event": "fault", "t": view.t, "what": "worker 1 died; the round runs again", "rank": 1})
+    view.apply({"event": "fault", "t": view.t, "what": "worker 1 died; the round runs again", "rank": 1})
     text = rendered(view, 140)
     assert "faults  1 · worker 1 died; the round runs again" in text
     assert "judge=any-worker" in text
@@ -222,20 +223,20 @@ def test_numbers_fit_their_columns(power, sign):
     assert all(len(column.over) <= column.width and len(column.title) <= column.width for column in COLUMNS)
 
 
-def plain(events, tick=True, stream=None):
+def plain(events, refresh=True, stream=None):
     stream = io.StringIO() if stream is None else stream
     display = PlainDisplay(stream, RunState())
     for event in events:
-        display.feed(event)
-        if tick:
-            display.tick(event["t"])
+        display.apply(event)
+        if refresh:
+            display.refresh(event["t"])
     display.close()
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("tick", [True, False])
-def test_plain_lines(tick):
-    lines = plain(fake_run(rounds=11), tick).splitlines()
+@pytest.mark.parametrize("refresh", [True, False])
+def test_plain_lines(refresh):
+    lines = plain(fake_run(rounds=11), refresh).splitlines()
     assert len(lines) == 11
     assert lines[0] == "time=2026-11-21T10:00:02.500Z round=1 item_iterations=1280 loss=2.07 items_per_second=2560"
     assert lines[4].endswith(" items_per_second=2560 committed=5")
@@ -250,11 +251,11 @@ def test_a_judgement_that_comes_late_names_its_round():
     following = [{**events[-2], "t": T + 21, "round": 11, "rank": rank} for rank in range(2)]
     display, stream = PlainDisplay(out := io.StringIO(), RunState()), out
     for event in events[:-1]:
-        display.feed(event)
-    display.tick(T + 19)
+        display.apply(event)
+    display.refresh(T + 19)
     assert stream.getvalue().count("\n") == 10
     for event in (late, *following):
-        display.feed(event)
+        display.apply(event)
     display.close()
     assert " judged_round=10 judged_loss=0.871696" in stream.getvalue().splitlines()[-1]
 
@@ -266,16 +267,16 @@ def test_faults_have_a_plain_line():
 
 def test_a_fault_comes_after_the_rounds_before_it():
     fault = {"event": "fault", "t": T + 4, "what": "worker 1 died", "rank": 1}
-    assert [line.split()[1] for line in plain([*fake_run(rounds=2), fault], tick=False).splitlines()] == [
+    assert [line.split()[1] for line in plain([*fake_run(rounds=2), fault], refresh=False).splitlines()] == [
         "round=1",
         "round=2",
         "fault='worker",
     ]
 
 
-@pytest.mark.parametrize("tick", [True, False])
-def test_a_judgement_in_its_rounds_own_line_names_no_round(tick):
-    lines = plain(fake_run(rounds=11), tick).splitlines()
+@pytest.mark.parametrize("refresh", [True, False])
+def test_a_judgement_in_its_rounds_own_line_names_no_round(refresh):
+    lines = plain(fake_run(rounds=11), refresh).splitlines()
     assert " judged_loss=" in lines[9]
     assert " judged_round=" not in lines[9]
 
@@ -294,10 +295,10 @@ def test_plain_lines_are_written_together():
     stream = Counting()
     display = PlainDisplay(stream, RunState())
     for event in fake_run(rounds=20):
-        display.feed(event)
-        display.tick(T)
+        display.apply(event)
+        display.refresh(T)
     assert stream.writes == 0 or stream.getvalue() == ""
-    display.tick(T + 100)
+    display.refresh(T + 100)
     assert stream.writes == 1
     assert stream.getvalue().count("\n") == 20
 
@@ -308,8 +309,8 @@ def test_a_reader_who_leaves_stops_nothing():
     display = PlainDisplay(stream, RunState())
     os.close(read)
     for event in fake_run(rounds=40):
-        display.feed(event)
-        display.tick(event["t"])
+        display.apply(event)
+        display.refresh(event["t"])
     display.close()
     assert display.view.round == 40
     print("an epilogue", file=stream)
@@ -337,8 +338,8 @@ def test_a_reader_who_pauses_stops_nothing():
     stream = os.fdopen(write, "w")
     display = PlainDisplay(stream, RunState())
     for event in fake_run(rounds=2000):
-        display.feed(event)
-        display.tick(event["t"])
+        display.apply(event)
+        display.refresh(event["t"])
     with late_reader(read) as chunks:
         display.close()
         stream.close()
@@ -374,7 +375,7 @@ def test_displays_continue_a_view():
     display = PlainDisplay(stream := io.StringIO(), RunState())
     display.adopt(viewed(rounds=10))
     for event in (resumed, *later[-2:]):
-        display.feed(event)
+        display.apply(event)
     display.close()
     assert display.view.item_iterations == 11 * 1280
     assert "round=11" in stream.getvalue()
@@ -386,12 +387,12 @@ def in_a_terminal(events, **environment):
     script = """
 import fcntl, json, struct, sys, termios
 fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-from partrain.console import make_display
+from partrain.display.display import make_display
 display = make_display(sys.stdout)
 for line in sys.stdin:
     event = json.loads(line)
-    display.feed(event)
-    display.tick(event["t"])
+    display.apply(event)
+    display.refresh(event["t"])
 display.close()
 print("done")
 """
@@ -433,8 +434,8 @@ def test_a_terminal_that_goes_away_stops_nothing():
     for step, event in enumerate(fake_run(rounds=40)):
         if step == 40:
             os.close(main)
-        display.feed(event)
-        display.tick(event["t"])
+        display.apply(event)
+        display.refresh(event["t"])
     display.close()
     stream.close()
     assert display.view.round == 40
@@ -448,8 +449,8 @@ def test_a_terminal_that_nobody_reads_holds_up_nothing(kind):
     stream = os.fdopen(other, "w")
     display = kind(stream, RunState())
     for event in fake_run(rounds=3000):
-        display.feed(event)
-        display.tick(event["t"])
+        display.apply(event)
+        display.refresh(event["t"])
     with late_reader(main) as chunks:
         display.close()
         assert os.get_blocking(other), "the shell's own file waits as ever"
@@ -474,20 +475,20 @@ def test_redraws_are_rare_and_only_for_what_is_new(monkeypatch):
     drawn: list[float] = []
     monkeypatch.setattr(display, "_draw", lambda last=False: drawn.append(display._now))
     for step, event in enumerate(fake_run(rounds=100)):
-        display.feed(event)
-        display.tick(T + step * 0.01)
+        display.apply(event)
+        display.refresh(T + step * 0.01)
     assert len(drawn) <= 4 * (step * 0.01) + 1
     drawn.clear()
     for step in range(100):
-        display.tick(T + 100 + step * 0.1)
+        display.refresh(T + 100 + step * 0.1)
     assert len(drawn) <= 11
 
 
 def test_nothing_heavy_is_imported_without_a_terminal():
     script = """
 import io, sys
-from partrain.console import make_display
-from partrain import record
+from partrain.display.display import make_display
+from partrain.display import event_log
 make_display(io.StringIO()).close()
 print([name for name in sys.modules if name.split(".")[0] in ("rich", "torch", "numpy", "pydantic")])
 """
@@ -512,7 +513,7 @@ CONTENT = {
 
 
 def test_epilogue():
-    lines = epilogue(
+    lines = closing_lines(
         {**CONTENT, "test": {"loss": 0.09, "accuracy": 0.97}},
         Path("runs/my job"),
         Path("runs/my job/checkpoint.h5"),
@@ -527,13 +528,15 @@ def test_epilogue():
         "  partrain inspect 'runs/my job/checkpoint.h5'",
         "  partrain resume 'runs/my job/checkpoint.h5' --until rounds=800",
     ]
-    assert epilogue(CONTENT, Path("runs/x"), None)[-1] == "results: runs/x"
-    failed = epilogue({**CONTENT, "status": "diverged", "reason": "diverged"}, Path("x"), None)
+    assert closing_lines(CONTENT, Path("runs/x"), None)[-1] == "results: runs/x"
+    failed = closing_lines({**CONTENT, "status": "diverged", "reason": "diverged"}, Path("x"), None)
     assert failed[0].startswith("diverged: 400 rounds")
-    again = epilogue({**CONTENT, "status": "diverged", "reason": "diverged"}, Path("x"), Path("x/checkpoint.h5"))
+    again = closing_lines({**CONTENT, "status": "diverged", "reason": "diverged"}, Path("x"), Path("x/checkpoint.h5"))
     assert again[-1] == "  partrain inspect x/checkpoint.h5"
-    assert "judged (any-worker): loss 0.0812, accuracy 0.9712" in epilogue({**CONTENT, "judge": "any-worker"}, Path("x"), None)
-    assert "judged in round 398: loss 0.0812, accuracy 0.9712" in epilogue({**CONTENT, "judged_round": 398}, Path("x"), None)
+    assert "judged (any-worker): loss 0.0812, accuracy 0.9712" in closing_lines(
+        {**CONTENT, "judge": "any-worker"}, Path("x"), None
+    )
+    assert "judged in round 398: loss 0.0812, accuracy 0.9712" in closing_lines({**CONTENT, "judged_round": 398}, Path("x"), None)
 
 
 @pytest.mark.parametrize(
@@ -552,4 +555,4 @@ def test_epilogue():
     ],
 )
 def test_the_resume_command_lets_the_run_go_on(changed, stop, until):
-    assert epilogue({**CONTENT, **changed}, Path("r"), Path("r/c.h5"), stop)[-1] == f"  partrain resume r/c.h5{until}"
+    assert closing_lines({**CONTENT, **changed}, Path("r"), Path("r/c.h5"), stop)[-1] == f"  partrain resume r/c.h5{until}"

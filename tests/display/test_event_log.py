@@ -69,7 +69,7 @@ def run(rounds, workers=2, began=T + 2, first=1) -> Iterator[dict]:
 def fed(*events):
     view = RunState()
     for event in events:
-        view.feed(event)
+        view.apply(event)
     return view
 
 
@@ -136,7 +136,7 @@ def test_a_killed_writer_loses_only_what_was_not_flushed(path):
     script = """
 import os, sys
 from pathlib import Path
-from partrain.record import EventLog
+from partrain.display.event_log import EventLog
 log = EventLog(Path(sys.argv[1]))
 for number in range(100):
     log.add({"event": "fault", "t": 0.0, "what": str(number), "rank": None})
@@ -289,7 +289,7 @@ def test_totals_continue_over_sessions():
     view = fed(start(), *run(3))
     first_total = view.clock.total
     for event in (start(T + 1000, resumed_from=3), *run(2, began=T + 1001, first=4)):
-        view.feed(event)
+        view.apply(event)
     assert (view.round, view.item_iterations) == (5, 6400)
     assert view.clock.train == 5.0
     assert view.clock.startup == 3.0
@@ -337,7 +337,7 @@ def test_rates_cover_a_few_seconds_and_memory_is_bounded():
     for number in range(1, 20001):
         items = 640 if number <= 10000 else 64
         for rank in range(2):
-            view.feed(round_(number, rank, T + number * 0.003, items=items, compute=0.002, wait=0.0005, mix=0.0005))
+            view.apply(round_(number, rank, T + number * 0.003, items=items, compute=0.002, wait=0.0005, mix=0.0005))
     assert view.rate() == pytest.approx(2 * 64 / 0.003, rel=0.01)
     recent = view.workers[0].recent()
     assert recent is not None
@@ -351,11 +351,11 @@ def test_rates_go_by_the_workers_clocks():
     view = fed(start(seconds=1000.0))
     for number in range(1, 21):
         for rank in range(2):
-            view.feed(round_(number, rank, T + 2 + 0.01 * number, seconds=10.0 * number, compute=7.0, wait=2.0, mix=1.0))
+            view.apply(round_(number, rank, T + 2 + 0.01 * number, seconds=10.0 * number, compute=7.0, wait=2.0, mix=1.0))
     assert view.workers[1].rate() == pytest.approx(64.0)
     assert view.rate() == pytest.approx(128.0)
     assert [worker["items_per_second"] for worker in summary(view)["workers"]] == [64.0, 64.0]
-    assert [(each.name, each.now) for each in view.conditions()] == [("seconds", 200.0)]
+    assert [(each.name, each.now(view.standing())) for each in view.conditions()] == [("seconds", 200.0)]
     assert view.eta(T + 2.2) == pytest.approx(0.8), "for whoever waits"
 
 
@@ -364,35 +364,35 @@ def test_a_worker_is_called_slow_only_after_three_rounds():
     for number in range(1, 4):
         for rank, seconds in ((0, 10.0), (1, 16.0)):
             assert 1 not in view.slowdowns()
-            view.feed(round_(number, rank, T + 16 * number + rank, compute=seconds, wait=16.0 - seconds, mix=0.0))
+            view.apply(round_(number, rank, T + 16 * number + rank, compute=seconds, wait=16.0 - seconds, mix=0.0))
     assert view.slowdowns() == pytest.approx({0: 1.0, 1: 1.6})
 
 
 def test_states():
     view = fed(start())
     assert [view.state(worker) for worker in view.workers.values()] == ["starting", "starting"]
-    view.feed(round_(1, 0, T + 1, compute=0.9, wait=0.1))
-    view.feed(round_(1, 1, T + 1, compute=0.1, wait=0.9))
+    view.apply(round_(1, 0, T + 1, compute=0.9, wait=0.1))
+    view.apply(round_(1, 1, T + 1, compute=0.1, wait=0.9))
     assert [view.state(worker) for worker in view.workers.values()] == ["training", "waiting"]
-    view.feed({"event": "fault", "t": T + 2, "what": "worker 1 died", "rank": 1})
+    view.apply({"event": "fault", "t": T + 2, "what": "worker 1 died", "rank": 1})
     assert [view.state(worker) for worker in view.workers.values()] == ["training", "lost"]
-    view.feed(round_(2, 0, T + 3))
+    view.apply(round_(2, 0, T + 3))
     assert view.round == 2
-    view.feed({"event": "end", "t": T + 4, "status": "failed", "reason": "worker lost", "round": 2, "seconds": {}})
+    view.apply({"event": "end", "t": T + 4, "status": "failed", "reason": "worker lost", "round": 2, "seconds": {}})
     assert [view.state(worker) for worker in view.workers.values()] == ["stopped", "lost"]
-    view.feed(start(resumed_from=2))
-    view.feed({"event": "end", "t": T + 9, "status": "reached", "reason": "target", "round": 3, "seconds": {}})
+    view.apply(start(resumed_from=2))
+    view.apply({"event": "end", "t": T + 9, "status": "reached", "reason": "target", "round": 3, "seconds": {}})
     assert view.state(view.workers[0]) == "done"
 
 
 def test_a_round_counts_once_every_worker_finished_it():
     view = fed(start(workers=3), round_(1, 0), round_(1, 1), round_(2, 0))
     assert view.round == 0
-    view.feed(round_(1, 2))
+    view.apply(round_(1, 2))
     assert view.round == 1
-    view.feed(round_(2, 1))
-    view.feed(round_(3, 0))
-    view.feed(round_(2, 2))
+    view.apply(round_(2, 1))
+    view.apply(round_(3, 0))
+    view.apply(round_(2, 2))
     assert view.round == 2
 
 
@@ -401,7 +401,7 @@ def test_eta_leaves_the_first_round_out_and_follows_the_limit_that_comes_first()
     assert view.eta(T + 60) is None
     for number in range(2, 12):
         for rank in range(2):
-            view.feed(round_(number, rank, T + 60 + number - 1))
+            view.apply(round_(number, rank, T + 60 + number - 1))
     assert view.eta(T + 70) == pytest.approx(90)
     assert view.eta(T + 75) == pytest.approx(85)
     assert view.fraction() == pytest.approx(11 / 101)
@@ -411,8 +411,8 @@ def test_eta_leaves_the_first_round_out_and_follows_the_limit_that_comes_first()
 def test_eta_by_time():
     view = fed(start(seconds=100.0))
     for number in range(1, 11):
-        view.feed(round_(number, 0, T + number, seconds=float(number)))
-        view.feed(round_(number, 1, T + number, seconds=float(number)))
+        view.apply(round_(number, 0, T + number, seconds=float(number)))
+        view.apply(round_(number, 1, T + number, seconds=float(number)))
     assert view.eta(T + 10) == pytest.approx(90)
 
 
@@ -420,7 +420,7 @@ def test_best_and_patience():
     view = fed(start(patience=5), judgement(1), judgement(2), judgement(3, best=False), judgement(4, best=False))
     assert view.best is not None
     assert view.best.round == 2
-    assert [(each.name, each.now, each.goal) for each in view.conditions()] == [("patience", 2, 5)]
+    assert [(each.name, each.now(view.standing()), each.goal) for each in view.conditions()] == [("patience", 2, 5)]
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 31, 32, 33, 1000, 4096])

@@ -74,7 +74,7 @@ def test_a_sound_job(said) -> None:
 def test_a_change_comes_before_the_end(said, rule: str, key: str) -> None:
     line = 12 + rule.count("\n")
     (warning,) = said('rule = "average"', f'rule = "{rule}"\n{key} = 4')
-    assert warning == f"{line}:1 warning: `{key}` = 4 rounds, and the run ends after 3; lower it, or raise `rounds`"
+    assert warning == f"{line}:1 warning: `{key}` = 4 rounds, but the run ends after 3; lower it, or raise `rounds`"
     assert said('rule = "average"', f'rule = "{rule}"\n{key} = 3') == []
 
 
@@ -83,7 +83,7 @@ def test_the_length_of_a_round(said) -> None:
     assert said("count = 2", "passes = 2\niterations = 3") == ["16:1 [[workers]] has both `iterations` and `passes`; keep one"]
     assert said("count = 2", "passes = 2") == [], "a group's own cap replaces the common one"
     assert said("iterations = 10", "") == [
-        "10:1 [sync] says nothing on the length of a round; add `iterations = 10`, say, or `passes = 1`"
+        "10:1 [sync] does not set the length of a round; add `iterations` or `passes`, for example `iterations = 10`"
     ]
     assert said("iterations = 10", "", "count = 2", "passes = 2\n[[workers]]") == [
         "17:1 neither this [[workers]] table nor [sync] has `iterations` or `passes`; add one"
@@ -97,10 +97,10 @@ def test_gradient_averaging_needs_equal_iterations(said) -> None:
         '18:14 rule "bsp" needs equal `iterations` for all workers, not 10 and 20'
     ]
     assert said(*bsp, "iterations = 10", "passes = 1") == [
-        '12:1 under rule "bsp" workers meet after each iteration: it cannot count a round in passes; use `iterations`'
+        '12:1 rule "bsp" synchronizes after each iteration: it cannot count a round in passes; use `iterations`'
     ]
     assert said(*bsp, "count = 2", "count = 2\npasses = 2") == [
-        '17:1 under rule "bsp" workers meet after each iteration: it cannot count a round in passes; use `iterations`'
+        '17:1 rule "bsp" synchronizes after each iteration: it cannot count a round in passes; use `iterations`'
     ]
 
 
@@ -121,7 +121,7 @@ def test_targets_can_be_judged(said) -> None:
     lone = 'rounds = 3\njudge = "any-worker"\nloss = 0.1'
     assert said("validation = 500", "", "rounds = 3", lone) == []
     assert said("rounds = 3", f"{lone}\npatience = 2\naccuracy = 0.9") == [
-        f'{line}:1 `{key}` cannot be had with judge = "any-worker", which looks at training losses only; '
+        f'{line}:1 `{key}` is not available with judge = "any-worker", which reads training losses only; '
         'use `loss`, or judge = "mixed"'
         for line, key in ((17, "patience"), (18, "accuracy"))
     ]
@@ -135,14 +135,14 @@ def test_targets_can_be_judged(said) -> None:
 
 def test_items_serve_for_what_they_are_made_for(said) -> None:
     assert said("rounds = 3", 'rounds = 3\n[task]\nkind = "regression"') == [
-        "16:8 the data set's items are made for classification: they cannot serve for regression; fitting: classification, autoencoder"
+        "16:8 the data set's items are made for classification, not for regression; fitting: classification, autoencoder"
     ]
     assert said("rounds = 3", 'rounds = 3\n[task]\nkind = "classification"') == []
     assert said('"blobs"', '"sine"', "rounds = 3", 'rounds = 3\n[task]\nkind = "forecast"') == []
 
 
 def test_a_schedule_has_an_end(said) -> None:
-    todo = "needs an end to run towards, which [stop] does not imply; add `horizon` to [optimizer], or `rounds` or `item_iterations` to [stop]"
+    todo = "needs the length of the run, which [stop] does not imply; add `horizon` to [optimizer], or `rounds` or `item_iterations` to [stop]"
     seconds = ("rounds = 3", "seconds = 3")
     assert said(*seconds, "lr = 0.1", 'lr = 0.1\nschedule = "linear"') == [f"10:12 `schedule` {todo}"]
     assert said(*seconds, "lr = 0.1", "lr = 0.1\nwarmup = 0.1") == [f"10:10 `warmup` {todo}"]
@@ -201,7 +201,7 @@ def test_settings_without_effect(said) -> None:
 def test_an_overlap_that_the_sizes_decide(said) -> None:
     overlap = ("count = 2", "count = 2\npartition_size = 2500\n[partition]\noverlap = 0.1")
     (warning,) = said(*overlap)
-    assert warning.startswith("19:1 warning: `overlap` has no say where all workers have a `partition_size`")
+    assert warning.startswith("19:1 warning: `overlap` is ignored: every worker has a `partition_size`")
     assert said(overlap[0], f"{overlap[1]}\n[[workers]]") == [
         "17:18 partition_size takes 5000 of the 4500 training items: the 1 worker without one cannot share the 0 that remain; "
         "lower it, or give every worker a partition_size"
@@ -211,12 +211,12 @@ def test_an_overlap_that_the_sizes_decide(said) -> None:
 
 def test_judging_that_is_not_done(said) -> None:
     (warning,) = said("rounds = 3", 'rounds = 3\njudge = "any-worker"\njudge_every = 2')
-    assert warning.startswith('16:1 warning: `judge_every` has no say under judge = "any-worker"')
+    assert warning.startswith('16:1 warning: `judge_every` has no effect with judge = "any-worker"')
     assert said("rounds = 3", "rounds = 3\njudge_every = 2") == []
 
 
 def test_a_device_that_is_not_there(said, monkeypatch: pytest.MonkeyPatch) -> None:
-    todo = "remove this [[workers]] table or run where there is one"
+    todo = "remove this [[workers]] table or run the job on a machine that has it"
     assert said("count = 2", 'device = "cuda"') == [f"16:10 no device cuda on this machine (devices: cpu); {todo}"]
     monkeypatch.setattr("partrain.job.checks.cuda_count", lambda: 2)
     assert said("count = 2", 'device = "cuda:2"') == [
@@ -254,7 +254,7 @@ def test_shares_that_cannot_be_cut(said) -> None:
         "8:1 `batch_size` 64 is more than the 50 items of the smallest partition; at most 50, or fewer workers, or more overlap"
     ]
     assert said(*items, "lr = 0.1", "lr = 0.1\nbatch_size = 50", "count = 2", "count = 1\n[[workers]]") == [
-        "17:1 warning: only 50 items in the smallest partition; a worker learns little from so few"
+        "17:1 warning: only 50 items in the smallest partition; too few for a replica to learn much"
     ]
 
 
@@ -332,7 +332,7 @@ def test_workers_that_are_not_one_with_all_items(said) -> None:
 def test_weights_that_have_no_say(said, rule: str, warned: bool) -> None:
     found = said('rule = "average"', f'rule = "{rule}"\nweights = "equal"')
     assert [line.partition(" ")[2] for line in found] == [
-        f'warning: rule "{rule}" does not mix parameters by `weights`: they are for moments and buffers only'
+        f'warning: rule "{rule}" does not mix parameters by `weights`: they apply to moments and buffers only'
     ] * warned
 
 
@@ -351,12 +351,14 @@ def test_an_optimizer_beside_full_batches(said) -> None:
     (error,) = said('rule = "average"', 'rule = "rprop"\nlr_scale = "sqrt"', *without)
     assert '`lr_scale` has no effect on the steps of "rprop"' in error
     (error,) = said(*without)
-    assert error.endswith('the job has no [optimizer] table; add name = "sgd" and lr = 0.1, say')
+    assert error.endswith('the job has no [optimizer] table; add one, for example name = "sgd" and lr = 0.1')
 
 
 def test_paces_are_simulated(said) -> None:
     stop = "[stop]\nrounds = 3\n"
-    assert said(stop, stop + "[transport]\nspeed = [1.0, 0.5]\n") == ['16:1 `speed` is simulated only; use kind = "simulated"']
+    assert said(stop, stop + "[transport]\nspeed = [1.0, 0.5]\n") == [
+        '16:1 `speed` works in simulation only; use kind = "simulated"'
+    ]
     simulated = stop + '[transport]\nkind = "simulated"\n'
     assert said(stop, simulated + "speed = [1.0, 0.5]\ndelay = [0.001]\n") == []
     assert said(stop, simulated + "jitter = [0.1, 0.1, 0.1]\n") == ["17:10 `jitter` has 3 values for 2 workers; give one or 2"]
@@ -366,7 +368,7 @@ def test_inexact_sums_are_for_several_machines(said, monkeypatch: pytest.MonkeyP
     stop = "[stop]\nrounds = 3\n"
     (warning,) = said(stop, stop + "[engine]\nexact = false\n")
     assert "16:1 warning" in warning
-    assert "`exact = false` has no meaning on one machine" in warning
+    assert "`exact = false` has no effect on one machine" in warning
     assert said(stop, stop + "[engine]\nexact = true\n") == []
     for key, value in {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "h",
                        "MASTER_PORT": "1"}.items():  # fmt: skip
@@ -380,7 +382,7 @@ def test_a_schedule_of_the_learning_rate_over_rounds_that_change_their_length(sa
         ("lr = 0.1", 'lr = 0.1\nschedule = "cosine"'),
     )
     (warning,) = said(*qsr, *decaying)
-    assert "warning: rounds change their length" in warning
+    assert "warning: rounds vary in length" in warning
     assert said(*qsr) == []
     assert said(*decaying) == []
     assert said(*qsr, *decaying, "rounds = 3", "rounds = 3\nitem_iterations = 9000") == []

@@ -1,0 +1,43 @@
+"""Numbers as text of bounded width: counts, bytes, losses, seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def count(value: float | None, width: int = 10) -> str:
+    """Format a count, at most `width` characters: in full where that fits, else four digits and a unit."""
+    text = "-" if value is None else f"{round(value):,}"
+    return text if len(text) <= width else _scaled(value or 0, ("", "k", "M", "G", "T"))
+
+
+def size(value: float) -> str:
+    """Format a number of bytes, in decimal units."""
+    return _scaled(value, (" B", " kB", " MB", " GB", " TB"))
+
+
+def number(value: float | None) -> str:
+    """Format a loss or metric, at most eight characters."""
+    if value is None:
+        return "-"
+    if value == 0 or 1e-3 <= abs(value) < 1000:
+        return f"{value:.{4 if abs(value) < 10 else 3 if abs(value) < 100 else 2}f}"
+    return f"{value:.{2 if value > 0 else 1}e}"
+
+
+def tenths(value: float) -> str:
+    """Format seconds, at most eight characters for three years."""
+    return f"{value:.1f}" if value < 1e6 else f"{value:.0f}"
+
+
+def clock(seconds: float) -> str:
+    """Format a duration as h:mm:ss, its fraction cut off."""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}"
+
+
+def _scaled(value: float, units: Sequence[str]) -> str:
+    power = min(int(math.log10(max(value, 1)) / 3), len(units) - 1)
+    return f"{value / 1000**power:.4g}{units[power]}"

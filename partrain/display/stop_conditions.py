@@ -1,0 +1,168 @@
+"""The stop conditions of a run, one small class each: a new one is a class here and a key of `[stop]`.
+
+Workers, the live table, the closing lines, the checks of a job, its plan and `resume` all read these objects.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from partrain.display.number_format import clock, count, number
+
+
+class Standing(NamedTuple):
+    """Numbers of a run at one moment, which stop conditions compare with their goals."""
+
+    rounds: int = 0
+    item_iterations: int = 0
+    seconds: float = 0.0
+    """Training time."""
+    loss: float | None = None
+    accuracy: float | None = None
+    """Results of the last judgement."""
+    misses: int = 0
+    """Judgements since the best one."""
+
+
+class StopCondition:
+    """A stop condition with its goal. This base class is a limit on a number that only grows."""
+
+    name: ClassVar[str]
+    """Its key in `[stop]`."""
+    kind: ClassVar[Literal["target", "limit"]] = "limit"
+    """A target defines success. A limit ends the run without it."""
+    judged: ClassVar[bool] = False
+    """The condition depends on judgements. All others come steadily and for certain."""
+    __slots__ = ("goal",)
+
+    def __init__(self, goal: Any) -> None:
+        self.goal = goal
+
+    def now(self, at: Standing) -> float | None:
+        """Return the value to compare with the goal; None before the first judgement."""
+        value: float | None = getattr(at, self.name)
+        return value
+
+    def holds(self, at: Standing) -> bool:
+        """Return whether the run ends here."""
+        value = self.now(at)
+        return value is not None and value >= self.goal
+
+    def horizon(self, items_of: Callable[[int], int]) -> int | None:
+        """Return the item-iterations at which the run ends, if the goal implies them; `items_of` converts rounds."""
+        return None
+
+    def show(self, at: Standing) -> str:
+        """Format value and goal for the live table."""
+        return f"{self.name} {count(self.now(at))}/{count(self.goal)}"
+
+    def moved(self, at: Standing) -> str:
+        """Return a `--until` argument that lets the run continue: twice the limit, or twice what was reached."""
+        return f"{self.name}={2 * max(self.goal, self.now(at) or 0)}"
+
+
+class Rounds(StopCondition):
+    """Rounds of local training and mixing."""
+
+    name = "rounds"
+    __slots__ = ()
+
+    def horizon(self, items_of: Callable[[int], int]) -> int | None:
+        return items_of(self.goal)
+
+
+class ItemIterations(StopCondition):
+    """Item-iterations of all workers."""
+
+    name = "item_iterations"
+    __slots__ = ()
+
+    def horizon(self, items_of: Callable[[int], int]) -> int | None:
+        return int(self.goal)
+
+    def show(self, at: Standing) -> str:
+        return f"item-iterations {count(at.item_iterations)}/{count(self.goal)}"
+
+
+class Seconds(StopCondition):
+    """Training time."""
+
+    name = "seconds"
+    __slots__ = ()
+
+    def show(self, at: Standing) -> str:
+        return f"{clock(at.seconds)}/{clock(self.goal)}"
+
+    def moved(self, at: Standing) -> str:
+        return f"seconds={2 * self.goal}"
+
+
+class Loss(StopCondition):
+    """Target: judged loss at or below the goal."""
+
+    name = "loss"
+    kind = "target"
+    judged = True
+    __slots__ = ()
+
+    def holds(self, at: Standing) -> bool:
+        return at.loss is not None and at.loss <= self.goal
+
+    def show(self, at: Standing) -> str:
+        return f"loss {number(at.loss)}/{number(self.goal)}"
+
+    def moved(self, at: Standing) -> str:
+        """Halve the goal, or what was reached if that is lower."""
+        return f"loss={min(self.goal, math.inf if at.loss is None else at.loss) / 2:.4g}"
+
+
+class Accuracy(StopCondition):
+    """Target: judged accuracy at or above the goal."""
+
+    name = "accuracy"
+    kind = "target"
+    judged = True
+    __slots__ = ()
+
+    def show(self, at: Standing) -> str:
+        return f"accuracy {number(at.accuracy)}/{number(self.goal)}"
+
+    def moved(self, at: Standing) -> str:
+        """Go halfway from the goal, or what was reached if that is higher, to 1."""
+        return f"accuracy={(1 + max(self.goal, at.accuracy or 0)) / 2:.4g}"
+
+
+class Patience(StopCondition):
+    """Judgements in a row without a new best."""
+
+    name = "patience"
+    judged = True
+    __slots__ = ()
+
+    def now(self, at: Standing) -> float | None:
+        return at.misses
+
+    def moved(self, at: Standing) -> str:
+        return f"patience={2 * self.goal}"
+
+
+CONDITIONS: tuple[type[StopCondition], ...] = (Rounds, ItemIterations, Seconds, Loss, Accuracy, Patience)
+"""In the order in which they are shown, and in which limits give the reason of an end."""
+
+
+def conditions_of(stop: Mapping[str, Any]) -> list[StopCondition]:
+    """Return the conditions that a `[stop]` table sets."""
+    return [kind(goal) for kind in CONDITIONS if (goal := stop.get(kind.name)) is not None]
+
+
+def suggest_until(stop: Mapping[str, Any], status: str, reason: str, at: Standing) -> list[str]:
+    """Return `--until` arguments that let a completed run continue.
+
+    They move all targets if one was reached, else the limit that ended the run, else `rounds`.
+    """
+    conditions = conditions_of(stop)
+    moved = [each.moved(at) for each in conditions if each.kind == "target" and status == "reached"]
+    moved = moved or [each.moved(at) for each in conditions if each.kind == "limit" and each.name == reason]
+    return moved or [f"rounds={2 * at.rounds}"]
