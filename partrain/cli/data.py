@@ -152,12 +152,11 @@ def _section(path: Path) -> DataSection:
 
 
 def _is(question: Any, path: Path) -> bool:
+    from partrain.data.base import reading
     from partrain.data.fetch import lasting
 
-    try:
+    with reading(path):
         return not lasting(path).is_dir() and bool(question(path))
-    except OSError as error:
-        raise InputMissing(f"{path}: {error.strerror}") from None
 
 
 def _lines(source: Path, found: dict[str, Any]) -> list[str]:

@@ -7,8 +7,9 @@ it; the `DatasetInfo` it comes with is small, and `card.attach(buffer)` is the s
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from partrain.config.section import OneOf
 from partrain.data import fetch
@@ -35,14 +36,14 @@ __all__ = [
     "Dataset",
     "DatasetInfo",
     "DatasetSpec",
-    "facts",
     "lay_out",
     "load",
+    "read_spec",
     "views",
 ]
 
 
-def _which(table: Any) -> str | None:
+def _tag(table: Any) -> str | None:
     """The tag of a `[dataset]` table, given as a table or as a section: a name with a colon is the user's own."""
     for key in ("kind", "name"):
         value = table.get(key) if isinstance(table, dict) else getattr(table, key, None)
@@ -51,29 +52,60 @@ def _which(table: Any) -> str | None:
     return None
 
 
+class DatasetKind(NamedTuple):
+    """A kind of data set: its table, and the modules that read it. Each is imported once it is needed."""
+
+    section: str
+    """`module:Class` of the `[dataset]` table."""
+    headers: str
+    """Module with `read_spec(section, folder)`: reads headers only, without numpy."""
+    loader: str
+    """Module with `load(section, folder, allocate, training)`."""
+
+
 DATASETS = {
-    "mnist": "partrain.data.arrays.idx:Mnist",
-    "idx": "partrain.data.arrays.idx:Idx",
-    "synthetic": "partrain.data.generated.section:Synthetic",
-    "csv": "partrain.data.tables.sections:Csv",
-    "parquet": "partrain.data.tables.sections:Parquet",
-    "npz": "partrain.data.arrays.sections:Npz",
-    "npy": "partrain.data.arrays.sections:Npy",
-    "hdf5": "partrain.data.arrays.sections:Hdf5",
-    "mapped": "partrain.data.arrays.mapped:Mapped",
-    "text": "partrain.data.text:TextSection",
-    "series": "partrain.data.tables.series:Series",
-    "images": "partrain.data.images:ImagesSection",
-    "huggingface": "partrain.data.arrays.huggingface:HuggingFace",
-    "user": "partrain.data.user.section:UserData",
+    "mnist": DatasetKind("partrain.data.arrays.sections:Mnist", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
+    "idx": DatasetKind("partrain.data.arrays.sections:Idx", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
+    "synthetic": DatasetKind(
+        "partrain.data.generated.section:Synthetic", "partrain.data.generated.section", "partrain.data.generated.generate"
+    ),
+    "csv": DatasetKind("partrain.data.tables.sections:Csv", "partrain.data.tables.schema", "partrain.data.tables.load"),
+    "parquet": DatasetKind("partrain.data.tables.sections:Parquet", "partrain.data.tables.schema", "partrain.data.tables.load"),
+    "npz": DatasetKind("partrain.data.arrays.sections:Npz", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
+    "npy": DatasetKind("partrain.data.arrays.sections:Npy", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
+    "hdf5": DatasetKind("partrain.data.arrays.sections:Hdf5", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
+    "mapped": DatasetKind("partrain.data.arrays.mapped:Mapped", "partrain.data.arrays.mapped", "partrain.data.arrays.mapped"),
+    "text": DatasetKind("partrain.data.text:TextSection", "partrain.data.text", "partrain.data.text"),
+    "series": DatasetKind("partrain.data.tables.series:Series", "partrain.data.tables.series", "partrain.data.tables.series"),
+    "images": DatasetKind("partrain.data.images:ImagesSection", "partrain.data.images", "partrain.data.images"),
+    "huggingface": DatasetKind(
+        "partrain.data.arrays.huggingface:HuggingFace", "partrain.data.arrays.huggingface", "partrain.data.arrays.huggingface"
+    ),
+    "user": DatasetKind("partrain.data.user.section:UserData", "partrain.data.user.load", "partrain.data.user.load"),
 }
+"""The kinds of data sets by the name that a job gives. A section never imports its readers."""
 
-AnyDataset = Annotated[DataSection, OneOf(DATASETS, _which)]
+AnyDataset = Annotated[DataSection, OneOf({name: kind.section for name, kind in DATASETS.items()}, _tag)]
 
 
-def facts(section: DataSection, folder: Path) -> DatasetSpec | None:
-    """What headers and settings tell about a data set, see `DataSection.facts`; None also where a file has not been fetched yet."""
-    return None if fetch.absent(section) else section.facts(folder)
+def read_spec(section: DataSection, folder: Path) -> DatasetSpec | None:
+    """Read headers: what files and settings tell of a data set, fast, without numpy.
+
+    Args:
+        section: The `[dataset]` table.
+        folder: The folder of the job, where relative paths start from.
+
+    Returns:
+        None where a file has not been fetched yet, and for user code, of which only loading tells.
+
+    Raises:
+        InputMissing: a file is missing, or its header is damaged or does not fit the others.
+        WrongSetting: a key does not go with what the files hold.
+    """
+    if fetch.missing_urls(section):
+        return None
+    spec: DatasetSpec | None = import_module(_kind(section).headers).read_spec(section, folder)
+    return spec
 
 
 def load(
@@ -100,12 +132,17 @@ def load(
     fetch.fetch(section, report)
     given = allocate or (lambda size: memoryview(bytearray(size)))
 
-    def roomy(size: int) -> memoryview:
+    def checked(size: int) -> memoryview:
         if in_memory:
             require_memory(size, "[dataset]")
         return given(size)
 
-    return section.load(folder, roomy, training or _all)
+    dataset: Dataset = import_module(_kind(section).loader).load(section, folder, checked, training or _all)
+    return dataset
+
+
+def _kind(section: DataSection) -> DatasetKind:
+    return DATASETS[_tag(section) or ""]
 
 
 def _all(items: int, labels: NDArray[Any] | None = None, gap: int | None = None) -> NDArray[Any]:

@@ -9,8 +9,9 @@ import hashlib
 import json
 import math
 import mmap
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -41,6 +42,24 @@ class WrongSetting(BadJob):
         self.key, self.problem, self.advice = key, problem, advice
 
 
+@contextmanager
+def reading(path: Path, damage: str = "", *kinds: type[Exception]) -> Iterator[None]:
+    """Turn errors of reading a file into InputMissing, one line that names the file.
+
+    Args:
+        path: The file.
+        damage: Words before the message of an exception of `kinds`.
+        kinds: Exceptions of the file's format: its content is damaged.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputMissing(f"{path}: {os.strerror(error.errno) if error.errno else error}") from None
+    except kinds as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputMissing(f"{path}: {damage}: {reason}" if damage else f"{path}: {reason}") from None
+
+
 class Training(Protocol):
     """Which items are trained on: what is learnt from data is learnt from these alone."""
 
@@ -55,30 +74,6 @@ class DataSection(Section):
     """Items kept out of training to judge the mixed network."""
     stratify: bool = False
     """Hold out each class in proportion, to within one item."""
-
-    @abstractmethod
-    def facts(self, folder: Path) -> DatasetSpec | None:
-        """What headers and settings tell; fast, without numpy. None where only loading tells.
-
-        Args:
-            folder: Where relative paths start from: the job's folder.
-
-        Raises:
-            InputMissing: a file is missing, or its header is damaged or does not fit the others.
-        """
-
-    @abstractmethod
-    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-        """Read or generate everything, all arrays in one buffer.
-
-        Args:
-            folder: Where relative paths start from: the job's folder.
-            allocate: Called once, for a writable buffer that will hold everything.
-            training: Which items are trained on.
-
-        Raises:
-            InputMissing: a file is missing, damaged, or does not fit the others.
-        """
 
 
 @dataclass(frozen=True)
@@ -111,6 +106,10 @@ class ArrayField:
     file: int = 0
     """Where it lies: 0 is the buffer, i the i-th file of the card; `offset` counts from the beginning there."""
 
+    def __repr__(self) -> str:
+        """Return the text that fingerprints hash: it begins with the first name of this class."""
+        return f"Slot({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
     @property
     def end(self) -> int:
         """Bytes from the buffer's beginning to the array's end."""
@@ -132,10 +131,8 @@ class MappedFile:
     @classmethod
     def of(cls, path: Path) -> MappedFile:
         """The file as it is now; InputMissing if there is none."""
-        try:
+        with reading(path):
             found = path.stat()
-        except OSError as error:
-            raise InputMissing(f"{path}: {error.strerror}") from None
         return cls(str(path.absolute()), found.st_size, found.st_mtime_ns)
 
     def mapped(self) -> memoryview:
@@ -212,7 +209,7 @@ class Dataset(DatasetInfo):
         return self.targets if self.rows is None else self.targets[self.rows]
 
     @property
-    def facts(self) -> DatasetSpec:
+    def spec(self) -> DatasetSpec:
         """What is known of it now."""
         tests = 0 if self.test_inputs is None else len(self.test_inputs)
         return DatasetSpec(self.items, tests, self.inputs.shape[1:], self.task, self.outputs, self.vocabulary is not None)

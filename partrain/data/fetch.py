@@ -71,7 +71,7 @@ Files = Annotated[tuple[str, ...], BeforeValidator(_several)]
 """One or several of them."""
 
 
-def place(name: str, folder: Path) -> Path:
+def local_path(name: str, folder: Path) -> Path:
     """Where a file that a job names lies, or will lie once it is fetched. `folder` is the job's.
 
     InputMissing where something lies there that cannot be read twice.
@@ -100,7 +100,7 @@ def named(table: Mapping[str, Any], folder: Path) -> list[Path]:
         return []
     keys = ("path", "test_path") if "path" in table else ("inputs", "targets", "test_inputs", "test_targets")
     values = [value if isinstance(value, list | tuple) else [value] for value in map(table.get, keys) if value is not None]
-    return [place(name, folder) for value in values for name in value]
+    return [local_path(name, folder) for value in values for name in value]
 
 
 def origin(table: Mapping[str, Any], folder: Path) -> str:
@@ -109,9 +109,9 @@ def origin(table: Mapping[str, Any], folder: Path) -> str:
     return str(files[0]) if files else f"[dataset] `{table.get('name') or table.get('kind')}`"
 
 
-def absent(section: DataSection) -> dict[str, str]:
+def missing_urls(section: DataSection) -> dict[str, str]:
     """What a data set needs from the network and has not been fetched yet: URLs by key."""
-    return {key: url for key, url in _urls(section) if not place(url, Path()).is_file()}
+    return {key: url for key, url in _urls(section) if not local_path(url, Path()).is_file()}
 
 
 def fetch(section: DataSection, report: Report | None = None) -> list[Path]:
@@ -153,7 +153,7 @@ def _cache() -> Path:
 
 def _fetched(url: str, report: Report) -> Path | None:
     """The file's place if it was fetched just now, None if it is there."""
-    target = place(url, Path())
+    target = local_path(url, Path())
     wanted = target.parent.name
     if target.is_file():
         with target.open("rb") as file:

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from partrain.data.base import Allocate, DataSection, Dataset, DatasetInfo, DatasetSpec, Training, digest, lay_out, views
+from partrain.data.base import Allocate, DataSection, Dataset, DatasetInfo, DatasetSpec, Training, digest, lay_out, reading, views
 from partrain.data.fetch import Folder
 from partrain.errors import InputMissing
 
@@ -34,36 +34,40 @@ class ImagesSection(DataSection):
     channels: Literal[1, 3] = 3
     """1: grey; 3: red, green, blue. Transparency is left out: a pixel has the colour that it would have without."""
 
-    def facts(self, folder: Path) -> DatasetSpec:
-        found = _Found(self, folder)
-        shape = (self.channels, *self.size)
-        return DatasetSpec(len(found.training), len(found.tests), shape, "classification", len(found.classes))
 
-    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-        found = _Found(self, folder)
-        parts = {"": found.training} | ({"test_": found.tests} if found.tests else {})
-        slots = lay_out(
-            {
-                f"{prefix}{role}": (dtype, (len(files), *shape))
-                for prefix, files in parts.items()
-                for role, (dtype, shape) in {
-                    "inputs": ("uint8", (self.channels, *self.size)),
-                    "targets": ("int64", ()),
-                }.items()
-            }
-        )
-        buffer = allocate(slots[-1].end)
-        arrays = views(slots, buffer)
-        faults: list[str] = []
-        for prefix, files in parts.items():
-            faults += decode([file for file, _ in files], arrays[f"{prefix}inputs"])
-            arrays[f"{prefix}targets"][:] = [label for _, label in files]
-        if faults:
-            more = f", and {len(faults) - 1:,} more cannot either" if len(faults) > 1 else ""
-            raise InputMissing(f"{faults[0]}{more}")
-        codec = {"form": "images", "classes": found.classes, "size": self.size, "channels": self.channels}
-        mark = digest(slots, buffer, codec)
-        return DatasetInfo(slots, "classification", len(found.classes), 1 / 255, mark, codec=codec).attach(buffer)
+def read_spec(section: ImagesSection, folder: Path) -> DatasetSpec:
+    """Find the images; see `data.read_spec`."""
+    found = _Found(section, folder)
+    shape = (section.channels, *section.size)
+    return DatasetSpec(len(found.training), len(found.tests), shape, "classification", len(found.classes))
+
+
+def load(section: ImagesSection, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+    """Decode the images; see `data.load`."""
+    found = _Found(section, folder)
+    parts = {"": found.training} | ({"test_": found.tests} if found.tests else {})
+    slots = lay_out(
+        {
+            f"{prefix}{role}": (dtype, (len(files), *shape))
+            for prefix, files in parts.items()
+            for role, (dtype, shape) in {
+                "inputs": ("uint8", (section.channels, *section.size)),
+                "targets": ("int64", ()),
+            }.items()
+        }
+    )
+    buffer = allocate(slots[-1].end)
+    arrays = views(slots, buffer)
+    faults: list[str] = []
+    for prefix, files in parts.items():
+        faults += decode([file for file, _ in files], arrays[f"{prefix}inputs"])
+        arrays[f"{prefix}targets"][:] = [label for _, label in files]
+    if faults:
+        more = f", and {len(faults) - 1:,} more cannot either" if len(faults) > 1 else ""
+        raise InputMissing(f"{faults[0]}{more}")
+    codec = {"form": "images", "classes": found.classes, "size": section.size, "channels": section.channels}
+    mark = digest(slots, buffer, codec)
+    return DatasetInfo(slots, "classification", len(found.classes), 1 / 255, mark, codec=codec).attach(buffer)
 
 
 class _Found:
@@ -92,10 +96,8 @@ class _Found:
 
 
 def _folders(base: Path) -> list[Path]:
-    try:
+    with reading(base):
         return [entry for entry in base.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
-    except OSError as error:
-        raise InputMissing(f"{base}: {error.strerror or error}") from None
 
 
 def decode(files: Sequence[Path | IO[bytes]], pixels: NDArray[Any], resize: bool = True) -> list[str]:

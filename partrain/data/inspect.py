@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.arrays import idx
 from partrain.data.arrays.files import ArraySource, hdf5, npy, npz
+from partrain.data.arrays.idx import idx
 from partrain.data.base import Dataset, require_memory
 from partrain.data.tables.files import INSPECT, TABLES, TableFile, is_missing, sheet_of
 from partrain.errors import InputMissing
@@ -57,7 +57,7 @@ def outline(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[Any]) -> 
 def outline_file(path: Path) -> dict[str, Any]:
     """A table or a file of arrays in figures, whatever a job may make of it."""
     if path.suffix == ".idx" or "ubyte" in path.name:
-        return {"arrays": [_array("", _idx(path))]}
+        return {"arrays": [_array("", idx(path))]}
     if path.suffix == ".npz":
         return {"arrays": [_array(name, one) for name, one in npz(path).items()]}
     if path.suffix == ".npy":
@@ -187,17 +187,6 @@ def _array(name: str, found: ArraySource) -> dict[str, Any]:
         | span
         | broken
     )
-
-
-def _idx(path: Path) -> ArraySource:
-    """The array of an IDX file."""
-    header = idx.read_header(path)
-
-    def read(target: NDArray[Any]) -> None:
-        idx.read_into(path, header, target)
-
-    dtype = header.dtype if header.dtype[0] == ">" else f"|{header.dtype}"
-    return ArraySource(str(path), path, dtype, header.shape, None, read)
 
 
 class _Column:

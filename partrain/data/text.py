@@ -21,9 +21,10 @@ from partrain.data.base import (
     Training,
     digest,
     lay_out,
+    reading,
     views,
 )
-from partrain.data.fetch import Files, place
+from partrain.data.fetch import Files, local_path
 from partrain.data.windows import Cut, cut
 from partrain.errors import InputMissing
 
@@ -63,60 +64,69 @@ class TextSection(DataSection):
             raise ValueError(f'vocabulary would have no effect: tokens = "{self.tokens}" needs no choice')
         return self
 
-    def facts(self, folder: Path) -> DatasetSpec:
-        text, tests = _Source(self, self.path, folder), _Source(self, self.test_path, folder)
-        parts = self._cut(text, len(text.tokens), self.validation, self.test_items)
-        tested = self._cut(tests, len(tests.tokens), 0, 0).items if self.test_path else self.test_items
-        return DatasetSpec(parts.items, tested, (self.length,), "language", 256 if self.tokens == "bytes" else None, tokens=True)
 
-    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-        text, tests = _Source(self, self.path, folder), _Source(self, self.test_path, folder)
-        parts = self._cut(text, len(text.tokens), self.validation, self.test_items)
-        apart = self._cut(tests, len(tests.tokens), 0, 0) if self.test_path else None
-        stride = self.stride or self.length
-        known = self._known(text, tests, parts.end_of_training(self.validation, self.length + 1, stride))
-        raw = lay_out({name: ("int64", (len(part.tokens),)) for name, part in (("text", text), ("tests", tests)) if part.tokens})
-        buffer = allocate(raw[-1].end)
-        arrays = views(raw, buffer)
-        for part, slot in zip((text, tests), raw, strict=False):
-            part.write(arrays[slot.name], known)
-        slots = self._slots("", raw[0].offset, parts.items + parts.gap, stride)
-        if apart:
-            slots += self._slots("test_", raw[1].offset, apart.items, stride)
-        elif parts.tests:
-            slots += self._slots("test_", raw[0].offset + 8 * stride * parts.first_test, parts.tests, stride)
-        count = 256 if self.tokens == "bytes" else len(known)
-        codec = {"form": "text", "tokens": self.tokens, "vocabulary": known}
-        mark = digest(raw, buffer, codec | {"windows": repr(slots)})
-        return DatasetInfo(slots, "language", count, 1.0, mark, vocabulary=count, gap=parts.gap, codec=codec).attach(buffer)
+def read_spec(section: TextSection, folder: Path) -> DatasetSpec:
+    """Read the text and count its windows; see `data.read_spec`."""
+    text, tests = _Source(section, section.path, folder), _Source(section, section.test_path, folder)
+    parts = _cut(section, text, len(text.tokens), section.validation, section.test_items)
+    tested = _cut(section, tests, len(tests.tokens), 0, 0).items if section.test_path else section.test_items
+    return DatasetSpec(
+        parts.items, tested, (section.length,), "language", 256 if section.tokens == "bytes" else None, tokens=True
+    )
 
-    def _cut(self, source: _Source, count: int, validation: int, tests: int) -> Cut:
-        return cut(source.name, count, self.length + 1, self.length, self.stride or self.length, validation, tests)
 
-    def _known(self, text: _Source, tests: _Source, trained: int) -> list[str]:
-        """The vocabulary, by token number; nothing for bytes."""
-        if self.tokens == "characters":
-            return sorted({*text.tokens, *tests.tokens})
-        if self.tokens == "bytes":
-            return []
-        ranked = sorted(Counter(islice(text.tokens, trained)).items(), key=lambda pair: (-pair[1], pair[0]))
-        return [UNKNOWN, *(word for word, _ in ranked[: self.vocabulary - 1])]
+def load(section: TextSection, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+    """Read the text and lay windows over its tokens; see `data.load`."""
+    text, tests = _Source(section, section.path, folder), _Source(section, section.test_path, folder)
+    parts = _cut(section, text, len(text.tokens), section.validation, section.test_items)
+    apart = _cut(section, tests, len(tests.tokens), 0, 0) if section.test_path else None
+    stride = section.stride or section.length
+    known = _known(section, text, tests, parts.end_of_training(section.validation, section.length + 1, stride))
+    raw = lay_out({name: ("int64", (len(part.tokens),)) for name, part in (("text", text), ("tests", tests)) if part.tokens})
+    buffer = allocate(raw[-1].end)
+    arrays = views(raw, buffer)
+    for part, slot in zip((text, tests), raw, strict=False):
+        part.write(arrays[slot.name], known)
+    slots = _slots(section, "", raw[0].offset, parts.items + parts.gap, stride)
+    if apart:
+        slots += _slots(section, "test_", raw[1].offset, apart.items, stride)
+    elif parts.tests:
+        slots += _slots(section, "test_", raw[0].offset + 8 * stride * parts.first_test, parts.tests, stride)
+    count = 256 if section.tokens == "bytes" else len(known)
+    codec = {"form": "text", "tokens": section.tokens, "vocabulary": known}
+    mark = digest(raw, buffer, codec | {"windows": repr(slots)})
+    return DatasetInfo(slots, "language", count, 1.0, mark, vocabulary=count, gap=parts.gap, codec=codec).attach(buffer)
 
-    def _slots(self, prefix: str, offset: int, count: int, stride: int) -> tuple[ArrayField, ...]:
-        """Inputs and targets, which are the inputs one token on."""
-        shape, strides = (count, self.length), (8 * stride, 8)
-        return (
-            ArrayField(f"{prefix}inputs", "int64", shape, offset, strides),
-            ArrayField(f"{prefix}targets", "int64", shape, offset + 8, strides),
-        )
+
+def _cut(section: TextSection, source: _Source, count: int, validation: int, tests: int) -> Cut:
+    return cut(source.name, count, section.length + 1, section.length, section.stride or section.length, validation, tests)
+
+
+def _known(section: TextSection, text: _Source, tests: _Source, trained: int) -> list[str]:
+    """The vocabulary, by token number; nothing for bytes."""
+    if section.tokens == "characters":
+        return sorted({*text.tokens, *tests.tokens})
+    if section.tokens == "bytes":
+        return []
+    ranked = sorted(Counter(islice(text.tokens, trained)).items(), key=lambda pair: (-pair[1], pair[0]))
+    return [UNKNOWN, *(word for word, _ in ranked[: section.vocabulary - 1])]
+
+
+def _slots(section: TextSection, prefix: str, offset: int, count: int, stride: int) -> tuple[ArrayField, ...]:
+    """Inputs and targets, which are the inputs one token on."""
+    shape, strides = (count, section.length), (8 * stride, 8)
+    return (
+        ArrayField(f"{prefix}inputs", "int64", shape, offset, strides),
+        ArrayField(f"{prefix}targets", "int64", shape, offset + 8, strides),
+    )
 
 
 class _Source:
     """The tokens of some files."""
 
     def __init__(self, section: TextSection, names: tuple[str, ...] | None, folder: Path) -> None:
-        paths = [path for name in names or () for path in _files(place(name, folder))]
-        self.name = ", ".join(str(place(name, folder)) for name in names or ())
+        paths = [path for name in names or () for path in _files(local_path(name, folder))]
+        self.name = ", ".join(str(local_path(name, folder)) for name in names or ())
         self._unit = section.tokens
         self.tokens: Any
         """A text, its words or its bytes."""
@@ -156,10 +166,8 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _read(path: Path) -> bytes:
-    try:
+    with reading(path):
         content = path.read_bytes()
-    except OSError as error:
-        raise InputMissing(f"{path}: {error.strerror or error}") from None
     if not content:
         raise InputMissing(f"{path}: is empty")
     return content

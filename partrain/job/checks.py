@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 from partrain.comm.machine import Machine
 from partrain.config.problems import FileFinding, Finding
 from partrain.config.section import Section
-from partrain.data import DatasetSpec, facts
+from partrain.data import DatasetSpec, read_spec
 from partrain.data.base import WrongSetting
-from partrain.data.fetch import absent
+from partrain.data.fetch import missing_urls
 from partrain.data.partition import uncovered, windows
 from partrain.errors import InputMissing
 from partrain.job.workers import WorkerGroup, cuda_count
@@ -84,7 +84,7 @@ def _found(checks: Sequence[Callable[..., Iterator[Finding]]], *known: Any) -> I
 def _files(job: Job, folder: Path) -> Iterator[Finding]:
     """What the data set's files say against the job."""
     try:
-        known = facts(job.dataset, folder)
+        known = read_spec(job.dataset, folder)
     except InputMissing as missing:
         named = {key: value if isinstance(value, tuple) else (value,) for key, value in job.dataset}
         files = {name: key for key, names in named.items() for name in names if isinstance(name, str) and name in missing.message}
@@ -94,7 +94,7 @@ def _files(job: Job, folder: Path) -> Iterator[Finding]:
         yield Finding(("dataset", wrong.key), wrong.problem, wrong.advice, at="key")
     else:
         yield from unsuited(job, known) if known else ()
-    for key in absent(job.dataset):
+    for key in missing_urls(job.dataset):
         message = "has not been fetched yet, so nothing could be checked against it"
         yield Finding(("dataset", key), message, "partrain data fetch, or the run itself, does it", severity="warning")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from partrain.data.arrays.files import ArraySource
+from partrain.data.base import reading
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -201,15 +202,12 @@ def _plain(array: Any) -> Any:
 def _table(file: Path) -> Any:
     """The rows of an Arrow stream in a file, mapped."""
     pa = _pyarrow()
-    try:
+    with reading(file, "", ValueError):
         with file.open("rb") as whole:
             whole.seek(-min(len(_END), file.stat().st_size), 2)
             if whole.read() != _END:
                 raise ValueError("its end is missing: it was not written or copied to the end")
         return pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise InputMissing(f"{file}: {reason}") from None
 
 
 def _pyarrow() -> Any:
@@ -224,10 +222,10 @@ def _pyarrow() -> Any:
 
 def read_json(path: Path) -> dict[str, Any]:
     """What a file says; InputMissing if it is missing or damaged."""
+    with reading(path):
+        content = path.read_bytes()
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputMissing(f"{path}: {error.strerror}") from None
+        found = json.loads(content)
     except ValueError:
         found = None
     if not isinstance(found, dict):

@@ -50,6 +50,8 @@ class ArraySource:
     """What it holds where that is no array of numbers or texts, in words; it cannot be read then."""
     texts: dict[str, int] | None = None
     """Of an array of texts: those that were read, and the number that stands for each; None: it holds no texts."""
+    digests: list[str] | None = None
+    """SHA-256 (hex) of the file, added by each `read`, where reading computes it; otherwise None."""
 
     @property
     def kind(self) -> str:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.data.arrays.files import ArraySource
+from partrain.data.arrays.headers import ArraySources, Forms, find_arrays, forms_of
+from partrain.data.arrays.sections import ArraySection
 from partrain.data.base import (
     WIDTHS,
     Allocate,
@@ -38,9 +40,6 @@ from partrain.errors import InputMissing
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from partrain.data.arrays.forms import Forms
-    from partrain.data.arrays.sections import ArraySection
-
     Arrays = Mapping[str, NDArray[Any]]
     """By role."""
 
@@ -50,9 +49,14 @@ _BLOCK = 1 << 24
 """Bytes copied together."""
 
 
-def load(section: ArraySection, found: Mapping[str, ArraySource], allocate: Allocate, training: Training) -> Dataset:
-    """Map or read the arrays that were `found`, by role."""
-    forms = section.forms(found)
+def load(section: ArraySection, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+    """Map or read the arrays of files; see `data.load`."""
+    return load_arrays(section, find_arrays(section, folder), allocate, training)
+
+
+def load_arrays(section: ArraySection, found: ArraySources, allocate: Allocate, training: Training) -> Dataset:
+    """Map or read the arrays that were `found`."""
+    forms = forms_of(section, found)
     mapped = {role: array for role, array in found.items() if _as_it_lies(array, section, forms, role)}
     files = list(dict.fromkeys(array.path for array in mapped.values()))
     drawn = _drawn(forms) if section.test_from == "shuffled" else {}
@@ -91,7 +95,9 @@ def load(section: ArraySection, found: Mapping[str, ArraySource], allocate: Allo
         own, lying = _cut(own, forms.tests), _cut(lying, forms.tests)
 
     scale = 1 / 255 if forms.slots["inputs"].dtype == "uint8" else 1.0
-    prints = [digest(own, buffer, codec | {"slots": repr(list(lying))}), *map(_sampled, known)]
+    prints = [one for array in found.values() for one in array.digests or ()]
+    if codec or forms.tests or not prints:
+        prints = [digest(own, buffer, codec | {"slots": repr(list(lying))}), *map(_sampled, known)]
     fingerprint = hashlib.sha256("\n".join(prints).encode()).hexdigest()
     card = DatasetInfo((*own, *lying), forms.task, outputs, scale, fingerprint, vocabulary, codec=codec, files=known)
     return card.attach(buffer)
@@ -137,7 +143,7 @@ def _summed(mapped: Mapping[str, ArraySource], files: Mapping[Path, MappedFile])
     return summed
 
 
-def _check(found: Mapping[str, ArraySource], arrays: Arrays, unread: Set[str]) -> None:
+def _check(found: ArraySources, arrays: Arrays, unread: Set[str]) -> None:
     """InputMissing for labels and tokens below 0, and for numbers that are none: in all targets, and in inputs that were read."""
     for role, array in ((role, arrays[role]) for role in found):
         if array.dtype == np.int64 and int(array.min()) < 0:
@@ -147,7 +153,7 @@ def _check(found: Mapping[str, ArraySource], arrays: Arrays, unread: Set[str]) -
             check_finite(array, found[role].where)
 
 
-def _named(found: Mapping[str, ArraySource], arrays: Arrays) -> list[int | str]:
+def _named(found: ArraySources, arrays: Arrays) -> list[int | str]:
     """The classes that texts name; they become labels in place, those of test items of the same classes."""
     roles = [role for role in found if role.endswith("targets")]
     where = found["targets"].where
@@ -158,7 +164,7 @@ def _named(found: Mapping[str, ArraySource], arrays: Arrays) -> list[int | str]:
 
 
 def _outputs(
-    section: ArraySection, forms: Forms, found: Mapping[str, ArraySource], arrays: Arrays, codec: Mapping[str, Any]
+    section: ArraySection, forms: Forms, found: ArraySources, arrays: Arrays, codec: Mapping[str, Any]
 ) -> tuple[int, int | None]:
     """Classes, the largest label of training and test items plus one unless they have names, numbers or tokens; and the vocabulary."""
     vocabulary = max(int(arrays[role].max()) for role in found if arrays[role].ndim > 1) + 1 if section.tokens else None
@@ -171,9 +177,7 @@ def _outputs(
     return classes([arrays[role] for role in found if role.endswith("targets")], found["targets"].where), vocabulary
 
 
-def _standardised(
-    section: ArraySection, found: Mapping[str, ArraySource], arrays: Arrays, trained: NDArray[Any]
-) -> dict[str, Any]:
+def _standardised(section: ArraySection, found: ArraySources, arrays: Arrays, trained: NDArray[Any]) -> dict[str, Any]:
     """Standardise in place by the items at `trained`; what was learnt of them, as JSON."""
     codec: dict[str, Any] = {}
     for wanted, kind, prefix in (section.standardise, "inputs", ""), (section.standardise_target, "targets", "target_"):

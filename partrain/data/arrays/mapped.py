@@ -18,8 +18,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from partrain.data.base import Allocate, ArrayField, DataSection, Dataset, DatasetInfo, DatasetSpec, MappedFile, Training, lay_out
-from partrain.data.fetch import File, place
+from partrain.data.base import (
+    Allocate,
+    ArrayField,
+    DataSection,
+    Dataset,
+    DatasetInfo,
+    DatasetSpec,
+    MappedFile,
+    Training,
+    lay_out,
+    reading,
+)
+from partrain.data.fetch import File, local_path
 from partrain.errors import CannotCreate, InputMissing
 
 if TYPE_CHECKING:
@@ -57,24 +68,28 @@ class Mapped(DataSection):
     verify: bool = False
     """Check the digest of all items before training starts, which reads them all."""
 
-    def facts(self, folder: Path) -> DatasetSpec:
-        card = read(place(self.path, folder))
-        slots = {slot.name: slot for slot in card.slots}
-        items, *shape = slots["inputs"].shape
-        tests = slots["test_inputs"].shape[0] if "test_inputs" in slots else 0
-        return DatasetSpec(items - (card.gap or 0), tests, tuple(shape), card.task, card.outputs, card.vocabulary is not None)
 
-    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-        path = place(self.path, folder)
-        if self.verify:
-            verify(path)
-        dataset, kept = read(path).attach(allocate(0)), learnt_from(path)
-        if kept and kept != trained_on(dataset, training):
-            raise InputMissing(
-                f"{path}: was converted for a job that trains on other items (`validation`, `stratify`, `seed` or `order` differ), "
-                "and what was learnt from them is in it; convert it again with this job's"
-            )
-        return dataset
+def read_spec(section: Mapped, folder: Path) -> DatasetSpec:
+    """Read the header of the file; see `data.read_spec`."""
+    card = read(local_path(section.path, folder))
+    slots = {slot.name: slot for slot in card.slots}
+    items, *shape = slots["inputs"].shape
+    tests = slots["test_inputs"].shape[0] if "test_inputs" in slots else 0
+    return DatasetSpec(items - (card.gap or 0), tests, tuple(shape), card.task, card.outputs, card.vocabulary is not None)
+
+
+def load(section: Mapped, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+    """Map the file; see `data.load`."""
+    path = local_path(section.path, folder)
+    if section.verify:
+        verify(path)
+    dataset, kept = read(path).attach(allocate(0)), learnt_from(path)
+    if kept and kept != trained_on(dataset, training):
+        raise InputMissing(
+            f"{path}: was converted for a job that trains on other items (`validation`, `stratify`, `seed` or `order` differ), "
+            "and what was learnt from them is in it; convert it again with this job's"
+        )
+    return dataset
 
 
 def learnt_from(path: Path) -> str:
@@ -194,15 +209,12 @@ def _header(card: DatasetInfo, size: int, digest: str, trained: str) -> bytes:
 def _parsed(path: Path) -> tuple[bytes, int, MappedFile]:
     """The header's JSON, where the items begin, and the file."""
     file = MappedFile.of(path)
-    try:
-        with path.open("rb") as stream:
-            start = stream.read(48)
-            if start[:8] != _MAGIC:
-                raise InputMissing(f"{path}: not written by `partrain data convert`")
-            length = int.from_bytes(start[8:16], "little")
-            text = stream.read(min(length, file.size))
-    except OSError as error:
-        raise InputMissing(f"{path}: {error.strerror}") from None
+    with reading(path), path.open("rb") as stream:
+        start = stream.read(48)
+        if start[:8] != _MAGIC:
+            raise InputMissing(f"{path}: not written by `partrain data convert`")
+        length = int.from_bytes(start[8:16], "little")
+        text = stream.read(min(length, file.size))
     if hashlib.sha256(text).digest() != start[16:48]:
         raise InputMissing(f"{path}: its header is damaged")
     return text, -(-(48 + length) // _PAGE) * _PAGE, file

@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.base import Allocate, Dataset, DatasetInfo, lay_out, views
+from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, lay_out, views
+from partrain.data.generated.section import Synthetic, read_spec
 from partrain.seeds import generator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from partrain.data.generated.section import Synthetic
-
     Pair = tuple[NDArray[Any], NDArray[Any]]
     """inputs (n, *shape) and targets, (n,) int64 or (n, outputs), in double precision."""
 
 
-def load(section: Synthetic, allocate: Allocate) -> Dataset:
-    """Generate the training items, and fresh draws as test items, in one buffer."""
-    known = section.facts(Path())
+def load(section: Synthetic, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+    """Generate the training items, and fresh draws as test items; see `data.load`."""
+    known = read_spec(section, folder)
     assert known.outputs is not None
     stored = ("int64", ()) if known.task == "classification" else ("float32", (known.outputs,))
     slots = lay_out(

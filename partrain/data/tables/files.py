@@ -14,6 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
+from partrain.data.base import reading
 from partrain.errors import InputMissing
 
 ROWS = 1 << 14
@@ -159,15 +160,14 @@ class CsvFile(TableFile):
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except UnicodeError as error:
-            other = "latin-1" if self._encoding.lower() == "utf-8" else "utf-8"
-            advice = "save it so" + f', or {self.way} encoding = "{self._marked() or other}"' * self._encodable
-            reason = getattr(error, "reason", error)
-            raise InputMissing(f"{self.path}:{self._undecoded()}: not {self._encoding} text ({reason}): {advice}") from None
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputMissing(f"{self.path}: {getattr(error, 'strerror', None) or error}") from None
+        with reading(self.path, "damaged gzip data", EOFError, zlib.error):
+            try:
+                yield
+            except UnicodeError as error:
+                other = "latin-1" if self._encoding.lower() == "utf-8" else "utf-8"
+                advice = "save it so" + f', or {self.way} encoding = "{self._marked() or other}"' * self._encodable
+                reason = getattr(error, "reason", error)
+                raise InputMissing(f"{self.path}:{self._undecoded()}: not {self._encoding} text ({reason}): {advice}") from None
 
     def _undecoded(self) -> int:
         """The first line that cannot be read as text; 1 where lines do not end with a byte of their own."""
@@ -216,12 +216,8 @@ class ParquetFile(TableFile):
             raise InputMissing(
                 f"{self.path}: Parquet files are read by polars, which is not installed: pip install 'partrain[tabular]'"
             ) from None
-        try:
+        with reading(self.path, "damaged, or no Parquet file", polars.exceptions.PolarsError):
             yield polars
-        except OSError as error:
-            raise InputMissing(f"{self.path}: {error.strerror or error}") from None
-        except polars.exceptions.PolarsError as error:
-            raise InputMissing(f"{self.path}: damaged, or no Parquet file: {str(error).splitlines()[0]}") from None
 
 
 PARQUET = (".parquet", ".pq")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.data.tables.files import is_missing
-from partrain.data.tables.survey import Class, class_of, classes_in_order
+from partrain.data.tables.schema import Class, class_of, classes_in_order
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:

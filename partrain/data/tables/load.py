@@ -10,37 +10,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, digest, lay_out, views
-from partrain.data.fetch import place
+from partrain.data.fetch import local_path
 from partrain.data.standardize import spread
 from partrain.data.tables.files import RowBlock, TableFile, is_missing
-from partrain.data.tables.survey import Class, TableSchema, class_of, kept, surveyed
+from partrain.data.tables.schema import Class, TableSchema, class_of, kept, open_table, scan
+from partrain.data.tables.sections import Tabular
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from partrain.data.tables.sections import Tabular
 
     Pair = tuple[NDArray[Any], NDArray[Any]]
     """inputs (n, features), NaN where a value is missing, and targets, (n,) int64 or (n, k); numbers in double precision."""
 
 
 def load(section: Tabular, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-    """Read a table, and split test items off or read theirs."""
-    known = surveyed(section, folder)
-    scheme = known.scheme
-    sheet = section.sheet(place(section.path, folder))
-    inputs, targets = read(sheet, scheme)
+    """Read a table, and its test file or split test items off; see `data.load`."""
+    known = scan(section, folder)
+    schema = known.schema
+    sheet = open_table(section, local_path(section.path, folder))
+    inputs, targets = read(sheet, schema)
     parts = {"": (inputs, targets)}
     if known.split:
-        first, last = section.part(len(inputs), known.split, targets if scheme.classes else None)
-        if scheme.classes:
-            section.check_classes(str(sheet.path), scheme.classes, targets[first], targets[last])
+        first, last = section.part(len(inputs), known.split, targets if schema.classes else None)
+        if schema.classes:
+            section.check_classes(str(sheet.path), schema.classes, targets[first], targets[last])
         parts = {"": (inputs[first], targets[first]), "test_": (inputs[last], targets[last])}
     elif section.test_path:
-        parts["test_"] = read(section.sheet(place(section.test_path, folder)), scheme)
-    trained = training(len(parts[""][0]), parts[""][1] if scheme.classes else None)
-    codec = _codec(section, scheme, parts[""][0][trained], parts[""][1][trained])
+        parts["test_"] = read(open_table(section, local_path(section.test_path, folder)), schema)
+    trained = training(len(parts[""][0]), parts[""][1] if schema.classes else None)
+    codec = _codec(section, schema, parts[""][0][trained], parts[""][1][trained])
     slots = lay_out(
         {
             f"{prefix}{role}": ("int64" if array.dtype == np.int64 else "float32", array.shape)
@@ -52,26 +51,26 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     arrays = views(slots, buffer)
     for prefix, (numbers, answers) in parts.items():
         standardised = _scaled(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"])
-        store(arrays[f"{prefix}inputs"], standardised, str(sheet.path), scheme.features)
-        if scheme.classes is None and "target_mean" in codec:
+        store(arrays[f"{prefix}inputs"], standardised, str(sheet.path), schema.features)
+        if schema.classes is None and "target_mean" in codec:
             answers = _scaled(answers, codec["target_mean"], codec["target_std"])
-        store(arrays[f"{prefix}targets"], answers, str(sheet.path), scheme.targets)
-    outputs = len(scheme.targets) if scheme.classes is None else len(scheme.classes)
-    task: Any = "regression" if scheme.classes is None else "classification"
+        store(arrays[f"{prefix}targets"], answers, str(sheet.path), schema.targets)
+    outputs = len(schema.targets) if schema.classes is None else len(schema.classes)
+    task: Any = "regression" if schema.classes is None else "classification"
     return DatasetInfo(slots, task, outputs, 1.0, digest(slots, buffer, codec), codec=codec).attach(buffer)
 
 
-def read(sheet: TableFile, scheme: TableSchema) -> Pair:
+def read(sheet: TableFile, schema: TableSchema) -> Pair:
     """The rows of a sheet that count, as numbers."""
     inputs, targets = [], []
-    for block in (kept(block, scheme) for block in sheet.blocks(scheme.used)):
-        inputs.append(_inputs(sheet, block, scheme))
-        if scheme.classes is None:
-            numbers = [_numbers(sheet, block, name, False) for name in scheme.targets]
+    for block in (kept(block, schema) for block in sheet.blocks(schema.used)):
+        inputs.append(_inputs(sheet, block, schema))
+        if schema.classes is None:
+            numbers = [_numbers(sheet, block, name, False) for name in schema.targets]
             targets.append(np.stack(numbers, axis=1))
         else:
-            named = partial(class_of, whole=isinstance(scheme.classes[0], int))
-            targets.append(_labels(sheet, block, scheme.targets[0], scheme.classes, named, "class"))
+            named = partial(class_of, whole=isinstance(schema.classes[0], int))
+            targets.append(_labels(sheet, block, schema.targets[0], schema.classes, named, "class"))
     if not inputs:
         raise InputMissing(f"{sheet.path}: holds no items")
     return np.concatenate(inputs), np.concatenate(targets)
@@ -84,16 +83,16 @@ def encode(codec: Mapping[str, Any], sheet: TableFile) -> NDArray[Any]:
         InputMissing: a column is missing, a cell is no number, or a word was not among those trained on.
     """
     words = {name: tuple(known) for name, known in codec["one_hot"].items()}
-    scheme = TableSchema(tuple(codec["inputs"]), words, (), None, "mean" if codec["missing"] == "mean" else "error")
-    for name in scheme.inputs:
+    schema = TableSchema(tuple(codec["inputs"]), words, (), None, "mean" if codec["missing"] == "mean" else "error")
+    for name in schema.inputs:
         sheet.require(name, "inputs")
-    numbers = _all_inputs(sheet, scheme)
+    numbers = _all_inputs(sheet, schema)
     result = np.empty(numbers.shape, np.float32)
     store(
         result,
         _scaled(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"]),
         str(sheet.path),
-        scheme.features,
+        schema.features,
     )
     return result
 
@@ -103,21 +102,21 @@ def numbers_of(sheet: TableFile, names: Sequence[str], dense: bool = False) -> N
     return _all_inputs(sheet, TableSchema(tuple(names), {}, (), None, "error"), dense)
 
 
-def _all_inputs(sheet: TableFile, scheme: TableSchema, dense: bool = False) -> NDArray[Any]:
+def _all_inputs(sheet: TableFile, schema: TableSchema, dense: bool = False) -> NDArray[Any]:
     """(n, features) float64 of all rows, before they are standardised."""
-    blocks = [_inputs(sheet, block, scheme) for block in sheet.blocks(scheme.inputs, dense)]
-    return np.concatenate(blocks) if blocks else np.empty((0, scheme.width))
+    blocks = [_inputs(sheet, block, schema) for block in sheet.blocks(schema.inputs, dense)]
+    return np.concatenate(blocks) if blocks else np.empty((0, schema.width))
 
 
-def _inputs(sheet: TableFile, block: RowBlock, scheme: TableSchema) -> NDArray[Any]:
+def _inputs(sheet: TableFile, block: RowBlock, schema: TableSchema) -> NDArray[Any]:
     """(n, features): a number for each numeric column, one for each word of the others."""
-    result, at = np.zeros((len(block.places), scheme.width)), 0
-    for name in scheme.inputs:
-        if name not in scheme.words:
-            result[:, at] = _numbers(sheet, block, name, scheme.missing == "mean")
+    result, at = np.zeros((len(block.places), schema.width)), 0
+    for name in schema.inputs:
+        if name not in schema.words:
+            result[:, at] = _numbers(sheet, block, name, schema.missing == "mean")
             at += 1
             continue
-        words = scheme.words[name]
+        words = schema.words[name]
         labels = _labels(sheet, block, name, words, lambda cell: str(cell).strip(), "word")
         result[np.arange(len(labels)), at + labels] = 1
         at += len(words)
@@ -170,24 +169,24 @@ def _number(cell: Any, sheet: TableFile, place: int, name: str, holes: bool) -> 
     return number
 
 
-def _codec(section: Tabular, scheme: TableSchema, inputs: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
+def _codec(section: Tabular, schema: TableSchema, inputs: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
     """How rows become items, as JSON; means and deviations are those of the given items, which are trained on."""
-    numeric = np.array([name in scheme.inputs and name not in scheme.words for name in scheme.features])
-    mean, std = moments(inputs, scheme.features, section.path)
+    numeric = np.array([name in schema.inputs and name not in schema.words for name in schema.features])
+    mean, std = moments(inputs, schema.features, section.path)
     codec: dict[str, Any] = {
         "form": "table",
-        "inputs": list(scheme.inputs),
-        "one_hot": {name: list(words) for name, words in scheme.words.items()},
-        "features": scheme.features,
-        "targets": list(scheme.targets),
-        "classes": None if scheme.classes is None else list(scheme.classes),
-        "missing": scheme.missing,
+        "inputs": list(schema.inputs),
+        "one_hot": {name: list(words) for name, words in schema.words.items()},
+        "features": schema.features,
+        "targets": list(schema.targets),
+        "classes": None if schema.classes is None else list(schema.classes),
+        "missing": schema.missing,
         "fill": mean.tolist(),
         "mean": np.where(numeric & section.standardise, mean, 0.0).tolist(),
         "std": np.where(numeric & section.standardise, std, 1.0).tolist(),
     }
-    if section.standardise_target and scheme.classes is None:
-        mean, std = moments(targets, scheme.targets, section.path)
+    if section.standardise_target and schema.classes is None:
+        mean, std = moments(targets, schema.targets, section.path)
         codec |= {"target_mean": mean.tolist(), "target_std": std.tolist()}
     return codec
 

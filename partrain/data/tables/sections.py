@@ -1,17 +1,12 @@
-"""The `[dataset]` tables of CSV and Parquet files; `survey` tells what is in those, `columns` makes items of it."""
+"""The `[dataset]` tables of CSV and Parquet files."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from partrain.data.base import Allocate, Dataset, DatasetSpec, Training
 from partrain.data.fetch import File
-from partrain.data.tables.files import CsvFile, ParquetFile, TableFile
-from partrain.data.tables.survey import surveyed
 from partrain.data.test_split import HasTestSplit
 
 
@@ -71,21 +66,6 @@ class Tabular(HasTestSplit):
             raise ValueError('several target columns are numbers: target_kind = "class" has one')
         return self
 
-    @abstractmethod
-    def sheet(self, path: Path) -> TableFile:
-        """A file, opened as these settings say."""
-
-    def facts(self, folder: Path) -> DatasetSpec:
-        known = surveyed(self, folder)
-        outputs = len(known.scheme.targets) if known.scheme.classes is None else len(known.scheme.classes)
-        task: Literal["classification", "regression"] = "regression" if known.scheme.classes is None else "classification"
-        return DatasetSpec(known.items, known.test_items, (known.scheme.width,), task, outputs)
-
-    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-        from partrain.data.tables import load
-
-        return load.load(self, folder, allocate, training)
-
 
 class Csv(Tabular):
     """Separated text (CSV, TSV), plain or gzipped; line 1 has the names of columns."""
@@ -103,14 +83,8 @@ class Csv(Tabular):
             raise ValueError(f"`encoding`: there is no `{self.encoding}`; utf-8 and latin-1 are the usual ones") from None
         return self
 
-    def sheet(self, path: Path) -> TableFile:
-        return CsvFile(path, self.separator, self.encoding)
-
 
 class Parquet(Tabular):
     """Parquet files, read by polars: `pip install partrain[tabular]`."""
 
     kind: Literal["parquet"]
-
-    def sheet(self, path: Path) -> TableFile:
-        return ParquetFile(path)

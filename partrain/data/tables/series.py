@@ -23,7 +23,7 @@ from partrain.data.base import (
     lay_out,
     views,
 )
-from partrain.data.fetch import File, place
+from partrain.data.fetch import File, local_path
 from partrain.data.tables.files import is_missing, sheet_of
 from partrain.data.tables.sections import Names, Separator
 from partrain.data.windows import Cut, cut
@@ -57,76 +57,82 @@ class Series(DataSection):
     separator: Separator | None = None
     """Between the cells of a CSV file; default: a tab in .tsv files, else a comma."""
 
-    def facts(self, folder: Path) -> DatasetSpec:
-        table = _read(place(self.path, folder), self)
-        return DatasetSpec(
-            self._cut(table).items,
-            self.test_items,
-            (self.window, len(table.inputs)),
-            "forecast",
-            self.steps * len(table.targets),
-        )
 
-    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-        import numpy as np
+def read_spec(section: Series, folder: Path) -> DatasetSpec:
+    """Read the table and count its windows; see `data.read_spec`."""
+    table = _read(local_path(section.path, folder), section)
+    return DatasetSpec(
+        _cut(section, table).items,
+        section.test_items,
+        (section.window, len(table.inputs)),
+        "forecast",
+        section.steps * len(table.targets),
+    )
 
-        from partrain.data.tables.load import moments, store
 
-        table = _read(place(self.path, folder), self)
-        parts = self._cut(table)
-        rows = np.frombuffer(table.numbers).reshape(table.rows, -1)
-        mean, deviation = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
-        if self.standardise:
-            trained = rows[: parts.end_of_training(self.validation, self.window + self.steps, self.stride)]
-            mean, deviation = moments(trained, table.names, str(table.path))
-        features, targets = len(table.inputs), len(table.targets)
-        raw = lay_out({"inputs": ("float32", (table.rows, features)), "targets": ("float32", (table.rows, targets))})
-        buffer = allocate(raw[-1].end)
-        arrays = views(raw, buffer)
-        scaled = (rows - mean) / deviation
-        for role, names in (("inputs", table.inputs), ("targets", table.targets)):
-            store(arrays[role], scaled[:, [table.names.index(name) for name in names]], str(table.path), names)
-        slots = self._slots("", raw, 0, parts.items + parts.gap)
-        if parts.tests:
-            slots += self._slots("test_", raw, parts.first_test, parts.tests)
-        codec = {
-            "form": "series",
-            "columns": table.inputs,
-            "target": table.targets,
-            "window": self.window,
-            "steps": self.steps,
-            "mean": dict(zip(table.names, mean.tolist(), strict=True)),
-            "deviation": dict(zip(table.names, deviation.tolist(), strict=True)),
-        }
-        mark = digest(raw, buffer, codec | {"windows": repr(slots)})
-        card = DatasetInfo(slots, "forecast", self.steps * targets, 1.0, mark, gap=parts.gap, codec=codec)
-        return card.attach(buffer)
+def load(section: Series, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+    """Read the table and lay windows over it; see `data.load`."""
+    import numpy as np
 
-    def _cut(self, table: _Table) -> Cut:
-        span = self.window + self.steps
-        return cut(str(table.path), table.rows, span, self.steps, self.stride, self.validation, self.test_items)
+    from partrain.data.tables.load import moments, store
 
-    def _slots(self, prefix: str, raw: Sequence[ArrayField], first: int, count: int) -> tuple[ArrayField, ...]:
-        """Windows from item `first` on: inputs (n, L, columns), targets (n, H * targets), moment by moment."""
-        inputs, targets = raw
-        features, width = inputs.shape[1], targets.shape[1]
-        start = first * self.stride
-        return (
-            ArrayField(
-                f"{prefix}inputs",
-                "float32",
-                (count, self.window, features),
-                inputs.offset + 4 * features * start,
-                (4 * features * self.stride, 4 * features, 4),
-            ),
-            ArrayField(
-                f"{prefix}targets",
-                "float32",
-                (count, self.steps * width),
-                targets.offset + 4 * width * (start + self.window),
-                (4 * width * self.stride, 4),
-            ),
-        )
+    table = _read(local_path(section.path, folder), section)
+    parts = _cut(section, table)
+    rows = np.frombuffer(table.numbers).reshape(table.rows, -1)
+    mean, deviation = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
+    if section.standardise:
+        trained = rows[: parts.end_of_training(section.validation, section.window + section.steps, section.stride)]
+        mean, deviation = moments(trained, table.names, str(table.path))
+    features, targets = len(table.inputs), len(table.targets)
+    raw = lay_out({"inputs": ("float32", (table.rows, features)), "targets": ("float32", (table.rows, targets))})
+    buffer = allocate(raw[-1].end)
+    arrays = views(raw, buffer)
+    scaled = (rows - mean) / deviation
+    for role, names in (("inputs", table.inputs), ("targets", table.targets)):
+        store(arrays[role], scaled[:, [table.names.index(name) for name in names]], str(table.path), names)
+    slots = _slots(section, "", raw, 0, parts.items + parts.gap)
+    if parts.tests:
+        slots += _slots(section, "test_", raw, parts.first_test, parts.tests)
+    codec = {
+        "form": "series",
+        "columns": table.inputs,
+        "target": table.targets,
+        "window": section.window,
+        "steps": section.steps,
+        "mean": dict(zip(table.names, mean.tolist(), strict=True)),
+        "deviation": dict(zip(table.names, deviation.tolist(), strict=True)),
+    }
+    mark = digest(raw, buffer, codec | {"windows": repr(slots)})
+    card = DatasetInfo(slots, "forecast", section.steps * targets, 1.0, mark, gap=parts.gap, codec=codec)
+    return card.attach(buffer)
+
+
+def _cut(section: Series, table: _Table) -> Cut:
+    span = section.window + section.steps
+    return cut(str(table.path), table.rows, span, section.steps, section.stride, section.validation, section.test_items)
+
+
+def _slots(section: Series, prefix: str, raw: Sequence[ArrayField], first: int, count: int) -> tuple[ArrayField, ...]:
+    """Windows from item `first` on: inputs (n, L, columns), targets (n, H * targets), moment by moment."""
+    inputs, targets = raw
+    features, width = inputs.shape[1], targets.shape[1]
+    start = first * section.stride
+    return (
+        ArrayField(
+            f"{prefix}inputs",
+            "float32",
+            (count, section.window, features),
+            inputs.offset + 4 * features * start,
+            (4 * features * section.stride, 4 * features, 4),
+        ),
+        ArrayField(
+            f"{prefix}targets",
+            "float32",
+            (count, section.steps * width),
+            targets.offset + 4 * width * (start + section.window),
+            (4 * width * section.stride, 4),
+        ),
+    )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from partrain.data.tables import load
 from partrain.data.tables.files import TableFile, sheet_of
-from partrain.data.tables.survey import TableSchema
+from partrain.data.tables.schema import TableSchema
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
 

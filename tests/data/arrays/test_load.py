@@ -18,9 +18,9 @@ from pydantic import TypeAdapter
 from support.array_files import KINDS, is_mapped, said, written
 
 from partrain.cli import data as data_commands
-from partrain.data import AnyDataset, Dataset, base, facts, load
+from partrain.data import AnyDataset, Dataset, base, load, read_spec
 from partrain.data.arrays import files, mapped
-from partrain.data.arrays.idx import Mnist
+from partrain.data.arrays.sections import Mnist
 from partrain.data.inspect import outline_file
 from partrain.errors import CannotCreate, InputMissing
 from partrain.system.memory import MemoryLimits
@@ -32,7 +32,7 @@ Y = np.arange(12) % 4
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_and_numbers(tmp_path: Path, kind: str) -> None:
     section = written(tmp_path, kind, inputs=X, targets=Y, test_inputs=X[:2], test_targets=Y[:2].astype(np.uint8))
-    data, known = load(section, tmp_path), facts(section, tmp_path)
+    data, known = load(section, tmp_path), read_spec(section, tmp_path)
     assert known is not None
     assert (known.items, known.test_items, known.shape, known.task) == (12, 2, (3,), "classification")
     assert np.array_equal(data.inputs, X)
@@ -289,7 +289,7 @@ def test_the_mapped_form_is_the_same_data_set(tmp_path: Path, kind: str) -> None
         assert is_mapped(getattr(again, name))
         assert getattr(again, name).ctypes.data % 64 == 0
     assert (again.task, again.outputs, again.scale, again.codec) == (data.task, data.outputs, data.scale, data.codec)
-    assert facts(mapped.Mapped(kind="mapped", path="x.items"), tmp_path) is not None
+    assert read_spec(mapped.Mapped(kind="mapped", path="x.items"), tmp_path) is not None
 
 
 def test_the_digits_in_mapped_form(tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ def test_a_packed_array_is_read_block_by_block(tmp_path: Path, monkeypatch: pyte
 
 def test_what_is_converted_need_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez_compressed(tmp_path / "a.npz", inputs=X, targets=Y)
-    monkeypatch.setattr(base, "room", lambda: MemoryLimits(0, 0, 0))
+    monkeypatch.setattr(base, "memory_limits", lambda: MemoryLimits(0, 0, 0))
     data_commands.convert(tmp_path / "a.npz", tmp_path / "a.items")
     again = opened(tmp_path / "a.items", verify=True)
     assert np.array_equal(again.inputs, X)

@@ -16,7 +16,7 @@ from support.array_files import KINDS, is_mapped, said, written
 from support.runs import JOB, newest, partrain, resume, round_file, summary, train, write_job
 
 from partrain.checkpoint import read
-from partrain.data import AnyDataset, Dataset, facts, load
+from partrain.data import AnyDataset, Dataset, load, read_spec
 from partrain.data.arrays import mapped
 from partrain.data.base import WrongSetting
 from partrain.data.inspect import outline, outline_file
@@ -68,7 +68,7 @@ def test_test_items_are_drawn_and_mapped_arrays_stay_mapped(tmp_path: Path, kind
         sizes.append(size)
         return memoryview(bytearray(size))
 
-    data, known = load(one, tmp_path, allocate), facts(one, tmp_path)
+    data, known = load(one, tmp_path, allocate), read_spec(one, tmp_path)
     expected = drawn(N, tests)
     assert data.rows is not None
     assert data.rows.tolist() == [item for item in range(N) if item not in expected]
@@ -78,7 +78,7 @@ def test_test_items_are_drawn_and_mapped_arrays_stay_mapped(tmp_path: Path, kind
     assert is_mapped(data.inputs)
     assert not is_mapped(data.test_inputs)
     assert known is not None
-    assert (known.items, known.test_items) == (data.items, data.facts.test_items) == (N - tests, tests)
+    assert (known.items, known.test_items) == (data.items, data.spec.test_items) == (N - tests, tests)
     assert sizes[0] < 8 * (N - tests) + tests * (X[0].nbytes + 8) + (0 if is_mapped(data.targets) else 8 * N) + 4 * 64
 
 
@@ -305,7 +305,7 @@ FORMS = ["npz U", "npz S", "npy U", "npy S", "hdf5 any", "hdf5 fixed"]
 def test_texts_are_classes_with_names(tmp_path: Path, form: str) -> None:
     names = ["Öl", " cat", "cat", "42", "bee"] * 12
     one = texts(tmp_path, form, names, test_items=12)
-    data, known = load(one, tmp_path), facts(one, tmp_path)
+    data, known = load(one, tmp_path), read_spec(one, tmp_path)
     assert (data.task, data.outputs, data.codec) == ("classification", 4, {"classes": ["42", "bee", "cat", "Öl"]})
     assert data.targets.tolist() == [3, 2, 2, 0, 1] * 12
     assert data.test_targets.tolist() == np.array([3, 2, 2, 0, 1] * 12)[drawn(N, 12)].tolist()  # type: ignore[union-attr]

@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from partrain.data.fetch import place
-from partrain.data.tables.files import RowBlock, TableFile, is_missing
+from partrain.data.base import DatasetSpec, MappedFile
+from partrain.data.fetch import local_path
+from partrain.data.tables.files import CsvFile, ParquetFile, RowBlock, TableFile, is_missing
+from partrain.data.tables.sections import Csv, Tabular
 from partrain.errors import InputMissing
-
-if TYPE_CHECKING:
-    from partrain.data.tables.sections import Tabular
+from partrain.tasks import Kind
 
 Class = int | str
 DIGITS = 18
@@ -64,7 +64,7 @@ class TableSchema:
 class TableStats:
     """What is known of the files of a data set without making numbers of them."""
 
-    scheme: TableSchema
+    schema: TableSchema
     rows: int
     """Rows of the file that count: those without a missing value, if others are dropped."""
     split: int
@@ -81,14 +81,24 @@ class TableStats:
         return self.split or self.test_rows
 
 
-def surveyed(section: Tabular, folder: Path) -> TableStats:
-    """Read the rows once; as long as nobody writes to the files, that is remembered."""
-    paths = [place(path, folder) for path in (section.path, section.test_path) if path]
-    try:
-        stamps = tuple((path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
-    except OSError as error:
-        raise InputMissing(f"{error.filename}: {error.strerror}") from None
-    return _survey(section.model_dump_json(exclude_unset=True), type(section), tuple(paths), stamps)
+def read_spec(section: Tabular, folder: Path) -> DatasetSpec:
+    """Read the rows once, without making numbers of them; see `data.read_spec`."""
+    known = scan(section, folder)
+    classes = known.schema.classes
+    outputs = len(known.schema.targets) if classes is None else len(classes)
+    task: Kind = "regression" if classes is None else "classification"
+    return DatasetSpec(known.items, known.test_items, (known.schema.width,), task, outputs)
+
+
+def open_table(section: Tabular, path: Path) -> TableFile:
+    """Open a file as the settings of a section say."""
+    return CsvFile(path, section.separator, section.encoding) if isinstance(section, Csv) else ParquetFile(path)
+
+
+def scan(section: Tabular, folder: Path) -> TableStats:
+    """Read the rows once. The result is cached until a file changes."""
+    files = [MappedFile.of(local_path(path, folder)) for path in (section.path, section.test_path) if path]
+    return _scan(section.model_dump_json(exclude_unset=True), type(section), folder, tuple(files))
 
 
 def class_of(cell: Any, whole: bool) -> Class:
@@ -104,9 +114,9 @@ def classes_in_order(cells: Collection[Any]) -> tuple[Class, ...]:
     return tuple(sorted({class_of(cell, whole) for cell in cells}, key=lambda one: (isinstance(one, str), one)))
 
 
-def kept(block: RowBlock, scheme: TableSchema) -> RowBlock:
+def kept(block: RowBlock, schema: TableSchema) -> RowBlock:
     """The rows that count."""
-    if scheme.missing != "drop":
+    if schema.missing != "drop":
         return block
     whole = [not any(map(is_missing, cells)) for cells in zip(*block.columns.values(), strict=True)]
     if all(whole):
@@ -119,18 +129,19 @@ def kept(block: RowBlock, scheme: TableSchema) -> RowBlock:
 
 
 @lru_cache(maxsize=32)
-def _survey(text: str, kind: type[Tabular], paths: tuple[Path, ...], stamps: object) -> TableStats:
+def _scan(text: str, kind: type[Tabular], folder: Path, files: tuple[MappedFile, ...]) -> TableStats:
     section = kind.model_validate_json(text)
-    sheet = section.sheet(paths[0])
+    paths = [local_path(path, folder) for path in (section.path, section.test_path) if path]
+    sheet = open_table(section, paths[0])
     columns = _columns(section, sheet)
-    scheme = TableSchema(columns, dict.fromkeys(section.one_hot, ()), tuple(section.target), None, section.missing)
-    rows, found = _distinct(sheet, scheme)
+    schema = TableSchema(columns, dict.fromkeys(section.one_hot, ()), tuple(section.target), None, section.missing)
+    rows, found = _distinct(sheet, schema)
     if not rows:
         raise InputMissing(f"{sheet.path}: holds no rows" + " without a missing value" * (section.missing == "drop"))
     words = {name: tuple(sorted({str(cell).strip() for cell in found[name]})) for name in section.one_hot}
-    scheme = TableSchema(columns, words, scheme.targets, _classes(section, sheet, found, rows), section.missing)
-    tested = _tested(section, paths[1], scheme) if len(paths) > 1 else 0
-    return TableStats(scheme, rows, section.tests_among(rows, str(sheet.path), "rows"), tested)
+    schema = TableSchema(columns, words, schema.targets, _classes(section, sheet, found, rows), section.missing)
+    tested = _tested(section, paths[1], schema) if len(paths) > 1 else 0
+    return TableStats(schema, rows, section.tests_among(rows, str(sheet.path), "rows"), tested)
 
 
 def _columns(section: Tabular, sheet: TableFile) -> tuple[str, ...]:
@@ -147,12 +158,12 @@ def _columns(section: Tabular, sheet: TableFile) -> tuple[str, ...]:
     return columns
 
 
-def _distinct(sheet: TableFile, scheme: TableSchema) -> tuple[int, dict[str, set[Any]]]:
+def _distinct(sheet: TableFile, schema: TableSchema) -> tuple[int, dict[str, set[Any]]]:
     """The number of rows that count, and the different cells of targets and one-hot columns, none of them missing."""
-    names = list(scheme.used) if scheme.missing == "drop" else [*scheme.words, *scheme.targets]
-    found: dict[str, set[Any]] = {name: set() for name in (*scheme.words, *scheme.targets)}
+    names = list(schema.used) if schema.missing == "drop" else [*schema.words, *schema.targets]
+    found: dict[str, set[Any]] = {name: set() for name in (*schema.words, *schema.targets)}
     rows = 0
-    for block in (kept(block, scheme) for block in sheet.blocks(names)):
+    for block in (kept(block, schema) for block in sheet.blocks(names)):
         rows += len(block.places)
         for name, cells in found.items():
             cells.update(block.columns[name])
@@ -192,29 +203,29 @@ def _classes(section: Tabular, sheet: TableFile, found: dict[str, set[Any]], row
     return classes
 
 
-def _tested(section: Tabular, path: Path, scheme: TableSchema) -> int:
+def _tested(section: Tabular, path: Path, schema: TableSchema) -> int:
     """Rows of the test file, whose words and classes must be known."""
-    sheet = section.sheet(path)
-    for name in scheme.used:
-        sheet.require(name, "target" if name in scheme.targets else "inputs")
-    rows, found = _distinct(sheet, scheme)
+    sheet = open_table(section, path)
+    for name in schema.used:
+        sheet.require(name, "target" if name in schema.targets else "inputs")
+    rows, found = _distinct(sheet, schema)
     if not rows:
         raise InputMissing(f"{path}: holds no rows" + " without a missing value" * (section.missing == "drop"))
-    for name in (*scheme.words, *(scheme.targets if scheme.classes else ())):
+    for name in (*schema.words, *(schema.targets if schema.classes else ())):
         for cell in found[name]:
-            if _unknown(name, scheme, cell):
-                at = _first(sheet, name, partial(_unknown, name, scheme))
-                what = "class" if name in scheme.targets else "word"
+            if _unknown(name, schema, cell):
+                at = _first(sheet, name, partial(_unknown, name, schema))
+                what = "class" if name in schema.targets else "word"
                 raise InputMissing(f"{at}: column `{name}`: the {what} `{str(cell).strip()}` is not in {section.path}")
     return rows
 
 
-def _unknown(name: str, scheme: TableSchema, cell: Any) -> bool:
+def _unknown(name: str, schema: TableSchema, cell: Any) -> bool:
     """Whether a word or class was not there among the items for training."""
-    if name in scheme.words:
-        return str(cell).strip() not in scheme.words[name]
-    assert scheme.classes
-    return class_of(cell, isinstance(scheme.classes[0], int)) not in scheme.classes
+    if name in schema.words:
+        return str(cell).strip() not in schema.words[name]
+    assert schema.classes
+    return class_of(cell, isinstance(schema.classes[0], int)) not in schema.classes
 
 
 def _first(sheet: TableFile, name: str, is_it: Callable[[Any], bool]) -> str:
