@@ -59,10 +59,10 @@ def convert(
         if numbers is not None:  # of mapped ones nobody has seen all
             check_finite(numbers, f"{source}: {role}")
     if loaded:
-        trained = mapped.trained_on(dataset, loaded.job.training)
+        trained = mapped.training_hash(dataset, loaded.job.training)
     else:
-        trained = mapped.learnt_from(source) if _is(mapped.is_mapped, source) else ""
-    mapped.write(output, dataset.card, buffers[0], trained)
+        trained = mapped.stored_training_hash(source) if _is(mapped.is_mapped, source) else ""
+    mapped.write(output, dataset.info, buffers[0], trained)
     size = output.stat().st_size
     if as_json:
         print(json.dumps({"file": str(output), "bytes": size, "fingerprint": mapped.read(output).fingerprint}))
@@ -95,7 +95,7 @@ def _inspected(source: Path, overrides: Iterable[str]) -> dict[str, Any]:
     from partrain.data.partition import hold_out
 
     if source.suffix != ".toml" and not _is(mapped.is_mapped, source):
-        return inspect.outline_file(source)
+        return inspect.describe_file(source)
     if source.suffix != ".toml":
         mapped.verify(source)
     dataset, loaded = _loaded(source, overrides)
@@ -105,7 +105,7 @@ def _inspected(source: Path, overrides: Iterable[str]) -> dict[str, Any]:
         labels, order = dataset.targets if job.dataset.stratify else None, job.partition.order
         section = job.dataset
         trained, held_out = hold_out(dataset.items, section.validation, order, job.seed, dataset.gap, labels, dataset.rows)
-    return inspect.outline(dataset, trained, held_out)
+    return inspect.describe_dataset(dataset, trained, held_out)
 
 
 def _loaded(source: Path, overrides: Iterable[str], allocate: Any = None) -> tuple[Dataset, LoadedJob | None]:
@@ -116,7 +116,7 @@ def _loaded(source: Path, overrides: Iterable[str], allocate: Any = None) -> tup
     if source.suffix != ".toml":
         section = _section(source)
         if isinstance(section, mapped.Mapped):  # as it is: nobody trains on it here
-            return mapped.read(source).attach(allocate(0) if allocate else memoryview(b"")), None
+            return mapped.read(source).open(allocate(0) if allocate else memoryview(b"")), None
         return load(section, Path(), allocate, in_memory=not allocate), None
     from partrain.job import load as jobs
 
@@ -153,10 +153,10 @@ def _section(path: Path) -> DataSection:
 
 def _is(question: Any, path: Path) -> bool:
     from partrain.data.base import reading
-    from partrain.data.fetch import lasting
+    from partrain.data.fetch import require_regular
 
     with reading(path):
-        return not lasting(path).is_dir() and bool(question(path))
+        return not require_regular(path).is_dir() and bool(question(path))
 
 
 def _lines(source: Path, found: dict[str, Any]) -> list[str]:

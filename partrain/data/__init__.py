@@ -1,7 +1,7 @@
 """Data sets: the `[dataset]` table and what it loads.
 
 Two steps keep big data in one place. `load` asks its caller for one buffer (shared memory, say) and reads everything straight into
-it; the `DatasetInfo` it comes with is small, and `card.attach(buffer)` is the same data set in any process that has the buffer mapped.
+it; the `DatasetInfo` it comes with is small, and `info.attach(buffer)` is the same data set in any process that has the buffer mapped.
 `facts` reads headers only. Nothing here imports torch; numpy only once numbers are read.
 """
 
@@ -113,7 +113,7 @@ def load(
     folder: Path,
     allocate: Allocate | None = None,
     training: Training | None = None,
-    report: fetch.Report | None = None,
+    report: fetch.TransferReport | None = None,
     in_memory: bool = True,
 ) -> Dataset:
     """Fetch, read or generate a data set, all its arrays in one buffer; see `DataSection.load`.

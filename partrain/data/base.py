@@ -1,4 +1,4 @@
-"""What every data set comes to: facts that headers tell, a small card, and arrays that are views of one buffer.
+"""What every data set comes to: facts that headers tell, a small info, and arrays that are views of one buffer.
 
 Nothing here imports torch; numpy only once numbers are read.
 """
@@ -104,7 +104,7 @@ class ArrayField:
     strides: tuple[int, ...] | None = None
     """Bytes from one number to the next along each axis; None: one behind the other. Windows over a series overlap."""
     file: int = 0
-    """Where it lies: 0 is the buffer, i the i-th file of the card; `offset` counts from the beginning there."""
+    """Where it lies: 0 is the buffer, i the i-th file of the info; `offset` counts from the beginning there."""
 
     def __repr__(self) -> str:
         """Return the text that fingerprints hash: it begins with the first name of this class."""
@@ -171,7 +171,7 @@ class DatasetInfo:
     files: tuple[MappedFile, ...] = ()
     """What is mapped where it lies, beside the buffer."""
 
-    def attach(self, buffer: memoryview) -> Dataset:
+    def open(self, buffer: memoryview) -> Dataset:
         """The data set whose numbers lie in `buffer`; nothing is copied."""
         arrays = views(self.slots, buffer, *(file.mapped() for file in self.files))
         return Dataset(
@@ -186,7 +186,7 @@ class DatasetInfo:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dataset(DatasetInfo):
-    """A data set in memory: its card, and arrays that are views of one buffer."""
+    """A data set in memory: its info, and arrays that are views of one buffer."""
 
     inputs: NDArray[Any]
     """(n, *shape) uint8 or floating point, times `scale` what the network sees; or int64 tokens."""
@@ -215,7 +215,7 @@ class Dataset(DatasetInfo):
         return DatasetSpec(self.items, tests, self.inputs.shape[1:], self.task, self.outputs, self.vocabulary is not None)
 
     @property
-    def card(self) -> DatasetInfo:
+    def info(self) -> DatasetInfo:
         """What another process needs besides the buffer."""
         return DatasetInfo(**{one.name: getattr(self, one.name) for one in fields(DatasetInfo)})
 
@@ -247,7 +247,7 @@ def require_memory(size: int, where: str) -> None:
         raise InputMissing(f'{message}; `partrain data convert` writes a file that kind = "mapped" leaves on the disk')
 
 
-def spot(bad: NDArray[Any]) -> tuple[int, str]:
+def first_bad(bad: NDArray[Any]) -> tuple[int, str]:
     """The first item (first axis) of which something is bad; and where within it, in words, if it holds more than one number."""
     import numpy as np
 
@@ -264,11 +264,11 @@ def check_finite(numbers: NDArray[Any], where: str) -> None:
     for first in range(0, len(numbers), _BLOCK):
         part = numbers[first : first + _BLOCK]
         if not (fine := np.isfinite(part)).all():
-            item, at = spot(~fine)
+            item, at = first_bad(~fine)
             raise InputMissing(f"{where}: item {first + item} holds a number that is not finite{at}")
 
 
-def classes(targets: Sequence[NDArray[Any]], where: str) -> int:
+def count_classes(targets: Sequence[NDArray[Any]], where: str) -> int:
     """Classes of label arrays (n,): the largest label plus one. InputMissing where that cannot be meant."""
     count, items = 1 + max(int(array.max()) for array in targets), sum(map(len, targets))
     if count < 2:
@@ -280,7 +280,7 @@ def classes(targets: Sequence[NDArray[Any]], where: str) -> int:
     return count
 
 
-def digest(slots: tuple[ArrayField, ...], buffer: memoryview, codec: Mapping[str, Any] | None = None) -> str:
+def fingerprint_of(slots: tuple[ArrayField, ...], buffer: memoryview, codec: Mapping[str, Any] | None = None) -> str:
     """SHA-256 (hex) over what lies in a buffer, where, and how it was made."""
     total = hashlib.sha256(json.dumps(codec or {}, sort_keys=True).encode())
     for slot in slots:

@@ -26,48 +26,48 @@ from partrain.errors import CannotCreate, InputMissing, one_line
 if TYPE_CHECKING:
     from partrain.data.base import DataSection
 
-Report = Callable[[str, int, int | None], None]
+TransferReport = Callable[[str, int, int | None], None]
 """Told the URL, the bytes fetched so far, and how many there are if the server says."""
 
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 _DIGEST = re.compile(r"sha256=[0-9a-fA-F]{64}")
 _BLOCK = 1 << 18
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 """How long a server may say nothing."""
 
 
-def _whole(text: str) -> str:
+def _check_file(text: str) -> str:
     """A URL comes with the digest of what it stands for."""
-    _name(text)
+    _check_name(text)
     if _SCHEME.match(text) and not _DIGEST.fullmatch(urlsplit(text).fragment):
         raise ValueError("a file from the network needs its SHA-256, as in https://host/file.csv#sha256=<64 hex digits>")
     return text
 
 
-def _name(text: str) -> None:
+def _check_name(text: str) -> None:
     if not text or "\0" in text:
         raise ValueError("expected the name of a file or folder" + ", which holds no character of code 0" * bool(text))
 
 
-def _here(text: str) -> str:
-    _name(text)
+def _check_folder(text: str) -> str:
+    _check_name(text)
     if _SCHEME.match(text):
         raise ValueError("expected a folder: only single files can be fetched from the network")
     return text
 
 
-def _several(value: Any) -> tuple[str, ...]:
+def _check_files(value: Any) -> tuple[str, ...]:
     names = value if isinstance(value, list | tuple) else [value]
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ValueError("expected a file or folder, or a list of files")
-    return tuple(map(_whole, names))
+    return tuple(map(_check_file, names))
 
 
-File = Annotated[str, AfterValidator(_whole)]
+File = Annotated[str, AfterValidator(_check_file)]
 """A path relative to the job, or a URL with a digest."""
-Folder = Annotated[str, AfterValidator(_here)]
+Folder = Annotated[str, AfterValidator(_check_folder)]
 """A path relative to the job."""
-Files = Annotated[tuple[str, ...], BeforeValidator(_several)]
+Files = Annotated[tuple[str, ...], BeforeValidator(_check_files)]
 """One or several of them."""
 
 
@@ -77,13 +77,13 @@ def local_path(name: str, folder: Path) -> Path:
     InputMissing where something lies there that cannot be read twice.
     """
     if not _SCHEME.match(name):
-        return lasting(folder / name)
+        return require_regular(folder / name)
     parts = urlsplit(name)
     stem = PurePosixPath(unquote(parts.path)).name or "file"
     return _cache() / parts.fragment.removeprefix("sha256=").lower() / stem
 
 
-def lasting(path: Path) -> Path:
+def require_regular(path: Path) -> Path:
     """The path itself; InputMissing if it leads to a pipe or a device: whoever reads that may wait forever, and finds it empty then."""
     try:
         mode = path.stat().st_mode
@@ -94,7 +94,7 @@ def lasting(path: Path) -> Path:
     return path
 
 
-def named(table: Mapping[str, Any], folder: Path) -> list[Path]:
+def paths_of(table: Mapping[str, Any], folder: Path) -> list[Path]:
     """Where the files and folders lie that a `[dataset]` table names."""
     if "name" in table:  # what has one is embedded, or the user's own, whose keys may mean anything
         return []
@@ -103,9 +103,9 @@ def named(table: Mapping[str, Any], folder: Path) -> list[Path]:
     return [local_path(name, folder) for value in values for name in value]
 
 
-def origin(table: Mapping[str, Any], folder: Path) -> str:
+def describe_source(table: Mapping[str, Any], folder: Path) -> str:
     """What a data set is known by: its first file or folder, else its name or kind."""
-    files = named(table, folder)
+    files = paths_of(table, folder)
     return str(files[0]) if files else f"[dataset] `{table.get('name') or table.get('kind')}`"
 
 
@@ -114,18 +114,18 @@ def missing_urls(section: DataSection) -> dict[str, str]:
     return {key: url for key, url in _urls(section) if not local_path(url, Path()).is_file()}
 
 
-def fetch(section: DataSection, report: Report | None = None) -> list[Path]:
+def fetch(section: DataSection, report: TransferReport | None = None) -> list[Path]:
     """Fetch what a data set needs from the network, and check what is there already; returns what was fetched.
 
     Raises:
         InputMissing: no such file, no network, or another content than the digest says.
         CannotCreate: the cache cannot be written.
     """
-    report = report or Lines()
-    return [path for path in (_fetched(url, report) for _, url in _urls(section)) if path]
+    report = report or TransferLines()
+    return [path for path in (_fetch_one(url, report) for _, url in _urls(section)) if path]
 
 
-class Lines:
+class TransferLines:
     """A line on stderr for each file, as its transfer begins."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ def _cache() -> Path:
     return Path(own) if own else (Path(users) if users else Path.home() / ".cache") / "partrain"
 
 
-def _fetched(url: str, report: Report) -> Path | None:
+def _fetch_one(url: str, report: TransferReport) -> Path | None:
     """The file's place if it was fetched just now, None if it is there."""
     target = local_path(url, Path())
     wanted = target.parent.name
@@ -182,10 +182,10 @@ def _part(target: Path) -> Iterator[BufferedRandom]:
             fcntl.flock(part, fcntl.LOCK_EX)
             yield part
     except OSError as error:
-        raise _not_kept(target, error) from None
+        raise _cannot_write(target, error) from None
 
 
-def _transfer(url: str, part: BufferedRandom, target: Path, report: Report) -> str:
+def _transfer(url: str, part: BufferedRandom, target: Path, report: TransferReport) -> str:
     """Append what is lacking; returns the digest of the whole."""
     from http.client import HTTPException
     from urllib.error import HTTPError
@@ -195,15 +195,15 @@ def _transfer(url: str, part: BufferedRandom, target: Path, report: Report) -> s
     byhand = f"or put the file there by hand: {target}"
     try:
         wanted = Request(address, headers={"User-Agent": "partrain", **({"Range": f"bytes={start}-"} if start else {})})
-        with urlopen(wanted, timeout=_PATIENCE_S) as answer:
-            if start and not _goes_on(answer, start):
+        with urlopen(wanted, timeout=_TIMEOUT_S) as answer:
+            if start and not _continues(answer, start):
                 start = part.truncate(0)
             length = answer.headers.get("Content-Length")
             total = start + int(length) if length else None
             done = start
             report(url, done, total)
             while block := answer.read(_BLOCK):
-                done += _kept(part, block, target)
+                done += _append(part, block, target)
                 report(url, done, total)
         if total is not None and done < total:
             raise InputMissing(f"{address}: the transfer ended after {done:,} of {total:,} bytes; try again, {byhand}")
@@ -228,19 +228,19 @@ def _transfer(url: str, part: BufferedRandom, target: Path, report: Report) -> s
     return hashlib.file_digest(part, "sha256").hexdigest()
 
 
-def _goes_on(answer: Any, start: int) -> bool:
+def _continues(answer: Any, start: int) -> bool:
     """Whether a server sends what it was asked for, and not the file from its beginning, as some do whatever they are asked."""
     asked = f"bytes {start}-"
     return answer.status == 206 and str(answer.headers.get("Content-Range", asked)).startswith(asked)
 
 
-def _kept(part: BufferedRandom, block: bytes, target: Path) -> int:
+def _append(part: BufferedRandom, block: bytes, target: Path) -> int:
     """Write a block; what goes wrong is the disk's doing, not the network's."""
     try:
         return part.write(block)
     except OSError as error:
-        raise _not_kept(target, error) from None
+        raise _cannot_write(target, error) from None
 
 
-def _not_kept(target: Path, error: OSError) -> CannotCreate:
+def _cannot_write(target: Path, error: OSError) -> CannotCreate:
     return CannotCreate(f"{target}: {error.strerror or error}; PARTRAIN_CACHE names another folder for fetched files")

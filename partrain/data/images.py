@@ -10,7 +10,18 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from partrain.data.base import Allocate, DataSection, Dataset, DatasetInfo, DatasetSpec, Training, digest, lay_out, reading, views
+from partrain.data.base import (
+    Allocate,
+    DataSection,
+    Dataset,
+    DatasetInfo,
+    DatasetSpec,
+    Training,
+    fingerprint_of,
+    lay_out,
+    reading,
+    views,
+)
 from partrain.data.fetch import Folder
 from partrain.errors import InputMissing
 
@@ -37,14 +48,14 @@ class ImagesSection(DataSection):
 
 def read_spec(section: ImagesSection, folder: Path) -> DatasetSpec:
     """Find the images; see `data.read_spec`."""
-    found = _Found(section, folder)
+    found = _ImageFolders(section, folder)
     shape = (section.channels, *section.size)
     return DatasetSpec(len(found.training), len(found.tests), shape, "classification", len(found.classes))
 
 
 def load(section: ImagesSection, folder: Path, allocate: Allocate, training: Training) -> Dataset:
     """Decode the images; see `data.load`."""
-    found = _Found(section, folder)
+    found = _ImageFolders(section, folder)
     parts = {"": found.training} | ({"test_": found.tests} if found.tests else {})
     slots = lay_out(
         {
@@ -66,11 +77,11 @@ def load(section: ImagesSection, folder: Path, allocate: Allocate, training: Tra
         more = f", and {len(faults) - 1:,} more cannot either" if len(faults) > 1 else ""
         raise InputMissing(f"{faults[0]}{more}")
     codec = {"form": "images", "classes": found.classes, "size": section.size, "channels": section.channels}
-    mark = digest(slots, buffer, codec)
-    return DatasetInfo(slots, "classification", len(found.classes), 1 / 255, mark, codec=codec).attach(buffer)
+    mark = fingerprint_of(slots, buffer, codec)
+    return DatasetInfo(slots, "classification", len(found.classes), 1 / 255, mark, codec=codec).open(buffer)
 
 
-class _Found:
+class _ImageFolders:
     """Which images there are; their order is that of their names."""
 
     def __init__(self, section: ImagesSection, folder: Path) -> None:
@@ -134,7 +145,7 @@ def decode(files: Sequence[Path | IO[bytes]], pixels: NDArray[Any], resize: bool
         return [fault for fault in pool.map(one, range(len(files))) if fault]
 
 
-def form(file: Path | IO[bytes]) -> tuple[int, int, int]:
+def image_shape(file: Path | IO[bytes]) -> tuple[int, int, int]:
     """Channels, height and width of an image, upright; InputMissing if it is none."""
     import warnings
 

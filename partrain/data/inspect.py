@@ -14,7 +14,7 @@ import numpy as np
 from partrain.data.arrays.files import ArraySource, hdf5, npy, npz
 from partrain.data.arrays.idx import idx
 from partrain.data.base import Dataset, require_memory
-from partrain.data.tables.files import INSPECT, TABLES, TableFile, is_missing, sheet_of
+from partrain.data.tables.files import INSPECT, TABLES, TableFile, is_missing, open_by_name
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ _COLUMNS = 1000
 """Items of more numbers are not shown number by number."""
 
 
-def outline(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[Any]) -> dict[str, Any]:
+def describe_dataset(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[Any]) -> dict[str, Any]:
     """A data set in figures; `trained` and `held_out` are indices of its items."""
     parts = {"training": (dataset.inputs, dataset.targets, trained), "validation": (dataset.inputs, dataset.targets, held_out)}
     if dataset.test_inputs is not None and dataset.test_targets is not None:
         parts["test"] = (dataset.test_inputs, dataset.test_targets, np.arange(len(dataset.test_inputs)))
     parts = {name: part for name, part in parts.items() if len(part[2])}
     columns, faults = _columns(dataset)
-    seen = {name: _prints(inputs, index) for name, (inputs, _, index) in parts.items()}
+    seen = {name: _hashes(inputs, index) for name, (inputs, _, index) in parts.items()}
     known = set(seen["training"])
     shared = {name: sum(one in known for one in prints) for name, prints in seen.items() if name != "training"}
     faults += [f"{count:,} of the {name} items are also trained on" for name, count in shared.items() if count]
@@ -54,7 +54,7 @@ def outline(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[Any]) -> 
     }
 
 
-def outline_file(path: Path) -> dict[str, Any]:
+def describe_file(path: Path) -> dict[str, Any]:
     """A table or a file of arrays in figures, whatever a job may make of it."""
     if path.suffix == ".idx" or "ubyte" in path.name:
         return {"arrays": [_array("", idx(path))]}
@@ -67,7 +67,7 @@ def outline_file(path: Path) -> dict[str, Any]:
     if path.is_dir() or not path.name.lower().endswith(TABLES):
         what = f"{path}: by its name neither a table ({', '.join(TABLES)}) nor arrays (.npz, .npy, .h5, .idx)"
         raise InputMissing(f"{what}: give a job whose [dataset] table says what it is")
-    return _table(sheet_of(path, way=INSPECT))
+    return _table(open_by_name(path, way=INSPECT))
 
 
 def _classes(dataset: Dataset, parts: dict[str, tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
     if dataset.vocabulary is not None:
         return [], []
     names, shift, spread = _names(dataset)
-    found, broken, where = _Moments(len(names)), 0, 0
+    found, broken, where = _NumberStats(len(names)), 0, 0
     count = len(dataset.inputs if dataset.rows is None else dataset.rows)
     for first in range(0, count, _BLOCK):
         some = slice(first, first + _BLOCK)
@@ -124,7 +124,7 @@ def _names(dataset: Dataset) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
     return ["inputs"], np.zeros(1), np.ones(1)
 
 
-class _Moments:
+class _NumberStats:
     """Minimum, maximum, mean and deviation of columns, block by block."""
 
     def __init__(self, width: int) -> None:
@@ -143,7 +143,7 @@ class _Moments:
         return self._low, self._high, mean, np.sqrt(np.maximum(self._squares / max(self._count, 1) - mean**2, 0))
 
 
-def _prints(inputs: NDArray[Any], index: NDArray[Any]) -> list[bytes]:
+def _hashes(inputs: NDArray[Any], index: NDArray[Any]) -> list[bytes]:
     """A short digest of each item's inputs."""
     return [hashlib.blake2b(np.ascontiguousarray(inputs[item]).tobytes(), digest_size=16).digest() for item in index]
 
@@ -163,8 +163,8 @@ def _contradictions(prints: Sequence[bytes], targets: NDArray[Any], index: NDArr
 
 def _array(name: str, found: ArraySource) -> dict[str, Any]:
     """One array of a file: shape, type and range."""
-    if found.useless:
-        return {"name": name, "dtype": found.useless, "shape": list(found.shape), "mapped": False}
+    if found.unsupported:
+        return {"name": name, "dtype": found.unsupported, "shape": list(found.shape), "mapped": False}
     if found.texts is not None:
         labels = np.empty(found.shape, np.int64)
         found.read(labels)
@@ -189,7 +189,7 @@ def _array(name: str, found: ArraySource) -> dict[str, Any]:
     )
 
 
-class _Column:
+class _CellStats:
     """What the cells of a column of a table are."""
 
     def __init__(self) -> None:
@@ -223,24 +223,24 @@ class _Column:
             return found | {"min": self.low, "max": self.high, "mean": self.sum / self.count}
         return found | {"words": dict(self.words.most_common(10))}
 
-    def fault(self, name: str, sheet: TableFile) -> str | None:
+    def fault(self, name: str, table: TableFile) -> str | None:
         """Words, or numbers that are not finite, in a column of numbers."""
         if not 0 < self.others < self.count:
             return None
         others = f"{self.others:,} of {self.count + self.others:,} cells {'is' if self.others == 1 else 'are'} no finite number"
-        return f"`{name}`: {others}: {sheet.place(self.first[0])}: {self.first[1]!r}"
+        return f"`{name}`: {others}: {table.locate(self.first[0])}: {self.first[1]!r}"
 
 
-def _table(sheet: TableFile) -> dict[str, Any]:
+def _table(table: TableFile) -> dict[str, Any]:
     """Each column of a table: its numbers' range, or its most frequent words, how many values are missing, and what is odd."""
-    columns, rows = {name: _Column() for name in sheet.names}, 0
-    for block in sheet.blocks(sheet.names):
-        rows += len(block.places)
+    columns, rows = {name: _CellStats() for name in table.names}, 0
+    for block in table.blocks(table.names):
+        rows += len(block.positions)
         for name, cells in block.columns.items():
-            for cell, row in zip(cells, block.places, strict=True):
+            for cell, row in zip(cells, block.positions, strict=True):
                 columns[name].add(cell, row)
-    faults = [f"{sheet.head}: {parted}"] if (parted := sheet.parted()) else []
-    faults += [fault for name, column in columns.items() if (fault := column.fault(name, sheet))]
+    faults = [f"{table.header_location}: {parted}"] if (parted := table.separator_advice()) else []
+    faults += [fault for name, column in columns.items() if (fault := column.fault(name, table))]
     return {"rows": rows, "columns": [{"name": name} | one.figures() for name, one in columns.items()], "faults": faults}
 
 

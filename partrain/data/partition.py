@@ -40,7 +40,7 @@ from pydantic import Field, model_validator
 from partrain.config.section import Section
 from partrain.data import orders
 from partrain.data.base import DataSection, Training
-from partrain.data.skew import groups
+from partrain.data.skew import label_groups
 from partrain.errors import InputMissing
 from partrain.seeds import generator
 
@@ -80,7 +80,7 @@ class Partition(Section):
         return self
 
     @property
-    def by_class(self) -> bool:
+    def needs_targets(self) -> bool:
         """Whether the order asks for the items' targets."""
         return self.order not in ("shuffled", "given")
 
@@ -283,16 +283,14 @@ def assign(
     which = ("round", round) if section.redraw == "round" and round is not None else ()
     if which:
         training = training[generator(seed, "redraw", *which[1:]).permutation(len(training))]
-    if section.by_class:
+    if section.needs_targets:
         assert targets is not None
-        numbers = groups(targets if targets.ndim == 1 else targets[:, :1])[0][training]
-        training = training[_arranged(section, numbers, cut, seed, which)]
+        numbers = label_groups(targets if targets.ndim == 1 else targets[:, :1])[0][training]
+        training = training[_ordered(section, numbers, cut, seed, which)]
     return Assignment(tuple(training[window.start : window.stop] for window in cut), held_out)
 
 
-def _arranged(
-    section: Partition, numbers: NDArray[Any], cut: Sequence[range], seed: int, which: tuple[str | int, ...]
-) -> Indices:
+def _ordered(section: Partition, numbers: NDArray[Any], cut: Sequence[range], seed: int, which: tuple[str | int, ...]) -> Indices:
     """Positions of the training items in the section's order; `numbers` (n,) are their groups."""
     if section.order == "stratified":
         return orders.stratified(numbers)

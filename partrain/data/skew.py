@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     Indices = NDArray[int64]
 
 
-def groups(targets: NDArray[Any]) -> list[NDArray[Any]]:
+def label_groups(targets: NDArray[Any]) -> list[NDArray[Any]]:
     """For each output, (n,) group numbers: the class, or the tenth of the data set that a number is in (from a sample, if large)."""
     import numpy as np
 
@@ -27,7 +27,7 @@ def groups(targets: NDArray[Any]) -> list[NDArray[Any]]:
     return found
 
 
-def unevenness(targets: NDArray[Any], partitions: Sequence[Indices | range]) -> list[float]:
+def label_skew(targets: NDArray[Any], partitions: Sequence[Indices | range]) -> list[float]:
     """Each partition's distance from all of them together: 0 if its targets are distributed as theirs, towards 1 if it has nothing of it.
 
     It is the total variation distance of class shares: the share of a partition's items that would need another class. Numbers
@@ -40,14 +40,14 @@ def unevenness(targets: NDArray[Any], partitions: Sequence[Indices | range]) -> 
     import numpy as np
 
     worst = np.zeros(len(partitions))
-    for numbers in groups(targets):
+    for numbers in label_groups(targets):
         counts = np.stack([np.bincount(numbers[_index(part)], minlength=int(numbers.max()) + 1) for part in partitions])
         shares = counts / counts.sum(axis=1, keepdims=True)
         worst = np.maximum(worst, _distances(shares, counts.sum(axis=0) / counts.sum()))
     return [round(float(distance), 4) for distance in worst]
 
 
-def uneven(targets: NDArray[Any], windows: Sequence[range]) -> str | None:
+def skew_warning(targets: NDArray[Any], windows: Sequence[range]) -> str | None:
     """A warning if two workers' targets are too unlike to average what they learn from them; for items in the order given.
 
     Two partitions are compared as in `unevenness`; tenths serve for numbers, so that one criterion sees a partition that is merely
@@ -65,7 +65,7 @@ def uneven(targets: NDArray[Any], windows: Sequence[range]) -> str | None:
     import numpy as np
 
     worst = (0.0, "")
-    for numbers in groups(targets):
+    for numbers in label_groups(targets):
         count = int(numbers.max()) + 1
         shares = np.stack([np.bincount(numbers[w.start : w.stop], minlength=count) / len(w) for w in windows])
         a = int(_distances(shares, np.bincount(numbers) / len(numbers)).argmax())

@@ -28,7 +28,7 @@ def feature_axis(dimensions: int) -> int:
     return 1 if dimensions > 3 else -1
 
 
-def spread(mean: NDArray[Any], std: NDArray[Any]) -> NDArray[Any]:
+def safe_std(mean: NDArray[Any], std: NDArray[Any]) -> NDArray[Any]:
     """What to divide by: the deviation, or 1 where a feature never varies, as far as rounding lets one tell."""
     return np.where(std > 1e-12 * np.maximum(abs(mean), 1e-300), std, 1.0)
 
@@ -53,13 +53,13 @@ def moments(numbers: NDArray[Any], trained: NDArray[Any], where: str) -> Pair:
     if not (fine := np.isfinite(mean) & np.isfinite(std)).all():
         what = f"feature {int(fine.argmin())}: its numbers are too large for a mean and a deviation: scale them"
         raise InputMissing(f"{where}: {what}")
-    return mean, spread(mean, std)
+    return mean, safe_std(mean, std)
 
 
-def standardise(numbers: NDArray[Any], scale: Pair, where: str, source: NDArray[Any] | None = None) -> None:
+def standardize(numbers: NDArray[Any], scale: Pair, where: str, source: NDArray[Any] | None = None) -> None:
     """Write the `source` (n, ...), by default the numbers themselves, into `numbers` with each feature standardised."""
     axis, step = feature_axis(numbers.ndim), _items(numbers)
-    mean, std = (along(one, axis, numbers.ndim) for one in scale)
+    mean, std = (broadcastable(one, axis, numbers.ndim) for one in scale)
     source = numbers if source is None else source
     for first in range(0, len(numbers), step):
         block = numbers[first : first + step]
@@ -72,7 +72,7 @@ def standardise(numbers: NDArray[Any], scale: Pair, where: str, source: NDArray[
             )
 
 
-def along(values: NDArray[Any], axis: int, dimensions: int) -> NDArray[Any]:
+def broadcastable(values: NDArray[Any], axis: int, dimensions: int) -> NDArray[Any]:
     """Values (k,) in a shape that meets the features' axis, 1 or the last one, of an array of so many dimensions."""
     return values.reshape(-1, *[1] * (dimensions - 1 - axis % dimensions))
 

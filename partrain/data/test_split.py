@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class HasTestSplit(DataSection):
     """What data sets have that test items can be split off."""
 
-    tests_by: ClassVar[tuple[str, ...]]
+    test_keys: ClassVar[tuple[str, ...]]
     """The keys that name test items of their own."""
 
     test_items: int = Field(0, ge=0)
@@ -33,26 +33,26 @@ class HasTestSplit(DataSection):
 
     @model_validator(mode="after")
     def _one_way_to_test_items(self) -> Self:
-        apart = any(key in self.model_fields_set and getattr(self, key) for key in self.tests_by)
+        apart = any(key in self.model_fields_set and getattr(self, key) for key in self.test_keys)
         if sum(map(bool, (apart, self.test_items, self.test_share))) > 1:
-            raise ValueError(f"`{self.tests_by[0]}`, `test_items` and `test_share` exclude one another: keep one")
-        if "test_from" in self.model_fields_set and not self.splitting:
+            raise ValueError(f"`{self.test_keys[0]}`, `test_items` and `test_share` exclude one another: keep one")
+        if "test_from" in self.model_fields_set and not self.split_key:
             raise ValueError("`test_from` has no effect without `test_items` or `test_share`")
         return self
 
     @property
-    def splitting(self) -> str:
+    def split_key(self) -> str:
         """The key that asks for test items to be split off; empty if none does."""
         return "test_items" if self.test_items else "test_share" if self.test_share else ""
 
-    def tests_among(self, items: int, where: str, noun: str) -> int:
+    def count_test_items(self, items: int, where: str, noun: str) -> int:
         """How many of the items are test items; InputMissing where that leaves nothing to train or to test on."""
         tests = self.test_items or round(self.test_share * items)
         if tests >= items or (self.test_share and not tests):
             raise InputMissing(f"{where}: holds {items:,} {noun}: {tests:,} test items of them leave nothing of one part")
         return tests
 
-    def part(self, items: int, tests: int, labels: Indices | None) -> tuple[Indices, Indices]:
+    def split_off(self, items: int, tests: int, labels: Indices | None) -> tuple[Indices, Indices]:
         """Indices of the items that stay (items - tests,), and of the test items (tests,), both in the order given.
 
         Drawn for the same seed always, so that jobs that differ in theirs are tested on the same items; of each class of `labels`

@@ -19,13 +19,13 @@ from partrain.data.base import (
     DatasetInfo,
     DatasetSpec,
     Training,
-    digest,
+    fingerprint_of,
     lay_out,
     reading,
     views,
 )
 from partrain.data.fetch import Files, local_path
-from partrain.data.windows import Cut, cut
+from partrain.data.windows import WindowSplit, split_windows
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ class TextSection(DataSection):
 
 def read_spec(section: TextSection, folder: Path) -> DatasetSpec:
     """Read the text and count its windows; see `data.read_spec`."""
-    text, tests = _Source(section, section.path, folder), _Source(section, section.test_path, folder)
-    parts = _cut(section, text, len(text.tokens), section.validation, section.test_items)
-    tested = _cut(section, tests, len(tests.tokens), 0, 0).items if section.test_path else section.test_items
+    text, tests = _TokenFiles(section, section.path, folder), _TokenFiles(section, section.test_path, folder)
+    parts = _split(section, text, len(text.tokens), section.validation, section.test_items)
+    tested = _split(section, tests, len(tests.tokens), 0, 0).items if section.test_path else section.test_items
     return DatasetSpec(
         parts.items, tested, (section.length,), "language", 256 if section.tokens == "bytes" else None, tokens=True
     )
@@ -77,11 +77,11 @@ def read_spec(section: TextSection, folder: Path) -> DatasetSpec:
 
 def load(section: TextSection, folder: Path, allocate: Allocate, training: Training) -> Dataset:
     """Read the text and lay windows over its tokens; see `data.load`."""
-    text, tests = _Source(section, section.path, folder), _Source(section, section.test_path, folder)
-    parts = _cut(section, text, len(text.tokens), section.validation, section.test_items)
-    apart = _cut(section, tests, len(tests.tokens), 0, 0) if section.test_path else None
+    text, tests = _TokenFiles(section, section.path, folder), _TokenFiles(section, section.test_path, folder)
+    parts = _split(section, text, len(text.tokens), section.validation, section.test_items)
+    apart = _split(section, tests, len(tests.tokens), 0, 0) if section.test_path else None
     stride = section.stride or section.length
-    known = _known(section, text, tests, parts.end_of_training(section.validation, section.length + 1, stride))
+    known = _vocabulary(section, text, tests, parts.training_elements(section.validation, section.length + 1, stride))
     raw = lay_out({name: ("int64", (len(part.tokens),)) for name, part in (("text", text), ("tests", tests)) if part.tokens})
     buffer = allocate(raw[-1].end)
     arrays = views(raw, buffer)
@@ -94,15 +94,17 @@ def load(section: TextSection, folder: Path, allocate: Allocate, training: Train
         slots += _slots(section, "test_", raw[0].offset + 8 * stride * parts.first_test, parts.tests, stride)
     count = 256 if section.tokens == "bytes" else len(known)
     codec = {"form": "text", "tokens": section.tokens, "vocabulary": known}
-    mark = digest(raw, buffer, codec | {"windows": repr(slots)})
-    return DatasetInfo(slots, "language", count, 1.0, mark, vocabulary=count, gap=parts.gap, codec=codec).attach(buffer)
+    mark = fingerprint_of(raw, buffer, codec | {"windows": repr(slots)})
+    return DatasetInfo(slots, "language", count, 1.0, mark, vocabulary=count, gap=parts.gap, codec=codec).open(buffer)
 
 
-def _cut(section: TextSection, source: _Source, count: int, validation: int, tests: int) -> Cut:
-    return cut(source.name, count, section.length + 1, section.length, section.stride or section.length, validation, tests)
+def _split(section: TextSection, source: _TokenFiles, count: int, validation: int, tests: int) -> WindowSplit:
+    return split_windows(
+        source.name, count, section.length + 1, section.length, section.stride or section.length, validation, tests
+    )
 
 
-def _known(section: TextSection, text: _Source, tests: _Source, trained: int) -> list[str]:
+def _vocabulary(section: TextSection, text: _TokenFiles, tests: _TokenFiles, trained: int) -> list[str]:
     """The vocabulary, by token number; nothing for bytes."""
     if section.tokens == "characters":
         return sorted({*text.tokens, *tests.tokens})
@@ -121,7 +123,7 @@ def _slots(section: TextSection, prefix: str, offset: int, count: int, stride: i
     )
 
 
-class _Source:
+class _TokenFiles:
     """The tokens of some files."""
 
     def __init__(self, section: TextSection, names: tuple[str, ...] | None, folder: Path) -> None:
@@ -133,7 +135,7 @@ class _Source:
         if self._unit == "bytes":
             self.tokens = b"".join(map(_read, paths))
         else:
-            text = "".join(map(_decoded, paths))
+            text = "".join(map(_read_text, paths))
             self.tokens = WORD.findall(text) if self._unit == "words" else text
 
     def write(self, numbers: NDArray[Any], known: list[str]) -> None:
@@ -173,7 +175,7 @@ def _read(path: Path) -> bytes:
     return content
 
 
-def _decoded(path: Path) -> str:
+def _read_text(path: Path) -> str:
     content = _read(path)
     try:
         return content.decode("utf-8").removeprefix("\ufeff")

@@ -13,7 +13,7 @@ from partrain.errors import InputMissing
 
 
 @dataclass(frozen=True)
-class Cut:
+class WindowSplit:
     """Where the parts begin and end, in items."""
 
     items: int
@@ -23,12 +23,12 @@ class Cut:
     first_test: int
     tests: int
 
-    def end_of_training(self, validation: int, span: int, stride: int) -> int:
+    def training_elements(self, validation: int, span: int, stride: int) -> int:
         """Elements of the sequence that items to train on see or give."""
         return max(0, self.items - validation - 1) * stride + span
 
 
-def cut(where: str, elements: int, span: int, given: int, stride: int, validation: int, tests: int) -> Cut:
+def split_windows(where: str, elements: int, span: int, given: int, stride: int, validation: int, tests: int) -> WindowSplit:
     """Cut a sequence of so many elements.
 
     Args:
@@ -48,4 +48,4 @@ def cut(where: str, elements: int, span: int, given: int, stride: int, validatio
     if items < 1:
         wanted = f"one window takes {span:,}" + (f", and {tests:,} are for the test" if tests else "")
         raise InputMissing(f"{where}: too short: it has {elements:,} elements, {wanted}")
-    return Cut(items, gap if validation else 0, windows - tests, tests)
+    return WindowSplit(items, gap if validation else 0, windows - tests, tests)

@@ -99,14 +99,14 @@ def load_network(loaded: LoadedJob, content: Content) -> TrainedNetwork:
 def dataset_of(loaded: LoadedJob, content: Content) -> Dataset:
     """The data set that a checkpoint was trained on; BadCheckpoint if what is there now is another one, InputMissing if none is."""
     from partrain.data import load
-    from partrain.data.fetch import named
+    from partrain.data.fetch import paths_of
 
     job = loaded.job
     try:
         with users(loaded):
             dataset = load(job.dataset, loaded.folder, None, job.training)
     except InputMissing as missing:
-        if all(path.exists() for path in named(vars(job.dataset), loaded.folder)):
+        if all(path.exists() for path in paths_of(vars(job.dataset), loaded.folder)):
             raise
         raise InputMissing(f"{missing.message}; bring it back, or judge other items with `evaluate --input`") from None
     if dataset.fingerprint != manifest_of(content).data:

@@ -269,7 +269,7 @@ def _classes(job: Job, known: DatasetSpec) -> Iterator[Finding]:
     elif job.dataset.stratify and order == "given":
         message = '`stratify` draws the items to hold out, but under order = "given" they are the last ones'
         yield Finding(("dataset", "stratify"), message, "keep one of the two", at="key")
-    if job.partition.by_class and known.task == "language":
+    if job.partition.needs_targets and known.task == "language":
         message = f'order = "{order}" goes by classes or numbers, but the data set\'s targets are tokens'
         yield Finding(("partition", "order"), message, 'use "shuffled" or "given"')
 

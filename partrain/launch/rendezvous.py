@@ -141,7 +141,7 @@ def assist(machine: Machine, own: LoadedJob | None, say: Callable[[str], None]) 
         first, last = coordinator.members[0], coordinator.members[-1]
         say(f"machine {machine.number} of {machine.count} trains workers {first} to {last}; machine 0 has the run folder")
         try:
-            return coordinator.run(dataset.card, stock, None, {}, "", lambda *_: None).failure
+            return coordinator.run(dataset.info, stock, None, {}, "", lambda *_: None).failure
         finally:
             os.close(stock)
 

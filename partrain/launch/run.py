@@ -116,5 +116,5 @@ def _perform(
         agree = meeting.agree if meeting else (lambda complaint: None)
         coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals, machine, agree, stage.warn)
         describe = describer(loaded, plan, ground.manifest, start, stage, hear, unevenness_of(job, plan, dataset))
-        ended = coordinator.run(dataset.card, ground.stock, stage.folder, ground.manifest.model_dump(), loaded.text, describe)
+        ended = coordinator.run(dataset.info, ground.stock, stage.folder, ground.manifest.model_dump(), loaded.text, describe)
         return replace(close(ended, coordinator.began_at, stage, hear, tick), horizon=plan.horizon)

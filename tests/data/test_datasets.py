@@ -100,15 +100,15 @@ def test_everything_lies_in_the_one_buffer_asked_for(section: Mnist | Synthetic,
 
     data = load(section, HERE, allocate)
     assert len(asked) == 1
-    again = pickle.loads(pickle.dumps(data.card)).attach(memoryview(asked[0]))
+    again = pickle.loads(pickle.dumps(data.info)).open(memoryview(asked[0]))
     for name in ("inputs", "targets", "test_inputs", "test_targets"):
         array, other = getattr(data, name), getattr(again, name)
         assert array.flags.c_contiguous
         assert array.ctypes.data % 64 == 0
         assert np.shares_memory(array, np.frombuffer(asked[0], "u1"))
         assert np.array_equal(array, other)
-    assert type(again.card) is DatasetInfo
-    assert again.card == data.card
+    assert type(again.info) is DatasetInfo
+    assert again.info == data.info
     assert section is not MNIST or data.fingerprint == digits.fingerprint
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from partrain.data import Dataset, DatasetSpec, load, read_spec
 from partrain.data.partition import hold_out
 from partrain.data.text import UNKNOWN, TextSection
-from partrain.data.windows import cut
+from partrain.data.windows import split_windows
 from partrain.errors import InputMissing
 
 ALPHABET = "".join(map(chr, range(97, 97 + 26))) * 4
@@ -71,7 +71,7 @@ def test_no_token_that_is_held_out_was_trained_on(
     elements = data.draw(st.integers((length + 1) + 2 * length + stride * (validation + tests + 3), 1000))
     given = data.draw(st.sampled_from([length, 1]))
     span = length + 1 if given == length else length + given
-    parts = cut("x", elements, span, given, stride, validation, tests)
+    parts = split_windows("x", elements, span, given, stride, validation, tests)
     trained = range(parts.items - validation)
     held_out = range(len(trained) + parts.gap, len(trained) + parts.gap + validation)
     tested = range(parts.first_test, parts.first_test + tests)

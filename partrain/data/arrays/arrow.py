@@ -30,7 +30,7 @@ _END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 @dataclass(frozen=True)
-class SavedSet:
+class SavedDataset:
     """One set: a folder of Arrow files, and what is said of them."""
 
     path: Path
@@ -75,7 +75,7 @@ class SavedSet:
     def column(self, name: str, key: str) -> Any:
         """The rows of a column that a key of the table asks for."""
         names = self.table.column_names
-        require(name, names, f"{self.path}: no column `{name}`, which `{key}` asks for")
+        require_name(name, names, f"{self.path}: no column `{name}`, which `{key}` asks for")
         if not len(self.table):
             raise InputMissing(f"{self.path}: holds no rows")
         return self.table.column(name)
@@ -94,7 +94,7 @@ class SavedSet:
 
             flat, at = target.reshape(rows, -1), 0
             for (name, column), shape, width in zip(columns.items(), axes, widths, strict=True):
-                for first, chunk in pieces(column):
+                for first, chunk in chunks(column):
                     with np.errstate(over="ignore"):  # what float32 cannot hold is told by whoever asked for it
                         flat[first : first + len(chunk), at : at + width] = _dense(chunk, shape, self.where(name), first)
                 at += width
@@ -109,17 +109,17 @@ class SavedSet:
 
     def _reader_of_texts(self, name: str, texts: dict[str, int]) -> Callable[[NDArray[Any]], None]:
         def read(target: NDArray[Any]) -> None:
-            from partrain.data.tables.labels import numbered
+            from partrain.data.tables.labels import encode_labels
 
-            for first, chunk in pieces(self.table.column(name)):
+            for first, chunk in chunks(self.table.column(name)):
                 found = _dense(chunk, (), self.where(name), first)
-                target[first : first + len(chunk)] = numbered(found, texts, self.where(name), first)[:, 0]
+                target[first : first + len(chunk)] = encode_labels(found, texts, self.where(name), first)[:, 0]
 
         return read
 
     def _form(self, name: str, key: str) -> tuple[str, tuple[int, ...]]:
         """Type of a column's numbers, and shape of an item: that of the first."""
-        first, axes = _plain(self.column(name, key).slice(0, 1).combine_chunks()), []
+        first, axes = _storage(self.column(name, key).slice(0, 1).combine_chunks()), []
         while "list" in str(first.type).partition("<")[0]:
             if first.null_count:
                 raise InputMissing(f"{self.where(name)}: item 0 has no value")
@@ -141,7 +141,7 @@ class SavedSet:
         return "|i1" if kind == "bool" and key == "target" else _NUMBERS[kind], tuple(axes)
 
 
-class _Picture(BytesIO):
+class _EmbeddedImage(BytesIO):
     """An image in a column; known by its place."""
 
     def __init__(self, content: bytes, where: str) -> None:
@@ -155,12 +155,12 @@ class _Picture(BytesIO):
         return repr(self._where)
 
 
-def pictures(rows: Any, where: str, first: int = 0) -> Iterator[Path | IO[bytes]]:
+def images(rows: Any, where: str, first: int = 0) -> Iterator[Path | IO[bytes]]:
     """The images of a column: their bytes, or else the file that is named."""
     for number, row in enumerate(rows, first):
         image = row.as_py() or {}
         if image.get("bytes") is not None:
-            yield _Picture(image["bytes"], f"{where}: item {number}")
+            yield _EmbeddedImage(image["bytes"], f"{where}: item {number}")
         elif image.get("path"):
             yield Path(image["path"])
         else:
@@ -169,7 +169,7 @@ def pictures(rows: Any, where: str, first: int = 0) -> Iterator[Path | IO[bytes]
 
 def _dense(chunk: Any, axes: tuple[int, ...], where: str, first: int) -> NDArray[Any]:
     """(n, numbers of an item) of some rows, the first of them being item `first`; InputMissing where one is of another form."""
-    inner, each = _plain(chunk), 1
+    inner, each = _storage(chunk), 1
     for size in (*axes, None):
         if inner.null_count:
             raise InputMissing(f"{where}: item {first + inner.is_null().index(True).as_py() // each} has no value")
@@ -185,7 +185,7 @@ def _dense(chunk: Any, axes: tuple[int, ...], where: str, first: int) -> NDArray
     return numbers
 
 
-def pieces(column: Any) -> Iterator[tuple[int, Any]]:
+def chunks(column: Any) -> Iterator[tuple[int, Any]]:
     """A column's rows as they lie in memory, and which is their first."""
     first = 0
     for chunk in column.chunks:
@@ -194,7 +194,7 @@ def pieces(column: Any) -> Iterator[tuple[int, Any]]:
         first += len(chunk)
 
 
-def _plain(array: Any) -> Any:
+def _storage(array: Any) -> Any:
     """Arrays of datasets' own types, known to pyarrow where datasets was imported, are lists as well."""
     return getattr(array, "storage", array)
 
@@ -233,7 +233,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def require(name: str, known: Sequence[str], fault: str) -> None:
+def require_name(name: str, known: Sequence[str], fault: str) -> None:
     """InputMissing, beginning with the `fault`, unless the name is known."""
     if name not in known:
         near = get_close_matches(name, known, n=1)

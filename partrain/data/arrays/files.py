@@ -23,7 +23,7 @@ from partrain.errors import InputMissing
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-AXES = 64
+MAX_AXES = 64
 """More, numpy does not take."""
 _BLOCK_BYTES = 1 << 24
 """Numbers read at a time where they are converted."""
@@ -46,7 +46,7 @@ class ArraySource:
     """Fill an array of the same shape with the numbers, converted; of texts, with int64 that stand for them."""
     checksum: tuple[int, int, int] | None = None
     """CRC-32 of the bytes from here to there, where the file says one: (first, behind the last, CRC)."""
-    useless: str = ""
+    unsupported: str = ""
     """What it holds where that is no array of numbers or texts, in words; it cannot be read then."""
     texts: dict[str, int] | None = None
     """Of an array of texts: those that were read, and the number that stands for each; None: it holds no texts."""
@@ -58,14 +58,14 @@ class ArraySource:
         """`u` and `i` whole numbers, `f` others, `b` true or false, `U` and `S` texts."""
         return self.dtype[1]
 
-    def unfit(self, role: str) -> str:
+    def why_unusable(self, role: str) -> str:
         """What it holds that cannot be used as this, in words; texts can as targets."""
-        return self.useless or "text" * (self.texts is not None and not role.endswith("targets"))
+        return self.unsupported or "text" * (self.texts is not None and not role.endswith("targets"))
 
 
 def npy(path: Path) -> ArraySource:
     """The array of a .npy file."""
-    with _named(path), path.open("rb") as file:
+    with _reading_arrays(path), path.open("rb") as file:
         dtype, shape, by_columns = _header(file, str(path))
         offset, size = file.tell(), file.seek(0, 2)
     _check_size(str(path), shape, offset + prod(shape) * _width(dtype), size)
@@ -74,8 +74,8 @@ def npy(path: Path) -> ArraySource:
     def read(target: NDArray[Any]) -> None:
         import numpy as np
 
-        with _named(path):
-            _copy(np.load(path, mmap_mode="r", allow_pickle=False), target, str(path), texts)
+        with _reading_arrays(path):
+            _convert_array(np.load(path, mmap_mode="r", allow_pickle=False), target, str(path), texts)
 
     return ArraySource(str(path), path, dtype, shape, None if by_columns else offset, read, texts=texts)
 
@@ -83,7 +83,7 @@ def npy(path: Path) -> ArraySource:
 def npz(path: Path) -> dict[str, ArraySource]:
     """The arrays of a .npz file, by name."""
     found = {}
-    with _named(path), path.open("rb") as whole, zipfile.ZipFile(whole) as archive:
+    with _reading_arrays(path), path.open("rb") as whole, zipfile.ZipFile(whole) as archive:
         size = whole.seek(0, 2)
         for member in archive.infolist():
             if member.filename.endswith(".npy"):
@@ -93,12 +93,12 @@ def npz(path: Path) -> dict[str, ArraySource]:
                     skipped, width, texts = file.tell(), _width(dtype), _texts(dtype)
                 _check_size(f"{path}: array `{name}`", shape, skipped + prod(shape) * width, member.file_size)
                 offset = checksum = None
-                if (start := _stored_at(member, whole)) is not None and not by_columns:
+                if (start := _uncompressed_offset(member, whole)) is not None and not by_columns:
                     end = start + member.file_size
                     there = end <= size
                     offset = start + skipped if there and (start + skipped) % max(width, 1) == 0 else None
                     checksum = start, end, member.CRC
-                read = _reader(path, name, texts)
+                read = _npz_reader(path, name, texts)
                 found[name] = ArraySource(f"{path}: array `{name}`", path, dtype, shape, offset, read, checksum, texts=texts)
     return found
 
@@ -118,7 +118,7 @@ def _check_size(where: str, shape: tuple[int, ...], wanted: int, found: int) -> 
         raise InputMissing(f"{where}: expected {wanted} bytes for shape {shape}, found {found}")
 
 
-def _stored_at(member: zipfile.ZipInfo, whole: IO[bytes]) -> int | None:
+def _uncompressed_offset(member: zipfile.ZipInfo, whole: IO[bytes]) -> int | None:
     """Bytes from an archive's beginning to those of a member that is stored as it is; None for one that is packed."""
     if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
         return None
@@ -127,19 +127,19 @@ def _stored_at(member: zipfile.ZipInfo, whole: IO[bytes]) -> int | None:
     return int(member.header_offset + 30 + name + extra)
 
 
-def _reader(path: Path, name: str, texts: dict[str, int] | None) -> Callable[[NDArray[Any]], None]:
+def _npz_reader(path: Path, name: str, texts: dict[str, int] | None) -> Callable[[NDArray[Any]], None]:
     def read(target: NDArray[Any]) -> None:
         where = f"{path}: array `{name}`"
-        with _named(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
+        with _reading_arrays(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
             dtype, shape, by_columns = _header(file, where)
             target = target.reshape(shape or 1)
-            blocks = _unpacked(file, dtype, shape[::-1] if by_columns else shape)
-            _fill(blocks, target.T if by_columns else target, where, texts)
+            blocks = _row_blocks(file, dtype, shape[::-1] if by_columns else shape)
+            _convert_blocks(blocks, target.T if by_columns else target, where, texts)
 
     return read
 
 
-def _unpacked(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> Iterator[tuple[int, NDArray[Any]]]:
+def _row_blocks(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> Iterator[tuple[int, NDArray[Any]]]:
     """The numbers of an array some rows at a time, and which is the first of them."""
     import numpy as np
 
@@ -162,11 +162,11 @@ def hdf5(path: Path) -> dict[str, ArraySource]:
         if not isinstance(one, h5py.Dataset):
             return
         where = f"{path}: dataset `{name}`"
-        useless, text = _useless(one)
+        useless, text = _unsupported(one)
         texts: dict[str, int] | None = {} if text else None
-        read = _extractor(path, name, texts)
+        read = _hdf5_reader(path, name, texts)
         if useless:
-            found[name] = ArraySource(where, path, useless, one.shape or (), None, read, useless=useless)
+            found[name] = ArraySource(where, path, useless, one.shape or (), None, read, unsupported=useless)
             return
         if text:
             found[name] = ArraySource(where, path, "|S", one.shape, None, read, texts=texts)
@@ -174,12 +174,12 @@ def hdf5(path: Path) -> dict[str, ArraySource]:
         native = one.dtype.isnative and one.chunks is None and not one.external
         found[name] = ArraySource(where, path, one.dtype.str, one.shape, one.id.get_offset() if native else None, read)
 
-    with _named(path), h5py.File(path, "r") as file:
+    with _reading_arrays(path), h5py.File(path, "r") as file:
         file.visititems(note)
     return found
 
 
-def _useless(one: Any) -> tuple[str, bool]:
+def _unsupported(one: Any) -> tuple[str, bool]:
     """What a dataset holds that is no array of numbers or texts, empty for one that is; and whether it holds texts."""
     import h5py
 
@@ -193,7 +193,7 @@ def _useless(one: Any) -> tuple[str, bool]:
     return "" if one.shape else "nothing" if one.shape is None else single, text
 
 
-def _lost(one: Any, path: Path) -> str | None:
+def _missing_data(one: Any, path: Path) -> str | None:
     """What keeps a dataset's numbers from being there, where HDF5 would give zeros in silence; None if nothing does."""
     import h5py
 
@@ -214,26 +214,26 @@ def _lost(one: Any, path: Path) -> str | None:
     return None
 
 
-def _extractor(path: Path, name: str, texts: dict[str, int] | None) -> Callable[[NDArray[Any]], None]:
+def _hdf5_reader(path: Path, name: str, texts: dict[str, int] | None) -> Callable[[NDArray[Any]], None]:
     def read(target: NDArray[Any]) -> None:
         import h5py
 
-        with _named(path), h5py.File(path, "r") as file:
-            if lost := _lost(file[name], path):
+        with _reading_arrays(path), h5py.File(path, "r") as file:
+            if lost := _missing_data(file[name], path):
                 raise InputMissing(f"{path}: dataset `{name}`: {lost}")
-            _copy(file[name], target, f"{path}: dataset `{name}`", texts)
+            _convert_array(file[name], target, f"{path}: dataset `{name}`", texts)
 
     return read
 
 
-def chosen(found: dict[str, ArraySource], name: str, path: Path, key: str) -> ArraySource:
+def choose_array(found: dict[str, ArraySource], name: str, path: Path, key: str) -> ArraySource:
     """One of the arrays of a file; InputMissing if `key` asks for one that is not there."""
     if name not in found:
-        known = [one for one in found if not found[one].unfit(key)]
+        known = [one for one in found if not found[one].why_unusable(key)]
         near = get_close_matches(name, known, n=1)
         advice = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}" if known else "there are none"
         raise InputMissing(f"{path}: no array `{name}`, which `{key}` asks for: {advice}")
-    if unfit := found[name].unfit(key):
+    if unfit := found[name].why_unusable(key):
         raise InputMissing(f"{found[name].where}: holds {unfit}; arrays of numbers can be used")
     return found[name]
 
@@ -248,7 +248,7 @@ def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
     try:
         header = ast.literal_eval(text.decode("utf-8" if start[6] == 3 else "latin-1").strip())
         dtype, shape, by_columns = header["descr"], header["shape"], bool(header["fortran_order"])
-        if not isinstance(shape, tuple) or len(shape) > AXES or not all(type(size) is int and size >= 0 for size in shape):
+        if not isinstance(shape, tuple) or len(shape) > MAX_AXES or not all(type(size) is int and size >= 0 for size in shape):
             raise ValueError
     except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError):
         raise InputMissing(f"{where}: its header is damaged") from None
@@ -258,25 +258,27 @@ def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
     return dtype, shape, by_columns
 
 
-def _copy(source: Any, target: NDArray[Any], where: str, texts: dict[str, int] | None) -> None:
+def _convert_array(source: Any, target: NDArray[Any], where: str, texts: dict[str, int] | None) -> None:
     """Convert block by block: no second copy of the whole is made where the source is not one already."""
     if not source.shape:
         target[...] = source
         return
     items = len(source)
     step = max(1, _BLOCK_BYTES * items // max(source.nbytes, 1))
-    _fill(((first, source[first : first + step]) for first in range(0, items, step)), target, where, texts)
+    _convert_blocks(((first, source[first : first + step]) for first in range(0, items, step)), target, where, texts)
 
 
-def _fill(blocks: Iterator[tuple[int, NDArray[Any]]], target: NDArray[Any], where: str, texts: dict[str, int] | None) -> None:
+def _convert_blocks(
+    blocks: Iterator[tuple[int, NDArray[Any]]], target: NDArray[Any], where: str, texts: dict[str, int] | None
+) -> None:
     """Convert blocks of rows, each with the number of its first."""
     import numpy as np
 
     for first, part in blocks:
         if texts is not None:
-            from partrain.data.tables.labels import numbered
+            from partrain.data.tables.labels import encode_labels
 
-            part = numbered(part, texts, where, first)
+            part = encode_labels(part, texts, where, first)
         there = target[first : first + len(part)]
         if part.dtype == np.uint64 and target.dtype == np.int64 and (part > np.iinfo(np.int64).max).any():
             raise InputMissing(f"{where}: holds a whole number of more than 63 bits")
@@ -288,7 +290,7 @@ def _fill(blocks: Iterator[tuple[int, NDArray[Any]]], target: NDArray[Any], wher
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _reading_arrays(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
-from partrain.data.arrays.files import ArraySource, chosen, hdf5, npy, npz
+from partrain.data.arrays.files import ArraySource, choose_array, hdf5, npy, npz
 from partrain.data.arrays.idx import CLASSES, embedded, idx
 from partrain.data.arrays.sections import ArraySection, FilePerArray, Hdf5, Idx, Mnist, Npy, Npz
 from partrain.data.base import ArrayField, DatasetSpec, WrongSetting
@@ -52,7 +52,7 @@ def find_arrays(section: ArraySection, folder: Path) -> dict[str, ArraySource]:
             held = npz(path) if isinstance(section, Npz) else hdf5(path)
             default = not {"test_inputs", "test_targets"} & section.model_fields_set
             roles = ROLES[:2] if default and not {section.test_inputs, section.test_targets} & held.keys() else ROLES
-            return {role: chosen(held, getattr(section, role), path, role) for role in roles}
+            return {role: choose_array(held, getattr(section, role), path, role) for role in roles}
     raise TypeError(section)
 
 
@@ -76,11 +76,11 @@ def forms_of(section: ArraySection, found: ArraySources) -> Forms:
         InputMissing: the arrays do not go together.
         WrongSetting: a setting of the section does not go with them.
     """
-    slots, task = _forms(found, section.tokens)
+    slots, task = _slots_and_task(found, section.tokens)
     inputs = found["inputs"]
-    if section.splitting and "test_inputs" in found:
-        problem = f"`{section.splitting}` splits test items off, but there are some already: {found['test_inputs'].where}"
-        raise WrongSetting(section.splitting, problem, "remove it")
+    if section.split_key and "test_inputs" in found:
+        problem = f"`{section.split_key}` splits test items off, but there are some already: {found['test_inputs'].where}"
+        raise WrongSetting(section.split_key, problem, "remove it")
     if section.standardise and slots["inputs"].dtype == "uint8":
         problem = f"`standardise` is for other numbers than bytes, which are scaled to [0, 1]: {inputs.where}"
         raise WrongSetting("standardise", problem, "remove it, or write them as float32")
@@ -88,16 +88,16 @@ def forms_of(section: ArraySection, found: ArraySources) -> Forms:
         problem = f"`standardise_target` is for numbers, but these targets are for {task}: {found['targets'].where}"
         raise WrongSetting("standardise_target", problem, "remove it")
     items = slots["inputs"].shape[0]
-    return Forms(slots, task, section.tests_among(items, inputs.where, "items") if section.splitting else 0)
+    return Forms(slots, task, section.count_test_items(items, inputs.where, "items") if section.split_key else 0)
 
 
-def _forms(found: ArraySources, tokens: bool) -> tuple[dict[str, ArrayField], Kind]:
+def _slots_and_task(found: ArraySources, tokens: bool) -> tuple[dict[str, ArrayField], Kind]:
     """What each array becomes, its place left open, and what the items are made for."""
     slots = {}
     for role, array in found.items():
         if not array.shape or not prod(array.shape):
             raise InputMissing(f"{array.where}: holds no numbers: its shape is {array.shape}")
-        if unfit := array.unfit(role):
+        if unfit := array.why_unusable(role):
             raise InputMissing(f"{array.where}: holds {unfit}; arrays of numbers can be used")
         if role.endswith("inputs"):
             slots[role] = _inputs(array, tokens)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from partrain.data.arrays.arrow import SavedSet, pictures, pieces, read_json, require
+from partrain.data.arrays.arrow import SavedDataset, chunks, images, read_json, require_name
 from partrain.data.arrays.files import ArraySource
 from partrain.data.arrays.headers import spec_of
 from partrain.data.arrays.sections import ArraySection
-from partrain.data.base import Allocate, Dataset, DatasetSpec, Training, digest
+from partrain.data.base import Allocate, Dataset, DatasetSpec, Training, fingerprint_of
 from partrain.data.fetch import Folder
-from partrain.data.images import decode, form
+from partrain.data.images import decode, image_shape
 from partrain.data.tables.sections import Names
 from partrain.errors import InputMissing
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class HuggingFace(ArraySection):
     """A `Dataset` or `DatasetDict` as `save_to_disk` wrote it."""
 
-    tests_by = ("test_split",)
+    test_keys = ("test_split",)
 
     kind: Literal["huggingface"]
     path: Folder
@@ -78,7 +78,7 @@ def load(section: HuggingFace, folder: Path, allocate: Allocate, training: Train
         codec["targets"] = [section.target]
     if section.size:
         codec |= {"form": "images", "size": section.size, "channels": data.inputs.shape[1]}
-    mark = digest((), memoryview(b""), codec | {"content": data.fingerprint})
+    mark = fingerprint_of((), memoryview(b""), codec | {"content": data.fingerprint})
     return replace(data, codec=codec, outputs=outputs, fingerprint=mark)
 
 
@@ -92,7 +92,7 @@ def _find_arrays(section: HuggingFace, folder: Path) -> dict[str, ArraySource]:
     return found
 
 
-def _parts(section: HuggingFace, folder: Path) -> dict[str, SavedSet]:
+def _parts(section: HuggingFace, folder: Path) -> dict[str, SavedDataset]:
     """What to train on, and under `test_` what to test on, if there is such."""
     base = folder / section.path
     if (base / "dataset_dict.json").is_file():
@@ -100,19 +100,19 @@ def _parts(section: HuggingFace, folder: Path) -> dict[str, SavedSet]:
         test = section.test_split or ("test" if "test" in splits and section.split != "test" else None)
         chosen = {"split": section.split} | ({"test_split": test} if test else {})
         for key, name in chosen.items():
-            require(name, splits, f"{base}: no split `{name}`, which `{key}` asks for")
-        return {key.removesuffix("split"): SavedSet(base / name) for key, name in chosen.items()}
+            require_name(name, splits, f"{base}: no split `{name}`, which `{key}` asks for")
+        return {key.removesuffix("split"): SavedDataset(base / name) for key, name in chosen.items()}
     if not (base / "state.json").is_file():
         advice = "`path` is a folder that `save_to_disk` of datasets wrote"
         raise InputMissing(f"{base}: holds neither dataset_dict.json nor state.json: {advice}")
-    part = SavedSet(base)
+    part = SavedDataset(base)
     if section.test_split or ("split" in section.model_fields_set and section.split != part.state.get("_split")):
         key = "test_split" if section.test_split else "split"
         raise InputMissing(f"{base}: is one set without splits: leave `{key}` out, or save a DatasetDict")
     return {"": part}
 
 
-def _are_images(section: HuggingFace, part: SavedSet) -> bool:
+def _are_images(section: HuggingFace, part: SavedDataset) -> bool:
     images = [name for name in section.inputs if part.feature(name) == "Image"]
     if images and len(section.inputs) > 1:
         raise InputMissing(f"{part.where(images[0])}: holds images, which are inputs alone: leave out the other columns")
@@ -121,13 +121,13 @@ def _are_images(section: HuggingFace, part: SavedSet) -> bool:
     return bool(images)
 
 
-def _images(section: HuggingFace, part: SavedSet) -> ArraySource:
+def _images(section: HuggingFace, part: SavedDataset) -> ArraySource:
     rows, where = part.column(section.inputs[0], "inputs"), part.where(section.inputs[0])
-    channels, *size = form(next(pictures(rows, where)))
+    channels, *size = image_shape(next(images(rows, where)))
 
     def read(target: NDArray[Any]) -> None:
-        for first, chunk in pieces(rows):
-            files = list(pictures(chunk, where, first))
+        for first, chunk in chunks(rows):
+            files = list(images(chunk, where, first))
             if faults := decode(files, target[first : first + len(files)], resize=bool(section.size)):
                 raise InputMissing(faults[0])
 

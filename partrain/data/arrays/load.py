@@ -28,13 +28,13 @@ from partrain.data.base import (
     MappedFile,
     Training,
     check_finite,
-    classes,
-    digest,
+    count_classes,
+    fingerprint_of,
     lay_out,
     views,
 )
-from partrain.data.standardize import feature_axis, moments, standardise
-from partrain.data.tables.labels import classes_named, relabel
+from partrain.data.standardize import feature_axis, moments, standardize
+from partrain.data.tables.labels import named_classes, remap_labels
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def load(section: ArraySection, folder: Path, allocate: Allocate, training: Trai
 def load_arrays(section: ArraySection, found: ArraySources, allocate: Allocate, training: Training) -> Dataset:
     """Map or read the arrays that were `found`."""
     forms = forms_of(section, found)
-    mapped = {role: array for role, array in found.items() if _as_it_lies(array, section, forms, role)}
+    mapped = {role: array for role, array in found.items() if _can_map(array, section, forms, role)}
     files = list(dict.fromkeys(array.path for array in mapped.values()))
-    drawn = _drawn(forms) if section.test_from == "shuffled" else {}
+    drawn = _extra_arrays(forms) if section.test_from == "shuffled" else {}
     own = lay_out({role: (form.dtype, form.shape) for role, form in forms.slots.items() if role not in mapped} | drawn)
     lying = tuple(
         replace(forms.slots[role], name=role, offset=array.offset or 0, file=1 + files.index(array.path))
@@ -71,20 +71,20 @@ def load_arrays(section: ArraySection, found: ArraySources, allocate: Allocate, 
     read = [role for role in found if role not in mapped]
     for role in read:
         found[role].read(arrays[role])
-    _check(found, arrays, mapped.keys() - _summed(mapped, dict(zip(files, known, strict=True))))
+    _check(found, arrays, mapped.keys() - _verify_checksums(mapped, dict(zip(files, known, strict=True))))
 
     codec: dict[str, Any] = {}
     if found["targets"].texts is not None:
-        codec["classes"] = _named(found, arrays)
+        codec["classes"] = _encode_classes(found, arrays)
     outputs, vocabulary = _outputs(section, forms, found, arrays, codec)
     labels = arrays["targets"] if forms.task == "classification" else None
     items = len(arrays["inputs"])
-    stay, tested = section.part(items, forms.tests, labels) if forms.tests else (np.arange(items), np.arange(0))
+    stay, tested = section.split_off(items, forms.tests, labels) if forms.tests else (np.arange(items), np.arange(0))
     if forms.tests and labels is not None:
         section.check_classes(found["targets"].where, codec.get("classes"), labels[stay], labels[tested])
     if section.standardise or section.standardise_target:
         trained = stay[training(len(stay), None if labels is None else labels[stay])]
-        codec |= _standardised(section, found, arrays, trained)
+        codec |= _standardize(section, found, arrays, trained)
     if drawn:
         arrays["rows"][:] = stay
         for role in ("inputs", "targets"):
@@ -92,18 +92,18 @@ def load_arrays(section: ArraySection, found: ArraySources, allocate: Allocate, 
             for first in range(0, len(tested), step):
                 copies[first : first + step] = arrays[role][tested[first : first + step]]
     elif forms.tests:
-        own, lying = _cut(own, forms.tests), _cut(lying, forms.tests)
+        own, lying = _split_off_last(own, forms.tests), _split_off_last(lying, forms.tests)
 
     scale = 1 / 255 if forms.slots["inputs"].dtype == "uint8" else 1.0
     prints = [one for array in found.values() for one in array.digests or ()]
     if codec or forms.tests or not prints:
-        prints = [digest(own, buffer, codec | {"slots": repr(list(lying))}), *map(_sampled, known)]
+        prints = [fingerprint_of(own, buffer, codec | {"slots": repr(list(lying))}), *map(_sampled_hash, known)]
     fingerprint = hashlib.sha256("\n".join(prints).encode()).hexdigest()
-    card = DatasetInfo((*own, *lying), forms.task, outputs, scale, fingerprint, vocabulary, codec=codec, files=known)
-    return card.attach(buffer)
+    info = DatasetInfo((*own, *lying), forms.task, outputs, scale, fingerprint, vocabulary, codec=codec, files=known)
+    return info.open(buffer)
 
 
-def _drawn(forms: Forms) -> dict[str, tuple[str, tuple[int, ...]]]:
+def _extra_arrays(forms: Forms) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Type and shape of what there is besides the arrays of files, where test items are drawn from among them."""
     if not forms.tests:
         return {}
@@ -112,7 +112,7 @@ def _drawn(forms: Forms) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {"rows": ("int64", (kept,))} | {role: (one.dtype, (forms.tests, *one.shape[1:])) for role, one in copies.items()}
 
 
-def _cut(slots: tuple[ArrayField, ...], tests: int) -> tuple[ArrayField, ...]:
+def _split_off_last(slots: tuple[ArrayField, ...], tests: int) -> tuple[ArrayField, ...]:
     """Each slot in two: what stays, and the last items, which are tested."""
     parted = []
     for slot in slots:
@@ -125,7 +125,7 @@ def _cut(slots: tuple[ArrayField, ...], tests: int) -> tuple[ArrayField, ...]:
     return tuple(parted)
 
 
-def _as_it_lies(array: ArraySource, section: ArraySection, forms: Forms, role: str) -> bool:
+def _can_map(array: ArraySource, section: ArraySection, forms: Forms, role: str) -> bool:
     """Whether the numbers in the file are what is wanted, where a processor reads them gladly."""
     if section.standardise_target if role.endswith("targets") else section.standardise:
         return False
@@ -133,7 +133,7 @@ def _as_it_lies(array: ArraySource, section: ArraySection, forms: Forms, role: s
     return same == forms.slots[role].dtype and array.offset is not None and array.offset % int(array.dtype[2:]) == 0
 
 
-def _summed(mapped: Mapping[str, ArraySource], files: Mapping[Path, MappedFile]) -> set[str]:
+def _verify_checksums(mapped: Mapping[str, ArraySource], files: Mapping[Path, MappedFile]) -> set[str]:
     """The mapped arrays with a checksum, in files that are read as a whole anyway; InputMissing where it is another."""
     summed = {role for role, array in mapped.items() if array.checksum and files[array.path].size <= _SAMPLES * _SAMPLE}
     for role in summed:
@@ -153,13 +153,13 @@ def _check(found: ArraySources, arrays: Arrays, unread: Set[str]) -> None:
             check_finite(array, found[role].where)
 
 
-def _named(found: ArraySources, arrays: Arrays) -> list[int | str]:
+def _encode_classes(found: ArraySources, arrays: Arrays) -> list[int | str]:
     """The classes that texts name; they become labels in place, those of test items of the same classes."""
     roles = [role for role in found if role.endswith("targets")]
     where = found["targets"].where
-    names = classes_named(found["targets"].texts or {}, where, len(arrays["targets"]))
+    names = named_classes(found["targets"].texts or {}, where, len(arrays["targets"]))
     for role in roles:
-        relabel(arrays[role], found[role].texts or {}, names, found[role].where, where)
+        remap_labels(arrays[role], found[role].texts or {}, names, found[role].where, where)
     return list(names)
 
 
@@ -174,18 +174,18 @@ def _outputs(
         return vocabulary or 0, vocabulary
     if "classes" in codec:
         return len(codec["classes"]), vocabulary
-    return classes([arrays[role] for role in found if role.endswith("targets")], found["targets"].where), vocabulary
+    return count_classes([arrays[role] for role in found if role.endswith("targets")], found["targets"].where), vocabulary
 
 
-def _standardised(section: ArraySection, found: ArraySources, arrays: Arrays, trained: NDArray[Any]) -> dict[str, Any]:
+def _standardize(section: ArraySection, found: ArraySources, arrays: Arrays, trained: NDArray[Any]) -> dict[str, Any]:
     """Standardise in place by the items at `trained`; what was learnt of them, as JSON."""
     codec: dict[str, Any] = {}
     for wanted, kind, prefix in (section.standardise, "inputs", ""), (section.standardise_target, "targets", "target_"):
         if wanted:
-            numbers = {role: _exactly(found[role], arrays[role]) for role in (kind, f"test_{kind}") if role in found}
+            numbers = {role: _in_double_precision(found[role], arrays[role]) for role in (kind, f"test_{kind}") if role in found}
             scale = moments(numbers[kind], trained, found[kind].where)
             for role, source in numbers.items():
-                standardise(arrays[role], scale, found[role].where, source)
+                standardize(arrays[role], scale, found[role].where, source)
             mean, std = (one.tolist() for one in scale)
             codec |= {f"{prefix}mean": mean, f"{prefix}std": std}
     if section.standardise:
@@ -193,7 +193,7 @@ def _standardised(section: ArraySection, found: ArraySources, arrays: Arrays, tr
     return codec
 
 
-def _exactly(found: ArraySource, read: NDArray[Any]) -> NDArray[Any]:
+def _in_double_precision(found: ArraySource, read: NDArray[Any]) -> NDArray[Any]:
     """What was read of an array; once more where its type does not hold the numbers: seconds since 1970 are beyond float32."""
     if read.itemsize > 4 or int(found.dtype[2:]) <= (4 if found.kind == "f" else 2):
         return read
@@ -202,7 +202,7 @@ def _exactly(found: ArraySource, read: NDArray[Any]) -> NDArray[Any]:
     return exact
 
 
-def _sampled(file: MappedFile) -> str:
+def _sampled_hash(file: MappedFile) -> str:
     """SHA-256 (hex) over a file's size and blocks spread evenly over it: over all of it, if it is small."""
     content, total = file.mapped(), hashlib.sha256(str(file.size).encode())
     if file.size <= _SAMPLES * _SAMPLE:

@@ -4,7 +4,7 @@ A file holds the bytes that workers would have in memory, behind a header that s
 
     8 bytes "PTITEMS1" | length of the JSON, 8 bytes, little-endian | SHA-256 of the JSON, 32 bytes | JSON | zeros to 4,096 | items
 
-The JSON has the data set's card and the SHA-256 of the items. Its own digest is checked whenever the file is opened, and stands
+The JSON has the data set's info and the SHA-256 of the items. Its own digest is checked whenever the file is opened, and stands
 for the data in checkpoints; that of the items takes as long as reading them all, so only `verify = true` and `data inspect` do.
 """
 
@@ -42,7 +42,7 @@ _BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _RowSubset:
     """Some rows of an array, which do not lie one behind the other."""
 
     array: NDArray[Any]
@@ -55,7 +55,7 @@ class _Rows:
             yield self.array[self.rows[first : first + step]].data.cast("B")
 
 
-_Source = memoryview | _Rows
+_Source = memoryview | _RowSubset
 """Part of a file to be written."""
 
 
@@ -71,11 +71,11 @@ class Mapped(DataSection):
 
 def read_spec(section: Mapped, folder: Path) -> DatasetSpec:
     """Read the header of the file; see `data.read_spec`."""
-    card = read(local_path(section.path, folder))
-    slots = {slot.name: slot for slot in card.slots}
+    info = read(local_path(section.path, folder))
+    slots = {slot.name: slot for slot in info.slots}
     items, *shape = slots["inputs"].shape
     tests = slots["test_inputs"].shape[0] if "test_inputs" in slots else 0
-    return DatasetSpec(items - (card.gap or 0), tests, tuple(shape), card.task, card.outputs, card.vocabulary is not None)
+    return DatasetSpec(items - (info.gap or 0), tests, tuple(shape), info.task, info.outputs, info.vocabulary is not None)
 
 
 def load(section: Mapped, folder: Path, allocate: Allocate, training: Training) -> Dataset:
@@ -83,8 +83,8 @@ def load(section: Mapped, folder: Path, allocate: Allocate, training: Training) 
     path = local_path(section.path, folder)
     if section.verify:
         verify(path)
-    dataset, kept = read(path).attach(allocate(0)), learnt_from(path)
-    if kept and kept != trained_on(dataset, training):
+    dataset, kept = read(path).open(allocate(0)), stored_training_hash(path)
+    if kept and kept != training_hash(dataset, training):
         raise InputMissing(
             f"{path}: was converted for a job that trains on other items (`validation`, `stratify`, `seed` or `order` differ), "
             "and what was learnt from them is in it; convert it again with this job's"
@@ -92,12 +92,12 @@ def load(section: Mapped, folder: Path, allocate: Allocate, training: Training) 
     return dataset
 
 
-def learnt_from(path: Path) -> str:
+def stored_training_hash(path: Path) -> str:
     """What `trained_on` said of the data set when it was written."""
     return str(json.loads(_parsed(path)[0])["trained"])
 
 
-def trained_on(dataset: Dataset, training: Training) -> str:
+def training_hash(dataset: Dataset, training: Training) -> str:
     """SHA-256 (hex) over which items are trained on, where something learnt from them is in the items; otherwise nothing."""
     if dataset.gap is None and not {"mean", "target_mean"} & dataset.codec.keys():
         return ""
@@ -105,8 +105,8 @@ def trained_on(dataset: Dataset, training: Training) -> str:
     return hashlib.sha256(training(dataset.items, labels, dataset.gap).tobytes()).hexdigest()
 
 
-def write(path: Path, card: DatasetInfo, buffer: memoryview, trained: str = "") -> None:
-    """Write the data set that lies in `buffer`, and in files that its card names, as a whole or not at all.
+def write(path: Path, info: DatasetInfo, buffer: memoryview, trained: str = "") -> None:
+    """Write the data set that lies in `buffer`, and in files that its info names, as a whole or not at all.
 
     Args:
         trained: What `trained_on` says of it.
@@ -114,12 +114,12 @@ def write(path: Path, card: DatasetInfo, buffer: memoryview, trained: str = "") 
     Raises:
         CannotCreate: the file cannot be written.
     """
-    apart = any(slot.name == "rows" for slot in card.slots)
-    slots, sources = _parted(card.attach(buffer)) if apart else _as_they_lie(card, buffer)
+    apart = any(slot.name == "rows" for slot in info.slots)
+    slots, sources = _selected_rows(info.open(buffer)) if apart else _whole_arrays(info, buffer)
     end, total = max(slot.end for slot in slots), hashlib.sha256()
     for block in _blocks(sources):
         total.update(block)
-    header = _header(replace(card, slots=slots, files=()), end, total.hexdigest(), trained)
+    header = _header(replace(info, slots=slots, files=()), end, total.hexdigest(), trained)
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:
@@ -134,14 +134,14 @@ def write(path: Path, card: DatasetInfo, buffer: memoryview, trained: str = "") 
         raise CannotCreate(f"{path}: {error.strerror}") from None
 
 
-def _as_they_lie(card: DatasetInfo, buffer: memoryview) -> tuple[tuple[ArrayField, ...], list[_Source]]:
-    """Where the arrays of a card lie in the file to be written, and what that consists of."""
-    end = max((slot.end for slot in card.slots if not slot.file), default=0)
+def _whole_arrays(info: DatasetInfo, buffer: memoryview) -> tuple[tuple[ArrayField, ...], list[_Source]]:
+    """Where the arrays of a info lie in the file to be written, and what that consists of."""
+    end = max((slot.end for slot in info.slots if not slot.file), default=0)
     slots: list[ArrayField] = []
     sources: list[_Source] = [buffer[:end]]
-    for slot in card.slots:
+    for slot in info.slots:
         if slot.file:
-            content = card.files[slot.file - 1].mapped()[slot.offset : slot.end]
+            content = info.files[slot.file - 1].mapped()[slot.offset : slot.end]
             sources += [memoryview(bytes(-end % 64)), content]
             slots.append(replace(slot, offset=end + -end % 64, file=1))
             end = slots[-1].end
@@ -150,7 +150,7 @@ def _as_they_lie(card: DatasetInfo, buffer: memoryview) -> tuple[tuple[ArrayFiel
     return tuple(slots), sources
 
 
-def _parted(dataset: Dataset) -> tuple[tuple[ArrayField, ...], list[_Source]]:
+def _selected_rows(dataset: Dataset) -> tuple[tuple[ArrayField, ...], list[_Source]]:
     """The same for a data set of which some `rows` are items: these alone, one behind the other."""
     assert dataset.rows is not None
     names = [name for slot in dataset.slots if (name := slot.name) != "rows"]
@@ -161,14 +161,14 @@ def _parted(dataset: Dataset) -> tuple[tuple[ArrayField, ...], list[_Source]]:
     end = 0
     for slot in slots:
         array = arrays[slot.name]
-        part = array.data.cast("B") if slot.name.startswith("test_") else _Rows(array, dataset.rows)
+        part = array.data.cast("B") if slot.name.startswith("test_") else _RowSubset(array, dataset.rows)
         sources += [memoryview(bytes(slot.offset - end)), part]
         end = slot.end
     return tuple(replace(slot, file=1) for slot in slots), sources
 
 
 def read(path: Path) -> DatasetInfo:
-    """The card of a file, its header checked.
+    """The info of a file, its header checked.
 
     Raises:
         InputMissing: no such file, another kind of file, or damaged.
@@ -200,8 +200,8 @@ def is_mapped(path: Path) -> bool:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
-def _header(card: DatasetInfo, size: int, digest: str, trained: str) -> bytes:
-    text = json.dumps({"card": asdict(card), "bytes": size, "sha256": digest, "trained": trained}, sort_keys=True).encode()
+def _header(info: DatasetInfo, size: int, digest: str, trained: str) -> bytes:
+    text = json.dumps({"card": asdict(info), "bytes": size, "sha256": digest, "trained": trained}, sort_keys=True).encode()
     header = _MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text
     return header + bytes(-len(header) % _PAGE)
 
@@ -227,7 +227,7 @@ def _slot(slot: dict[str, Any], start: int) -> ArrayField:
 
 def _blocks(sources: list[_Source]) -> Iterator[memoryview]:
     for source in sources:
-        if isinstance(source, _Rows):
+        if isinstance(source, _RowSubset):
             yield from source.blocks()
         else:
             yield from (source[first : first + _BLOCK] for first in range(0, len(source), _BLOCK))

@@ -18,7 +18,7 @@ class ArraySection(HasTestSplit):
     to give. Test items that are drawn are copied into memory, the others stay where they are; the last ones are not copied either.
     """
 
-    tests_by: ClassVar[tuple[str, ...]] = ("test_inputs", "test_targets")
+    test_keys: ClassVar[tuple[str, ...]] = ("test_inputs", "test_targets")
 
     tokens: bool = False
     """Whole numbers are tokens: inputs (n, length), and targets of that shape the next token of each."""

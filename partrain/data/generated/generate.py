@@ -47,7 +47,7 @@ def load(section: Synthetic, folder: Path, allocate: Allocate, training: Trainin
     for slot in slots:
         digest.update(repr(slot).encode())
         digest.update(buffer[slot.offset : slot.end])
-    return DatasetInfo(slots, known.task, known.outputs, 1.0, digest.hexdigest()).attach(buffer)
+    return DatasetInfo(slots, known.task, known.outputs, 1.0, digest.hexdigest()).open(buffer)
 
 
 def _draw(section: Synthetic, use: str, n: int) -> Pair:

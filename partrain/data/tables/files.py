@@ -30,7 +30,7 @@ SET, INSPECT = "set", "inspect a job that sets"
 class RowBlock(NamedTuple):
     """Some rows of a table."""
 
-    places: Sequence[int]
+    positions: Sequence[int]
     """Where each begins: see `TableFile.place`."""
     columns: dict[str, Sequence[Any]]
     """Their cells by column: text, or what a typed file holds."""
@@ -46,15 +46,15 @@ class TableFile(ABC):
         """The columns, in the file's order."""
         if len(set(self.names)) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
-            raise InputMissing(f"{self.head}: two columns are called `{twice}`")
+            raise InputMissing(f"{self.header_location}: two columns are called `{twice}`")
 
     @property
-    def head(self) -> str:
+    def header_location(self) -> str:
         """Where the names of columns stand, in words."""
         return str(self.path)
 
     @abstractmethod
-    def place(self, number: int) -> str:
+    def locate(self, number: int) -> str:
         """Where a row stands, in words."""
 
     @abstractmethod
@@ -70,9 +70,11 @@ class TableFile(ABC):
             near = get_close_matches(name, self.names, n=1)
             known = ", ".join(self.names[:12]) + (f" and {len(self.names) - 12} more" if len(self.names) > 12 else "")
             advice = f"did you mean `{near[0]}`?" if near else f"there are {known}"
-            raise InputMissing(f"{self.head}: no column `{name}`, which `{key}` asks for: {self.parted() or advice}")
+            raise InputMissing(
+                f"{self.header_location}: no column `{name}`, which `{key}` asks for: {self.separator_advice() or advice}"
+            )
 
-    def parted(self) -> str | None:
+    def separator_advice(self) -> str | None:
         """What to do where all names are in one because something else parts them; None where that is not so."""
         return None
 
@@ -88,13 +90,13 @@ class CsvFile(TableFile):
         super().__init__(path, way)
 
     @property
-    def head(self) -> str:
+    def header_location(self) -> str:
         return f"{self.path}:1"
 
-    def place(self, number: int) -> str:
+    def locate(self, number: int) -> str:
         return f"{self.path}:{number}"
 
-    def parted(self) -> str | None:
+    def separator_advice(self) -> str | None:
         other = next((mark for mark in (";", "\t", ",", "|") if len(self.names) == 1 and mark in self.names[0]), None)
         if other is None:
             return None
@@ -120,12 +122,16 @@ class CsvFile(TableFile):
         with self._named(), self._open() as file:
             first = next(csv.reader(file, delimiter=self._separator, strict=True), None)
         if not first:
-            raise InputMissing(f"{self.head}: {'is empty' if first is None else 'an empty line'}: expected the names of columns")
+            raise InputMissing(
+                f"{self.header_location}: {'is empty' if first is None else 'an empty line'}: expected the names of columns"
+            )
         names = [name.strip() for name in first]
         if "" in names:
-            raise InputMissing(f"{self.head}: column {names.index('') + 1} has no name")
+            raise InputMissing(f"{self.header_location}: column {names.index('') + 1} has no name")
         if all(_is_number(name) for name in names):
-            raise InputMissing(f"{self.head}: holds numbers where the names of columns are expected: add a line of names")
+            raise InputMissing(
+                f"{self.header_location}: holds numbers where the names of columns are expected: add a line of names"
+            )
         return names
 
     def _rows(self, dense: bool) -> Iterator[tuple[int, list[str]]]:
@@ -193,7 +199,7 @@ class CsvFile(TableFile):
 class ParquetFile(TableFile):
     """A Parquet file."""
 
-    def place(self, number: int) -> str:
+    def locate(self, number: int) -> str:
         return f"{self.path}: row {number}"
 
     def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[RowBlock]:
@@ -226,7 +232,7 @@ TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *PARQUET)
 """How names of tables end."""
 
 
-def sheet_of(path: Path, separator: str | None = None, encoding: str | None = None, way: str = SET) -> TableFile:
+def open_by_name(path: Path, separator: str | None = None, encoding: str | None = None, way: str = SET) -> TableFile:
     """A table, by its name: Parquet, or separated text."""
     if path.name.lower().endswith(PARQUET):
         return ParquetFile(path, way)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, digest, lay_out, views
+from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, fingerprint_of, lay_out, views
 from partrain.data.fetch import local_path
-from partrain.data.standardize import spread
+from partrain.data.standardize import safe_std
 from partrain.data.tables.files import RowBlock, TableFile, is_missing
-from partrain.data.tables.schema import Class, TableSchema, class_of, kept, open_table, scan
+from partrain.data.tables.schema import Class, TableSchema, drop_missing, open_table, parse_class, scan
 from partrain.data.tables.sections import Tabular
 from partrain.errors import InputMissing
 
@@ -28,13 +28,13 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     """Read a table, and its test file or split test items off; see `data.load`."""
     known = scan(section, folder)
     schema = known.schema
-    sheet = open_table(section, local_path(section.path, folder))
-    inputs, targets = read(sheet, schema)
+    table = open_table(section, local_path(section.path, folder))
+    inputs, targets = read(table, schema)
     parts = {"": (inputs, targets)}
     if known.split:
-        first, last = section.part(len(inputs), known.split, targets if schema.classes else None)
+        first, last = section.split_off(len(inputs), known.split, targets if schema.classes else None)
         if schema.classes:
-            section.check_classes(str(sheet.path), schema.classes, targets[first], targets[last])
+            section.check_classes(str(table.path), schema.classes, targets[first], targets[last])
         parts = {"": (inputs[first], targets[first]), "test_": (inputs[last], targets[last])}
     elif section.test_path:
         parts["test_"] = read(open_table(section, local_path(section.test_path, folder)), schema)
@@ -50,33 +50,33 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     buffer = allocate(slots[-1].end)
     arrays = views(slots, buffer)
     for prefix, (numbers, answers) in parts.items():
-        standardised = _scaled(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"])
-        store(arrays[f"{prefix}inputs"], standardised, str(sheet.path), schema.features)
+        standardised = _standardized(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"])
+        store(arrays[f"{prefix}inputs"], standardised, str(table.path), schema.features)
         if schema.classes is None and "target_mean" in codec:
-            answers = _scaled(answers, codec["target_mean"], codec["target_std"])
-        store(arrays[f"{prefix}targets"], answers, str(sheet.path), schema.targets)
+            answers = _standardized(answers, codec["target_mean"], codec["target_std"])
+        store(arrays[f"{prefix}targets"], answers, str(table.path), schema.targets)
     outputs = len(schema.targets) if schema.classes is None else len(schema.classes)
     task: Any = "regression" if schema.classes is None else "classification"
-    return DatasetInfo(slots, task, outputs, 1.0, digest(slots, buffer, codec), codec=codec).attach(buffer)
+    return DatasetInfo(slots, task, outputs, 1.0, fingerprint_of(slots, buffer, codec), codec=codec).open(buffer)
 
 
-def read(sheet: TableFile, schema: TableSchema) -> Pair:
-    """The rows of a sheet that count, as numbers."""
+def read(table: TableFile, schema: TableSchema) -> Pair:
+    """The rows of a table that count, as numbers."""
     inputs, targets = [], []
-    for block in (kept(block, schema) for block in sheet.blocks(schema.used)):
-        inputs.append(_inputs(sheet, block, schema))
+    for block in (drop_missing(block, schema) for block in table.blocks(schema.used)):
+        inputs.append(_inputs(table, block, schema))
         if schema.classes is None:
-            numbers = [_numbers(sheet, block, name, False) for name in schema.targets]
+            numbers = [_numbers(table, block, name, False) for name in schema.targets]
             targets.append(np.stack(numbers, axis=1))
         else:
-            named = partial(class_of, whole=isinstance(schema.classes[0], int))
-            targets.append(_labels(sheet, block, schema.targets[0], schema.classes, named, "class"))
+            named = partial(parse_class, whole=isinstance(schema.classes[0], int))
+            targets.append(_labels(table, block, schema.targets[0], schema.classes, named, "class"))
     if not inputs:
-        raise InputMissing(f"{sheet.path}: holds no items")
+        raise InputMissing(f"{table.path}: holds no items")
     return np.concatenate(inputs), np.concatenate(targets)
 
 
-def encode(codec: Mapping[str, Any], sheet: TableFile) -> NDArray[Any]:
+def encode(codec: Mapping[str, Any], table: TableFile) -> NDArray[Any]:
     """Inputs (n, features) float32 for a network whose checkpoint has this codec; no targets are needed.
 
     Raises:
@@ -85,84 +85,84 @@ def encode(codec: Mapping[str, Any], sheet: TableFile) -> NDArray[Any]:
     words = {name: tuple(known) for name, known in codec["one_hot"].items()}
     schema = TableSchema(tuple(codec["inputs"]), words, (), None, "mean" if codec["missing"] == "mean" else "error")
     for name in schema.inputs:
-        sheet.require(name, "inputs")
-    numbers = _all_inputs(sheet, schema)
+        table.require(name, "inputs")
+    numbers = _all_inputs(table, schema)
     result = np.empty(numbers.shape, np.float32)
     store(
         result,
-        _scaled(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"]),
-        str(sheet.path),
+        _standardized(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"]),
+        str(table.path),
         schema.features,
     )
     return result
 
 
-def numbers_of(sheet: TableFile, names: Sequence[str], dense: bool = False) -> NDArray[Any]:
+def numbers_of(table: TableFile, names: Sequence[str], dense: bool = False) -> NDArray[Any]:
     """(n, columns) float64 of numbers as they stand in a file; InputMissing where a cell holds none. `dense`: see `TableFile.blocks`."""
-    return _all_inputs(sheet, TableSchema(tuple(names), {}, (), None, "error"), dense)
+    return _all_inputs(table, TableSchema(tuple(names), {}, (), None, "error"), dense)
 
 
-def _all_inputs(sheet: TableFile, schema: TableSchema, dense: bool = False) -> NDArray[Any]:
+def _all_inputs(table: TableFile, schema: TableSchema, dense: bool = False) -> NDArray[Any]:
     """(n, features) float64 of all rows, before they are standardised."""
-    blocks = [_inputs(sheet, block, schema) for block in sheet.blocks(schema.inputs, dense)]
+    blocks = [_inputs(table, block, schema) for block in table.blocks(schema.inputs, dense)]
     return np.concatenate(blocks) if blocks else np.empty((0, schema.width))
 
 
-def _inputs(sheet: TableFile, block: RowBlock, schema: TableSchema) -> NDArray[Any]:
+def _inputs(table: TableFile, block: RowBlock, schema: TableSchema) -> NDArray[Any]:
     """(n, features): a number for each numeric column, one for each word of the others."""
-    result, at = np.zeros((len(block.places), schema.width)), 0
+    result, at = np.zeros((len(block.positions), schema.width)), 0
     for name in schema.inputs:
         if name not in schema.words:
-            result[:, at] = _numbers(sheet, block, name, schema.missing == "mean")
+            result[:, at] = _numbers(table, block, name, schema.missing == "mean")
             at += 1
             continue
         words = schema.words[name]
-        labels = _labels(sheet, block, name, words, lambda cell: str(cell).strip(), "word")
+        labels = _labels(table, block, name, words, lambda cell: str(cell).strip(), "word")
         result[np.arange(len(labels)), at + labels] = 1
         at += len(words)
     return result
 
 
 def _labels(
-    sheet: TableFile, block: RowBlock, name: str, known: Sequence[Class], named: Callable[[Any], Class], kind: str
+    table: TableFile, block: RowBlock, name: str, known: Sequence[Class], named: Callable[[Any], Class], kind: str
 ) -> NDArray[Any]:
     """(n,) which of the `known` each cell of a column is; `named` reads a cell."""
     numbers = {one: number for number, one in enumerate(known)}
-    labels = np.fromiter((numbers.get(named(cell), -1) for cell in block.columns[name]), np.int64, len(block.places))
+    labels = np.fromiter((numbers.get(named(cell), -1) for cell in block.columns[name]), np.int64, len(block.positions))
     if (labels < 0).any():
         at = int(labels.argmin())
         cell = block.columns[name][at]
         wrong = "no value" if is_missing(cell) else f"the {kind} `{str(cell).strip()[:60]}` is not one that was trained on"
-        raise InputMissing(f"{sheet.place(block.places[at])}: column `{name}`: {wrong}")
+        raise InputMissing(f"{table.locate(block.positions[at])}: column `{name}`: {wrong}")
     return labels
 
 
-def _numbers(sheet: TableFile, block: RowBlock, name: str, holes: bool) -> NDArray[Any]:
+def _numbers(table: TableFile, block: RowBlock, name: str, holes: bool) -> NDArray[Any]:
     """(n,) the numbers of a column; NaN for missing values, if there may be `holes`."""
-    places, cells = block.places, block.columns[name]
+    places, cells = block.positions, block.columns[name]
     try:
         numbers = np.fromiter(map(float, cells), np.float64, len(cells))
         if np.isfinite(numbers).all() and not (isinstance(cells[0], str) and "_" in "".join(cells)):
             return numbers
     except (TypeError, ValueError):
         pass
-    return np.array([_number(cell, sheet, place, name, holes) for place, cell in zip(places, cells, strict=True)])
+    return np.array([_number(cell, table, place, name, holes) for place, cell in zip(places, cells, strict=True)])
 
 
-def _number(cell: Any, sheet: TableFile, place: int, name: str, holes: bool) -> float:
+def _number(cell: Any, table: TableFile, place: int, name: str, holes: bool) -> float:
     """One cell; InputMissing with its place if it is no number."""
-    where = f"{sheet.place(place)}: column `{name}`"
+    where = f"{table.locate(place)}: column `{name}`"
     if is_missing(cell):
         if holes:
             return np.nan
-        advice = ', or set missing = "drop", or "mean" for numeric inputs' * bool(sheet.way)
+        advice = ', or set missing = "drop", or "mean" for numeric inputs' * bool(table.way)
         raise InputMissing(f"{where}: no value; fill it in{advice}")
     try:
         if "_" in (text := str(cell)):
             raise ValueError
         number = float(cell)
     except (TypeError, ValueError):
-        advice = "; list the column in `one_hot` if it holds words, or in `drop`" * bool(sheet.way)
+        advice = "; list the column in `one_hot` if it holds words, or in `drop`" * bool(table.way)
         raise InputMissing(f"{where}: `{text[:60]}` is no number{advice}") from None
     if not np.isfinite(number):
         raise InputMissing(f"{where}: `{text}` is no finite number")
@@ -202,10 +202,10 @@ def moments(numbers: NDArray[Any], names: Iterable[str], path: str) -> Pair:
     if not (fine := np.isfinite(mean) & np.isfinite(std)).all():
         column = list(names)[int(fine.argmin())]
         raise InputMissing(f"{path}: column `{column}`: its numbers are too large for a mean and a deviation: scale the column")
-    return mean, spread(mean, std)
+    return mean, safe_std(mean, std)
 
 
-def _scaled(numbers: NDArray[Any], mean: Sequence[float], std: Sequence[float]) -> NDArray[Any]:
+def _standardized(numbers: NDArray[Any], mean: Sequence[float], std: Sequence[float]) -> NDArray[Any]:
     scaled: NDArray[Any] = (numbers - np.asarray(mean)) / np.asarray(std)
     return scaled
 

@@ -21,7 +21,7 @@ from partrain.errors import InputMissing
 from partrain.tasks import Kind
 
 Class = int | str
-DIGITS = 18
+MAX_DIGITS = 18
 """Of a whole number that is a class; so many fit into 64 bits, whatever they are."""
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _DIGITS = re.compile(r"[+-]?[0-9]+")
@@ -101,20 +101,20 @@ def scan(section: Tabular, folder: Path) -> TableStats:
     return _scan(section.model_dump_json(exclude_unset=True), type(section), folder, tuple(files))
 
 
-def class_of(cell: Any, whole: bool) -> Class:
+def parse_class(cell: Any, whole: bool) -> Class:
     """What a target cell names; `whole`: the classes are whole numbers, and it is one if it is written as they are."""
     if whole and _is_whole(cell) and not _is_large(cell):
         return int(cell)
     return str(cell).lower() if isinstance(cell, bool) else str(cell).strip()
 
 
-def classes_in_order(cells: Collection[Any]) -> tuple[Class, ...]:
+def ordered_classes(cells: Collection[Any]) -> tuple[Class, ...]:
     """The different classes that target cells name, in the order of their labels: numbers by size, then words."""
     whole = all(map(_is_whole, cells))
-    return tuple(sorted({class_of(cell, whole) for cell in cells}, key=lambda one: (isinstance(one, str), one)))
+    return tuple(sorted({parse_class(cell, whole) for cell in cells}, key=lambda one: (isinstance(one, str), one)))
 
 
-def kept(block: RowBlock, schema: TableSchema) -> RowBlock:
+def drop_missing(block: RowBlock, schema: TableSchema) -> RowBlock:
     """The rows that count."""
     if schema.missing != "drop":
         return block
@@ -125,56 +125,56 @@ def kept(block: RowBlock, schema: TableSchema) -> RowBlock:
     def those(cells: Sequence[Any]) -> list[Any]:
         return [cell for cell, keep in zip(cells, whole, strict=True) if keep]
 
-    return RowBlock(those(block.places), {name: those(cells) for name, cells in block.columns.items()})
+    return RowBlock(those(block.positions), {name: those(cells) for name, cells in block.columns.items()})
 
 
 @lru_cache(maxsize=32)
 def _scan(text: str, kind: type[Tabular], folder: Path, files: tuple[MappedFile, ...]) -> TableStats:
     section = kind.model_validate_json(text)
     paths = [local_path(path, folder) for path in (section.path, section.test_path) if path]
-    sheet = open_table(section, paths[0])
-    columns = _columns(section, sheet)
+    table = open_table(section, paths[0])
+    columns = _columns(section, table)
     schema = TableSchema(columns, dict.fromkeys(section.one_hot, ()), tuple(section.target), None, section.missing)
-    rows, found = _distinct(sheet, schema)
+    rows, found = _distinct_cells(table, schema)
     if not rows:
-        raise InputMissing(f"{sheet.path}: holds no rows" + " without a missing value" * (section.missing == "drop"))
+        raise InputMissing(f"{table.path}: holds no rows" + " without a missing value" * (section.missing == "drop"))
     words = {name: tuple(sorted({str(cell).strip() for cell in found[name]})) for name in section.one_hot}
-    schema = TableSchema(columns, words, schema.targets, _classes(section, sheet, found, rows), section.missing)
-    tested = _tested(section, paths[1], schema) if len(paths) > 1 else 0
-    return TableStats(schema, rows, section.tests_among(rows, str(sheet.path), "rows"), tested)
+    schema = TableSchema(columns, words, schema.targets, _classes(section, table, found, rows), section.missing)
+    tested = _count_test_rows(section, paths[1], schema) if len(paths) > 1 else 0
+    return TableStats(schema, rows, section.count_test_items(rows, str(table.path), "rows"), tested)
 
 
-def _columns(section: Tabular, sheet: TableFile) -> tuple[str, ...]:
+def _columns(section: Tabular, table: TableFile) -> tuple[str, ...]:
     """The input columns."""
     for key in ("target", "inputs", "drop", "one_hot"):
         for name in getattr(section, key) or []:
-            sheet.require(name, key)
-    left = [name for name in sheet.names if name not in (*section.target, *section.drop)]
+            table.require(name, key)
+    left = [name for name in table.names if name not in (*section.target, *section.drop)]
     columns = tuple(section.inputs or left)
     if idle := [name for name in section.one_hot if name not in columns]:
-        raise InputMissing(f"{sheet.head}: column `{idle[0]}` is both in `one_hot` and in `drop`")
+        raise InputMissing(f"{table.header_location}: column `{idle[0]}` is both in `one_hot` and in `drop`")
     if not columns:
-        raise InputMissing(f"{sheet.head}: no column is left to learn from beside `{section.target[0]}`")
+        raise InputMissing(f"{table.header_location}: no column is left to learn from beside `{section.target[0]}`")
     return columns
 
 
-def _distinct(sheet: TableFile, schema: TableSchema) -> tuple[int, dict[str, set[Any]]]:
+def _distinct_cells(table: TableFile, schema: TableSchema) -> tuple[int, dict[str, set[Any]]]:
     """The number of rows that count, and the different cells of targets and one-hot columns, none of them missing."""
     names = list(schema.used) if schema.missing == "drop" else [*schema.words, *schema.targets]
     found: dict[str, set[Any]] = {name: set() for name in (*schema.words, *schema.targets)}
     rows = 0
-    for block in (kept(block, schema) for block in sheet.blocks(names)):
-        rows += len(block.places)
+    for block in (drop_missing(block, schema) for block in table.blocks(names)):
+        rows += len(block.positions)
         for name, cells in found.items():
             cells.update(block.columns[name])
     for name, cells in found.items():
         if any(map(is_missing, cells)):
-            place = _first(sheet, name, is_missing)
+            place = _locate_first(table, name, is_missing)
             raise InputMissing(f'{place}: column `{name}`: no value; fill it in, or set missing = "drop"')
     return rows, found
 
 
-def _classes(section: Tabular, sheet: TableFile, found: dict[str, set[Any]], rows: int) -> tuple[Class, ...] | None:
+def _classes(section: Tabular, table: TableFile, found: dict[str, set[Any]], rows: int) -> tuple[Class, ...] | None:
     """The classes of the target in the order of their labels; None if it is a number."""
     cells = set().union(*(found[name] for name in section.target))
     whole = all(map(_is_whole, cells))
@@ -183,38 +183,38 @@ def _classes(section: Tabular, sheet: TableFile, found: dict[str, set[Any]], row
     if section.target_kind == "number" or len(section.target) > 1 or (section.target_kind == "auto" and numbers and not digits):
         for name in () if numbers else section.target:
             if any(not _is_number(cell) for cell in found[name]):
-                place = _first(sheet, name, lambda cell: not _is_number(cell))
+                place = _locate_first(table, name, lambda cell: not _is_number(cell))
                 raise InputMissing(f"{place}: column `{name}`: holds a word, where targets are to be numbers")
         return None
     if section.target_kind == "auto" and not numbers and any(map(_is_number, cells)):
         name = section.target[0]
-        place = _first(sheet, name, lambda cell: not _is_number(cell))
+        place = _locate_first(table, name, lambda cell: not _is_number(cell))
         what = "holds a word where other targets are numbers"
         raise InputMissing(f'{place}: column `{name}`: {what}; correct it, or set target_kind = "class" if it is one')
     if whole and any(map(_is_large, cells)):
-        what = f"a class of more than {DIGITS} digits; give classes smaller numbers, or words for names"
-        raise InputMissing(f"{_first(sheet, section.target[0], _is_large)}: column `{section.target[0]}`: {what}")
-    classes = classes_in_order(cells)
+        what = f"a class of more than {MAX_DIGITS} digits; give classes smaller numbers, or words for names"
+        raise InputMissing(f"{_locate_first(table, section.target[0], _is_large)}: column `{section.target[0]}`: {what}")
+    classes = ordered_classes(cells)
     if section.target_kind == "auto" and len(classes) > max(20, rows // 2):
         many = f"{len(classes):,} different values in {rows:,} rows are hardly classes"
-        raise InputMissing(f'{sheet.path}: column `{section.target[0]}`: {many}; set target_kind = "number" or "class"')
+        raise InputMissing(f'{table.path}: column `{section.target[0]}`: {many}; set target_kind = "number" or "class"')
     if len(classes) < 2:
-        raise InputMissing(f"{sheet.path}: column `{section.target[0]}`: all rows have the class `{classes[0]}`")
+        raise InputMissing(f"{table.path}: column `{section.target[0]}`: all rows have the class `{classes[0]}`")
     return classes
 
 
-def _tested(section: Tabular, path: Path, schema: TableSchema) -> int:
+def _count_test_rows(section: Tabular, path: Path, schema: TableSchema) -> int:
     """Rows of the test file, whose words and classes must be known."""
-    sheet = open_table(section, path)
+    table = open_table(section, path)
     for name in schema.used:
-        sheet.require(name, "target" if name in schema.targets else "inputs")
-    rows, found = _distinct(sheet, schema)
+        table.require(name, "target" if name in schema.targets else "inputs")
+    rows, found = _distinct_cells(table, schema)
     if not rows:
         raise InputMissing(f"{path}: holds no rows" + " without a missing value" * (section.missing == "drop"))
     for name in (*schema.words, *(schema.targets if schema.classes else ())):
         for cell in found[name]:
             if _unknown(name, schema, cell):
-                at = _first(sheet, name, partial(_unknown, name, schema))
+                at = _locate_first(table, name, partial(_unknown, name, schema))
                 what = "class" if name in schema.targets else "word"
                 raise InputMissing(f"{at}: column `{name}`: the {what} `{str(cell).strip()}` is not in {section.path}")
     return rows
@@ -225,15 +225,15 @@ def _unknown(name: str, schema: TableSchema, cell: Any) -> bool:
     if name in schema.words:
         return str(cell).strip() not in schema.words[name]
     assert schema.classes
-    return class_of(cell, isinstance(schema.classes[0], int)) not in schema.classes
+    return parse_class(cell, isinstance(schema.classes[0], int)) not in schema.classes
 
 
-def _first(sheet: TableFile, name: str, is_it: Callable[[Any], bool]) -> str:
+def _locate_first(table: TableFile, name: str, is_it: Callable[[Any], bool]) -> str:
     """The place of the first row with such a cell."""
     rows: Iterator[tuple[int, Any]] = (
-        pair for block in sheet.blocks([name]) for pair in zip(block.places, block.columns[name], strict=True)
+        pair for block in table.blocks([name]) for pair in zip(block.positions, block.columns[name], strict=True)
     )
-    return sheet.place(next(place for place, cell in rows if is_it(cell)))
+    return table.locate(next(place for place, cell in rows if is_it(cell)))
 
 
 def _is_whole(cell: Any) -> bool:
@@ -250,7 +250,7 @@ def _is_digits(cell: Any) -> bool:
 
 def _is_large(cell: Any) -> bool:
     """Whether a whole number has more digits than a class may have."""
-    return len(str(cell).strip().lstrip("+-0")) > DIGITS
+    return len(str(cell).strip().lstrip("+-0")) > MAX_DIGITS
 
 
 def _is_number(cell: Any) -> bool:

@@ -30,7 +30,7 @@ Separator = Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_pa
 class Tabular(HasTestSplit):
     """What tables have, whatever file they lie in."""
 
-    tests_by = ("test_path",)
+    test_keys = ("test_path",)
 
     path: File
     """The file, relative to the job."""

@@ -19,14 +19,14 @@ from partrain.data.base import (
     DatasetInfo,
     DatasetSpec,
     Training,
-    digest,
+    fingerprint_of,
     lay_out,
     views,
 )
 from partrain.data.fetch import File, local_path
-from partrain.data.tables.files import is_missing, sheet_of
+from partrain.data.tables.files import is_missing, open_by_name
 from partrain.data.tables.sections import Names, Separator
-from partrain.data.windows import Cut, cut
+from partrain.data.windows import WindowSplit, split_windows
 from partrain.errors import InputMissing
 
 
@@ -62,7 +62,7 @@ def read_spec(section: Series, folder: Path) -> DatasetSpec:
     """Read the table and count its windows; see `data.read_spec`."""
     table = _read(local_path(section.path, folder), section)
     return DatasetSpec(
-        _cut(section, table).items,
+        _split(section, table).items,
         section.test_items,
         (section.window, len(table.inputs)),
         "forecast",
@@ -77,11 +77,11 @@ def load(section: Series, folder: Path, allocate: Allocate, training: Training) 
     from partrain.data.tables.load import moments, store
 
     table = _read(local_path(section.path, folder), section)
-    parts = _cut(section, table)
+    parts = _split(section, table)
     rows = np.frombuffer(table.numbers).reshape(table.rows, -1)
     mean, deviation = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
     if section.standardise:
-        trained = rows[: parts.end_of_training(section.validation, section.window + section.steps, section.stride)]
+        trained = rows[: parts.training_elements(section.validation, section.window + section.steps, section.stride)]
         mean, deviation = moments(trained, table.names, str(table.path))
     features, targets = len(table.inputs), len(table.targets)
     raw = lay_out({"inputs": ("float32", (table.rows, features)), "targets": ("float32", (table.rows, targets))})
@@ -102,14 +102,14 @@ def load(section: Series, folder: Path, allocate: Allocate, training: Training) 
         "mean": dict(zip(table.names, mean.tolist(), strict=True)),
         "deviation": dict(zip(table.names, deviation.tolist(), strict=True)),
     }
-    mark = digest(raw, buffer, codec | {"windows": repr(slots)})
-    card = DatasetInfo(slots, "forecast", section.steps * targets, 1.0, mark, gap=parts.gap, codec=codec)
-    return card.attach(buffer)
+    mark = fingerprint_of(raw, buffer, codec | {"windows": repr(slots)})
+    info = DatasetInfo(slots, "forecast", section.steps * targets, 1.0, mark, gap=parts.gap, codec=codec)
+    return info.open(buffer)
 
 
-def _cut(section: Series, table: _Table) -> Cut:
+def _split(section: Series, table: _Table) -> WindowSplit:
     span = section.window + section.steps
-    return cut(str(table.path), table.rows, span, section.steps, section.stride, section.validation, section.test_items)
+    return split_windows(str(table.path), table.rows, span, section.steps, section.stride, section.validation, section.test_items)
 
 
 def _slots(section: Series, prefix: str, raw: Sequence[ArrayField], first: int, count: int) -> tuple[ArrayField, ...]:
@@ -152,18 +152,18 @@ class _Table:
 
 def _read(path: Path, section: Series) -> _Table:
     """The columns of a table that are needed, every cell of them a finite number."""
-    sheet = sheet_of(path, section.separator)
+    table = open_by_name(path, section.separator)
     inputs = section.columns or section.target
     names = list(dict.fromkeys((*inputs, *section.target)))
     for name in names:
-        sheet.require(name, "target" if name in section.target else "columns")
+        table.require(name, "target" if name in section.target else "columns")
     numbers = array("d")
-    for block in sheet.blocks(names, dense=True):  # a moment that is left out would shift all behind it
-        for place_, *cells in zip(block.places, *(block.columns[name] for name in names), strict=True):
+    for block in table.blocks(names, dense=True):  # a moment that is left out would shift all behind it
+        for place_, *cells in zip(block.positions, *(block.columns[name] for name in names), strict=True):
             try:
                 row = list(map(_number, cells))
             except (TypeError, ValueError):
-                raise InputMissing(_wrong(sheet.place(place_), names, cells)) from None
+                raise InputMissing(_describe_fault(table.locate(place_), names, cells)) from None
             numbers.extend(row)
     return _Table(path, inputs, section.target, names, numbers)
 
@@ -176,7 +176,7 @@ def _number(cell: Any) -> float:
     return number
 
 
-def _wrong(where: str, names: list[str], cells: list[Any]) -> str:
+def _describe_fault(where: str, names: list[str], cells: list[Any]) -> str:
     """What is wrong with the first cell of a row that is no finite number."""
     for name, cell in zip(names, cells, strict=True):
         if is_missing(cell):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, classes, digest, lay_out, views
+from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, count_classes, fingerprint_of, lay_out, views
 from partrain.data.user.section import UserData
 from partrain.errors import InputMissing, UserCodeFailed
 
@@ -27,18 +27,18 @@ def read_spec(section: UserData, folder: Path) -> None:
 def load(section: UserData, folder: Path, allocate: Allocate, training: Training) -> Dataset:
     """Run user code in a process and copy its items into the buffer; see `data.load`."""
     with _running(section, folder) as stream:
-        told = _next(stream)
+        told = _receive(stream)
         slots = lay_out({name: (dtype, tuple(shape)) for name, (dtype, shape) in told["arrays"].items()})
         buffer = allocate(slots[-1].end)
         places = {slot.name: buffer[slot.offset : slot.end].cast("B") for slot in slots}
         done = dict.fromkeys(places, 0)
-        while name := (block := _next(stream)).get("array"):
+        while name := (block := _receive(stream)).get("array"):
             part = places[name][done[name] : done[name] + block["bytes"]]
             _fill(stream, part)
             done[name] += len(part)
     outputs, tokens = _outputs(told["task"], views(slots, buffer))
     scale = 1 / 255 if slots[0].dtype == "uint8" else 1.0
-    return DatasetInfo(slots, told["task"], outputs, scale, digest(slots, buffer), vocabulary=tokens).attach(buffer)
+    return DatasetInfo(slots, told["task"], outputs, scale, fingerprint_of(slots, buffer), vocabulary=tokens).open(buffer)
 
 
 def _outputs(task: str, arrays: dict[str, Any]) -> tuple[int, int | None]:
@@ -51,7 +51,7 @@ def _outputs(task: str, arrays: dict[str, Any]) -> tuple[int, int | None]:
     most = max(int(array.max()) + 1 for array in targets)
     if task == "classification":
         try:
-            most = classes(targets, "[dataset] name: its targets")
+            most = count_classes(targets, "[dataset] name: its targets")
         except InputMissing as missing:
             raise UserCodeFailed(missing.message) from None
     if task == "language" and tokens is not None:
@@ -75,18 +75,20 @@ def _running(section: UserData, folder: Path) -> Iterator[IO[bytes]]:
         process.stdin.close()
         yield process.stdout
     except EOFError:
-        raise UserCodeFailed(f"[dataset] name: `{section.name}` {_ending(process.wait())} before all items were read") from None
+        raise UserCodeFailed(
+            f"[dataset] name: `{section.name}` {_describe_exit(process.wait())} before all items were read"
+        ) from None
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
 
 
-def _ending(status: int) -> str:
+def _describe_exit(status: int) -> str:
     return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"left its process (status {status})"
 
 
-def _next(stream: IO[bytes]) -> dict[str, Any]:
+def _receive(stream: IO[bytes]) -> dict[str, Any]:
     """The next thing said; raises what went wrong there."""
     line = stream.readline()
     if not line.endswith(b"\n"):

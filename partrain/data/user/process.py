@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partrain.config import usercode
-from partrain.data.base import spot
+from partrain.data.base import first_bad
 from partrain.errors import Failure, UserCodeFailed
 
 if TYPE_CHECKING:
@@ -51,10 +51,10 @@ def main() -> None:
         try:
             _stream(_parts(section, folder), out)
         except Failure as failure:
-            _say(out, failed=failure.message, detail=failure.detail)
+            _send(out, failed=failure.message, detail=failure.detail)
         except BaseException as error:
             users = _failure(f"[dataset] name: `{section.name}`", error)
-            _say(out, failed=users.message, detail=users.detail)
+            _send(out, failed=users.message, detail=users.detail)
 
 
 def _failure(where: str, error: BaseException) -> UserCodeFailed:
@@ -63,18 +63,18 @@ def _failure(where: str, error: BaseException) -> UserCodeFailed:
     return UserCodeFailed(f"{where}: {text.splitlines()[0]}", usercode.frames(error) + text)
 
 
-def _parts(section: UserData, folder: Path) -> dict[str, Items]:
+def _parts(section: UserData, folder: Path) -> dict[str, UserItems]:
     """Training and test items, by the prefix of their arrays."""
     _seed()
     usercode.find("dataset", section, folder)
     _seed()
     data = usercode.make("dataset", section, folder, object, "data set")
-    parts = {"": Items(data, f"`{section.name}`")}
+    parts = {"": UserItems(data, f"`{section.name}`")}
     test = getattr(data, "test", None)
     if callable(test):
         test = test()
     if test is not None:
-        parts["test_"] = Items(test, f"`{section.name}`, `test`")
+        parts["test_"] = UserItems(test, f"`{section.name}`, `test`")
         for role in ("input", "target"):
             own, first = getattr(parts["test_"], role), getattr(parts[""], role)
             if own != first:
@@ -90,29 +90,29 @@ def _seed() -> None:
         torch.manual_seed(0)
 
 
-def _stream(parts: dict[str, Items], out: IO[bytes]) -> None:
+def _stream(parts: dict[str, UserItems], out: IO[bytes]) -> None:
     kinds = {"inputs": parts[""].input, "targets": parts[""].target}
     arrays = {
         f"{prefix}{role}": (kind.dtype, (items.count, *kind.stored))
         for prefix, items in parts.items()
         for role, kind in kinds.items()
     }
-    _say(out, arrays=arrays, task=_TASKS[kinds["targets"].name])
+    _send(out, arrays=arrays, task=_TASKS[kinds["targets"].name])
     for prefix, items in parts.items():
         for pair in items.blocks():
             for role, block in zip(kinds, pair, strict=True):
-                _say(out, array=f"{prefix}{role}", bytes=block.nbytes)
+                _send(out, array=f"{prefix}{role}", bytes=block.nbytes)
                 out.write(block.data)
-    _say(out)
+    _send(out)
 
 
-def _say(out: IO[bytes], **content: Any) -> None:
+def _send(out: IO[bytes], **content: Any) -> None:
     out.write(json.dumps(content).encode() + b"\n")
     out.flush()
 
 
 @dataclass(frozen=True)
-class Kind:
+class ItemForm:
     """What all inputs, or all targets, of a data set are alike in."""
 
     name: str
@@ -134,30 +134,30 @@ class Kind:
         return self.shape or (() if self.name == "label" else (1,))
 
 
-def _of_input(array: NDArray[Any], where: str) -> Kind:
+def _input_form(array: NDArray[Any], where: str) -> ItemForm:
     letter = array.dtype.kind
     if letter not in "fiub":
         raise UserCodeFailed(f"{where} is no array of numbers, but of {array.dtype}")
     if not array.size:
         raise UserCodeFailed(f"{where} holds no numbers: its shape is {array.shape}")
-    return Kind("bytes" if array.dtype == "uint8" else "tokens" if letter in "iu" else "numbers", array.shape)
+    return ItemForm("bytes" if array.dtype == "uint8" else "tokens" if letter in "iu" else "numbers", array.shape)
 
 
-def _of_target(array: NDArray[Any], where: str, first: Kind) -> Kind:
+def _target_form(array: NDArray[Any], where: str, first: ItemForm) -> ItemForm:
     """`first` is the kind of the inputs."""
     if array.dtype.kind == "f" and array.ndim < 2:
-        return Kind("numbers", array.shape)
+        return ItemForm("numbers", array.shape)
     if array.dtype.kind in "iub" and array.ndim == 0:
-        return Kind("label", ())
-    if array.dtype.kind in "iu" and first == Kind("tokens", array.shape):
-        return Kind("tokens", array.shape)
+        return ItemForm("label", ())
+    if array.dtype.kind in "iu" and first == ItemForm("tokens", array.shape):
+        return ItemForm("tokens", array.shape)
     raise UserCodeFailed(
         f"{where} is {array.dtype} {array.shape}: expected one whole number as the label of a class, one or a row of float"
         " numbers, or as many whole numbers as there are tokens in the input"
     )
 
 
-class Items:
+class UserItems:
     """The items of a data set, in order."""
 
     def __init__(self, data: Any, what: str) -> None:
@@ -186,8 +186,8 @@ class Items:
         if not self.count:
             raise UserCodeFailed(f"[dataset] name: {what} is empty")
         first, second = self._item(0)
-        self.input = _of_input(first, self._where(0, "input"))
-        self.target = _of_target(second, self._where(0, "target"), self.input)
+        self.input = _input_form(first, self._where(0, "input"))
+        self.target = _target_form(second, self._where(0, "target"), self.input)
 
     def blocks(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Inputs and targets as they are kept, some items at a time."""
@@ -219,20 +219,20 @@ class Items:
 
     def _alike(self, number: int, one: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Raises UserCodeFailed if an item is not like the first."""
-        kinds = _of_input(one, self._where(number, "input")), _of_target(other, self._where(number, "target"), self.input)
+        kinds = _input_form(one, self._where(number, "input")), _target_form(other, self._where(number, "target"), self.input)
         for role, kind, first in (("input", kinds[0], self.input), ("target", kinds[1], self.target)):
             if kind != first:
                 raise UserCodeFailed(f"{self._where(number, role)} is {kind}, that of item 0 {first}")
         return one, other
 
-    def _kept(self, rows: NDArray[Any], kind: Kind, start: int, role: str) -> NDArray[Any]:
+    def _kept(self, rows: NDArray[Any], kind: ItemForm, start: int, role: str) -> NDArray[Any]:
         with np.errstate(over="ignore", invalid="ignore"):
             kept = np.ascontiguousarray(rows, kind.dtype).reshape(len(rows), *kind.stored)
         bad = ~np.isfinite(kept) if kind.dtype == "float32" else kept < 0
         if bad.any():
             whole = "holds a negative number" if rows.dtype.kind != "u" else "holds a number beyond those of int64"
             wrong = "holds a number that is not finite" if kind.dtype == "float32" else whole
-            item, at = spot(bad)
+            item, at = first_bad(bad)
             raise UserCodeFailed(f"{self._where(start + item, role)} {wrong}{at}")
         return kept
 

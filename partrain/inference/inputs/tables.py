@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.data.tables import load
-from partrain.data.tables.files import TableFile, sheet_of
+from partrain.data.tables.files import TableFile, open_by_name
 from partrain.data.tables.schema import TableSchema
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def read_table(network: TrainedNetwork, path: Path, judged: bool) -> Pair:
     """The rows of a file; of a series the newest window, which is to be gone on with, or all that can be `judged` or given back."""
     codec, section = Codec(network.codec), network.loaded.job.dataset
-    sheet = sheet_of(path, getattr(section, "separator", None), getattr(section, "encoding", None), way="")
+    sheet = open_by_name(path, getattr(section, "separator", None), getattr(section, "encoding", None), way="")
     if codec.is_table:
         return _judged_rows(codec, sheet) if judged else (load.encode(codec.stored, sheet), None)
     if codec.is_series:
@@ -35,7 +35,7 @@ def read_table(network: TrainedNetwork, path: Path, judged: bool) -> Pair:
     if judged:
         raise InputMissing(f"{path}: the network was not trained on a table, so no column is known to be the target; use NPZ")
     if len(sheet.names) != width:
-        raise InputMissing(f"{sheet.head}: {len(sheet.names)} columns, the network takes {width} numbers")
+        raise InputMissing(f"{sheet.header_location}: {len(sheet.names)} columns, the network takes {width} numbers")
     numbers = load.numbers_of(sheet, sheet.names)
     return codec.standardised(numbers.reshape(len(numbers), *network.facts.input)), None
 

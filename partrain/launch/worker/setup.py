@@ -41,7 +41,7 @@ class WorkerSetup:
             _repeat_exactly()
             _reach(rank, self.device)
 
-        dataset = order.card.attach(_mapped(order.stock))
+        dataset = order.card.open(_mapped(order.stock))
         kind, vocabulary = job.kind_of_task(dataset.task), dataset.vocabulary
         self.interface = Interface(tuple(dataset.inputs.shape[1:]), dataset.outputs, kind, vocabulary)
         self.module = self._build().to(self.device)

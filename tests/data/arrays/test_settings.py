@@ -19,7 +19,7 @@ from partrain.checkpoint import read
 from partrain.data import AnyDataset, Dataset, load, read_spec
 from partrain.data.arrays import mapped
 from partrain.data.base import WrongSetting
-from partrain.data.inspect import outline, outline_file
+from partrain.data.inspect import describe_dataset, describe_file
 from partrain.data.partition import Partition, assign, hold_out, training_of
 from partrain.errors import InputMissing
 from partrain.inference.network import load_network
@@ -191,7 +191,7 @@ def test_what_is_converted_is_parted(tmp_path: Path) -> None:
         return buffers[0]
 
     data = load(one, tmp_path, allocate)
-    mapped.write(tmp_path / "x.items", data.card, buffers[0])
+    mapped.write(tmp_path / "x.items", data.info, buffers[0])
     again = load(mapped.Mapped(kind="mapped", path="x.items", verify=True), tmp_path)
     assert again.rows is None
     assert np.array_equal(again.inputs, kept(data))
@@ -521,7 +521,7 @@ def test_inspection(tmp_path: Path) -> None:
     data = load(one, tmp_path, training=trained_with(one))
     assert data.rows is not None
     trained, held = hold_out(45, 9, "shuffled", 3, None, None, data.rows)
-    found = outline(data, trained, held)
+    found = describe_dataset(data, trained, held)
     assert found["items"] == {"training": 36, "validation": 9, "test": 15}
     assert [row["name"] for row in found["classes"]] == ["bee", "cat", "owl"]
     assert sum(row[part] for row in found["classes"] for part in ("training", "validation", "test")) == N
@@ -530,7 +530,7 @@ def test_inspection(tmp_path: Path) -> None:
         assert column["min"] == pytest.approx(numbers.min(), abs=1e-3)
         assert column["mean"] == pytest.approx(numbers.mean(), abs=1e-3)
     assert found["faults"] == ["`input 3` is the same for all items"]
-    _, listed = outline_file(tmp_path / "a.h5")["arrays"]
+    _, listed = describe_file(tmp_path / "a.h5")["arrays"]
     assert listed == {
         "name": "targets",
         "dtype": "text",
