@@ -1,8 +1,8 @@
-"""Data sets: the `[dataset]` table and what it loads.
+"""Data sets: the `[dataset]` table, and loading what it names.
 
-Two steps keep big data in one place. `load` asks its caller for one buffer (shared memory, say) and reads everything straight into
-it; the `DatasetInfo` it comes with is small, and `info.attach(buffer)` is the same data set in any process that has the buffer mapped.
-`facts` reads headers only. Nothing here imports torch; numpy only once numbers are read.
+`load` asks its caller for one buffer (shared memory, say) and reads everything straight into it. The small `DatasetInfo` of the
+result can be pickled; `info.open(buffer)` gives the same data set in any process that has mapped the buffer.
+`read_spec` reads headers only. Nothing here imports torch; numpy is imported only once numbers are read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def _tag(table: Any) -> str | None:
-    """The tag of a `[dataset]` table, given as a table or as a section: a name with a colon is the user's own."""
+    """Return the kind of a `[dataset]` table, given as a table or as a section. A name with a colon is user code."""
     for key in ("kind", "name"):
         value = table.get(key) if isinstance(table, dict) else getattr(table, key, None)
         if value is not None:
@@ -116,18 +116,22 @@ def load(
     report: fetch.TransferReport | None = None,
     in_memory: bool = True,
 ) -> Dataset:
-    """Fetch, read or generate a data set, all its arrays in one buffer; see `DataSection.load`.
+    """Fetch, read or generate a data set, with all its arrays in one buffer.
 
-    The same for every job seed, synthetic data included: runs that differ in their seed are to differ in initial weights and order
-    of items, and to be judged on the same problem.
+    The result is the same for every job seed, for generated items too. Runs that differ in their seed differ in initial weights
+    and order of items, and are evaluated on the same problem.
 
     Args:
         section: The `[dataset]` table.
-        folder: Where its relative paths start from: the job's folder.
-        allocate: Gives the buffer; default: ordinary memory of this process.
-        training: Gives the indices of the items trained on; default: all.
-        report: Told how the fetching of files goes; default: a line for each.
-        in_memory: The buffer is memory, which there has to be enough of.
+        folder: The folder of the job, where relative paths start from.
+        allocate: Returns the buffer, of a given size in bytes; default: ordinary memory of this process.
+        training: Returns the indices of the training items; default: all.
+        report: Receives the progress of downloads; default: print a line for each.
+        in_memory: The buffer is memory: check that enough is free.
+
+    Raises:
+        InputMissing: a file is missing, damaged, or does not fit the others.
+        WrongSetting: a key does not go with what the files hold.
     """
     fetch.fetch(section, report)
     given = allocate or (lambda size: memoryview(bytearray(size)))

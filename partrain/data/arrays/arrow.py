@@ -1,4 +1,4 @@
-"""A set as `save_to_disk` of Hugging Face datasets leaves it: a folder of Arrow streams, which are mapped, and two JSON files."""
+"""A data set written by `save_to_disk` of Hugging Face datasets: a folder of memory-mapped Arrow streams and two JSON files."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 _NUMBERS = {"bool": "|b1", "halffloat": "<f2", "float": "<f4", "double": "<f8", "uint8": "|u1", "int8": "|i1"} | {
     f"{sign}int{8 * width}": f"<{sign or 'i'}{width}" for sign in ("", "u") for width in (2, 4, 8)
 }
-"""Types of numbers as numpy writes them, by Arrow's name."""
+"""numpy's name of each Arrow type of numbers."""
 TEXT = "|S"
 """Type of texts, as in other files."""
 _END = b"\xff\xff\xff\xff\0\0\0\0"
-"""What a whole stream of Arrow batches ends with."""
+"""Marker at the end of a complete Arrow stream."""
 
 
 @dataclass(frozen=True)
 class SavedDataset:
-    """One set: a folder of Arrow files, and what is said of them."""
+    """One data set: a folder of Arrow files, and the JSON files that describe it."""
 
     path: Path
 
@@ -45,7 +45,7 @@ class SavedDataset:
 
     @cached_property
     def table(self) -> Any:
-        """All rows, mapped."""
+        """All rows, memory-mapped."""
         if self.state.get("_indices_data_files"):
             raise InputMissing(
                 f"{self.path}: saved by an old version of datasets, with rows to choose: save it again by a newer one"
@@ -60,20 +60,20 @@ class SavedDataset:
         return _pyarrow().concat_tables(tables)
 
     def where(self, name: str) -> str:
-        """A column, in words."""
+        """Describe a column for messages."""
         return f"{self.path}: column `{name}`"
 
     def feature(self, name: str) -> str:
-        """What datasets says of a column: `Value`, `ClassLabel`, `Image`; nothing of older kinds of lists."""
+        """Return the feature type of a column: `Value`, `ClassLabel`, `Image`; empty for older kinds of lists."""
         said = self.features.get(name)
         return str(said.get("_type", "")) if isinstance(said, dict) else ""
 
     def classes(self, name: str) -> list[str] | None:
-        """Names of the classes of a column, by label."""
+        """Return the names of the classes of a column, by label."""
         return list(map(str, self.features[name].get("names") or [])) or None if self.feature(name) == "ClassLabel" else None
 
     def column(self, name: str, key: str) -> Any:
-        """The rows of a column that a key of the table asks for."""
+        """Return the rows of a column. `key` of the table asks for it."""
         names = self.table.column_names
         require_name(name, names, f"{self.path}: no column `{name}`, which `{key}` asks for")
         if not len(self.table):
@@ -81,7 +81,7 @@ class SavedDataset:
         return self.table.column(name)
 
     def numbers(self, names: Sequence[str], key: str) -> ArraySource:
-        """Columns of numbers, or of lists of numbers that are all of one form, one behind the other."""
+        """Find columns of numbers, or of lists of numbers of one shape. Several columns are concatenated."""
         columns = {name: self.column(name, key) for name in names}
         forms = {name: self._form(name, key) for name in names}
         types = {dtype for dtype, _ in forms.values()}
@@ -118,7 +118,7 @@ class SavedDataset:
         return read
 
     def _form(self, name: str, key: str) -> tuple[str, tuple[int, ...]]:
-        """Type of a column's numbers, and shape of an item: that of the first."""
+        """Return the type of a column's numbers, and the shape of its first item."""
         first, axes = _storage(self.column(name, key).slice(0, 1).combine_chunks()), []
         while "list" in str(first.type).partition("<")[0]:
             if first.null_count:
@@ -142,7 +142,7 @@ class SavedDataset:
 
 
 class _EmbeddedImage(BytesIO):
-    """An image in a column; known by its place."""
+    """An image stored in a column; its text is its location."""
 
     def __init__(self, content: bytes, where: str) -> None:
         super().__init__(content)
@@ -156,7 +156,7 @@ class _EmbeddedImage(BytesIO):
 
 
 def images(rows: Any, where: str, first: int = 0) -> Iterator[Path | IO[bytes]]:
-    """The images of a column: their bytes, or else the file that is named."""
+    """Yield the images of a column: their bytes, or the path of the file they name."""
     for number, row in enumerate(rows, first):
         image = row.as_py() or {}
         if image.get("bytes") is not None:
@@ -168,7 +168,11 @@ def images(rows: Any, where: str, first: int = 0) -> Iterator[Path | IO[bytes]]:
 
 
 def _dense(chunk: Any, axes: tuple[int, ...], where: str, first: int) -> NDArray[Any]:
-    """(n, numbers of an item) of some rows, the first of them being item `first`; InputMissing where one is of another form."""
+    """Convert rows to (n, numbers of an item). `first` is the index of the first row.
+
+    Raises:
+        InputMissing: an item has no value, or another shape.
+    """
     inner, each = _storage(chunk), 1
     for size in (*axes, None):
         if inner.null_count:
@@ -186,7 +190,7 @@ def _dense(chunk: Any, axes: tuple[int, ...], where: str, first: int) -> NDArray
 
 
 def chunks(column: Any) -> Iterator[tuple[int, Any]]:
-    """A column's rows as they lie in memory, and which is their first."""
+    """Yield the chunks of a column, each with the index of its first row."""
     first = 0
     for chunk in column.chunks:
         if len(chunk):
@@ -195,12 +199,12 @@ def chunks(column: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _storage(array: Any) -> Any:
-    """Arrays of datasets' own types, known to pyarrow where datasets was imported, are lists as well."""
+    """Return the storage array of an extension type. Where datasets is imported, pyarrow knows its types, which are lists too."""
     return getattr(array, "storage", array)
 
 
 def _table(file: Path) -> Any:
-    """The rows of an Arrow stream in a file, mapped."""
+    """Memory-map the rows of an Arrow stream."""
     pa = _pyarrow()
     with reading(file, "", ValueError):
         with file.open("rb") as whole:
@@ -221,7 +225,7 @@ def _pyarrow() -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What a file says; InputMissing if it is missing or damaged."""
+    """Read a JSON object; InputMissing if the file is missing or damaged."""
     with reading(path):
         content = path.read_bytes()
     try:
@@ -234,7 +238,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def require_name(name: str, known: Sequence[str], fault: str) -> None:
-    """InputMissing, beginning with the `fault`, unless the name is known."""
+    """Raise InputMissing, beginning with `fault`, unless the name is known."""
     if name not in known:
         near = get_close_matches(name, known, n=1)
         raise InputMissing(f"{fault}: did you mean `{near[0]}`?" if near else f"{fault}: there are {', '.join(known)}")

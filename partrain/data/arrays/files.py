@@ -1,7 +1,6 @@
-"""Arrays in files: .npy, .npz and HDF5. Where they lie and of what form they are, by their headers; their numbers on request.
+"""Arrays in files: .npy, .npz and HDF5. Headers tell type, shape and offset; numbers are read on request.
 
-Those of texts, as labels may be, are read as numbers that stand for them. Objects are never read: an array of them is a pickle, which
-could run anything.
+Arrays of texts (labels) are read as integer codes. Objects are never read: an array of them is a pickle, which could run any code.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_AXES = 64
-"""More, numpy does not take."""
+"""Most axes that numpy allows."""
 _BLOCK_BYTES = 1 << 24
-"""Numbers read at a time where they are converted."""
+"""Bytes converted at a time."""
 
 
 @dataclass(frozen=True)
@@ -34,37 +33,36 @@ class ArraySource:
     """An array in a file."""
 
     where: str
-    """File and name, in words."""
+    """File and name of the array, for messages."""
     path: Path
     dtype: str
-    """As numpy writes it: `<f4`, `|u1`."""
+    """Type as numpy writes it: `<f4`, `|u1`."""
     shape: tuple[int, ...]
     offset: int | None
-    """Bytes from the file's beginning to the numbers, which lie one behind the other; None: they are packed, in other order, or
-    in a place where processors do not read such numbers gladly."""
+    """Bytes from the file's beginning to the numbers. None: they are compressed, chunked, in another order, or misaligned."""
     read: Callable[[NDArray[Any]], None]
-    """Fill an array of the same shape with the numbers, converted; of texts, with int64 that stand for them."""
+    """Fill an array of the same shape with the numbers, converted; texts become int64 codes."""
     checksum: tuple[int, int, int] | None = None
-    """CRC-32 of the bytes from here to there, where the file says one: (first, behind the last, CRC)."""
+    """CRC-32 of a range of bytes, where the file stores one: (start, end, CRC)."""
     unsupported: str = ""
-    """What it holds where that is no array of numbers or texts, in words; it cannot be read then."""
+    """Content that is neither numbers nor texts, in words: it cannot be read. Empty otherwise."""
     texts: dict[str, int] | None = None
-    """Of an array of texts: those that were read, and the number that stands for each; None: it holds no texts."""
+    """Codes of the texts read so far; None: the array holds no texts."""
     digests: list[str] | None = None
-    """SHA-256 (hex) of the file, added by each `read`, where reading computes it; otherwise None."""
+    """SHA-256 (hex) of the file, added by each `read`; None: reading does not compute it."""
 
     @property
     def kind(self) -> str:
-        """`u` and `i` whole numbers, `f` others, `b` true or false, `U` and `S` texts."""
+        """Kind of type: `u` and `i` integers, `f` floating point, `b` booleans, `U` and `S` texts."""
         return self.dtype[1]
 
     def why_unusable(self, role: str) -> str:
-        """What it holds that cannot be used as this, in words; texts can as targets."""
+        """Return why the array cannot be used in this role, in words; texts can be targets."""
         return self.unsupported or "text" * (self.texts is not None and not role.endswith("targets"))
 
 
 def npy(path: Path) -> ArraySource:
-    """The array of a .npy file."""
+    """Find the array of a .npy file."""
     with _reading_arrays(path), path.open("rb") as file:
         dtype, shape, by_columns = _header(file, str(path))
         offset, size = file.tell(), file.seek(0, 2)
@@ -81,7 +79,7 @@ def npy(path: Path) -> ArraySource:
 
 
 def npz(path: Path) -> dict[str, ArraySource]:
-    """The arrays of a .npz file, by name."""
+    """Find the arrays of a .npz file, by name."""
     found = {}
     with _reading_arrays(path), path.open("rb") as whole, zipfile.ZipFile(whole) as archive:
         size = whole.seek(0, 2)
@@ -104,12 +102,12 @@ def npz(path: Path) -> dict[str, ArraySource]:
 
 
 def _width(dtype: str) -> int:
-    """Bytes of a number, or of a text."""
+    """Return the bytes of a number, or of a text."""
     return int(dtype[2:]) * (4 if dtype[1] == "U" else 1)
 
 
 def _texts(dtype: str) -> dict[str, int] | None:
-    """Room for the texts of an array of them."""
+    """Return an empty table of codes for an array of texts, else None."""
     return {} if dtype[1] in "US" else None
 
 
@@ -119,7 +117,7 @@ def _check_size(where: str, shape: tuple[int, ...], wanted: int, found: int) -> 
 
 
 def _uncompressed_offset(member: zipfile.ZipInfo, whole: IO[bytes]) -> int | None:
-    """Bytes from an archive's beginning to those of a member that is stored as it is; None for one that is packed."""
+    """Return the offset of an uncompressed member in its archive; None if it is compressed."""
     if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
         return None
     whole.seek(member.header_offset)
@@ -140,7 +138,7 @@ def _npz_reader(path: Path, name: str, texts: dict[str, int] | None) -> Callable
 
 
 def _row_blocks(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> Iterator[tuple[int, NDArray[Any]]]:
-    """The numbers of an array some rows at a time, and which is the first of them."""
+    """Yield the numbers of an array in blocks of rows, each with the index of its first row."""
     import numpy as np
 
     rows, *axes = shape or (1,)
@@ -153,7 +151,7 @@ def _row_blocks(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> Iterator
 
 
 def hdf5(path: Path) -> dict[str, ArraySource]:
-    """The datasets of an HDF5 file, by path; of those that hold no numbers or texts, only what they hold: objects are never read."""
+    """Find the datasets of an HDF5 file, by path. Those without numbers or texts are described only: objects are never read."""
     import h5py
 
     found: dict[str, ArraySource] = {}
@@ -180,7 +178,7 @@ def hdf5(path: Path) -> dict[str, ArraySource]:
 
 
 def _unsupported(one: Any) -> tuple[str, bool]:
-    """What a dataset holds that is no array of numbers or texts, empty for one that is; and whether it holds texts."""
+    """Describe a dataset that holds neither numbers nor texts (else empty); and tell if it holds texts."""
     import h5py
 
     try:
@@ -194,7 +192,7 @@ def _unsupported(one: Any) -> tuple[str, bool]:
 
 
 def _missing_data(one: Any, path: Path) -> str | None:
-    """What keeps a dataset's numbers from being there, where HDF5 would give zeros in silence; None if nothing does."""
+    """Describe why a dataset's numbers are missing, where HDF5 would silently return zeros; None if they are there."""
     import h5py
 
     if not one.is_virtual:
@@ -227,7 +225,7 @@ def _hdf5_reader(path: Path, name: str, texts: dict[str, int] | None) -> Callabl
 
 
 def choose_array(found: dict[str, ArraySource], name: str, path: Path, key: str) -> ArraySource:
-    """One of the arrays of a file; InputMissing if `key` asks for one that is not there."""
+    """Return one array of a file by name; InputMissing if it is not there. `key` of the table asks for it."""
     if name not in found:
         known = [one for one in found if not found[one].why_unusable(key)]
         near = get_close_matches(name, known, n=1)
@@ -239,7 +237,7 @@ def choose_array(found: dict[str, ArraySource], name: str, path: Path, key: str)
 
 
 def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
-    """Type, shape, and whether the first axis varies fastest; the file is left where the numbers begin."""
+    """Read type, shape, and if the order is by columns. The file is left at the first number."""
     start = file.read(8)
     if start[:6] != b"\x93NUMPY" or len(start) < 8:
         raise InputMissing(f"{where}: not a numpy file: it begins with {start[:6].hex(' ') or 'nothing'}")
@@ -259,7 +257,7 @@ def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
 
 
 def _convert_array(source: Any, target: NDArray[Any], where: str, texts: dict[str, int] | None) -> None:
-    """Convert block by block: no second copy of the whole is made where the source is not one already."""
+    """Convert an array block by block, without a second copy of the whole."""
     if not source.shape:
         target[...] = source
         return
@@ -271,7 +269,7 @@ def _convert_array(source: Any, target: NDArray[Any], where: str, texts: dict[st
 def _convert_blocks(
     blocks: Iterator[tuple[int, NDArray[Any]]], target: NDArray[Any], where: str, texts: dict[str, int] | None
 ) -> None:
-    """Convert blocks of rows, each with the number of its first."""
+    """Convert blocks of rows, each given with the index of its first row."""
     import numpy as np
 
     for first, part in blocks:

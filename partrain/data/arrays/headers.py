@@ -1,4 +1,4 @@
-"""Find the arrays of a data set by their headers, and what they become: the type and shape of each role. Without numpy."""
+"""Find the arrays of a data set by their headers, and derive type and shape of each role. Without numpy."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ArraySources = Mapping[str, ArraySource]
 
 @dataclass(frozen=True)
 class Forms:
-    """What the arrays of files become."""
+    """Types and shapes that the arrays of files become."""
 
     slots: dict[str, ArrayField]
-    """Each array by role, its place left open."""
+    """Each array by role; its offset is still open."""
     task: Kind
-    """What the items are made for."""
+    """Task of the data set."""
     tests: int
-    """How many items are split off as test items."""
+    """Number of items that are split off as test items."""
 
 
 def read_spec(section: ArraySection, folder: Path) -> DatasetSpec:
@@ -70,7 +70,7 @@ def spec_of(section: ArraySection, found: ArraySources) -> DatasetSpec:
 
 
 def forms_of(section: ArraySection, found: ArraySources) -> Forms:
-    """Decide what the arrays become.
+    """Decide types, shapes and task.
 
     Raises:
         InputMissing: the arrays do not go together.
@@ -92,7 +92,7 @@ def forms_of(section: ArraySection, found: ArraySources) -> Forms:
 
 
 def _slots_and_task(found: ArraySources, tokens: bool) -> tuple[dict[str, ArrayField], Kind]:
-    """What each array becomes, its place left open, and what the items are made for."""
+    """Derive the slot of each array, its offset still open, and the task."""
     slots = {}
     for role, array in found.items():
         if not array.shape or not prod(array.shape):

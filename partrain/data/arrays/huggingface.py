@@ -1,4 +1,4 @@
-"""Sets that `save_to_disk` of Hugging Face datasets wrote; their Arrow files are read by pyarrow, the optional extra `huggingface`."""
+"""Data sets written by `save_to_disk` of Hugging Face datasets. pyarrow reads them, the optional extra `huggingface`."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class HuggingFace(ArraySection):
 
     kind: Literal["huggingface"]
     path: Folder
-    """The folder."""
+    """Folder of the data set, relative to the job."""
     split: str = "train"
-    """The part to train on; a folder may also hold one set alone."""
+    """The split to train on. A folder may also hold one data set without splits."""
     test_split: str | None = None
-    """The part to test on; default: `test`, if that is there."""
+    """The split to test on; default: `test`, if there is one."""
     inputs: Names = Field(min_length=1)
-    """The column to learn from: numbers, lists of one length, or images; or several of numbers and lists, one behind the other."""
+    """The column to learn from: numbers, lists of one length, or images. Several columns of numbers and lists are concatenated."""
     target: str
-    """The column to learn: whole numbers, names of classes being known or not, texts, which are such names, or others for a regression."""
+    """The column to learn: integers or texts are classes, other numbers are for a regression."""
     size: list[Annotated[int, Field(ge=1, le=10_000)]] | None = Field(None, min_length=2, max_length=2)
-    """Height and width that all images are resized to; default: those of the first, which all must have."""
+    """Height and width that all images are resized to; default: the size of the first, which all must have."""
     channels: Literal[1, 3] | None = None
-    """1: grey; 3: red, green, blue; default: as the first image is."""
+    """1: grey; 3: red, green, blue; default: as in the first image."""
 
     @model_validator(mode="after")
     def _without_contradiction(self) -> HuggingFace:
@@ -93,7 +93,7 @@ def _find_arrays(section: HuggingFace, folder: Path) -> dict[str, ArraySource]:
 
 
 def _parts(section: HuggingFace, folder: Path) -> dict[str, SavedDataset]:
-    """What to train on, and under `test_` what to test on, if there is such."""
+    """Return the data set to train on, and under `test_` the one to test on, if any."""
     base = folder / section.path
     if (base / "dataset_dict.json").is_file():
         splits = read_json(base / "dataset_dict.json").get("splits") or []

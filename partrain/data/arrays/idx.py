@@ -1,7 +1,6 @@
 """IDX files, plain or gzipped: two zero bytes, a type byte, the number of axes, their sizes as big-endian 32 bits, the numbers.
 
-Everything is checked: types, sizes against the files' lengths, gzip checksums, SHA-256 where one is known, and that inputs and
-targets belong together. numpy is imported only where numbers are read, so that a job can be validated by headers alone.
+Types, sizes, gzip checksums and known SHA-256 digests are checked. Headers are read without numpy.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">
 """numpy's name of each type byte."""
 
 _MAX_AXES = 64
-"""More, numpy does not take."""
+"""Most axes that numpy allows."""
 _GZIP = b"\x1f\x8b"
 _BLOCK = 1 << 15
-"""Bytes read at a time: what they inflate to is still in the processor's cache when it is copied to its place."""
+"""Bytes read at a time: the inflated block is still in the processor's cache when it is copied."""
 _DENSEST = 1032
-"""Deflate's best ratio: a header that claims more is refused before memory is asked for."""
+"""Deflate's best ratio: a header that claims more is refused before memory is allocated."""
 
 
 @dataclass(frozen=True)
 class IdxHeader:
-    """What an IDX file says it holds."""
+    """The header of an IDX file."""
 
     dtype: str
     """numpy's name of the numbers' type."""
@@ -56,10 +55,10 @@ class IdxHeader:
 
 
 def read_header(path: Path) -> IdxHeader:
-    """The header of an IDX file, from its first bytes.
+    """Read the header of an IDX file from its first bytes.
 
     Raises:
-        InputMissing: no such file, not an IDX file, or one whose length cannot be what its header claims.
+        InputMissing: no such file, not an IDX file, or a length that contradicts the header.
     """
     with reading(path, "damaged gzip data", zlib.error), path.open("rb") as file:
         first, size = file.read(4096), file.seek(0, 2)
@@ -75,10 +74,10 @@ def read_header(path: Path) -> IdxHeader:
 
 
 def read_into(path: Path, header: IdxHeader, target: NDArray[Any]) -> str:
-    """Read the numbers of an IDX file into `target`, a contiguous array of as many numbers; bytes are inflated straight into it.
+    """Read the numbers of an IDX file into `target`, a contiguous array of the same count. Bytes are inflated straight into it.
 
     Returns:
-        SHA-256 (hex) of the file as it lies on the disk.
+        SHA-256 (hex) of the file on the disk.
 
     Raises:
         InputMissing: damaged, longer or shorter than its header says, or a number that `target`'s type cannot hold.
@@ -120,7 +119,10 @@ def idx(path: Path, images: bool = False, digest: str = "") -> ArraySource:
 
 
 def embedded(name: str) -> dict[str, ArraySource]:
-    """Find the arrays of an embedded data set by role. Its files lie in the repository, or in the package once that is installed."""
+    """Find the arrays of an embedded data set by role.
+
+    The files lie in the repository; an installed package carries them itself.
+    """
     package = Path(__file__).parents[2]
     folders = [package.parent / "datasets" / name, package / "_datasets" / name]
     folder = next((one for one in folders if (one / "SHA256SUMS").is_file()), folders[0])
@@ -147,7 +149,7 @@ def _parse(path: Path, start: bytes) -> IdxHeader:
 
 
 def _fill(path: Path, header: IdxHeader, target: memoryview) -> str:
-    """Copy the file's numbers, as bytes, into `target`; returns the file's SHA-256."""
+    """Copy the file's numbers, as bytes, into `target`, and return the file's SHA-256."""
     digest, position = hashlib.sha256(), -header.offset
     with reading(path, "damaged gzip data", zlib.error), path.open("rb") as file:
         for block in _content(file, digest):
@@ -165,7 +167,7 @@ def _fill(path: Path, header: IdxHeader, target: memoryview) -> str:
 
 
 def _content(file: IO[bytes], digest: hashlib._Hash) -> Iterator[bytes]:
-    """The blocks of a file, inflated if it is gzipped; `digest` sees the file as it is."""
+    """Yield the blocks of a file, inflated if it is gzipped. `digest` hashes the file as it is."""
     blocks = iter(lambda: file.read(_BLOCK), b"")
     inflate = None
     for number, block in enumerate(blocks):

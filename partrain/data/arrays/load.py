@@ -1,7 +1,7 @@
-"""How arrays in files become a data set: mapped where they lie, or read into the one buffer; labelled, standardised, test items split off.
+"""Make a data set of arrays in files: map or read them, number class names, standardize, split off test items.
 
-Test items that are drawn lie scattered among those that stay. To take either out of a mapped file would copy the file, so the few that
-are tested are copied, and `rows` in the buffer says which of the others are left; last ones are only parts of the arrays.
+Test items that are drawn lie scattered among the others. Taking either out of a mapped file would copy the file. So the few test
+items are copied, and `rows` in the buffer lists the others. Test items from the end need no copy.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Arrays = Mapping[str, NDArray[Any]]
-    """By role."""
+    """Arrays by role."""
 
 _SAMPLES, _SAMPLE = 64, 1 << 20
-"""Blocks of so many bytes that a mapped file is known by."""
+"""Number and size of the blocks that are hashed of a large mapped file."""
 _BLOCK = 1 << 24
-"""Bytes copied together."""
+"""Bytes copied at a time."""
 
 
 def load(section: ArraySection, folder: Path, allocate: Allocate, training: Training) -> Dataset:
@@ -55,7 +55,7 @@ def load(section: ArraySection, folder: Path, allocate: Allocate, training: Trai
 
 
 def load_arrays(section: ArraySection, found: ArraySources, allocate: Allocate, training: Training) -> Dataset:
-    """Map or read the arrays that were `found`."""
+    """Map or read arrays that were `found`."""
     forms = forms_of(section, found)
     mapped = {role: array for role, array in found.items() if _can_map(array, section, forms, role)}
     files = list(dict.fromkeys(array.path for array in mapped.values()))
@@ -104,7 +104,7 @@ def load_arrays(section: ArraySection, found: ArraySources, allocate: Allocate, 
 
 
 def _extra_arrays(forms: Forms) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Type and shape of what there is besides the arrays of files, where test items are drawn from among them."""
+    """Return type and shape of the arrays needed besides those of files, where test items are drawn."""
     if not forms.tests:
         return {}
     copies = {f"test_{role}": forms.slots[role] for role in ("inputs", "targets")}
@@ -113,7 +113,7 @@ def _extra_arrays(forms: Forms) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _split_off_last(slots: tuple[ArrayField, ...], tests: int) -> tuple[ArrayField, ...]:
-    """Each slot in two: what stays, and the last items, which are tested."""
+    """Split each slot in two: the items that stay, and the last items, which are tested."""
     parted = []
     for slot in slots:
         stay, *axes = slot.shape[0] - tests, *slot.shape[1:]
@@ -126,7 +126,7 @@ def _split_off_last(slots: tuple[ArrayField, ...], tests: int) -> tuple[ArrayFie
 
 
 def _can_map(array: ArraySource, section: ArraySection, forms: Forms, role: str) -> bool:
-    """Whether the numbers in the file are what is wanted, where a processor reads them gladly."""
+    """Tell if the file holds the numbers as they are wanted, aligned."""
     if section.standardise_target if role.endswith("targets") else section.standardise:
         return False
     same = {"|u1": "uint8", "<f4": "float32", "<f8": "float64", "<i8": "int64"}.get(array.dtype)
@@ -134,7 +134,11 @@ def _can_map(array: ArraySource, section: ArraySection, forms: Forms, role: str)
 
 
 def _verify_checksums(mapped: Mapping[str, ArraySource], files: Mapping[Path, MappedFile]) -> set[str]:
-    """The mapped arrays with a checksum, in files that are read as a whole anyway; InputMissing where it is another."""
+    """Verify the checksums of mapped arrays in files small enough to be read whole; returns their roles.
+
+    Raises:
+        InputMissing: a checksum differs.
+    """
     summed = {role for role, array in mapped.items() if array.checksum and files[array.path].size <= _SAMPLES * _SAMPLE}
     for role in summed:
         first, end, expected = mapped[role].checksum or (0, 0, 0)
@@ -144,7 +148,7 @@ def _verify_checksums(mapped: Mapping[str, ArraySource], files: Mapping[Path, Ma
 
 
 def _check(found: ArraySources, arrays: Arrays, unread: Set[str]) -> None:
-    """InputMissing for labels and tokens below 0, and for numbers that are none: in all targets, and in inputs that were read."""
+    """Check numbers: labels and tokens are not negative, all targets and all inputs that were read are finite."""
     for role, array in ((role, arrays[role]) for role in found):
         if array.dtype == np.int64 and int(array.min()) < 0:
             item = int(np.argwhere(array < 0)[0][0])
@@ -154,7 +158,7 @@ def _check(found: ArraySources, arrays: Arrays, unread: Set[str]) -> None:
 
 
 def _encode_classes(found: ArraySources, arrays: Arrays) -> list[int | str]:
-    """The classes that texts name; they become labels in place, those of test items of the same classes."""
+    """Turn codes of texts into labels in place, and return the classes. Test items have the same classes."""
     roles = [role for role in found if role.endswith("targets")]
     where = found["targets"].where
     names = named_classes(found["targets"].texts or {}, where, len(arrays["targets"]))
@@ -166,7 +170,7 @@ def _encode_classes(found: ArraySources, arrays: Arrays) -> list[int | str]:
 def _outputs(
     section: ArraySection, forms: Forms, found: ArraySources, arrays: Arrays, codec: Mapping[str, Any]
 ) -> tuple[int, int | None]:
-    """Classes, the largest label of training and test items plus one unless they have names, numbers or tokens; and the vocabulary."""
+    """Return the number of outputs, and the vocabulary. Classes without names count up to the largest label."""
     vocabulary = max(int(arrays[role].max()) for role in found if arrays[role].ndim > 1) + 1 if section.tokens else None
     if forms.task == "regression":
         return arrays["targets"].shape[-1], vocabulary
@@ -178,7 +182,7 @@ def _outputs(
 
 
 def _standardize(section: ArraySection, found: ArraySources, arrays: Arrays, trained: NDArray[Any]) -> dict[str, Any]:
-    """Standardise in place by the items at `trained`; what was learnt of them, as JSON."""
+    """Standardize in place by the items at `trained`, and return means and deviations as JSON."""
     codec: dict[str, Any] = {}
     for wanted, kind, prefix in (section.standardise, "inputs", ""), (section.standardise_target, "targets", "target_"):
         if wanted:
@@ -194,7 +198,7 @@ def _standardize(section: ArraySection, found: ArraySources, arrays: Arrays, tra
 
 
 def _in_double_precision(found: ArraySource, read: NDArray[Any]) -> NDArray[Any]:
-    """What was read of an array; once more where its type does not hold the numbers: seconds since 1970 are beyond float32."""
+    """Return the numbers read, once more in double precision where their type is too narrow: seconds since 1970 exceed float32."""
     if read.itemsize > 4 or int(found.dtype[2:]) <= (4 if found.kind == "f" else 2):
         return read
     exact = np.empty(read.shape)
@@ -203,7 +207,7 @@ def _in_double_precision(found: ArraySource, read: NDArray[Any]) -> NDArray[Any]
 
 
 def _sampled_hash(file: MappedFile) -> str:
-    """SHA-256 (hex) over a file's size and blocks spread evenly over it: over all of it, if it is small."""
+    """Hash a file's size and blocks spread evenly over it (SHA-256, hex); a small file is hashed whole."""
     content, total = file.mapped(), hashlib.sha256(str(file.size).encode())
     if file.size <= _SAMPLES * _SAMPLE:
         total.update(content)

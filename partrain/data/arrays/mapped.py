@@ -1,11 +1,11 @@
-"""The memory-mapped form of a data set: what `partrain data convert` writes and `kind = "mapped"` opens without copying.
+"""The memory-mapped form of a data set: `partrain data convert` writes it, `kind = "mapped"` opens it without copying.
 
-A file holds the bytes that workers would have in memory, behind a header that says where and what they are:
+A file holds the bytes that workers would have in memory, behind a header:
 
     8 bytes "PTITEMS1" | length of the JSON, 8 bytes, little-endian | SHA-256 of the JSON, 32 bytes | JSON | zeros to 4,096 | items
 
-The JSON has the data set's info and the SHA-256 of the items. Its own digest is checked whenever the file is opened, and stands
-for the data in checkpoints; that of the items takes as long as reading them all, so only `verify = true` and `data inspect` do.
+The JSON has the data set's info and the SHA-256 of the items. The digest of the JSON is checked at each opening and is the
+fingerprint in checkpoints. Checking the items means reading them all: only `verify = true` and `data inspect` do.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ _BLOCK = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class _RowSubset:
-    """Some rows of an array, which do not lie one behind the other."""
+    """Some rows of an array, scattered over it."""
 
     array: NDArray[Any]
     rows: NDArray[Any]
 
     def blocks(self) -> Iterator[memoryview]:
-        """Their bytes."""
+        """Yield their bytes."""
         step = max(1, _BLOCK * len(self.array) // self.array.nbytes)
         for first in range(0, len(self.rows), step):
             yield self.array[self.rows[first : first + step]].data.cast("B")
 
 
 _Source = memoryview | _RowSubset
-"""Part of a file to be written."""
+"""Part of a file to write."""
 
 
 class Mapped(DataSection):
-    """A file written by `partrain data convert`, mapped as it lies: it may be larger than the memory."""
+    """A file written by `partrain data convert`, memory-mapped: it may be larger than the memory."""
 
     kind: Literal["mapped"]
     path: File
@@ -93,12 +93,12 @@ def load(section: Mapped, folder: Path, allocate: Allocate, training: Training) 
 
 
 def stored_training_hash(path: Path) -> str:
-    """What `trained_on` said of the data set when it was written."""
+    """Return the `training_hash` that was stored when the file was written."""
     return str(json.loads(_parsed(path)[0])["trained"])
 
 
 def training_hash(dataset: Dataset, training: Training) -> str:
-    """SHA-256 (hex) over which items are trained on, where something learnt from them is in the items; otherwise nothing."""
+    """Hash the indices of the training items (SHA-256, hex), if the items contain anything learnt from them; otherwise return ""."""
     if dataset.gap is None and not {"mean", "target_mean"} & dataset.codec.keys():
         return ""
     labels = dataset.item_targets if dataset.task == "classification" else None
@@ -109,7 +109,7 @@ def write(path: Path, info: DatasetInfo, buffer: memoryview, trained: str = "") 
     """Write the data set that lies in `buffer`, and in files that its info names, as a whole or not at all.
 
     Args:
-        trained: What `trained_on` says of it.
+        trained: Its `training_hash`.
 
     Raises:
         CannotCreate: the file cannot be written.
@@ -135,7 +135,7 @@ def write(path: Path, info: DatasetInfo, buffer: memoryview, trained: str = "") 
 
 
 def _whole_arrays(info: DatasetInfo, buffer: memoryview) -> tuple[tuple[ArrayField, ...], list[_Source]]:
-    """Where the arrays of a info lie in the file to be written, and what that consists of."""
+    """Lay out the arrays of a data set in the file to write; returns slots, and the parts of the file."""
     end = max((slot.end for slot in info.slots if not slot.file), default=0)
     slots: list[ArrayField] = []
     sources: list[_Source] = [buffer[:end]]
@@ -151,7 +151,7 @@ def _whole_arrays(info: DatasetInfo, buffer: memoryview) -> tuple[tuple[ArrayFie
 
 
 def _selected_rows(dataset: Dataset) -> tuple[tuple[ArrayField, ...], list[_Source]]:
-    """The same for a data set of which some `rows` are items: these alone, one behind the other."""
+    """Lay out only the `rows` that are items, contiguously; returns the same."""
     assert dataset.rows is not None
     names = [name for slot in dataset.slots if (name := slot.name) != "rows"]
     arrays: dict[str, NDArray[Any]] = {name: getattr(dataset, name) for name in names}
@@ -168,7 +168,7 @@ def _selected_rows(dataset: Dataset) -> tuple[tuple[ArrayField, ...], list[_Sour
 
 
 def read(path: Path) -> DatasetInfo:
-    """The info of a file, its header checked.
+    """Read the info of a file, and check its header.
 
     Raises:
         InputMissing: no such file, another kind of file, or damaged.
@@ -185,7 +185,7 @@ def read(path: Path) -> DatasetInfo:
 
 
 def verify(path: Path) -> None:
-    """Check the digest of the items; InputMissing if it is another one."""
+    """Check the digest of the items; InputMissing if it differs."""
     text, start, file = _parsed(path)
     found = hashlib.sha256()
     for block in _blocks([file.mapped()[start:]]):
@@ -195,7 +195,7 @@ def verify(path: Path) -> None:
 
 
 def is_mapped(path: Path) -> bool:
-    """Whether a file is of this form."""
+    """Tell if a file has this form."""
     with path.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
 
@@ -207,7 +207,7 @@ def _header(info: DatasetInfo, size: int, digest: str, trained: str) -> bytes:
 
 
 def _parsed(path: Path) -> tuple[bytes, int, MappedFile]:
-    """The header's JSON, where the items begin, and the file."""
+    """Return the header's JSON, the offset of the items, and the file."""
     file = MappedFile.of(path)
     with reading(path), path.open("rb") as stream:
         start = stream.read(48)

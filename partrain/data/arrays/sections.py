@@ -11,22 +11,22 @@ from partrain.data.test_split import HasTestSplit
 
 
 class ArraySection(HasTestSplit):
-    """What data sets of arrays have.
+    """Keys of all data sets of arrays.
 
-    Inputs (n, ...): bytes are scaled to [0, 1], those of two axes being grey images (1, height, width); other numbers stay as they
-    are. Targets: whole numbers (n,) are class labels, texts (n,) names of classes, other numbers (n,) or (n, k) what a regression is
-    to give. Test items that are drawn are copied into memory, the others stay where they are; the last ones are not copied either.
+    Inputs (n, ...): bytes are scaled to [0, 1]; bytes of two axes are grey images (1, height, width); other numbers stay as they are.
+    Targets: integers (n,) are class labels, texts (n,) names of classes, other numbers (n,) or (n, k) values of a regression.
+    Test items that are drawn are copied into memory; the others are not, nor are test items from the end.
     """
 
     test_keys: ClassVar[tuple[str, ...]] = ("test_inputs", "test_targets")
 
     tokens: bool = False
-    """Whole numbers are tokens: inputs (n, length), and targets of that shape the next token of each."""
+    """Integers are tokens: inputs (n, length), and targets of that shape, the next token of each."""
     standardise: bool = False
-    """Inputs less their mean, divided by their standard deviation, both of the items trained on: each number of items (k), each of the
+    """Inputs minus their mean, divided by their standard deviation, of the training items: each number of items (k), each of the
     k of items (steps, k), each channel of items (channels, ...). They are read into memory."""
     standardise_target: bool = False
-    """Likewise each number of the targets of a regression; losses are in these units then."""
+    """The same for each number of the targets of a regression; losses are then in these units."""
 
     @model_validator(mode="after")
     def _numbers_to_standardise(self) -> ArraySection:
@@ -43,18 +43,18 @@ class NamedArrays(ArraySection):
     inputs: str = "inputs"
     targets: str = "targets"
     test_inputs: str = "test_inputs"
-    """Of test items; they may be missing under these names."""
+    """Inputs of test items; they may be missing under the default names."""
     test_targets: str = "test_targets"
 
 
 class Npz(NamedArrays):
-    """Arrays of a .npz file, by name; those of `np.savez` are mapped, if they begin at a multiple of their numbers' width."""
+    """Arrays of a .npz file, by name. Those of `np.savez` are memory-mapped where they are aligned."""
 
     kind: Literal["npz"]
 
 
 class Hdf5(NamedArrays):
-    """Datasets of an HDF5 file, by path; contiguous ones are mapped, so they may be larger than the memory."""
+    """Datasets of an HDF5 file, by path. Contiguous ones are memory-mapped, so they may be larger than the memory."""
 
     kind: Literal["hdf5"]
 
@@ -76,7 +76,7 @@ class FilePerArray(ArraySection):
 
 
 class Npy(FilePerArray):
-    """Arrays in .npy files of their own. They are mapped, so they may be larger than the memory."""
+    """Arrays in .npy files of their own. They are memory-mapped, so they may be larger than the memory."""
 
     kind: Literal["npy"]
 
