@@ -1,7 +1,8 @@
 """Files from the network: `https://host/file.csv#sha256=...` wherever a `[dataset]` table names a file.
 
-Such a file is fetched once, into a cache (`PARTRAIN_CACHE`, else `partrain` in the user's cache folder) under its digest, and
-checked against it whenever it is used: one put there by hand is as good. What was broken off is continued where the server lets it.
+Each file is fetched once into a cache, under its digest (`PARTRAIN_CACHE`, else `partrain` in the user's cache folder). It is
+checked against the digest at each use, so a file put there by hand is as good. A broken transfer resumes where the server
+supports it.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ if TYPE_CHECKING:
     from partrain.data.base import DataSection
 
 TransferReport = Callable[[str, int, int | None], None]
-"""Told the URL, the bytes fetched so far, and how many there are if the server says."""
+"""Receiver of progress: the URL, the bytes fetched, and their total if the server tells."""
 
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 _DIGEST = re.compile(r"sha256=[0-9a-fA-F]{64}")
 _BLOCK = 1 << 18
 _TIMEOUT_S = 30.0
-"""How long a server may say nothing."""
+"""Longest silence of a server."""
 
 
 def _check_file(text: str) -> str:
-    """A URL comes with the digest of what it stands for."""
+    """Check the name of a file; a URL must come with a digest."""
     _check_name(text)
     if _SCHEME.match(text) and not _DIGEST.fullmatch(urlsplit(text).fragment):
         raise ValueError("a file from the network needs its SHA-256, as in https://host/file.csv#sha256=<64 hex digits>")
@@ -68,13 +69,14 @@ File = Annotated[str, AfterValidator(_check_file)]
 Folder = Annotated[str, AfterValidator(_check_folder)]
 """A path relative to the job."""
 Files = Annotated[tuple[str, ...], BeforeValidator(_check_files)]
-"""One or several of them."""
+"""One file name or several."""
 
 
 def local_path(name: str, folder: Path) -> Path:
-    """Where a file that a job names lies, or will lie once it is fetched. `folder` is the job's.
+    """Return the path of a file that a job names, also before it is fetched. `folder` is the job's.
 
-    InputMissing where something lies there that cannot be read twice.
+    Raises:
+        InputMissing: the path is a pipe or a device.
     """
     if not _SCHEME.match(name):
         return require_regular(folder / name)
@@ -84,10 +86,10 @@ def local_path(name: str, folder: Path) -> Path:
 
 
 def require_regular(path: Path) -> Path:
-    """The path itself; InputMissing if it leads to a pipe or a device: whoever reads that may wait forever, and finds it empty then."""
+    """Return the path; InputMissing for a pipe or a device: reading it may block forever, and the second read finds it empty."""
     try:
         mode = path.stat().st_mode
-    except OSError:  # whoever opens it says so
+    except OSError:  # opening the file reports the error
         return path
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise InputMissing(f"{path}: is a pipe or a device: save what it gives in a file, and name that")
@@ -95,8 +97,8 @@ def require_regular(path: Path) -> Path:
 
 
 def paths_of(table: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Where the files and folders lie that a `[dataset]` table names."""
-    if "name" in table:  # what has one is embedded, or the user's own, whose keys may mean anything
+    """Return the paths of files and folders that a `[dataset]` table names."""
+    if "name" in table:  # an embedded data set, or user code, whose keys may mean anything
         return []
     keys = ("path", "test_path") if "path" in table else ("inputs", "targets", "test_inputs", "test_targets")
     values = [value if isinstance(value, list | tuple) else [value] for value in map(table.get, keys) if value is not None]
@@ -104,21 +106,21 @@ def paths_of(table: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 def describe_source(table: Mapping[str, Any], folder: Path) -> str:
-    """What a data set is known by: its first file or folder, else its name or kind."""
+    """Name a data set for messages: its first file or folder, else its name or kind."""
     files = paths_of(table, folder)
     return str(files[0]) if files else f"[dataset] `{table.get('name') or table.get('kind')}`"
 
 
 def missing_urls(section: DataSection) -> dict[str, str]:
-    """What a data set needs from the network and has not been fetched yet: URLs by key."""
+    """Return the URLs that have not been fetched yet, by key."""
     return {key: url for key, url in _urls(section) if not local_path(url, Path()).is_file()}
 
 
 def fetch(section: DataSection, report: TransferReport | None = None) -> list[Path]:
-    """Fetch what a data set needs from the network, and check what is there already; returns what was fetched.
+    """Fetch missing files, and check those that are there; returns the paths of the fetched ones.
 
     Raises:
-        InputMissing: no such file, no network, or another content than the digest says.
+        InputMissing: no such file, no network, or the content does not match the digest.
         CannotCreate: the cache cannot be written.
     """
     report = report or TransferLines()
@@ -126,7 +128,7 @@ def fetch(section: DataSection, report: TransferReport | None = None) -> list[Pa
 
 
 class TransferLines:
-    """A line on stderr for each file, as its transfer begins."""
+    """Print a line on stderr for each file, as its transfer begins."""
 
     def __init__(self) -> None:
         self._told = ""
@@ -152,7 +154,7 @@ def _cache() -> Path:
 
 
 def _fetch_one(url: str, report: TransferReport) -> Path | None:
-    """The file's place if it was fetched just now, None if it is there."""
+    """Fetch one file and return its path; None if it is in the cache."""
     target = local_path(url, Path())
     wanted = target.parent.name
     if target.is_file():
@@ -175,7 +177,7 @@ def _fetch_one(url: str, report: TransferReport) -> Path | None:
 
 @contextmanager
 def _part(target: Path) -> Iterator[BufferedRandom]:
-    """What has come of a file so far, open for more; one process at a time has it."""
+    """Open the partial file of a transfer for appending, locked: one process at a time has it."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.with_name(f"{target.name}.part").open("ab+") as part:
@@ -186,7 +188,7 @@ def _part(target: Path) -> Iterator[BufferedRandom]:
 
 
 def _transfer(url: str, part: BufferedRandom, target: Path, report: TransferReport) -> str:
-    """Append what is lacking; returns the digest of the whole."""
+    """Append the missing bytes, and return the digest of the whole."""
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
@@ -209,7 +211,7 @@ def _transfer(url: str, part: BufferedRandom, target: Path, report: TransferRepo
             raise InputMissing(f"{address}: the transfer ended after {done:,} of {total:,} bytes; try again, {byhand}")
     except HTTPError as error:
         error.close()
-        if error.code == 416 and start:  # nothing is lacking, or what is there is not of this file
+        if error.code == 416 and start:  # the partial file is complete, or of another file
             part.seek(0)
             digest = hashlib.file_digest(part, "sha256").hexdigest()
             if digest == target.parent.name:
@@ -229,13 +231,13 @@ def _transfer(url: str, part: BufferedRandom, target: Path, report: TransferRepo
 
 
 def _continues(answer: Any, start: int) -> bool:
-    """Whether a server sends what it was asked for, and not the file from its beginning, as some do whatever they are asked."""
+    """Tell if a server sends the requested range: some send the whole file instead."""
     asked = f"bytes {start}-"
     return answer.status == 206 and str(answer.headers.get("Content-Range", asked)).startswith(asked)
 
 
 def _append(part: BufferedRandom, block: bytes, target: Path) -> int:
-    """Write a block; what goes wrong is the disk's doing, not the network's."""
+    """Write a block. An error here is the disk's, not the network's."""
     try:
         return part.write(block)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Folders of images, one folder for each class; decoded by Pillow, the optional extra `images`."""
+"""Folders of images, one folder for each class. Pillow decodes them, the optional extra `images`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
-"""What counts as an image; other files are left alone."""
+"""Suffixes of images; other files are ignored."""
 
 
 class ImagesSection(DataSection):
@@ -37,13 +37,13 @@ class ImagesSection(DataSection):
 
     kind: Literal["images"]
     path: Folder
-    """The folder."""
+    """The folder, relative to the job."""
     test_path: Folder | None = None
-    """A folder like it, to test on; default: `test` beside `train`, if that is there."""
+    """A folder with the same classes, to test on; default: `test` beside `train`, if there is one."""
     size: list[Annotated[int, Field(ge=1, le=10_000)]] = Field(min_length=2, max_length=2)
-    """Height and width that all are resized to."""
+    """Height and width that all images are resized to."""
     channels: Literal[1, 3] = 3
-    """1: grey; 3: red, green, blue. Transparency is left out: a pixel has the colour that it would have without."""
+    """1: grey; 3: red, green, blue. Transparency is ignored."""
 
 
 def read_spec(section: ImagesSection, folder: Path) -> DatasetSpec:
@@ -82,7 +82,7 @@ def load(section: ImagesSection, folder: Path, allocate: Allocate, training: Tra
 
 
 class _ImageFolders:
-    """Which images there are; their order is that of their names."""
+    """The images of a data set, in the order of their names."""
 
     def __init__(self, section: ImagesSection, folder: Path) -> None:
         base = folder / section.path
@@ -112,9 +112,12 @@ def _folders(base: Path) -> list[Path]:
 
 
 def decode(files: Sequence[Path | IO[bytes]], pixels: NDArray[Any], resize: bool = True) -> list[str]:
-    """Decode images into `pixels` (n, channels, height, width), on all cores; says which cannot be decoded.
+    """Decode images into `pixels` (n, channels, height, width), on all cores.
 
-    Those of another size are resized, or else among the faults.
+    Images of another size are resized, or else count as faults.
+
+    Returns:
+        A message for each image that cannot be decoded.
     """
     import warnings
 
@@ -146,7 +149,7 @@ def decode(files: Sequence[Path | IO[bytes]], pixels: NDArray[Any], resize: bool
 
 
 def image_shape(file: Path | IO[bytes]) -> tuple[int, int, int]:
-    """Channels, height and width of an image, upright; InputMissing if it is none."""
+    """Return channels, height and width of an upright image; InputMissing if it cannot be decoded."""
     import warnings
 
     Image, ImageOps = _pillow()

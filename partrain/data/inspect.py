@@ -1,4 +1,4 @@
-"""What is in a data set, or in a file: shapes, classes, ranges, faults, and items that training and judging share."""
+"""Descriptions of data sets and files: shapes, classes, ranges, faults, and items that training and evaluation share."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BLOCK = 1 << 14
-"""Items looked at together."""
+"""Items read at a time."""
 _COLUMNS = 1000
-"""Items of more numbers are not shown number by number."""
+"""Most numbers of an item that are shown one by one."""
 
 
 def describe_dataset(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[Any]) -> dict[str, Any]:
-    """A data set in figures; `trained` and `held_out` are indices of its items."""
+    """Describe a data set in figures; `trained` and `held_out` are indices of its items."""
     parts = {"training": (dataset.inputs, dataset.targets, trained), "validation": (dataset.inputs, dataset.targets, held_out)}
     if dataset.test_inputs is not None and dataset.test_targets is not None:
         parts["test"] = (dataset.test_inputs, dataset.test_targets, np.arange(len(dataset.test_inputs)))
@@ -55,7 +55,7 @@ def describe_dataset(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[
 
 
 def describe_file(path: Path) -> dict[str, Any]:
-    """A table or a file of arrays in figures, whatever a job may make of it."""
+    """Describe a table or a file of arrays in figures, without a job."""
     if path.suffix == ".idx" or "ubyte" in path.name:
         return {"arrays": [_array("", idx(path))]}
     if path.suffix == ".npz":
@@ -71,7 +71,7 @@ def describe_file(path: Path) -> dict[str, Any]:
 
 
 def _classes(dataset: Dataset, parts: dict[str, tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]) -> list[dict[str, Any]]:
-    """Each class with its items in each part."""
+    """Count the items of each class in each part."""
     if dataset.task != "classification":
         return []
     names = dataset.codec.get("classes") or range(dataset.outputs)
@@ -80,7 +80,7 @@ def _classes(dataset: Dataset, parts: dict[str, tuple[NDArray[Any], NDArray[Any]
 
 
 def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
-    """Range of each number of an item, or of all together; and what is wrong there. Standardised ones are shown as they were."""
+    """Return the range of each number of an item, or of all together, and faults. Standardized numbers are shown as before."""
     if dataset.vocabulary is not None:
         return [], []
     names, shift, spread = _names(dataset)
@@ -97,7 +97,7 @@ def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
     low, high, mean, std = found.result()
     spread = spread * dataset.scale
     low, high, mean, std = low * spread + shift, high * spread + shift, mean * spread + shift, std * spread
-    tiny = 1e-6 * np.maximum(abs(low), abs(high))  # what standardising and its undoing in float32 make of zero
+    tiny = 1e-6 * np.maximum(abs(low), abs(high))  # rounding of zero when float32 is standardized and restored
     low, high, mean = (np.where(abs(one) < tiny, 0.0, one) for one in (low, high, mean))
     rows = zip(names, *(np.broadcast_to(one, len(names)).tolist() for one in (low, high, mean, std)), strict=True)
     columns = [dict(zip(("name", "min", "max", "mean", "std"), row, strict=True)) for row in rows]
@@ -107,7 +107,7 @@ def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _names(dataset: Dataset) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
-    """What the numbers along the last axis of inputs are called, and what they were less and divided by; one name for all together."""
+    """Return names, means and deviations of the numbers along the last axis of inputs; one name for all together."""
     codec, shape = dataset.codec, dataset.inputs.shape[1:]
     match codec.get("form"):
         case "table":
@@ -144,12 +144,12 @@ class _NumberStats:
 
 
 def _hashes(inputs: NDArray[Any], index: NDArray[Any]) -> list[bytes]:
-    """A short digest of each item's inputs."""
+    """Hash the inputs of each item."""
     return [hashlib.blake2b(np.ascontiguousarray(inputs[item]).tobytes(), digest_size=16).digest() for item in index]
 
 
 def _contradictions(prints: Sequence[bytes], targets: NDArray[Any], index: NDArray[Any]) -> int:
-    """How many different items have more than one target."""
+    """Count the different items that have more than one target."""
     if len(set(prints)) == len(prints):
         return 0
     first: dict[bytes, bytes] = {}
@@ -162,7 +162,7 @@ def _contradictions(prints: Sequence[bytes], targets: NDArray[Any], index: NDArr
 
 
 def _array(name: str, found: ArraySource) -> dict[str, Any]:
-    """One array of a file: shape, type and range."""
+    """Describe one array of a file: shape, type and range."""
     if found.unsupported:
         return {"name": name, "dtype": found.unsupported, "shape": list(found.shape), "mapped": False}
     if found.texts is not None:
@@ -190,14 +190,14 @@ def _array(name: str, found: ArraySource) -> dict[str, Any]:
 
 
 class _CellStats:
-    """What the cells of a column of a table are."""
+    """Statistics of the cells of one column."""
 
     def __init__(self) -> None:
         self.missing, self.words = 0, Counter[str]()
         self.count, self.sum, self.low, self.high = 0, 0.0, math.inf, -math.inf
-        """Of those that are finite numbers."""
+        """Count, sum and range of the finite numbers."""
         self.others, self.first = 0, (0, "")
-        """Those that are not, and the first of them: its row (see `TableFile.place`), and what it says."""
+        """Count of the other cells, and the first of them: its row (see `TableFile.locate`) and text."""
 
     def add(self, cell: Any, row: int) -> None:
         if is_missing(cell):
@@ -217,14 +217,14 @@ class _CellStats:
             self.others += 1
 
     def figures(self) -> dict[str, Any]:
-        """Numbers' range where most are numbers, or the most frequent words."""
+        """Return the numbers' range where most cells are numbers, else the most frequent words."""
         found: dict[str, Any] = {"missing": self.missing, "different": len(self.words)}
         if self.count > self.others:
             return found | {"min": self.low, "max": self.high, "mean": self.sum / self.count}
         return found | {"words": dict(self.words.most_common(10))}
 
     def fault(self, name: str, table: TableFile) -> str | None:
-        """Words, or numbers that are not finite, in a column of numbers."""
+        """Describe words, or numbers that are not finite, in a column of numbers."""
         if not 0 < self.others < self.count:
             return None
         others = f"{self.others:,} of {self.count + self.others:,} cells {'is' if self.others == 1 else 'are'} no finite number"
@@ -232,7 +232,7 @@ class _CellStats:
 
 
 def _table(table: TableFile) -> dict[str, Any]:
-    """Each column of a table: its numbers' range, or its most frequent words, how many values are missing, and what is odd."""
+    """Describe each column of a table: range or most frequent words, missing values, and faults."""
     columns, rows = {name: _CellStats() for name in table.names}, 0
     for block in table.blocks(table.names):
         rows += len(block.positions)
@@ -245,7 +245,7 @@ def _table(table: TableFile) -> dict[str, Any]:
 
 
 def render(found: dict[str, Any]) -> Iterator[str]:
-    """An outline as lines of text."""
+    """Format a description as lines of text."""
     if "task" in found:
         yield f"task: {found['task']}, {found['outputs']} outputs" + (
             f", {found['vocabulary']} tokens" * bool(found["vocabulary"])
@@ -267,7 +267,7 @@ def render(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _aligned(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Rows of the same keys, one below the other."""
+    """Align rows of the same keys in columns."""
     heads = list(dict.fromkeys(key for row in rows for key in row))
     cells = [heads, *([_shown(row.get(key)) for key in heads] for row in rows)]
     widths = [max(len(line[index]) for line in cells) for index in range(len(heads))]

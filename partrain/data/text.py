@@ -32,29 +32,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 UNKNOWN = "<unknown>"
-"""The word in place of those that are not in the vocabulary."""
+"""Word for those that are not in the vocabulary."""
 WORD = re.compile(r"\w+|[^\w\s]")
-"""A run of letters and digits, or a mark by itself; space only parts them."""
+"""A run of letters and digits, or a single mark; white space only separates them."""
 
 
 class TextSection(DataSection):
-    """Text files (UTF-8), to be continued token by token; the end of the text is held out, and what is tested lies behind that."""
+    """Text files (UTF-8), to continue token by token. The end of the text is held out, and the end behind that is tested."""
 
     kind: Literal["text"]
     path: Files
-    """A file, several, or a folder with .txt files, which follow one another in the order of their names."""
+    """A file, several, or a folder with .txt files, concatenated in the order of their names."""
     length: int = Field(ge=1)
-    """L: tokens of an item; each is to give the one after it."""
+    """L: tokens of an item; its targets are the same tokens shifted by one."""
     stride: int | None = Field(None, ge=1)
-    """Tokens from the beginning of one item to that of the next; default: L, so that no two items give the same token."""
+    """Tokens from the beginning of one item to that of the next; default: L, so that no token is the target of two items."""
     tokens: Literal["characters", "bytes", "words"] = "characters"
-    """`characters`: all that occur in any of the files; `words`: the most frequent ones of the text to train on, and marks."""
+    """`characters`: all that occur in any of the files; `words`: the most frequent ones of the training text, and marks."""
     vocabulary: int = Field(10_000, ge=2, le=10**7)
-    """How many different words (`words` only), `<unknown>` among them."""
+    """Number of words (`words` only), including `<unknown>`."""
     test_items: int = Field(0, ge=0)
-    """Items at the end that are tested."""
+    """Items at the end to test on."""
     test_path: Files | None = None
-    """Instead: the files to test on."""
+    """Files to test on, instead."""
 
     @model_validator(mode="after")
     def _only_what_counts(self) -> TextSection:
@@ -105,7 +105,7 @@ def _split(section: TextSection, source: _TokenFiles, count: int, validation: in
 
 
 def _vocabulary(section: TextSection, text: _TokenFiles, tests: _TokenFiles, trained: int) -> list[str]:
-    """The vocabulary, by token number; nothing for bytes."""
+    """Return the vocabulary, by token number; empty for bytes."""
     if section.tokens == "characters":
         return sorted({*text.tokens, *tests.tokens})
     if section.tokens == "bytes":
@@ -115,7 +115,7 @@ def _vocabulary(section: TextSection, text: _TokenFiles, tests: _TokenFiles, tra
 
 
 def _slots(section: TextSection, prefix: str, offset: int, count: int, stride: int) -> tuple[ArrayField, ...]:
-    """Inputs and targets, which are the inputs one token on."""
+    """Lay out inputs, and targets, which are the inputs shifted by one token."""
     shape, strides = (count, section.length), (8 * stride, 8)
     return (
         ArrayField(f"{prefix}inputs", "int64", shape, offset, strides),
@@ -124,7 +124,7 @@ def _slots(section: TextSection, prefix: str, offset: int, count: int, stride: i
 
 
 class _TokenFiles:
-    """The tokens of some files."""
+    """Tokens of some files."""
 
     def __init__(self, section: TextSection, names: tuple[str, ...] | None, folder: Path) -> None:
         paths = [path for name in names or () for path in _files(local_path(name, folder))]
@@ -139,7 +139,7 @@ class _TokenFiles:
             self.tokens = WORD.findall(text) if self._unit == "words" else text
 
     def write(self, numbers: NDArray[Any], known: list[str]) -> None:
-        """The tokens' numbers (n,)."""
+        """Write the tokens' numbers (n,)."""
         import numpy as np
 
         if self._unit == "bytes":
@@ -157,7 +157,7 @@ class _TokenFiles:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The file, or the .txt files of a folder."""
+    """Yield the file, or the .txt files of a folder."""
     if not path.is_dir():
         yield path
         return

@@ -95,7 +95,7 @@ class SavedDataset:
             flat, at = target.reshape(rows, -1), 0
             for (name, column), shape, width in zip(columns.items(), axes, widths, strict=True):
                 for first, chunk in chunks(column):
-                    with np.errstate(over="ignore"):  # what float32 cannot hold is told by whoever asked for it
+                    with np.errstate(over="ignore"):  # the caller reports numbers beyond float32
                         flat[first : first + len(chunk), at : at + width] = _dense(chunk, shape, self.where(name), first)
                 at += width
 
@@ -179,7 +179,7 @@ def _dense(chunk: Any, axes: tuple[int, ...], where: str, first: int) -> NDArray
             raise InputMissing(f"{where}: item {first + inner.is_null().index(True).as_py() // each} has no value")
         if size is None:
             break
-        if hasattr(inner, "value_lengths"):  # of lists whose type leaves it open
+        if hasattr(inner, "value_lengths"):  # lists of variable length
             lengths = inner.value_lengths().to_numpy()
             if (odd := lengths != size).any():
                 at = int(odd.argmax())

@@ -1,6 +1,6 @@
 """Arrays in files: .npy, .npz and HDF5. Headers tell type, shape and offset; numbers are read on request.
 
-Arrays of texts (labels) are read as integer codes. Objects are never read: an array of them is a pickle, which could run any code.
+Arrays of texts (labels) are read as integer codes. Objects are never read: their pickle could run any code.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _uncompressed_offset(member: zipfile.ZipInfo, whole: IO[bytes]) -> int | Non
     if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
         return None
     whole.seek(member.header_offset)
-    name, extra = struct.unpack("<26x2H", whole.read(30))  # of the local header: lengths of what follows it
+    name, extra = struct.unpack("<26x2H", whole.read(30))  # lengths in the local header
     return int(member.header_offset + 30 + name + extra)
 
 
@@ -147,7 +147,7 @@ def _row_blocks(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> Iterator
     for first in range(0, rows, step):
         count = min(step, rows - first)
         yield first, np.frombuffer(file.read(count * width), dtype).reshape(count, *axes)
-    file.read(1)  # at its end an archive's checksum is compared
+    file.read(1)  # reading to the end verifies the checksum
 
 
 def hdf5(path: Path) -> dict[str, ArraySource]:

@@ -35,7 +35,7 @@ class HuggingFace(ArraySection):
     test_split: str | None = None
     """The split to test on; default: `test`, if there is one."""
     inputs: Names = Field(min_length=1)
-    """The column to learn from: numbers, lists of one length, or images. Several columns of numbers and lists are concatenated."""
+    """The column to learn from: numbers, lists of one length, or images. Several columns of numbers are concatenated."""
     target: str
     """The column to learn: integers or texts are classes, other numbers are for a regression."""
     size: list[Annotated[int, Field(ge=1, le=10_000)]] | None = Field(None, min_length=2, max_length=2)

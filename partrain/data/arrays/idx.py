@@ -175,7 +175,7 @@ def _content(file: IO[bytes], digest: hashlib._Hash) -> Iterator[bytes]:
         if number == 0 and block.startswith(_GZIP):
             inflate = zlib.decompressobj(31)
         yield inflate.decompress(block) if inflate else block
-        while inflate and inflate.unused_data:  # a gzip file may consist of several, one behind the other
+        while inflate and inflate.unused_data:  # a gzip file may have several members
             rest, inflate = inflate.unused_data, zlib.decompressobj(31)
             yield inflate.decompress(rest)
     if inflate and not inflate.eof:

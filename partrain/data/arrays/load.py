@@ -198,7 +198,7 @@ def _standardize(section: ArraySection, found: ArraySources, arrays: Arrays, tra
 
 
 def _in_double_precision(found: ArraySource, read: NDArray[Any]) -> NDArray[Any]:
-    """Return the numbers read, once more in double precision where their type is too narrow: seconds since 1970 exceed float32."""
+    """Return the numbers read, again in double precision where their type is too narrow: seconds since 1970 exceed float32."""
     if read.itemsize > 4 or int(found.dtype[2:]) <= (4 if found.kind == "f" else 2):
         return read
     exact = np.empty(read.shape)

@@ -2,7 +2,7 @@
 
 A file holds the bytes that workers would have in memory, behind a header:
 
-    8 bytes "PTITEMS1" | length of the JSON, 8 bytes, little-endian | SHA-256 of the JSON, 32 bytes | JSON | zeros to 4,096 | items
+    8 bytes "PTITEMS1" | length of the JSON, 8 bytes, little-endian | SHA-256 of the JSON, 32 bytes | JSON | zeros to 4096 | items
 
 The JSON has the data set's info and the SHA-256 of the items. The digest of the JSON is checked at each opening and is the
 fingerprint in checkpoints. Checking the items means reading them all: only `verify = true` and `data inspect` do.
@@ -98,7 +98,7 @@ def stored_training_hash(path: Path) -> str:
 
 
 def training_hash(dataset: Dataset, training: Training) -> str:
-    """Hash the indices of the training items (SHA-256, hex), if the items contain anything learnt from them; otherwise return ""."""
+    """Hash the indices of the training items (SHA-256, hex), if the items contain anything learnt from them; else ""."""
     if dataset.gap is None and not {"mean", "target_mean"} & dataset.codec.keys():
         return ""
     labels = dataset.item_targets if dataset.task == "classification" else None

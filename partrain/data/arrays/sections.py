@@ -13,7 +13,7 @@ from partrain.data.test_split import HasTestSplit
 class ArraySection(HasTestSplit):
     """Keys of all data sets of arrays.
 
-    Inputs (n, ...): bytes are scaled to [0, 1]; bytes of two axes are grey images (1, height, width); other numbers stay as they are.
+    Inputs (n, ...): bytes are scaled to [0, 1]; bytes of two axes are grey images (1, height, width); other numbers stay.
     Targets: integers (n,) are class labels, texts (n,) names of classes, other numbers (n,) or (n, k) values of a regression.
     Test items that are drawn are copied into memory; the others are not, nor are test items from the end.
     """

@@ -1,4 +1,4 @@
-"""The `[dataset]` table of generated items; what it says is carried out in `generate`."""
+"""The `[dataset]` table of generated items, and their spec, which follows from the settings."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Synthetic(DataSection):
     noise: float = Field(0.1, ge=0)
     """Standard deviation of the noise (all but `seeds`, `checkerboard` and `mnist-1d`)."""
     window: int = Field(20, ge=1, le=10**5)
-    """Numbers an item of `waves` sees."""
+    """Numbers that an item of `waves` sees."""
     steps: int = Field(1, ge=1, le=10**4)
-    """Numbers behind them that it is to give."""
+    """Numbers behind them to forecast."""
 
     @model_validator(mode="after")
     def _only_what_counts(self) -> Synthetic:

@@ -1,4 +1,4 @@
-"""Tables in files, block by block: CSV by the standard library, Parquet by polars. A cell is what the file says: nothing is guessed."""
+"""Tables in files, block by block: CSV by the standard library, Parquet by polars. Types of cells are never guessed."""
 
 from __future__ import annotations
 
@@ -20,52 +20,56 @@ from partrain.errors import InputMissing
 ROWS = 1 << 14
 """Rows of a block."""
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "?"))
-"""What stands for no value, in small letters."""
+"""Texts of missing values, in small letters."""
 
 
 SET, INSPECT = "set", "inspect a job that sets"
-"""Ways to a key of a `[dataset]` table: in the job that names the file, or in one that is still to be written."""
+"""Advice on setting a key of a `[dataset]` table: in the job that names the file, or in a job still to be written."""
 
 
 class RowBlock(NamedTuple):
     """Some rows of a table."""
 
     positions: Sequence[int]
-    """Where each begins: see `TableFile.place`."""
+    """Number of each row, for `TableFile.locate`."""
     columns: dict[str, Sequence[Any]]
-    """Their cells by column: text, or what a typed file holds."""
+    """Cells by column: text, or the values of a typed file."""
 
 
 class TableFile(ABC):
     """A table in a file."""
 
     def __init__(self, path: Path, way: str = SET) -> None:
-        """`way`: how advice puts it that a key of a `[dataset]` table can change what is read; empty where none can."""
+        """Open a table. `way` begins the advice on a key of a `[dataset]` table; it is empty where no key can help."""
         self.path, self.way = path, way
         self.names = self._header()
-        """The columns, in the file's order."""
+        """Columns, in the file's order."""
         if len(set(self.names)) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
             raise InputMissing(f"{self.header_location}: two columns are called `{twice}`")
 
     @property
     def header_location(self) -> str:
-        """Where the names of columns stand, in words."""
+        """Location of the names of columns, for messages."""
         return str(self.path)
 
     @abstractmethod
     def locate(self, number: int) -> str:
-        """Where a row stands, in words."""
+        """Return the location of a row, for messages."""
 
     @abstractmethod
     def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[RowBlock]:
-        """These columns of all rows; InputMissing where the file is damaged, or, if rows are to be `dense`, nothing stands between two."""
+        """Yield these columns of all rows in blocks.
+
+        Raises:
+            InputMissing: the file is damaged; or, if rows must be `dense`, an empty line stands between two rows.
+        """
 
     @abstractmethod
     def _header(self) -> list[str]: ...
 
     def require(self, name: str, key: str) -> None:
-        """InputMissing unless there is such a column; `key` of the table asks for it."""
+        """Raise InputMissing unless the column exists; `key` of the table asks for it."""
         if name not in self.names:
             near = get_close_matches(name, self.names, n=1)
             known = ", ".join(self.names[:12]) + (f" and {len(self.names) - 12} more" if len(self.names) > 12 else "")
@@ -75,15 +79,15 @@ class TableFile(ABC):
             )
 
     def separator_advice(self) -> str | None:
-        """What to do where all names are in one because something else parts them; None where that is not so."""
+        """Return advice where all names stand in one cell because another separator divides them; else None."""
         return None
 
 
 class CsvFile(TableFile):
-    """Separated text, plain or gzipped; line 1 has the names of columns, empty lines are passed over but where rows are dense."""
+    """Separated text, plain or gzipped. Line 1 has the names of columns; empty lines are skipped unless rows must be dense."""
 
     def __init__(self, path: Path, separator: str | None = None, encoding: str | None = None, way: str = SET) -> None:
-        """`separator`: by default a tab in .tsv files, else a comma. `encoding`: UTF-8 where the job has no such key."""
+        """Open a table. `separator`: a tab in .tsv files by default, else a comma. `encoding`: None if the job has no such key."""
         usual = "\t" if ".tsv" in Path(path.name.lower()).suffixes[-2:] else ","
         self._separator, self._encoding = separator or usual, encoding or "utf-8"
         self._encodable = encoding is not None if way == SET else bool(way)
@@ -135,7 +139,7 @@ class CsvFile(TableFile):
         return names
 
     def _rows(self, dense: bool) -> Iterator[tuple[int, list[str]]]:
-        """The rows behind the header, each with the line that it begins in."""
+        """Yield the rows behind the header, each with the line that it begins in."""
         with self._named(), self._open() as file:
             reader = csv.reader(file, delimiter=self._separator, strict=True)
             before = empty = 0
@@ -176,7 +180,7 @@ class CsvFile(TableFile):
                 raise InputMissing(f"{self.path}:{self._undecoded()}: not {self._encoding} text ({reason}): {advice}") from None
 
     def _undecoded(self) -> int:
-        """The first line that cannot be read as text; 1 where lines do not end with a byte of their own."""
+        """Return the first line that cannot be decoded; 1 where the encoding has no single byte for line ends."""
         if "\n".encode(self._encoding) != b"\n":
             return 1
         with self._bytes() as file:
@@ -188,7 +192,7 @@ class CsvFile(TableFile):
         return 1
 
     def _marked(self) -> str | None:
-        """The encoding that a byte order mark tells."""
+        """Return the encoding that a byte order mark tells."""
         with self._bytes() as file:
             return "utf-16" if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else None
 
@@ -227,20 +231,20 @@ class ParquetFile(TableFile):
 
 
 PARQUET = (".parquet", ".pq")
-"""How names of Parquet files end, in small letters."""
+"""Suffixes of Parquet files, in small letters."""
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *PARQUET)
-"""How names of tables end."""
+"""Suffixes of tables, in small letters."""
 
 
 def open_by_name(path: Path, separator: str | None = None, encoding: str | None = None, way: str = SET) -> TableFile:
-    """A table, by its name: Parquet, or separated text."""
+    """Open a table by its suffix: Parquet, or separated text."""
     if path.name.lower().endswith(PARQUET):
         return ParquetFile(path, way)
     return CsvFile(path, separator, encoding, way)
 
 
 def is_missing(cell: Any) -> bool:
-    """Whether a cell holds no value."""
+    """Tell if a cell holds no value."""
     return cell is None or str(cell).strip().lower() in MISSING
 
 

@@ -1,4 +1,4 @@
-"""Items made of the rows of a table: numbers, one-hot words, labels; standardised by the items trained on alone."""
+"""Items made of the rows of a table: numbers, one-hot words, labels; standardized by the training items alone."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Pair = tuple[NDArray[Any], NDArray[Any]]
-    """inputs (n, features), NaN where a value is missing, and targets, (n,) int64 or (n, k); numbers in double precision."""
+    """Inputs (n, features), NaN where a value is missing, and targets, (n,) int64 or (n, k), in double precision."""
 
 
 def load(section: Tabular, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-    """Read a table, and its test file or split test items off; see `data.load`."""
+    """Read a table, and read or split off its test items; see `data.load`."""
     known = scan(section, folder)
     schema = known.schema
     table = open_table(section, local_path(section.path, folder))
@@ -61,7 +61,7 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
 
 
 def read(table: TableFile, schema: TableSchema) -> Pair:
-    """The rows of a table that count, as numbers."""
+    """Read the rows of a table as numbers, without the rows to drop."""
     inputs, targets = [], []
     for block in (drop_missing(block, schema) for block in table.blocks(schema.used)):
         inputs.append(_inputs(table, block, schema))
@@ -77,7 +77,7 @@ def read(table: TableFile, schema: TableSchema) -> Pair:
 
 
 def encode(codec: Mapping[str, Any], table: TableFile) -> NDArray[Any]:
-    """Inputs (n, features) float32 for a network whose checkpoint has this codec; no targets are needed.
+    """Compute inputs (n, features) float32 for a network whose checkpoint has this codec; the table needs no targets.
 
     Raises:
         InputMissing: a column is missing, a cell is no number, or a word was not among those trained on.
@@ -98,18 +98,18 @@ def encode(codec: Mapping[str, Any], table: TableFile) -> NDArray[Any]:
 
 
 def numbers_of(table: TableFile, names: Sequence[str], dense: bool = False) -> NDArray[Any]:
-    """(n, columns) float64 of numbers as they stand in a file; InputMissing where a cell holds none. `dense`: see `TableFile.blocks`."""
+    """Read columns of numbers as (n, columns) float64; InputMissing where a cell holds none. `dense`: see `TableFile.blocks`."""
     return _all_inputs(table, TableSchema(tuple(names), {}, (), None, "error"), dense)
 
 
 def _all_inputs(table: TableFile, schema: TableSchema, dense: bool = False) -> NDArray[Any]:
-    """(n, features) float64 of all rows, before they are standardised."""
+    """Read (n, features) float64 of all rows, before they are standardized."""
     blocks = [_inputs(table, block, schema) for block in table.blocks(schema.inputs, dense)]
     return np.concatenate(blocks) if blocks else np.empty((0, schema.width))
 
 
 def _inputs(table: TableFile, block: RowBlock, schema: TableSchema) -> NDArray[Any]:
-    """(n, features): a number for each numeric column, one for each word of the others."""
+    """Convert a block to (n, features): a number for each numeric column, one for each word of the others."""
     result, at = np.zeros((len(block.positions), schema.width)), 0
     for name in schema.inputs:
         if name not in schema.words:
@@ -126,7 +126,7 @@ def _inputs(table: TableFile, block: RowBlock, schema: TableSchema) -> NDArray[A
 def _labels(
     table: TableFile, block: RowBlock, name: str, known: Sequence[Class], named: Callable[[Any], Class], kind: str
 ) -> NDArray[Any]:
-    """(n,) which of the `known` each cell of a column is; `named` reads a cell."""
+    """Return the index (n,) of each cell of a column among the `known`; `named` parses a cell."""
     numbers = {one: number for number, one in enumerate(known)}
     labels = np.fromiter((numbers.get(named(cell), -1) for cell in block.columns[name]), np.int64, len(block.positions))
     if (labels < 0).any():
@@ -138,7 +138,7 @@ def _labels(
 
 
 def _numbers(table: TableFile, block: RowBlock, name: str, holes: bool) -> NDArray[Any]:
-    """(n,) the numbers of a column; NaN for missing values, if there may be `holes`."""
+    """Convert the cells of a column to numbers (n,); NaN for missing values, if `holes` are allowed."""
     places, cells = block.positions, block.columns[name]
     try:
         numbers = np.fromiter(map(float, cells), np.float64, len(cells))
@@ -150,7 +150,7 @@ def _numbers(table: TableFile, block: RowBlock, name: str, holes: bool) -> NDArr
 
 
 def _number(cell: Any, table: TableFile, place: int, name: str, holes: bool) -> float:
-    """One cell; InputMissing with its place if it is no number."""
+    """Convert one cell; InputMissing with its location if it is no number."""
     where = f"{table.locate(place)}: column `{name}`"
     if is_missing(cell):
         if holes:
@@ -170,7 +170,7 @@ def _number(cell: Any, table: TableFile, place: int, name: str, holes: bool) -> 
 
 
 def _codec(section: Tabular, schema: TableSchema, inputs: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
-    """How rows become items, as JSON; means and deviations are those of the given items, which are trained on."""
+    """Describe how rows become items, as JSON. Means and deviations are those of the given items, the training items."""
     numeric = np.array([name in schema.inputs and name not in schema.words for name in schema.features])
     mean, std = moments(inputs, schema.features, section.path)
     codec: dict[str, Any] = {
@@ -192,7 +192,7 @@ def _codec(section: Tabular, schema: TableSchema, inputs: NDArray[Any], targets:
 
 
 def moments(numbers: NDArray[Any], names: Iterable[str], path: str) -> Pair:
-    """Mean and standard deviation of each column over what is not missing; 1 where a column never varies."""
+    """Compute mean and divisor of each column over the values present; the divisor is 1 where a column is constant."""
     present = ~np.isnan(numbers)
     if empty := [name for name, some in zip(names, present.any(axis=0), strict=True) if not some]:
         raise InputMissing(f"{path}: column `{empty[0]}`: no item trained on has a value there: drop the column")
@@ -211,7 +211,7 @@ def _standardized(numbers: NDArray[Any], mean: Sequence[float], std: Sequence[fl
 
 
 def store(target: NDArray[Any], numbers: NDArray[Any], path: str, names: Sequence[str]) -> None:
-    """Fill `target`, (n, columns) float32 or labels (n,), with numbers; InputMissing for a column that float32 cannot hold."""
+    """Fill `target`, (n, columns) float32 or labels (n,), with numbers; InputMissing for a column beyond float32."""
     with np.errstate(over="ignore"):
         target[:] = numbers
     if target.dtype == np.float32 and not np.isfinite(target).all():

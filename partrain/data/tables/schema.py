@@ -1,7 +1,7 @@
-"""What is known of a table before numbers are made of it: one reading of the rows, without numpy.
+"""The schema of a table, and its rows counted: one pass over the rows, without numpy.
 
-How many there are, which words one-hot columns and targets hold, and whether targets are classes or numbers: so all faults that
-concern names, words and the shape of the table are told by `validate`.
+The pass finds the words of one-hot columns and targets, and decides if targets are classes or numbers. So `validate` reports
+all faults of names, words and shape.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from partrain.tasks import Kind
 
 Class = int | str
 MAX_DIGITS = 18
-"""Of a whole number that is a class; so many fit into 64 bits, whatever they are."""
+"""Most digits of an integer class: all such integers fit into 64 bits."""
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _DIGITS = re.compile(r"[+-]?[0-9]+")
-"""Of these, `007`, `+1` and the like are names: there is another way to write the number."""
+"""Texts such as `007` and `+1` match this only: they are names, because the number has another spelling."""
 
 
 @dataclass(frozen=True)
 class TableSchema:
-    """How a row becomes an item."""
+    """Recipe from a row to an item."""
 
     inputs: tuple[str, ...]
-    """Columns learnt from."""
+    """Columns of inputs."""
     words: dict[str, tuple[str, ...]]
-    """The words of each one-hot column."""
+    """Words of each one-hot column."""
     targets: tuple[str, ...]
     classes: tuple[Class, ...] | None
-    """The classes of the target, by label; None where targets are numbers."""
+    """Classes of the target, by label; None where targets are numbers."""
     missing: str
 
     @property
@@ -62,15 +62,15 @@ class TableSchema:
 
 @dataclass(frozen=True)
 class TableStats:
-    """What is known of the files of a data set without making numbers of them."""
+    """Schema and counts of the files of a data set, found without making numbers of them."""
 
     schema: TableSchema
     rows: int
-    """Rows of the file that count: those without a missing value, if others are dropped."""
+    """Rows of the file, without those to drop for a missing value."""
     split: int
-    """How many of them are test items."""
+    """Number of them that become test items."""
     test_rows: int
-    """Those of the test file."""
+    """Rows of the test file."""
 
     @property
     def items(self) -> int:
@@ -102,20 +102,20 @@ def scan(section: Tabular, folder: Path) -> TableStats:
 
 
 def parse_class(cell: Any, whole: bool) -> Class:
-    """What a target cell names; `whole`: the classes are whole numbers, and it is one if it is written as they are."""
+    """Parse the class in a target cell. `whole`: the classes are integers, and an integer in usual spelling is one."""
     if whole and _is_whole(cell) and not _is_large(cell):
         return int(cell)
     return str(cell).lower() if isinstance(cell, bool) else str(cell).strip()
 
 
 def ordered_classes(cells: Collection[Any]) -> tuple[Class, ...]:
-    """The different classes that target cells name, in the order of their labels: numbers by size, then words."""
+    """Return the distinct classes of target cells in the order of their labels: numbers by size, then words."""
     whole = all(map(_is_whole, cells))
     return tuple(sorted({parse_class(cell, whole) for cell in cells}, key=lambda one: (isinstance(one, str), one)))
 
 
 def drop_missing(block: RowBlock, schema: TableSchema) -> RowBlock:
-    """The rows that count."""
+    """Remove rows with a missing value, where the schema asks for it."""
     if schema.missing != "drop":
         return block
     whole = [not any(map(is_missing, cells)) for cells in zip(*block.columns.values(), strict=True)]
@@ -145,7 +145,7 @@ def _scan(text: str, kind: type[Tabular], folder: Path, files: tuple[MappedFile,
 
 
 def _columns(section: Tabular, table: TableFile) -> tuple[str, ...]:
-    """The input columns."""
+    """Return the input columns."""
     for key in ("target", "inputs", "drop", "one_hot"):
         for name in getattr(section, key) or []:
             table.require(name, key)
@@ -159,7 +159,7 @@ def _columns(section: Tabular, table: TableFile) -> tuple[str, ...]:
 
 
 def _distinct_cells(table: TableFile, schema: TableSchema) -> tuple[int, dict[str, set[Any]]]:
-    """The number of rows that count, and the different cells of targets and one-hot columns, none of them missing."""
+    """Count the rows, and collect the distinct cells of targets and one-hot columns, none of them missing."""
     names = list(schema.used) if schema.missing == "drop" else [*schema.words, *schema.targets]
     found: dict[str, set[Any]] = {name: set() for name in (*schema.words, *schema.targets)}
     rows = 0
@@ -175,7 +175,7 @@ def _distinct_cells(table: TableFile, schema: TableSchema) -> tuple[int, dict[st
 
 
 def _classes(section: Tabular, table: TableFile, found: dict[str, set[Any]], rows: int) -> tuple[Class, ...] | None:
-    """The classes of the target in the order of their labels; None if it is a number."""
+    """Return the classes of the target in the order of their labels; None if it is a number."""
     cells = set().union(*(found[name] for name in section.target))
     whole = all(map(_is_whole, cells))
     digits = whole or all(map(_is_digits, cells))
@@ -204,7 +204,7 @@ def _classes(section: Tabular, table: TableFile, found: dict[str, set[Any]], row
 
 
 def _count_test_rows(section: Tabular, path: Path, schema: TableSchema) -> int:
-    """Rows of the test file, whose words and classes must be known."""
+    """Count the rows of the test file, and check that its words and classes are known."""
     table = open_table(section, path)
     for name in schema.used:
         table.require(name, "target" if name in schema.targets else "inputs")
@@ -221,7 +221,7 @@ def _count_test_rows(section: Tabular, path: Path, schema: TableSchema) -> int:
 
 
 def _unknown(name: str, schema: TableSchema, cell: Any) -> bool:
-    """Whether a word or class was not there among the items for training."""
+    """Tell if a word or class does not occur in the training file."""
     if name in schema.words:
         return str(cell).strip() not in schema.words[name]
     assert schema.classes
@@ -229,7 +229,7 @@ def _unknown(name: str, schema: TableSchema, cell: Any) -> bool:
 
 
 def _locate_first(table: TableFile, name: str, is_it: Callable[[Any], bool]) -> str:
-    """The place of the first row with such a cell."""
+    """Return the location of the first row whose cell meets a condition."""
     rows: Iterator[tuple[int, Any]] = (
         pair for block in table.blocks([name]) for pair in zip(block.positions, block.columns[name], strict=True)
     )
@@ -237,19 +237,19 @@ def _locate_first(table: TableFile, name: str, is_it: Callable[[Any], bool]) -> 
 
 
 def _is_whole(cell: Any) -> bool:
-    """Whether a cell holds a whole number, written in the one way that there is."""
+    """Tell if a cell holds an integer in its usual spelling."""
     if isinstance(cell, str):
         return _WHOLE.fullmatch(cell.strip()) is not None
     return isinstance(cell, int) and not isinstance(cell, bool)
 
 
 def _is_digits(cell: Any) -> bool:
-    """Whether a cell holds a whole number, or one written in another way, which is a name."""
+    """Tell if a cell holds an integer in any spelling."""
     return _is_whole(cell) or (isinstance(cell, str) and _DIGITS.fullmatch(cell.strip()) is not None)
 
 
 def _is_large(cell: Any) -> bool:
-    """Whether a whole number has more digits than a class may have."""
+    """Tell if an integer has more digits than a class may have."""
     return len(str(cell).strip().lstrip("+-0")) > MAX_DIGITS
 
 

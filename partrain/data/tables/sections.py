@@ -28,7 +28,7 @@ Separator = Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_pa
 
 
 class Tabular(HasTestSplit):
-    """What tables have, whatever file they lie in."""
+    """Keys of all tables, whatever their file format."""
 
     test_keys = ("test_path",)
 
@@ -41,16 +41,16 @@ class Tabular(HasTestSplit):
     drop: Columns = []
     """Columns to leave out."""
     one_hot: Columns = []
-    """Input columns of words: each becomes one number per word, 1 for the word that stands there."""
+    """Input columns of words: each becomes one number per word, 1 for the word in the cell."""
     target_kind: Literal["auto", "class", "number"] = "auto"
-    """Whether the target is a class or a number; `auto`: words, or whole numbers, are classes, other numbers are numbers.
-    Where a whole number is written in another way than usual (`007`, `+1`), all classes are words, as they are written."""
+    """Kind of the target; `auto`: words and integers are classes, other numbers are numbers. If an integer has an unusual
+    spelling (`007`, `+1`), all classes are words."""
     standardise: bool = True
-    """Numeric inputs less their mean, divided by their standard deviation, both of the items trained on."""
+    """Numeric inputs minus their mean, divided by their standard deviation, of the training items."""
     standardise_target: bool = False
-    """Likewise the targets of a regression; losses are in these units then."""
+    """The same for the targets of a regression; losses are then in these units."""
     missing: Literal["error", "drop", "mean"] = "error"
-    """Cells without a value (empty, NA, nan, null, ?): an error; leave the row out; or the mean of the column, if it is a numeric input."""
+    """Treatment of cells without a value (empty, NA, nan, null, ?): an error; drop the row; or take the mean of a numeric input."""
     test_path: File | None = None
     """A file of test items with the same columns."""
 
@@ -72,7 +72,7 @@ class Csv(Tabular):
 
     kind: Literal["csv"]
     separator: Separator | None = None
-    """Between cells; default: a tab in .tsv files, else a comma."""
+    """Separator of cells; default: a tab in .tsv files, else a comma."""
     encoding: str = "utf-8"
 
     @model_validator(mode="after")

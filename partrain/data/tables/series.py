@@ -1,4 +1,4 @@
-"""Number series from a table: windows to forecast the next numbers from, over one array."""
+"""Number series from a table: windows over one array, to forecast the next numbers from."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from partrain.errors import InputMissing
 
 
 class Series(DataSection):
-    """Numbers over time, one row of a table for each moment: what follows a window is to be forecast.
+    """Numbers over time, one row of a table for each moment; an item forecasts the moments behind its window.
 
-    Held out are the last items, tested those behind them. Nothing that these are to forecast lies in a window of an item before;
-    the numbers they forecast it from may.
+    The last items are tested, those before them held out. Windows of earlier items contain none of the numbers that these
+    forecast; the windows of these may reach back.
     """
 
     kind: Literal["series"]
@@ -47,15 +47,15 @@ class Series(DataSection):
     window: int = Field(ge=1)
     """L: moments that an item sees."""
     steps: int = Field(1, ge=1)
-    """H: moments behind them that it is to forecast."""
+    """H: moments behind them that it forecasts."""
     stride: int = Field(1, ge=1)
     """Moments from the beginning of one item to that of the next."""
     test_items: int = Field(0, ge=0)
-    """Items at the end that are tested."""
+    """Items at the end to test on."""
     standardise: bool = True
-    """Each column minus its mean, by its standard deviation: those of what the items to train on see and give."""
+    """Each column minus its mean, divided by its standard deviation, both over the moments of training items."""
     separator: Separator | None = None
-    """Between the cells of a CSV file; default: a tab in .tsv files, else a comma."""
+    """Separator of cells in a CSV file; default: a tab in .tsv files, else a comma."""
 
 
 def read_spec(section: Series, folder: Path) -> DatasetSpec:
@@ -113,7 +113,7 @@ def _split(section: Series, table: _Table) -> WindowSplit:
 
 
 def _slots(section: Series, prefix: str, raw: Sequence[ArrayField], first: int, count: int) -> tuple[ArrayField, ...]:
-    """Windows from item `first` on: inputs (n, L, columns), targets (n, H * targets), moment by moment."""
+    """Lay out windows from item `first` on: inputs (n, L, columns), targets (n, H * targets), moment by moment."""
     inputs, targets = raw
     features, width = inputs.shape[1], targets.shape[1]
     start = first * section.stride
@@ -141,9 +141,9 @@ class _Table:
     inputs: list[str]
     targets: list[str]
     names: list[str]
-    """Columns that were read: those and these."""
+    """All columns that were read."""
     numbers: array[float]
-    """Row after row."""
+    """Numbers, row after row."""
 
     @property
     def rows(self) -> int:
@@ -151,7 +151,7 @@ class _Table:
 
 
 def _read(path: Path, section: Series) -> _Table:
-    """The columns of a table that are needed, every cell of them a finite number."""
+    """Read the needed columns of a table; each cell must hold a finite number."""
     table = open_by_name(path, section.separator)
     inputs = section.columns or section.target
     names = list(dict.fromkeys((*inputs, *section.target)))
@@ -169,7 +169,7 @@ def _read(path: Path, section: Series) -> _Table:
 
 
 def _number(cell: Any) -> float:
-    """A cell that holds a finite number; else ValueError or TypeError."""
+    """Parse a cell; ValueError or TypeError unless it holds a finite number."""
     number = float(cell)
     if not math.isfinite(number) or "_" in str(cell):
         raise ValueError
@@ -177,7 +177,7 @@ def _number(cell: Any) -> float:
 
 
 def _describe_fault(where: str, names: list[str], cells: list[Any]) -> str:
-    """What is wrong with the first cell of a row that is no finite number."""
+    """Describe the first cell of a row that holds no finite number."""
     for name, cell in zip(names, cells, strict=True):
         if is_missing(cell):
             return f"{where}: column `{name}`: no value; a series has no holes: fill it in, or leave out the rows before it"

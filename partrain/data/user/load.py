@@ -1,4 +1,4 @@
-"""The user's own data set, run in a process of its own: what it gives is checked there and streamed into the one buffer."""
+"""User code that makes a data set, run in a process of its own. Its items are checked there and streamed into the one buffer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from partrain
 
 
 def read_spec(section: UserData, folder: Path) -> None:
-    """Return None: only running user code tells what it gives; see `data.read_spec`."""
+    """Return None: only running user code tells what it returns; see `data.read_spec`."""
 
 
 def load(section: UserData, folder: Path, allocate: Allocate, training: Training) -> Dataset:
@@ -42,7 +42,7 @@ def load(section: UserData, folder: Path, allocate: Allocate, training: Training
 
 
 def _outputs(task: str, arrays: dict[str, Any]) -> tuple[int, int | None]:
-    """Outputs; and the vocabulary, where inputs are tokens."""
+    """Return the number of outputs, and the vocabulary where inputs are tokens."""
     inputs, targets = ([arrays[f"{prefix}{role}"] for prefix in ("", "test_") if f"{prefix}{role}" in arrays]
                        for role in ("inputs", "targets"))  # fmt: skip
     tokens = max(int(array.max()) + 1 for array in inputs) if inputs[0].dtype == "int64" else None
@@ -61,12 +61,12 @@ def _outputs(task: str, arrays: dict[str, Any]) -> tuple[int, int | None]:
 
 @contextmanager
 def _running(section: UserData, folder: Path) -> Iterator[IO[bytes]]:
-    """The stream of what the data set's process says."""
+    """Start the process of a data set, and yield the stream of its messages."""
     process = subprocess.Popen(
         [sys.executable, "-c", _CHILD, json.dumps(sys.path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONHASHSEED": "0"},  # sets of the user's come in the same order each time
+        env={**os.environ, "PYTHONHASHSEED": "0"},  # sets in user code keep one order
     )
     assert process.stdin
     assert process.stdout
@@ -89,7 +89,7 @@ def _describe_exit(status: int) -> str:
 
 
 def _receive(stream: IO[bytes]) -> dict[str, Any]:
-    """The next thing said; raises what went wrong there."""
+    """Receive the next message; raises the error that it reports."""
     line = stream.readline()
     if not line.endswith(b"\n"):
         raise EOFError
@@ -100,7 +100,7 @@ def _receive(stream: IO[bytes]) -> dict[str, Any]:
 
 
 def _fill(stream: IO[bytes], part: memoryview) -> None:
-    """Read as many bytes as the part has."""
+    """Fill `part` with bytes of the stream."""
     position = 0
     while position < len(part):
         count = stream.readinto(part[position:])  # type: ignore[attr-defined]
