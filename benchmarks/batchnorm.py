@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
 from partrain.data import load
-from partrain.data.arrays.idx import Mnist
+from partrain.data.arrays.sections import Mnist
 
 JOB = Path(__file__).parents[1] / "jobs" / "mnist.toml"
 ITERATIONS, BATCH, RATE, PERIOD = 4000, 64, 0.05, 10

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from partrain.data import load
-from partrain.data.arrays.idx import Mnist
+from partrain.data.arrays.sections import Mnist
 
 
 def mnist() -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import partrain
@@ -102,6 +103,10 @@ def test_imports_point_down() -> None:
         if unit(other) != unit(module) and level[unit(other)] >= level[unit(module)]
     ]
     assert up == []
+
+
+def test_no_circle() -> None:
+    TopologicalSorter({module: needed(file) for module, file in MODULES.items()}).prepare()  # raises CycleError, which names them
 
 
 def test_a_rule_sees_numbers_and_nothing_else() -> None:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from partrain.checkpoint.content import manifest_text
 from partrain.config.section import Section
-from partrain.data.fetch import origin
+from partrain.data.fetch import describe_source
 from partrain.errors import BadCheckpoint
 from partrain.train.stop import Progress
 
@@ -85,4 +85,4 @@ def manifest_of(content: Content) -> StoredManifest:
 def dataset_changed(table: Mapping[str, Any], folder: Path) -> BadCheckpoint:
     """Make the error for a data set, named by a `[dataset]` table, that has changed since training."""
     advice = "restore it; `evaluate --input` evaluates on other items, and a new run trains on them"
-    return BadCheckpoint(f"{origin(table, folder)}: the data set is not the one the checkpoint was trained on: {advice}")
+    return BadCheckpoint(f"{describe_source(table, folder)}: the data set is not the one the checkpoint was trained on: {advice}")

@@ -1,4 +1,4 @@
-"""The `partrain data` commands: what is in a data set, its memory-mapped form, and what it needs from the network."""
+"""The `partrain data` commands: inspect a data set, write its memory-mapped form, fetch its files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Source = Annotated[Path, typer.Argument(metavar="JOB.toml|FILE", help="A job, fo
 
 @app.command()
 def inspect(source: Source, set_: Overrides = None, as_json: Json = False, debug: Debug = False) -> None:
-    """Shapes, classes, ranges, faults, and items that training shares with validation and test."""
+    """Show shapes, classes, ranges, faults, and items that training shares with validation and test."""
     found = _inspected(source, set_ or ())
     print(document({"source": str(source), **found}) if as_json else "\n".join(_lines(source, found)))
 
@@ -42,7 +42,7 @@ def convert(
 ) -> None:
     """Write a data set in the form that kind = "mapped" opens without copying, however large it is.
 
-    Items are as the job would have them: what is learnt from data, as means are, is that of the items this job trains on.
+    Items are those of the job: means and deviations are learnt from the items that this job trains on.
     """
     from partrain.data.arrays import mapped
     from partrain.data.base import check_finite
@@ -56,13 +56,13 @@ def convert(
 
     dataset, loaded = _loaded(source, set_ or (), allocate)
     for role, numbers in (("inputs", dataset.inputs), ("test inputs", dataset.test_inputs)):
-        if numbers is not None:  # of mapped ones nobody has seen all
+        if numbers is not None:  # numbers of mapped files were not checked yet
             check_finite(numbers, f"{source}: {role}")
     if loaded:
-        trained = mapped.trained_on(dataset, loaded.job.training)
+        trained = mapped.training_hash(dataset, loaded.job.training)
     else:
-        trained = mapped.learnt_from(source) if _is(mapped.is_mapped, source) else ""
-    mapped.write(output, dataset.card, buffers[0], trained)
+        trained = mapped.stored_training_hash(source) if _is(mapped.is_mapped, source) else ""
+    mapped.write(output, dataset.info, buffers[0], trained)
     size = output.stat().st_size
     if as_json:
         print(json.dumps({"file": str(output), "bytes": size, "fingerprint": mapped.read(output).fingerprint}))
@@ -77,7 +77,7 @@ def fetch(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Fetch what the data sets of jobs need from the network, and check what is there already."""
+    """Fetch the files that the data sets of jobs need from the network, and check those that are there."""
     from partrain.data.fetch import fetch as transfer
     from partrain.display.display import transfers
     from partrain.job.load import load
@@ -95,7 +95,7 @@ def _inspected(source: Path, overrides: Iterable[str]) -> dict[str, Any]:
     from partrain.data.partition import hold_out
 
     if source.suffix != ".toml" and not _is(mapped.is_mapped, source):
-        return inspect.outline_file(source)
+        return inspect.describe_file(source)
     if source.suffix != ".toml":
         mapped.verify(source)
     dataset, loaded = _loaded(source, overrides)
@@ -105,18 +105,18 @@ def _inspected(source: Path, overrides: Iterable[str]) -> dict[str, Any]:
         labels, order = dataset.targets if job.dataset.stratify else None, job.partition.order
         section = job.dataset
         trained, held_out = hold_out(dataset.items, section.validation, order, job.seed, dataset.gap, labels, dataset.rows)
-    return inspect.outline(dataset, trained, held_out)
+    return inspect.describe_dataset(dataset, trained, held_out)
 
 
 def _loaded(source: Path, overrides: Iterable[str], allocate: Any = None) -> tuple[Dataset, LoadedJob | None]:
-    """The data set of a job, or of a file that says enough by itself."""
+    """Load the data set of a job, or of a file that needs no job."""
     from partrain.data import load
     from partrain.data.arrays import mapped
 
     if source.suffix != ".toml":
         section = _section(source)
-        if isinstance(section, mapped.Mapped):  # as it is: nobody trains on it here
-            return mapped.read(source).attach(allocate(0) if allocate else memoryview(b"")), None
+        if isinstance(section, mapped.Mapped):  # no training here: open it as it is
+            return mapped.read(source).open(allocate(0) if allocate else memoryview(b"")), None
         return load(section, Path(), allocate, in_memory=not allocate), None
     from partrain.job import load as jobs
 
@@ -125,7 +125,7 @@ def _loaded(source: Path, overrides: Iterable[str], allocate: Any = None) -> tup
 
 
 def _scratch(output: Path, size: int) -> memoryview:
-    """Space on the disk that is to hold the output, which is gone with this process: the items may be more than fit into memory."""
+    """Map a temporary file beside the output, as a buffer: the items may be larger than the memory."""
     from mmap import mmap
     from tempfile import TemporaryFile
 
@@ -138,7 +138,7 @@ def _scratch(output: Path, size: int) -> memoryview:
 
 
 def _section(path: Path) -> DataSection:
-    """The `[dataset]` table for a file that needs no more said."""
+    """Make the `[dataset]` table of a file that needs no job."""
     from partrain.data.arrays import mapped
     from partrain.data.arrays.sections import Hdf5, Npz
 
@@ -152,12 +152,11 @@ def _section(path: Path) -> DataSection:
 
 
 def _is(question: Any, path: Path) -> bool:
-    from partrain.data.fetch import lasting
+    from partrain.data.base import reading
+    from partrain.data.fetch import require_regular
 
-    try:
-        return not lasting(path).is_dir() and bool(question(path))
-    except OSError as error:
-        raise InputMissing(f"{path}: {error.strerror}") from None
+    with reading(path):
+        return not require_regular(path).is_dir() and bool(question(path))
 
 
 def _lines(source: Path, found: dict[str, Any]) -> list[str]:

@@ -1,14 +1,15 @@
-"""Data sets: the `[dataset]` table and what it loads.
+"""Data sets: the `[dataset]` table, and loading what it names.
 
-Two steps keep big data in one place. `load` asks its caller for one buffer (shared memory, say) and reads everything straight into
-it; the `DatasetInfo` it comes with is small, and `card.attach(buffer)` is the same data set in any process that has the buffer mapped.
-`facts` reads headers only. Nothing here imports torch; numpy only once numbers are read.
+`load` asks its caller for one buffer (shared memory, say) and reads everything straight into it. The small `DatasetInfo` of the
+result can be pickled; `info.open(buffer)` gives the same data set in any process that has mapped the buffer.
+`read_spec` reads headers only. Nothing here imports torch; numpy is imported only once numbers are read.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from partrain.config.section import OneOf
 from partrain.data import fetch
@@ -35,15 +36,15 @@ __all__ = [
     "Dataset",
     "DatasetInfo",
     "DatasetSpec",
-    "facts",
     "lay_out",
     "load",
+    "read_spec",
     "views",
 ]
 
 
-def _which(table: Any) -> str | None:
-    """The tag of a `[dataset]` table, given as a table or as a section: a name with a colon is the user's own."""
+def _tag(table: Any) -> str | None:
+    """Return the kind of a `[dataset]` table, given as a table or as a section. A name with a colon is user code."""
     for key in ("kind", "name"):
         value = table.get(key) if isinstance(table, dict) else getattr(table, key, None)
         if value is not None:
@@ -51,29 +52,60 @@ def _which(table: Any) -> str | None:
     return None
 
 
+class DatasetKind(NamedTuple):
+    """A kind of data set: its table, and the modules that read it. Each is imported once it is needed."""
+
+    section: str
+    """`module:Class` of the `[dataset]` table."""
+    headers: str
+    """Module with `read_spec(section, folder)`: reads headers only, without numpy."""
+    loader: str
+    """Module with `load(section, folder, allocate, training)`."""
+
+
 DATASETS = {
-    "mnist": "partrain.data.arrays.idx:Mnist",
-    "idx": "partrain.data.arrays.idx:Idx",
-    "synthetic": "partrain.data.generated.section:Synthetic",
-    "csv": "partrain.data.tables.sections:Csv",
-    "parquet": "partrain.data.tables.sections:Parquet",
-    "npz": "partrain.data.arrays.sections:Npz",
-    "npy": "partrain.data.arrays.sections:Npy",
-    "hdf5": "partrain.data.arrays.sections:Hdf5",
-    "mapped": "partrain.data.arrays.mapped:Mapped",
-    "text": "partrain.data.text:TextSection",
-    "series": "partrain.data.tables.series:Series",
-    "images": "partrain.data.images:ImagesSection",
-    "huggingface": "partrain.data.arrays.huggingface:HuggingFace",
-    "user": "partrain.data.user.section:UserData",
+    "mnist": DatasetKind("partrain.data.arrays.sections:Mnist", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
+    "idx": DatasetKind("partrain.data.arrays.sections:Idx", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
+    "synthetic": DatasetKind(
+        "partrain.data.generated.section:Synthetic", "partrain.data.generated.section", "partrain.data.generated.generate"
+    ),
+    "csv": DatasetKind("partrain.data.tables.sections:Csv", "partrain.data.tables.schema", "partrain.data.tables.load"),
+    "parquet": DatasetKind("partrain.data.tables.sections:Parquet", "partrain.data.tables.schema", "partrain.data.tables.load"),
+    "npz": DatasetKind("partrain.data.arrays.sections:Npz", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
+    "npy": DatasetKind("partrain.data.arrays.sections:Npy", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
+    "hdf5": DatasetKind("partrain.data.arrays.sections:Hdf5", "partrain.data.arrays.headers", "partrain.data.arrays.load"),
+    "mapped": DatasetKind("partrain.data.arrays.mapped:Mapped", "partrain.data.arrays.mapped", "partrain.data.arrays.mapped"),
+    "text": DatasetKind("partrain.data.text:TextSection", "partrain.data.text", "partrain.data.text"),
+    "series": DatasetKind("partrain.data.tables.series:Series", "partrain.data.tables.series", "partrain.data.tables.series"),
+    "images": DatasetKind("partrain.data.images:ImagesSection", "partrain.data.images", "partrain.data.images"),
+    "huggingface": DatasetKind(
+        "partrain.data.arrays.huggingface:HuggingFace", "partrain.data.arrays.huggingface", "partrain.data.arrays.huggingface"
+    ),
+    "user": DatasetKind("partrain.data.user.section:UserData", "partrain.data.user.load", "partrain.data.user.load"),
 }
+"""The kinds of data sets by the name that a job gives. A section never imports its readers."""
 
-AnyDataset = Annotated[DataSection, OneOf(DATASETS, _which)]
+AnyDataset = Annotated[DataSection, OneOf({name: kind.section for name, kind in DATASETS.items()}, _tag)]
 
 
-def facts(section: DataSection, folder: Path) -> DatasetSpec | None:
-    """What headers and settings tell about a data set, see `DataSection.facts`; None also where a file has not been fetched yet."""
-    return None if fetch.absent(section) else section.facts(folder)
+def read_spec(section: DataSection, folder: Path) -> DatasetSpec | None:
+    """Read headers: what files and settings tell of a data set, fast, without numpy.
+
+    Args:
+        section: The `[dataset]` table.
+        folder: The folder of the job, where relative paths start from.
+
+    Returns:
+        None where a file has not been fetched yet, and for user code, of which only loading tells.
+
+    Raises:
+        InputMissing: a file is missing, or its header is damaged or does not fit the others.
+        WrongSetting: a key does not go with what the files hold.
+    """
+    if fetch.missing_urls(section):
+        return None
+    spec: DatasetSpec | None = import_module(_kind(section).headers).read_spec(section, folder)
+    return spec
 
 
 def load(
@@ -81,31 +113,40 @@ def load(
     folder: Path,
     allocate: Allocate | None = None,
     training: Training | None = None,
-    report: fetch.Report | None = None,
+    report: fetch.TransferReport | None = None,
     in_memory: bool = True,
 ) -> Dataset:
-    """Fetch, read or generate a data set, all its arrays in one buffer; see `DataSection.load`.
+    """Fetch, read or generate a data set, with all its arrays in one buffer.
 
-    The same for every job seed, synthetic data included: runs that differ in their seed are to differ in initial weights and order
-    of items, and to be judged on the same problem.
+    The result is the same for every job seed, for generated items too. Runs that differ in their seed differ in initial weights
+    and order of items, and are evaluated on the same problem.
 
     Args:
         section: The `[dataset]` table.
-        folder: Where its relative paths start from: the job's folder.
-        allocate: Gives the buffer; default: ordinary memory of this process.
-        training: Gives the indices of the items trained on; default: all.
-        report: Told how the fetching of files goes; default: a line for each.
-        in_memory: The buffer is memory, which there has to be enough of.
+        folder: The folder of the job, where relative paths start from.
+        allocate: Returns the buffer, of a given size in bytes; default: ordinary memory of this process.
+        training: Returns the indices of the training items; default: all.
+        report: Receives the progress of downloads; default: print a line for each.
+        in_memory: The buffer is memory: check that enough is free.
+
+    Raises:
+        InputMissing: a file is missing, damaged, or does not fit the others.
+        WrongSetting: a key does not go with what the files hold.
     """
     fetch.fetch(section, report)
     given = allocate or (lambda size: memoryview(bytearray(size)))
 
-    def roomy(size: int) -> memoryview:
+    def checked(size: int) -> memoryview:
         if in_memory:
             require_memory(size, "[dataset]")
         return given(size)
 
-    return section.load(folder, roomy, training or _all)
+    dataset: Dataset = import_module(_kind(section).loader).load(section, folder, checked, training or _all)
+    return dataset
+
+
+def _kind(section: DataSection) -> DatasetKind:
+    return DATASETS[_tag(section) or ""]
 
 
 def _all(items: int, labels: NDArray[Any] | None = None, gap: int | None = None) -> NDArray[Any]:

@@ -1,6 +1,6 @@
-"""What every data set comes to: facts that headers tell, a small card, and arrays that are views of one buffer.
+"""Parts of every data set: the spec that headers tell, a small info, and arrays that are views of one buffer.
 
-Nothing here imports torch; numpy only once numbers are read.
+Nothing here imports torch; numpy is imported only once numbers are read.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import hashlib
 import json
 import math
 import mmap
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -29,65 +30,59 @@ if TYPE_CHECKING:
 WIDTHS = {"uint8": 1, "int32": 4, "int64": 8, "float32": 4, "float64": 8}
 """Bytes of a number of each type."""
 Allocate = Callable[[int], memoryview]
-"""Gives a writable, contiguous buffer of so many bytes."""
+"""Function that returns a writable, contiguous buffer of the given size in bytes."""
 _BLOCK = 1 << 14
-"""Items looked at together."""
+"""Items checked at a time."""
 
 
 class WrongSetting(BadJob):
-    """A key of the `[dataset]` table that does not go with what its files hold."""
+    """A key of the `[dataset]` table contradicts the content of its files."""
 
     def __init__(self, key: str, problem: str, advice: str) -> None:
         super().__init__(f"[dataset] {problem}; {advice}")
         self.key, self.problem, self.advice = key, problem, advice
 
 
+@contextmanager
+def reading(path: Path, damage: str = "", *kinds: type[Exception]) -> Iterator[None]:
+    """Turn errors of reading a file into InputMissing, one line that names the file.
+
+    Args:
+        path: The file.
+        damage: Words before the message of an exception of `kinds`.
+        kinds: Exceptions of the file's format: its content is damaged.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputMissing(f"{path}: {os.strerror(error.errno) if error.errno else error}") from None
+    except kinds as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputMissing(f"{path}: {damage}: {reason}" if damage else f"{path}: {reason}") from None
+
+
 class Training(Protocol):
-    """Which items are trained on: what is learnt from data is learnt from these alone."""
+    """Selection of the training items. Everything learnt from data (means, say) is learnt from these alone."""
 
     def __call__(self, items: int, labels: NDArray[Any] | None = None, gap: int | None = None) -> NDArray[Any]:
-        """Their indices, of so many `items`; which are held out may depend on the `labels` (n,) of all, or on a `gap` (see `DatasetInfo`)."""
+        """Return the indices of the training items among `items`. They may depend on the `labels` (n,) of all, or on a `gap`."""
 
 
 class DataSection(Section):
-    """A `[dataset]` table: what every data set has."""
+    """Keys of every `[dataset]` table."""
 
     validation: int = Field(0, ge=0)
-    """Items kept out of training to judge the mixed network."""
+    """Items held out of training to evaluate the mixed network."""
     stratify: bool = False
     """Hold out each class in proportion, to within one item."""
-
-    @abstractmethod
-    def facts(self, folder: Path) -> DatasetSpec | None:
-        """What headers and settings tell; fast, without numpy. None where only loading tells.
-
-        Args:
-            folder: Where relative paths start from: the job's folder.
-
-        Raises:
-            InputMissing: a file is missing, or its header is damaged or does not fit the others.
-        """
-
-    @abstractmethod
-    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-        """Read or generate everything, all arrays in one buffer.
-
-        Args:
-            folder: Where relative paths start from: the job's folder.
-            allocate: Called once, for a writable buffer that will hold everything.
-            training: Which items are trained on.
-
-        Raises:
-            InputMissing: a file is missing, damaged, or does not fit the others.
-        """
 
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """What is known of a data set before it is loaded."""
+    """Facts of a data set that are known before it is loaded."""
 
     items: int
-    """Training items, those still to be held out included."""
+    """Training items, including those that will be held out."""
     test_items: int
     shape: tuple[int, ...]
     """Shape of one input."""
@@ -100,17 +95,17 @@ class DatasetSpec:
 
 @dataclass(frozen=True)
 class ArrayField:
-    """Where one array lies in the buffer."""
+    """Position of one array in the buffer."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     offset: int
-    """Bytes from the buffer's beginning; a multiple of the type's width, and of 64 where we lay it out."""
+    """Bytes from the buffer's beginning: a multiple of the type's width, and of 64 where `lay_out` chose it."""
     strides: tuple[int, ...] | None = None
-    """Bytes from one number to the next along each axis; None: one behind the other. Windows over a series overlap."""
+    """Bytes from one number to the next along each axis; None: contiguous. Windows over a series overlap."""
     file: int = 0
-    """Where it lies: 0 is the buffer, i the i-th file of the card; `offset` counts from the beginning there."""
+    """Index of the buffer that holds the array: 0 is the one buffer, i the i-th file of the info. `offset` counts in it."""
 
     def __repr__(self) -> str:
         """Return the text that fingerprints are made of. Checkpoints keep them, so it stays `Slot` whatever the class is called."""
@@ -127,29 +122,27 @@ class ArrayField:
 
 @dataclass(frozen=True)
 class MappedFile:
-    """A file that is mapped as it lies on the disk, by each process for itself: only what is read takes memory."""
+    """A file that each process memory-maps for itself: only the pages it reads take memory."""
 
     path: str
     size: int
     changed: int
-    """Nanoseconds since 1970: a file that was written to is another one."""
+    """Time of the last change, nanoseconds since 1970. A file that was written to no longer equals its record."""
 
     @classmethod
     def of(cls, path: Path) -> MappedFile:
-        """The file as it is now; InputMissing if there is none."""
-        try:
+        """Record a file as it is now; InputMissing if there is none."""
+        with reading(path):
             found = path.stat()
-        except OSError as error:
-            raise InputMissing(f"{path}: {error.strerror}") from None
         return cls(str(path.absolute()), found.st_size, found.st_mtime_ns)
 
     def mapped(self) -> memoryview:
-        """Its bytes; what is written to them stays with this process. InputMissing if it is not what it was."""
+        """Map the file privately: writes stay in this process. InputMissing if the file has changed."""
         if MappedFile.of(Path(self.path)) != self:
             raise InputMissing(f"{self.path}: was changed while it was in use")
         if not self.size:
             return memoryview(b"")
-        # Without a reservation: a private map of a file larger than the memory would be refused.
+        # MAP_NORESERVE: the kernel would refuse a private map of a file larger than the memory.
         flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000)
         try:
             with open(self.path, "rb") as file:
@@ -160,27 +153,28 @@ class MappedFile:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """A data set without its numbers: small, can be pickled; with the buffer it is the data set again."""
+    """A data set without its numbers: small and picklable. With the buffer it is the data set again."""
 
     slots: tuple[ArrayField, ...]
     task: Kind
     outputs: int
     """Classes, numbers per target, or tokens of the vocabulary."""
     scale: float
-    """What inputs are to be multiplied by, as float32: 1/255 for bytes (a quarter of the memory and of the traffic), else 1."""
+    """Factor of inputs, as float32: 1/255 for bytes (a quarter of the memory and of the traffic), else 1."""
     fingerprint: str
     """SHA-256 (hex) over the content."""
     vocabulary: int | None = None
-    """Items are tokens, whole numbers below this; None: they are numbers of any kind."""
+    """Number of tokens, where items are tokens below it; None: items are other numbers."""
     gap: int | None = None
-    """Items follow one another in time: the last ones are held out, and so many before them overlap with both sides; None: they do not."""
+    """Items between training and held-out items, overlapping with both, where items follow one another in time. The last are then
+    held out. None: items are independent."""
     codec: Mapping[str, Any] = field(default_factory=dict)
-    """How items were made of what the files say (columns, names of classes, means and deviations): JSON, kept in checkpoints."""
+    """Recipe from file content to items (columns, names of classes, means and deviations): JSON, kept in checkpoints."""
     files: tuple[MappedFile, ...] = ()
-    """What is mapped where it lies, beside the buffer."""
+    """Files that are mapped beside the buffer."""
 
-    def attach(self, buffer: memoryview) -> Dataset:
-        """The data set whose numbers lie in `buffer`; nothing is copied."""
+    def open(self, buffer: memoryview) -> Dataset:
+        """Return the data set whose numbers lie in `buffer`, without a copy."""
         arrays = views(self.slots, buffer, *(file.mapped() for file in self.files))
         return Dataset(
             **vars(self),
@@ -194,37 +188,37 @@ class DatasetInfo:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dataset(DatasetInfo):
-    """A data set in memory: its card, and arrays that are views of one buffer."""
+    """A data set in memory: its info, and arrays that are views of one buffer."""
 
     inputs: NDArray[Any]
-    """(n, *shape) uint8 or floating point, times `scale` what the network sees; or int64 tokens."""
+    """(n, *shape) uint8 or floating point, which the network sees times `scale`; or int64 tokens."""
     targets: NDArray[Any]
     """(n,) int64 class labels, (n, outputs) float32, or (n, length) int64 tokens."""
     test_inputs: NDArray[Any] | None
     test_targets: NDArray[Any] | None
     rows: NDArray[Any] | None = None
-    """(items,) int64, increasing: which of `inputs` and `targets` are items to train on or to hold out, where test items were drawn
-    from among them and those that stay lie in a file as they were; None: all are."""
+    """(items,) int64, increasing: rows of `inputs` and `targets` that are items to train on or to hold out. Used where test items
+    were drawn from a mapped file, in which the others stay where they are. None: all rows."""
 
     @property
     def items(self) -> int:
-        """Items to train on or to hold out."""
+        """Number of items to train on or to hold out."""
         return len(self.inputs if self.rows is None else self.rows) - (self.gap or 0)
 
     @property
     def item_targets(self) -> NDArray[Any]:
-        """The targets (items, ...) of these, the ones in a `gap` among them: a copy where there are `rows`."""
+        """Targets (items, ...) of these and of the items in a `gap`; a copy where there are `rows`."""
         return self.targets if self.rows is None else self.targets[self.rows]
 
     @property
-    def facts(self) -> DatasetSpec:
-        """What is known of it now."""
+    def spec(self) -> DatasetSpec:
+        """Facts of the loaded data set."""
         tests = 0 if self.test_inputs is None else len(self.test_inputs)
         return DatasetSpec(self.items, tests, self.inputs.shape[1:], self.task, self.outputs, self.vocabulary is not None)
 
     @property
-    def card(self) -> DatasetInfo:
-        """What another process needs besides the buffer."""
+    def info(self) -> DatasetInfo:
+        """The part that another process needs besides the buffer."""
         return DatasetInfo(**{one.name: getattr(self, one.name) for one in fields(DatasetInfo)})
 
 
@@ -240,7 +234,7 @@ def views(slots: tuple[ArrayField, ...], *buffers: memoryview) -> dict[str, NDAr
 
 
 def require_memory(size: int, where: str) -> None:
-    """InputMissing where so many bytes would not fit into memory."""
+    """Raise InputMissing if `size` bytes do not fit into free memory."""
     free = memory_limits().free
     if size > free:
         wanted, there = size / 2**30, free / 2**30
@@ -248,8 +242,8 @@ def require_memory(size: int, where: str) -> None:
         raise InputMissing(f'{message}; `partrain data convert` writes a file that kind = "mapped" leaves on the disk')
 
 
-def spot(bad: NDArray[Any]) -> tuple[int, str]:
-    """The first item (first axis) of which something is bad; and where within it, in words, if it holds more than one number."""
+def first_bad(bad: NDArray[Any]) -> tuple[int, str]:
+    """Return the first bad item (first axis), and the position within it in words if it holds more than one number."""
     import numpy as np
 
     item, *inner = map(int, np.unravel_index(int(bad.argmax()), bad.shape))
@@ -257,7 +251,7 @@ def spot(bad: NDArray[Any]) -> tuple[int, str]:
 
 
 def check_finite(numbers: NDArray[Any], where: str) -> None:
-    """InputMissing for the first item (first axis) that holds a number that is none."""
+    """Raise InputMissing for the first item (first axis) that holds a number that is not finite."""
     import numpy as np
 
     if numbers.dtype.kind != "f":
@@ -265,12 +259,12 @@ def check_finite(numbers: NDArray[Any], where: str) -> None:
     for first in range(0, len(numbers), _BLOCK):
         part = numbers[first : first + _BLOCK]
         if not (fine := np.isfinite(part)).all():
-            item, at = spot(~fine)
+            item, at = first_bad(~fine)
             raise InputMissing(f"{where}: item {first + item} holds a number that is not finite{at}")
 
 
-def classes(targets: Sequence[NDArray[Any]], where: str) -> int:
-    """Classes of label arrays (n,): the largest label plus one. InputMissing where that cannot be meant."""
+def count_classes(targets: Sequence[NDArray[Any]], where: str) -> int:
+    """Return the number of classes of label arrays (n,): the largest label plus one. InputMissing if implausible."""
     count, items = 1 + max(int(array.max()) for array in targets), sum(map(len, targets))
     if count < 2:
         raise InputMissing(f"{where}: all {items:,} items have the label 0: there is nothing to tell apart")
@@ -281,8 +275,8 @@ def classes(targets: Sequence[NDArray[Any]], where: str) -> int:
     return count
 
 
-def digest(slots: tuple[ArrayField, ...], buffer: memoryview, codec: Mapping[str, Any] | None = None) -> str:
-    """SHA-256 (hex) over what lies in a buffer, where, and how it was made."""
+def fingerprint_of(slots: tuple[ArrayField, ...], buffer: memoryview, codec: Mapping[str, Any] | None = None) -> str:
+    """Hash the content of a buffer, its layout and its codec (SHA-256, hex)."""
     total = hashlib.sha256(json.dumps(codec or {}, sort_keys=True).encode())
     for slot in slots:
         total.update(repr(slot).encode())

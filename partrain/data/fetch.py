@@ -1,7 +1,8 @@
 """Files from the network: `https://host/file.csv#sha256=...` wherever a `[dataset]` table names a file.
 
-Such a file is fetched once, into a cache (`PARTRAIN_CACHE`, else `partrain` in the user's cache folder) under its digest, and
-checked against it whenever it is used: one put there by hand is as good. What was broken off is continued where the server lets it.
+Each file is fetched once into a cache, under its digest (`PARTRAIN_CACHE`, else `partrain` in the user's cache folder). It is
+checked against the digest at each use, so a file put there by hand is as good. A broken transfer resumes where the server
+supports it.
 """
 
 from __future__ import annotations
@@ -26,107 +27,108 @@ from partrain.errors import CannotCreate, InputMissing, one_line
 if TYPE_CHECKING:
     from partrain.data.base import DataSection
 
-Report = Callable[[str, int, int | None], None]
-"""Told the URL, the bytes fetched so far, and how many there are if the server says."""
+TransferReport = Callable[[str, int, int | None], None]
+"""Receiver of progress: the URL, the bytes fetched, and their total if the server tells."""
 
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 _DIGEST = re.compile(r"sha256=[0-9a-fA-F]{64}")
 _BLOCK = 1 << 18
-_PATIENCE_S = 30.0
-"""How long a server may say nothing."""
+_TIMEOUT_S = 30.0
+"""Longest silence of a server."""
 
 
-def _whole(text: str) -> str:
-    """A URL comes with the digest of what it stands for."""
-    _name(text)
+def _check_file(text: str) -> str:
+    """Check the name of a file; a URL must come with a digest."""
+    _check_name(text)
     if _SCHEME.match(text) and not _DIGEST.fullmatch(urlsplit(text).fragment):
         raise ValueError("a file from the network needs its SHA-256, as in https://host/file.csv#sha256=<64 hex digits>")
     return text
 
 
-def _name(text: str) -> None:
+def _check_name(text: str) -> None:
     if not text or "\0" in text:
         raise ValueError("expected the name of a file or folder" + ", which holds no character of code 0" * bool(text))
 
 
-def _here(text: str) -> str:
-    _name(text)
+def _check_folder(text: str) -> str:
+    _check_name(text)
     if _SCHEME.match(text):
         raise ValueError("expected a folder: only single files can be fetched from the network")
     return text
 
 
-def _several(value: Any) -> tuple[str, ...]:
+def _check_files(value: Any) -> tuple[str, ...]:
     names = value if isinstance(value, list | tuple) else [value]
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ValueError("expected a file or folder, or a list of files")
-    return tuple(map(_whole, names))
+    return tuple(map(_check_file, names))
 
 
-File = Annotated[str, AfterValidator(_whole)]
+File = Annotated[str, AfterValidator(_check_file)]
 """A path relative to the job, or a URL with a digest."""
-Folder = Annotated[str, AfterValidator(_here)]
+Folder = Annotated[str, AfterValidator(_check_folder)]
 """A path relative to the job."""
-Files = Annotated[tuple[str, ...], BeforeValidator(_several)]
-"""One or several of them."""
+Files = Annotated[tuple[str, ...], BeforeValidator(_check_files)]
+"""One file name or several."""
 
 
-def place(name: str, folder: Path) -> Path:
-    """Where a file that a job names lies, or will lie once it is fetched. `folder` is the job's.
+def local_path(name: str, folder: Path) -> Path:
+    """Return the path of a file that a job names, also before it is fetched. `folder` is the job's.
 
-    InputMissing where something lies there that cannot be read twice.
+    Raises:
+        InputMissing: the path is a pipe or a device.
     """
     if not _SCHEME.match(name):
-        return lasting(folder / name)
+        return require_regular(folder / name)
     parts = urlsplit(name)
     stem = PurePosixPath(unquote(parts.path)).name or "file"
     return _cache() / parts.fragment.removeprefix("sha256=").lower() / stem
 
 
-def lasting(path: Path) -> Path:
-    """The path itself; InputMissing if it leads to a pipe or a device: whoever reads that may wait forever, and finds it empty then."""
+def require_regular(path: Path) -> Path:
+    """Return the path; InputMissing for a pipe or a device: reading it may block forever, and the second read finds it empty."""
     try:
         mode = path.stat().st_mode
-    except OSError:  # whoever opens it says so
+    except OSError:  # opening the file reports the error
         return path
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise InputMissing(f"{path}: is a pipe or a device: save what it gives in a file, and name that")
     return path
 
 
-def named(table: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Where the files and folders lie that a `[dataset]` table names."""
-    if "name" in table:  # what has one is embedded, or the user's own, whose keys may mean anything
+def paths_of(table: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Return the paths of files and folders that a `[dataset]` table names."""
+    if "name" in table:  # an embedded data set, or user code, whose keys may mean anything
         return []
     keys = ("path", "test_path") if "path" in table else ("inputs", "targets", "test_inputs", "test_targets")
     values = [value if isinstance(value, list | tuple) else [value] for value in map(table.get, keys) if value is not None]
-    return [place(name, folder) for value in values for name in value]
+    return [local_path(name, folder) for value in values for name in value]
 
 
-def origin(table: Mapping[str, Any], folder: Path) -> str:
-    """What a data set is known by: its first file or folder, else its name or kind."""
-    files = named(table, folder)
+def describe_source(table: Mapping[str, Any], folder: Path) -> str:
+    """Name a data set for messages: its first file or folder, else its name or kind."""
+    files = paths_of(table, folder)
     return str(files[0]) if files else f"[dataset] `{table.get('name') or table.get('kind')}`"
 
 
-def absent(section: DataSection) -> dict[str, str]:
-    """What a data set needs from the network and has not been fetched yet: URLs by key."""
-    return {key: url for key, url in _urls(section) if not place(url, Path()).is_file()}
+def missing_urls(section: DataSection) -> dict[str, str]:
+    """Return the URLs that have not been fetched yet, by key."""
+    return {key: url for key, url in _urls(section) if not local_path(url, Path()).is_file()}
 
 
-def fetch(section: DataSection, report: Report | None = None) -> list[Path]:
-    """Fetch what a data set needs from the network, and check what is there already; returns what was fetched.
+def fetch(section: DataSection, report: TransferReport | None = None) -> list[Path]:
+    """Fetch missing files, and check those that are there; returns the paths of the fetched ones.
 
     Raises:
-        InputMissing: no such file, no network, or another content than the digest says.
+        InputMissing: no such file, no network, or the content does not match the digest.
         CannotCreate: the cache cannot be written.
     """
-    report = report or Lines()
-    return [path for path in (_fetched(url, report) for _, url in _urls(section)) if path]
+    report = report or TransferLines()
+    return [path for path in (_fetch_one(url, report) for _, url in _urls(section)) if path]
 
 
-class Lines:
-    """A line on stderr for each file, as its transfer begins."""
+class TransferLines:
+    """Print a line on stderr for each file, as its transfer begins."""
 
     def __init__(self) -> None:
         self._told = ""
@@ -151,9 +153,9 @@ def _cache() -> Path:
     return Path(own) if own else (Path(users) if users else Path.home() / ".cache") / "partrain"
 
 
-def _fetched(url: str, report: Report) -> Path | None:
-    """The file's place if it was fetched just now, None if it is there."""
-    target = place(url, Path())
+def _fetch_one(url: str, report: TransferReport) -> Path | None:
+    """Fetch one file and return its path; None if it is in the cache."""
+    target = local_path(url, Path())
     wanted = target.parent.name
     if target.is_file():
         with target.open("rb") as file:
@@ -175,18 +177,18 @@ def _fetched(url: str, report: Report) -> Path | None:
 
 @contextmanager
 def _part(target: Path) -> Iterator[BufferedRandom]:
-    """What has come of a file so far, open for more; one process at a time has it."""
+    """Open the partial file of a transfer for appending, locked: one process at a time has it."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.with_name(f"{target.name}.part").open("ab+") as part:
             fcntl.flock(part, fcntl.LOCK_EX)
             yield part
     except OSError as error:
-        raise _not_kept(target, error) from None
+        raise _cannot_write(target, error) from None
 
 
-def _transfer(url: str, part: BufferedRandom, target: Path, report: Report) -> str:
-    """Append what is lacking; returns the digest of the whole."""
+def _transfer(url: str, part: BufferedRandom, target: Path, report: TransferReport) -> str:
+    """Append the missing bytes, and return the digest of the whole."""
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
@@ -195,21 +197,21 @@ def _transfer(url: str, part: BufferedRandom, target: Path, report: Report) -> s
     byhand = f"or put the file there by hand: {target}"
     try:
         wanted = Request(address, headers={"User-Agent": "partrain", **({"Range": f"bytes={start}-"} if start else {})})
-        with urlopen(wanted, timeout=_PATIENCE_S) as answer:
-            if start and not _goes_on(answer, start):
+        with urlopen(wanted, timeout=_TIMEOUT_S) as answer:
+            if start and not _continues(answer, start):
                 start = part.truncate(0)
             length = answer.headers.get("Content-Length")
             total = start + int(length) if length else None
             done = start
             report(url, done, total)
             while block := answer.read(_BLOCK):
-                done += _kept(part, block, target)
+                done += _append(part, block, target)
                 report(url, done, total)
         if total is not None and done < total:
             raise InputMissing(f"{address}: the transfer ended after {done:,} of {total:,} bytes; try again, {byhand}")
     except HTTPError as error:
         error.close()
-        if error.code == 416 and start:  # nothing is lacking, or what is there is not of this file
+        if error.code == 416 and start:  # the partial file is complete, or of another file
             part.seek(0)
             digest = hashlib.file_digest(part, "sha256").hexdigest()
             if digest == target.parent.name:
@@ -228,19 +230,19 @@ def _transfer(url: str, part: BufferedRandom, target: Path, report: Report) -> s
     return hashlib.file_digest(part, "sha256").hexdigest()
 
 
-def _goes_on(answer: Any, start: int) -> bool:
-    """Whether a server sends what it was asked for, and not the file from its beginning, as some do whatever they are asked."""
+def _continues(answer: Any, start: int) -> bool:
+    """Tell if a server sends the requested range: some send the whole file instead."""
     asked = f"bytes {start}-"
     return answer.status == 206 and str(answer.headers.get("Content-Range", asked)).startswith(asked)
 
 
-def _kept(part: BufferedRandom, block: bytes, target: Path) -> int:
-    """Write a block; what goes wrong is the disk's doing, not the network's."""
+def _append(part: BufferedRandom, block: bytes, target: Path) -> int:
+    """Write a block. An error here is the disk's, not the network's."""
     try:
         return part.write(block)
     except OSError as error:
-        raise _not_kept(target, error) from None
+        raise _cannot_write(target, error) from None
 
 
-def _not_kept(target: Path, error: OSError) -> CannotCreate:
+def _cannot_write(target: Path, error: OSError) -> CannotCreate:
     return CannotCreate(f"{target}: {error.strerror or error}; PARTRAIN_CACHE names another folder for fetched files")

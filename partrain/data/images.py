@@ -1,4 +1,4 @@
-"""Folders of images, one folder for each class; decoded by Pillow, the optional extra `images`."""
+"""Folders of images, one folder for each class. Pillow decodes them, the optional extra `images`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from partrain.data.base import Allocate, DataSection, Dataset, DatasetInfo, DatasetSpec, Training, digest, lay_out, views
+from partrain.data.base import (
+    Allocate,
+    DataSection,
+    Dataset,
+    DatasetInfo,
+    DatasetSpec,
+    Training,
+    fingerprint_of,
+    lay_out,
+    reading,
+    views,
+)
 from partrain.data.fetch import Folder
 from partrain.errors import InputMissing
 
@@ -18,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
-"""What counts as an image; other files are left alone."""
+"""Suffixes of images; other files are ignored."""
 
 
 class ImagesSection(DataSection):
@@ -26,48 +37,52 @@ class ImagesSection(DataSection):
 
     kind: Literal["images"]
     path: Folder
-    """The folder."""
+    """The folder, relative to the job."""
     test_path: Folder | None = None
-    """A folder like it, to test on; default: `test` beside `train`, if that is there."""
+    """A folder with the same classes, to test on; default: `test` beside `train`, if there is one."""
     size: list[Annotated[int, Field(ge=1, le=10_000)]] = Field(min_length=2, max_length=2)
-    """Height and width that all are resized to."""
+    """Height and width that all images are resized to."""
     channels: Literal[1, 3] = 3
-    """1: grey; 3: red, green, blue. Transparency is left out: a pixel has the colour that it would have without."""
-
-    def facts(self, folder: Path) -> DatasetSpec:
-        found = _Found(self, folder)
-        shape = (self.channels, *self.size)
-        return DatasetSpec(len(found.training), len(found.tests), shape, "classification", len(found.classes))
-
-    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-        found = _Found(self, folder)
-        parts = {"": found.training} | ({"test_": found.tests} if found.tests else {})
-        slots = lay_out(
-            {
-                f"{prefix}{role}": (dtype, (len(files), *shape))
-                for prefix, files in parts.items()
-                for role, (dtype, shape) in {
-                    "inputs": ("uint8", (self.channels, *self.size)),
-                    "targets": ("int64", ()),
-                }.items()
-            }
-        )
-        buffer = allocate(slots[-1].end)
-        arrays = views(slots, buffer)
-        faults: list[str] = []
-        for prefix, files in parts.items():
-            faults += decode([file for file, _ in files], arrays[f"{prefix}inputs"])
-            arrays[f"{prefix}targets"][:] = [label for _, label in files]
-        if faults:
-            more = f", and {len(faults) - 1:,} more cannot either" if len(faults) > 1 else ""
-            raise InputMissing(f"{faults[0]}{more}")
-        codec = {"form": "images", "classes": found.classes, "size": self.size, "channels": self.channels}
-        mark = digest(slots, buffer, codec)
-        return DatasetInfo(slots, "classification", len(found.classes), 1 / 255, mark, codec=codec).attach(buffer)
+    """1: grey; 3: red, green, blue. Transparency is ignored."""
 
 
-class _Found:
-    """Which images there are; their order is that of their names."""
+def read_spec(section: ImagesSection, folder: Path) -> DatasetSpec:
+    """Find the images; see `data.read_spec`."""
+    found = _ImageFolders(section, folder)
+    shape = (section.channels, *section.size)
+    return DatasetSpec(len(found.training), len(found.tests), shape, "classification", len(found.classes))
+
+
+def load(section: ImagesSection, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+    """Decode the images; see `data.load`."""
+    found = _ImageFolders(section, folder)
+    parts = {"": found.training} | ({"test_": found.tests} if found.tests else {})
+    slots = lay_out(
+        {
+            f"{prefix}{role}": (dtype, (len(files), *shape))
+            for prefix, files in parts.items()
+            for role, (dtype, shape) in {
+                "inputs": ("uint8", (section.channels, *section.size)),
+                "targets": ("int64", ()),
+            }.items()
+        }
+    )
+    buffer = allocate(slots[-1].end)
+    arrays = views(slots, buffer)
+    faults: list[str] = []
+    for prefix, files in parts.items():
+        faults += decode([file for file, _ in files], arrays[f"{prefix}inputs"])
+        arrays[f"{prefix}targets"][:] = [label for _, label in files]
+    if faults:
+        more = f", and {len(faults) - 1:,} more cannot either" if len(faults) > 1 else ""
+        raise InputMissing(f"{faults[0]}{more}")
+    codec = {"form": "images", "classes": found.classes, "size": section.size, "channels": section.channels}
+    mark = fingerprint_of(slots, buffer, codec)
+    return DatasetInfo(slots, "classification", len(found.classes), 1 / 255, mark, codec=codec).open(buffer)
+
+
+class _ImageFolders:
+    """The images of a data set, in the order of their names."""
 
     def __init__(self, section: ImagesSection, folder: Path) -> None:
         base = folder / section.path
@@ -92,16 +107,17 @@ class _Found:
 
 
 def _folders(base: Path) -> list[Path]:
-    try:
+    with reading(base):
         return [entry for entry in base.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
-    except OSError as error:
-        raise InputMissing(f"{base}: {error.strerror or error}") from None
 
 
 def decode(files: Sequence[Path | IO[bytes]], pixels: NDArray[Any], resize: bool = True) -> list[str]:
-    """Decode images into `pixels` (n, channels, height, width), on all cores; says which cannot be decoded.
+    """Decode images into `pixels` (n, channels, height, width), on all cores.
 
-    Those of another size are resized, or else among the faults.
+    Images of another size are resized, or else count as faults.
+
+    Returns:
+        A message for each image that cannot be decoded.
     """
     import warnings
 
@@ -132,8 +148,8 @@ def decode(files: Sequence[Path | IO[bytes]], pixels: NDArray[Any], resize: bool
         return [fault for fault in pool.map(one, range(len(files))) if fault]
 
 
-def form(file: Path | IO[bytes]) -> tuple[int, int, int]:
-    """Channels, height and width of an image, upright; InputMissing if it is none."""
+def image_shape(file: Path | IO[bytes]) -> tuple[int, int, int]:
+    """Return channels, height and width of an upright image; InputMissing if it cannot be decoded."""
     import warnings
 
     Image, ImageOps = _pillow()

@@ -1,4 +1,4 @@
-"""What is in a data set, or in a file: shapes, classes, ranges, faults, and items that training and judging share."""
+"""Descriptions of data sets and files: shapes, classes, ranges, faults, and items that training and evaluation share."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.arrays import idx
 from partrain.data.arrays.files import ArraySource, hdf5, npy, npz
+from partrain.data.arrays.idx import idx
 from partrain.data.base import Dataset, require_memory
-from partrain.data.tables.files import INSPECT, TABLES, TableFile, is_missing, sheet_of
+from partrain.data.tables.files import INSPECT, TABLES, TableFile, is_missing, open_by_name
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BLOCK = 1 << 14
-"""Items looked at together."""
+"""Items read at a time."""
 _COLUMNS = 1000
-"""Items of more numbers are not shown number by number."""
+"""Most numbers of an item that are shown one by one."""
 
 
-def outline(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[Any]) -> dict[str, Any]:
-    """A data set in figures; `trained` and `held_out` are indices of its items."""
+def describe_dataset(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[Any]) -> dict[str, Any]:
+    """Describe a data set in figures; `trained` and `held_out` are indices of its items."""
     parts = {"training": (dataset.inputs, dataset.targets, trained), "validation": (dataset.inputs, dataset.targets, held_out)}
     if dataset.test_inputs is not None and dataset.test_targets is not None:
         parts["test"] = (dataset.test_inputs, dataset.test_targets, np.arange(len(dataset.test_inputs)))
     parts = {name: part for name, part in parts.items() if len(part[2])}
     columns, faults = _columns(dataset)
-    seen = {name: _prints(inputs, index) for name, (inputs, _, index) in parts.items()}
+    seen = {name: _hashes(inputs, index) for name, (inputs, _, index) in parts.items()}
     known = set(seen["training"])
     shared = {name: sum(one in known for one in prints) for name, prints in seen.items() if name != "training"}
     faults += [f"{count:,} of the {name} items are also trained on" for name, count in shared.items() if count]
@@ -54,10 +54,10 @@ def outline(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[Any]) -> 
     }
 
 
-def outline_file(path: Path) -> dict[str, Any]:
-    """A table or a file of arrays in figures, whatever a job may make of it."""
+def describe_file(path: Path) -> dict[str, Any]:
+    """Describe a table or a file of arrays in figures, without a job."""
     if path.suffix == ".idx" or "ubyte" in path.name:
-        return {"arrays": [_array("", _idx(path))]}
+        return {"arrays": [_array("", idx(path))]}
     if path.suffix == ".npz":
         return {"arrays": [_array(name, one) for name, one in npz(path).items()]}
     if path.suffix == ".npy":
@@ -67,11 +67,11 @@ def outline_file(path: Path) -> dict[str, Any]:
     if path.is_dir() or not path.name.lower().endswith(TABLES):
         what = f"{path}: by its name neither a table ({', '.join(TABLES)}) nor arrays (.npz, .npy, .h5, .idx)"
         raise InputMissing(f"{what}: give a job whose [dataset] table says what it is")
-    return _table(sheet_of(path, way=INSPECT))
+    return _table(open_by_name(path, way=INSPECT))
 
 
 def _classes(dataset: Dataset, parts: dict[str, tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]) -> list[dict[str, Any]]:
-    """Each class with its items in each part."""
+    """Count the items of each class in each part."""
     if dataset.task != "classification":
         return []
     names = dataset.codec.get("classes") or range(dataset.outputs)
@@ -80,11 +80,11 @@ def _classes(dataset: Dataset, parts: dict[str, tuple[NDArray[Any], NDArray[Any]
 
 
 def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
-    """Range of each number of an item, or of all together; and what is wrong there. Standardised ones are shown as they were."""
+    """Return the range of each number of an item, or of all together, and faults. Standardized numbers are shown as before."""
     if dataset.vocabulary is not None:
         return [], []
     names, shift, spread = _names(dataset)
-    found, broken, where = _Moments(len(names)), 0, 0
+    found, broken, where = _NumberStats(len(names)), 0, 0
     count = len(dataset.inputs if dataset.rows is None else dataset.rows)
     for first in range(0, count, _BLOCK):
         some = slice(first, first + _BLOCK)
@@ -97,7 +97,7 @@ def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
     low, high, mean, std = found.result()
     spread = spread * dataset.scale
     low, high, mean, std = low * spread + shift, high * spread + shift, mean * spread + shift, std * spread
-    tiny = 1e-6 * np.maximum(abs(low), abs(high))  # what standardising and its undoing in float32 make of zero
+    tiny = 1e-6 * np.maximum(abs(low), abs(high))  # rounding of zero when float32 is standardized and restored
     low, high, mean = (np.where(abs(one) < tiny, 0.0, one) for one in (low, high, mean))
     rows = zip(names, *(np.broadcast_to(one, len(names)).tolist() for one in (low, high, mean, std)), strict=True)
     columns = [dict(zip(("name", "min", "max", "mean", "std"), row, strict=True)) for row in rows]
@@ -107,7 +107,7 @@ def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _names(dataset: Dataset) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
-    """What the numbers along the last axis of inputs are called, and what they were less and divided by; one name for all together."""
+    """Return names, means and deviations of the numbers along the last axis of inputs; one name for all together."""
     codec, shape = dataset.codec, dataset.inputs.shape[1:]
     match codec.get("form"):
         case "table":
@@ -124,7 +124,7 @@ def _names(dataset: Dataset) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
     return ["inputs"], np.zeros(1), np.ones(1)
 
 
-class _Moments:
+class _NumberStats:
     """Minimum, maximum, mean and deviation of columns, block by block."""
 
     def __init__(self, width: int) -> None:
@@ -143,13 +143,13 @@ class _Moments:
         return self._low, self._high, mean, np.sqrt(np.maximum(self._squares / max(self._count, 1) - mean**2, 0))
 
 
-def _prints(inputs: NDArray[Any], index: NDArray[Any]) -> list[bytes]:
-    """A short digest of each item's inputs."""
+def _hashes(inputs: NDArray[Any], index: NDArray[Any]) -> list[bytes]:
+    """Hash the inputs of each item."""
     return [hashlib.blake2b(np.ascontiguousarray(inputs[item]).tobytes(), digest_size=16).digest() for item in index]
 
 
 def _contradictions(prints: Sequence[bytes], targets: NDArray[Any], index: NDArray[Any]) -> int:
-    """How many different items have more than one target."""
+    """Count the different items that have more than one target."""
     if len(set(prints)) == len(prints):
         return 0
     first: dict[bytes, bytes] = {}
@@ -162,9 +162,9 @@ def _contradictions(prints: Sequence[bytes], targets: NDArray[Any], index: NDArr
 
 
 def _array(name: str, found: ArraySource) -> dict[str, Any]:
-    """One array of a file: shape, type and range."""
-    if found.useless:
-        return {"name": name, "dtype": found.useless, "shape": list(found.shape), "mapped": False}
+    """Describe one array of a file: shape, type and range."""
+    if found.unsupported:
+        return {"name": name, "dtype": found.unsupported, "shape": list(found.shape), "mapped": False}
     if found.texts is not None:
         labels = np.empty(found.shape, np.int64)
         found.read(labels)
@@ -189,26 +189,15 @@ def _array(name: str, found: ArraySource) -> dict[str, Any]:
     )
 
 
-def _idx(path: Path) -> ArraySource:
-    """The array of an IDX file."""
-    header = idx.read_header(path)
-
-    def read(target: NDArray[Any]) -> None:
-        idx.read_into(path, header, target)
-
-    dtype = header.dtype if header.dtype[0] == ">" else f"|{header.dtype}"
-    return ArraySource(str(path), path, dtype, header.shape, None, read)
-
-
-class _Column:
-    """What the cells of a column of a table are."""
+class _CellStats:
+    """Statistics of the cells of one column."""
 
     def __init__(self) -> None:
         self.missing, self.words = 0, Counter[str]()
         self.count, self.sum, self.low, self.high = 0, 0.0, math.inf, -math.inf
-        """Of those that are finite numbers."""
+        """Count, sum and range of the finite numbers."""
         self.others, self.first = 0, (0, "")
-        """Those that are not, and the first of them: its row (see `TableFile.place`), and what it says."""
+        """Count of the other cells, and the first of them: its row (see `TableFile.locate`) and text."""
 
     def add(self, cell: Any, row: int) -> None:
         if is_missing(cell):
@@ -228,35 +217,35 @@ class _Column:
             self.others += 1
 
     def figures(self) -> dict[str, Any]:
-        """Numbers' range where most are numbers, or the most frequent words."""
+        """Return the numbers' range where most cells are numbers, else the most frequent words."""
         found: dict[str, Any] = {"missing": self.missing, "different": len(self.words)}
         if self.count > self.others:
             return found | {"min": self.low, "max": self.high, "mean": self.sum / self.count}
         return found | {"words": dict(self.words.most_common(10))}
 
-    def fault(self, name: str, sheet: TableFile) -> str | None:
-        """Words, or numbers that are not finite, in a column of numbers."""
+    def fault(self, name: str, table: TableFile) -> str | None:
+        """Describe words, or numbers that are not finite, in a column of numbers."""
         if not 0 < self.others < self.count:
             return None
         others = f"{self.others:,} of {self.count + self.others:,} cells {'is' if self.others == 1 else 'are'} no finite number"
-        return f"`{name}`: {others}: {sheet.place(self.first[0])}: {self.first[1]!r}"
+        return f"`{name}`: {others}: {table.locate(self.first[0])}: {self.first[1]!r}"
 
 
-def _table(sheet: TableFile) -> dict[str, Any]:
-    """Each column of a table: its numbers' range, or its most frequent words, how many values are missing, and what is odd."""
-    columns, rows = {name: _Column() for name in sheet.names}, 0
-    for block in sheet.blocks(sheet.names):
-        rows += len(block.places)
+def _table(table: TableFile) -> dict[str, Any]:
+    """Describe each column of a table: range or most frequent words, missing values, and faults."""
+    columns, rows = {name: _CellStats() for name in table.names}, 0
+    for block in table.blocks(table.names):
+        rows += len(block.positions)
         for name, cells in block.columns.items():
-            for cell, row in zip(cells, block.places, strict=True):
+            for cell, row in zip(cells, block.positions, strict=True):
                 columns[name].add(cell, row)
-    faults = [f"{sheet.head}: {parted}"] if (parted := sheet.parted()) else []
-    faults += [fault for name, column in columns.items() if (fault := column.fault(name, sheet))]
+    faults = [f"{table.header_location}: {parted}"] if (parted := table.separator_advice()) else []
+    faults += [fault for name, column in columns.items() if (fault := column.fault(name, table))]
     return {"rows": rows, "columns": [{"name": name} | one.figures() for name, one in columns.items()], "faults": faults}
 
 
 def render(found: dict[str, Any]) -> Iterator[str]:
-    """An outline as lines of text."""
+    """Format a description as lines of text."""
     if "task" in found:
         yield f"task: {found['task']}, {found['outputs']} outputs" + (
             f", {found['vocabulary']} tokens" * bool(found["vocabulary"])
@@ -278,7 +267,7 @@ def render(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _aligned(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Rows of the same keys, one below the other."""
+    """Align rows of the same keys in columns."""
     heads = list(dict.fromkeys(key for row in rows for key in row))
     cells = [heads, *([_shown(row.get(key)) for key in heads] for row in rows)]
     widths = [max(len(line[index]) for line in cells) for index in range(len(heads))]

@@ -1,6 +1,6 @@
-"""The orders that partitions are cut from, beyond shuffled and given: by class, evenly or unevenly, for studies of what that does.
+"""Orders of items, beyond shuffled and given, that partitions are cut from: by class, evenly or unevenly.
 
-Symbols: n training items in G groups (classes; of numbers, the tenths of the data set that they are in), n_g of them in group g.
+Symbols: n training items in G groups (classes, or for numbers the tenths of the data set), n_g of them in group g.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def stratified(groups: NDArray[Any]) -> Indices:
-    """Positions (n,) so ordered that every run of them has each group in proportion.
+    """Order positions (n,) so that each run of them has each group in proportion.
 
-    The i-th item of group g stands at (i + 1/2) / n_g of the way. Any beginning of the line then has n_g's share of its items to
+    The i-th item of group g stands at (i + 1/2) / n_g of the way. Any prefix then has n_g's share of its items to
     within 1/2 + G n_g / 2n, which for equal groups is one item.
     """
     import numpy as np
@@ -32,18 +32,18 @@ def stratified(groups: NDArray[Any]) -> Indices:
 
 
 def by_label(groups: NDArray[Any]) -> Indices:
-    """Positions (n,) sorted by group: each worker sees few of them."""
+    """Sort positions (n,) by group: each worker sees few groups."""
     import numpy as np
 
     return np.argsort(groups, kind="stable")
 
 
 def dirichlet(groups: NDArray[Any], windows: Sequence[range], alpha: float, random: np.random.Generator) -> Indices:
-    """Positions (n,) so ordered that each window's group shares are a draw from Dirichlet(alpha n_g / n).
+    """Order positions (n,) so that each window's group shares are a draw from Dirichlet(alpha n_g / n).
 
-    The larger `alpha`, the more alike the workers; towards 0 each has as few groups as can be. Sizes stay what the windows say, and
-    every item is somebody's once: where a group is used up, what lacks is drawn anew over the others, so that the last windows take
-    what is left. What windows share is drawn by the first that has it; items that none has come last.
+    The larger `alpha`, the more alike the workers; towards 0 each has as few groups as possible. Window sizes stay as given, and
+    each item is used once. Where a group is used up, the rest is drawn again over the other groups, so the last windows take
+    the remainder. The first window that has a shared item draws it; items in no window come last.
     (T.-M. H. Hsu, H. Qi, M. Brown. Measuring the effects of non-identical data distribution for federated visual
     classification. 2019. arXiv:1909.06335)
     """
@@ -65,7 +65,7 @@ def dirichlet(groups: NDArray[Any], windows: Sequence[range], alpha: float, rand
 
 
 def in_proportion(total: int, counts: NDArray[Any]) -> NDArray[Any]:
-    """How many of `total` fall to each group (G,): to within one, by largest remainder; never more than there are.
+    """Share `total` among groups (G,) in proportion to `counts`: to within one, by largest remainder, and never above a count.
 
     >>> import numpy as np
     >>> in_proportion(10, np.array([50, 30, 19, 1])).tolist()
@@ -79,7 +79,7 @@ def in_proportion(total: int, counts: NDArray[Any]) -> NDArray[Any]:
 
 
 def _allot(total: int, concentrations: NDArray[Any], left: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
-    """How many of each group (G,) make up `total`: shares drawn from a Dirichlet distribution, as far as what is `left` allows."""
+    """Draw counts (G,) that add up to `total`: shares from a Dirichlet distribution, as far as `left` allows."""
     import numpy as np
 
     given = np.zeros_like(left)

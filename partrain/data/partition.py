@@ -1,11 +1,11 @@
-"""Who trains on which items: the `[partition]` table, held-out items, windows with overlap.
+"""The `[partition]` table: held-out items, and the training items of each worker, as windows with overlap.
 
-The rule. The held-out items are split off first; the n training items are put in order (a seeded shuffle, or as given) and
+The rule. The held-out items are split off first. The n training items are put in order (a seeded shuffle, or as given) and
 each of the N workers gets a *window*: a run of neighbours in that order. Windows lie on a line, not on a circle.
 
 1. No worker has a `partition_size`: all get p = ceil(n / (1 + (N-1)(1-overlap))) items and worker j starts at
    floor(j (n-p) / (N-1)). So the first window begins at 0, the last ends at n, overlaps are even to within one item.
-2. All workers have one: sizes are exact and `overlap` has no say. With b items in the windows before worker j and a items in
+2. All workers have one: sizes are exact and determine the overlap. With b items in the windows before worker j and a items in
    those after it, it starts at floor((n-p_j) b / (b+a)). For equal sizes that is the line above. If the sizes add up to n or more,
    every item is covered and the excess becomes overlap; if they add up to less, the gaps are spread in the same way.
 3. Some have one: these take their own consecutive items first, in rank order and disjoint; the rest share what remains by 1.
@@ -17,7 +17,7 @@ Equal sizes, as starts (the same windows the older trainers' unit tests expect):
 
 The older trainers spaced windows by floor((n-p)/(N-1)) and let the last one jump to the end. Where that does not divide, their
 last overlap was smaller than the others, and could be a hole: for n = 9 and 5 workers of 2 items they started at
-0, 1, 2, 3, 7 and nobody had items 5 and 6. Here:
+0, 1, 2, 3, 7 and no worker had items 5 and 6. Here:
 
 >>> [w.start for w in windows(9, [2] * 5)]
 [0, 1, 3, 5, 7]
@@ -40,7 +40,7 @@ from pydantic import Field, model_validator
 from partrain.config.section import Section
 from partrain.data import orders
 from partrain.data.base import DataSection, Training
-from partrain.data.skew import groups
+from partrain.data.skew import label_groups
 from partrain.errors import InputMissing
 from partrain.seeds import generator
 
@@ -57,15 +57,15 @@ class Partition(Section):
     """The `[partition]` table."""
 
     overlap: float = Field(0.0, ge=0, lt=1)
-    """Share of a partition that its neighbour also has; 0 = disjoint. Where all workers have a `partition_size`, the sizes decide."""
+    """Share of a partition that its neighbour also has; 0 = disjoint. Unused where all workers have a `partition_size`."""
     order: Order = "shuffled"
-    """What windows are cut from: seeded shuffle; the order given; classes mixed evenly, or one behind the other; or unlike by `alpha`."""
+    """Order that windows are cut from: seeded shuffle; as given; classes mixed evenly; sorted by class; or skewed by `alpha`."""
     alpha: float | None = Field(None, gt=0, le=1e6)
     """Concentration of `dirichlet`: the smaller, the fewer classes each worker sees; 1 is very uneven, 100 mildly."""
     redraw: Literal["never", "round"] = "never"
     """`round`: a new seeded split each round."""
     uncovered: Literal["error", "allow"] = "error"
-    """Whether `partition_size` may leave items that no worker has."""
+    """Reaction to a `partition_size` that leaves items without a worker."""
 
     @model_validator(mode="after")
     def _redraw_shuffles(self) -> Partition:
@@ -80,16 +80,16 @@ class Partition(Section):
         return self
 
     @property
-    def by_class(self) -> bool:
-        """Whether the order asks for the items' targets."""
+    def needs_targets(self) -> bool:
+        """True if the order depends on the items' targets."""
         return self.order not in ("shuffled", "given")
 
 
 def windows(n: int, sizes: Sequence[int | None], overlap: float = 0.0) -> list[range]:
-    """The window of each worker, by rank, over `n` training items in their order (the rule above).
+    """Compute the window of each worker, by rank, over `n` training items in their order (the rule above).
 
     Args:
-        n: Training items, held-out ones not counted.
+        n: Training items, without held-out ones.
         sizes: Each worker's `partition_size`, or None.
         overlap: Share of a partition that its neighbour also has, for workers without a size.
 
@@ -104,7 +104,7 @@ def windows(n: int, sizes: Sequence[int | None], overlap: float = 0.0) -> list[r
 
 
 def uncovered(n: int, windows: Sequence[range]) -> list[range]:
-    """The runs of items that no window holds, in order.
+    """Return the runs of items that no window holds, in order.
 
     >>> uncovered(10, [range(2, 5), range(4, 8)])
     [range(0, 2), range(8, 10)]
@@ -130,7 +130,7 @@ def _check(n: int, sizes: Sequence[int | None]) -> None:
 
 
 def _spread(n: int, sizes: Sequence[int]) -> list[range]:
-    """Windows of these exact sizes, spread evenly from 0 to n.
+    """Spread windows of these exact sizes evenly from 0 to n.
 
     Window j's share of the way is b / (b+a), the items in windows before it over those in all others. If the sizes add up to n
     or more, the next start never exceeds this end (both are linear in the excess, with equality at excess 0): no holes.
@@ -144,7 +144,7 @@ def _spread(n: int, sizes: Sequence[int]) -> list[range]:
 
 
 def _exact_first(n: int, sizes: Sequence[int | None], taken: int, overlap: float) -> list[range]:
-    """Exact sizes from 0 on, without overlap; the workers that have none share the items behind them evenly."""
+    """Place exact sizes from 0 on, without overlap. The workers without a size share the items behind them evenly."""
     others = sizes.count(None)
     if n - taken < others:
         raise ValueError(
@@ -164,7 +164,7 @@ def _exact_first(n: int, sizes: Sequence[int | None], taken: int, overlap: float
 
 
 def _even_size(n: int, count: int, overlap: float) -> int:
-    """p = ceil(n / (1 + (N-1)(1-overlap))), with `overlap` as the decimal fraction the job file shows.
+    """Compute p = ceil(n / (1 + (N-1)(1-overlap))), with `overlap` as the decimal fraction that the job file shows.
 
     >>> _even_size(19, 2, 0.1)  # 19 / 1.9; in floating point 1 + (1 - 0.1) may come out a hair smaller, and p one item larger
     10
@@ -176,12 +176,12 @@ def _even_size(n: int, count: int, overlap: float) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """Who has which items, as indices into the data set."""
+    """Items of each worker, as indices into the data set."""
 
     partitions: tuple[Indices, ...]
     """(p_j,) int64 each, by rank."""
     held_out: Indices
-    """(validation,) int64: nobody's to train on."""
+    """(validation,) int64: items that no worker trains on."""
 
 
 def hold_out(
@@ -193,12 +193,12 @@ def hold_out(
     labels: NDArray[Any] | None = None,
     rows: Indices | None = None,
 ) -> tuple[Indices, Indices]:
-    """Split `n` items into those to train on, in the order that windows are cut from, and those held out.
+    """Split `n` items into training items, in the order that windows are cut from, and held-out items.
 
-    Shuffled: a permutation by the job's seed, of which the first `validation` items are held out; where `labels` (n,) are given,
-    the first ones of each class, in proportion. As given: the last ones are; so also where items follow one another in time, those
-    that begin within the `gap` before them being nobody's. Where the items are some `rows` (n,) of more, indices and labels are of
-    the rows.
+    Shuffled: the first `validation` items of a permutation by the job's seed are held out. With `labels` (n,), the first ones of
+    each class are, in proportion. As given, or where items follow one another in time: the last ones are held out; no worker gets
+    the items that begin within the `gap` before them. If the items are `rows` (n,) of larger arrays, indices and
+    labels are of rows.
 
     Returns:
         (n - validation,) and (validation,) int64 indices.
@@ -229,7 +229,7 @@ def hold_out(
 
 
 def training_of(dataset: DataSection, section: Partition, seed: int) -> Training:
-    """Which items a job trains on, for `data.load`."""
+    """Return the function that selects a job's training items, for `data.load`."""
 
     def training(items: int, labels: NDArray[Any] | None = None, gap: int | None = None) -> Indices:
         if dataset.validation >= items:
@@ -255,15 +255,15 @@ def assign(
 
     Args:
         section: The `[partition]` table.
-        n: All items of the training set.
-        validation: How many of them are held out.
+        n: Items of the training set, including held-out ones.
+        validation: Number of held-out items.
         sizes: Each worker's `partition_size`, or None, by rank.
         seed: The job's seed.
-        round: With `redraw = "round"`, which round's split is wanted. The held-out items are the same in all.
-        gap: Where items follow one another in time: how many lie between those to train on and those held out.
-        targets: (n,) labels or (n, outputs) numbers, of which the first counts; needed where the order goes by class, or to `stratify`.
+        round: Number of the round, for `redraw = "round"`. The held-out items are the same in all rounds.
+        gap: Items between training and held-out items, where items follow one another in time.
+        targets: (n,) labels or (n, outputs) numbers, of which the first counts; needed by orders by class, and by `stratify`.
         stratify: Hold out each class in proportion.
-        rows: (n,) which rows of the arrays the items are, `targets` among them, where test items lie between; indices are of rows.
+        rows: (n,) rows of the arrays that are items, where test items lie between; indices and `targets` are of rows.
 
     Raises:
         ValueError: as `hold_out` and `windows`; or items that no worker has, unless the section allows it.
@@ -283,17 +283,15 @@ def assign(
     which = ("round", round) if section.redraw == "round" and round is not None else ()
     if which:
         training = training[generator(seed, "redraw", *which[1:]).permutation(len(training))]
-    if section.by_class:
+    if section.needs_targets:
         assert targets is not None
-        numbers = groups(targets if targets.ndim == 1 else targets[:, :1])[0][training]
-        training = training[_arranged(section, numbers, cut, seed, which)]
+        numbers = label_groups(targets if targets.ndim == 1 else targets[:, :1])[0][training]
+        training = training[_ordered(section, numbers, cut, seed, which)]
     return Assignment(tuple(training[window.start : window.stop] for window in cut), held_out)
 
 
-def _arranged(
-    section: Partition, numbers: NDArray[Any], cut: Sequence[range], seed: int, which: tuple[str | int, ...]
-) -> Indices:
-    """Positions of the training items in the section's order; `numbers` (n,) are their groups."""
+def _ordered(section: Partition, numbers: NDArray[Any], cut: Sequence[range], seed: int, which: tuple[str | int, ...]) -> Indices:
+    """Return positions of the training items in the section's order; `numbers` (n,) are their groups."""
     if section.order == "stratified":
         return orders.stratified(numbers)
     if section.order == "by-label":

@@ -1,4 +1,4 @@
-"""How unlike the workers' partitions are: measured, said where nobody asked for it, and the groups that orders go by."""
+"""Label skew between partitions: measure it, warn about it, and group items by label."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     Indices = NDArray[int64]
 
 
-def groups(targets: NDArray[Any]) -> list[NDArray[Any]]:
-    """For each output, (n,) group numbers: the class, or the tenth of the data set that a number is in (from a sample, if large)."""
+def label_groups(targets: NDArray[Any]) -> list[NDArray[Any]]:
+    """Return group numbers (n,) for each output: the class, or the number's tenth of the data set (from a sample, if large)."""
     import numpy as np
 
     if targets.ndim == 1:
@@ -27,8 +27,8 @@ def groups(targets: NDArray[Any]) -> list[NDArray[Any]]:
     return found
 
 
-def unevenness(targets: NDArray[Any], partitions: Sequence[Indices | range]) -> list[float]:
-    """Each partition's distance from all of them together: 0 if its targets are distributed as theirs, towards 1 if it has nothing of it.
+def label_skew(targets: NDArray[Any], partitions: Sequence[Indices | range]) -> list[float]:
+    """Measure each partition's distance from all of them together: 0 for equal distributions of targets, towards 1 for disjoint.
 
     It is the total variation distance of class shares: the share of a partition's items that would need another class. Numbers
     are sorted into the data set's own tenths first; of several outputs the one with the largest distance counts.
@@ -40,32 +40,32 @@ def unevenness(targets: NDArray[Any], partitions: Sequence[Indices | range]) -> 
     import numpy as np
 
     worst = np.zeros(len(partitions))
-    for numbers in groups(targets):
+    for numbers in label_groups(targets):
         counts = np.stack([np.bincount(numbers[_index(part)], minlength=int(numbers.max()) + 1) for part in partitions])
         shares = counts / counts.sum(axis=1, keepdims=True)
         worst = np.maximum(worst, _distances(shares, counts.sum(axis=0) / counts.sum()))
     return [round(float(distance), 4) for distance in worst]
 
 
-def uneven(targets: NDArray[Any], windows: Sequence[range]) -> str | None:
-    """A warning if two workers' targets are too unlike to average what they learn from them; for items in the order given.
+def skew_warning(targets: NDArray[Any], windows: Sequence[range]) -> str | None:
+    """Warn if the targets of two workers are too unlike to average what they learn; for items in the order given.
 
-    Two partitions are compared as in `unevenness`; tenths serve for numbers, so that one criterion sees a partition that is merely
-    flatter (what misled the older trainers' stop rule) as well as one that lies higher. The limit is 1/5 (normal distributions half
-    a standard deviation apart, a medium effect) beyond twice what chance alone gives: for G classes, at most
-    sqrt((G-1) (1/p_a + 1/p_b) / 2 pi) on average.
+    Two partitions are compared as in `label_skew`. Tenths of numbers show a partition that is merely flatter (which misled the
+    older trainers' stop rule) as well as one that lies higher. The limit is 1/5 (normal distributions half a standard deviation
+    apart, a medium effect) beyond twice the distance by chance, which for G classes is on average at most
+    sqrt((G-1) (1/p_a + 1/p_b) / 2 pi).
 
     Args:
         targets: (n,) class labels or (n, outputs) numbers of the training items, in their order.
         windows: Each worker's items in that order.
 
     Returns:
-        One sentence that names the worker that is least like the whole, and the one least like it; None if all are alike.
+        One sentence that names the worker least like the whole, and the worker least like that one; None if all are alike.
     """
     import numpy as np
 
     worst = (0.0, "")
-    for numbers in groups(targets):
+    for numbers in label_groups(targets):
         count = int(numbers.max()) + 1
         shares = np.stack([np.bincount(numbers[w.start : w.stop], minlength=count) / len(w) for w in windows])
         a = int(_distances(shares, np.bincount(numbers) / len(numbers)).argmax())
@@ -85,6 +85,6 @@ def _index(part: Indices | range) -> Indices | slice:
 
 
 def _distances(shares: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
-    """Total variation distances between class shares (..., G) and (G,)."""
+    """Compute total variation distances between class shares (..., G) and (G,)."""
     distances: NDArray[Any] = abs(shares - other).sum(axis=-1) / 2
     return distances

@@ -1,4 +1,4 @@
-"""Test items that are split off a data set: the keys for it, and the rule, which is the same for tables and arrays."""
+"""Test items split off a data set: the keys, and the rule, the same for tables and arrays."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ if TYPE_CHECKING:
 
 
 class HasTestSplit(DataSection):
-    """What data sets have that test items can be split off."""
+    """Keys of data sets that test items can be split off."""
 
-    tests_by: ClassVar[tuple[str, ...]]
-    """The keys that name test items of their own."""
+    test_keys: ClassVar[tuple[str, ...]]
+    """Keys that name separate test items."""
 
     test_items: int = Field(0, ge=0)
-    """Instead of test items that are given apart: so many of the items (of a table, rows) are test items."""
+    """Number of items (rows of a table) that become test items, instead of separate ones."""
     test_share: float = Field(0.0, ge=0, lt=1)
-    """Or: this share of them."""
+    """Share of the items that become test items."""
     test_from: Literal["shuffled", "end"] = "shuffled"
-    """Which ones are: drawn, the same for every seed of the job; or the last ones, where items follow one another in time."""
+    """Choice of test items: drawn, the same for all seeds of the job; or the last ones, where items follow one another in time."""
 
     @model_validator(mode="after")
     def _one_way_to_test_items(self) -> Self:
-        apart = any(key in self.model_fields_set and getattr(self, key) for key in self.tests_by)
+        apart = any(key in self.model_fields_set and getattr(self, key) for key in self.test_keys)
         if sum(map(bool, (apart, self.test_items, self.test_share))) > 1:
-            raise ValueError(f"`{self.tests_by[0]}`, `test_items` and `test_share` exclude one another: keep one")
-        if "test_from" in self.model_fields_set and not self.splitting:
+            raise ValueError(f"`{self.test_keys[0]}`, `test_items` and `test_share` exclude one another: keep one")
+        if "test_from" in self.model_fields_set and not self.split_key:
             raise ValueError("`test_from` has no effect without `test_items` or `test_share`")
         return self
 
     @property
-    def splitting(self) -> str:
-        """The key that asks for test items to be split off; empty if none does."""
+    def split_key(self) -> str:
+        """The key that splits test items off; empty if none does."""
         return "test_items" if self.test_items else "test_share" if self.test_share else ""
 
-    def tests_among(self, items: int, where: str, noun: str) -> int:
-        """How many of the items are test items; InputMissing where that leaves nothing to train or to test on."""
+    def count_test_items(self, items: int, where: str, noun: str) -> int:
+        """Count the test items among `items`; InputMissing if training or test would be empty."""
         tests = self.test_items or round(self.test_share * items)
         if tests >= items or (self.test_share and not tests):
             raise InputMissing(f"{where}: holds {items:,} {noun}: {tests:,} test items of them leave nothing of one part")
         return tests
 
-    def part(self, items: int, tests: int, labels: Indices | None) -> tuple[Indices, Indices]:
-        """Indices of the items that stay (items - tests,), and of the test items (tests,), both in the order given.
+    def split_off(self, items: int, tests: int, labels: Indices | None) -> tuple[Indices, Indices]:
+        """Split indices into items that stay (items - tests,) and test items (tests,), both in the order given.
 
-        Drawn for the same seed always, so that jobs that differ in theirs are tested on the same items; of each class of `labels`
-        (items,) in proportion, where the job stratifies.
+        The draw has a fixed seed: jobs with different seeds are tested on the same items. If the job stratifies, the draw takes
+        each class of `labels` (items,) in proportion.
         """
         import numpy as np
 
@@ -65,7 +65,7 @@ class HasTestSplit(DataSection):
         return np.sort(stay), np.sort(tested)
 
     def check_classes(self, where: str, names: Sequence[Any] | None, trained: Indices, tested: Indices) -> None:
-        """InputMissing for a class that only test items have: nothing could be learnt of it. `names`: of the classes, by label."""
+        """Raise InputMissing for a class that only test items have: it could not be learnt. `names`: of the classes, by label."""
         import numpy as np
 
         if len(only := np.setdiff1d(tested, trained)):

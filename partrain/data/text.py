@@ -19,41 +19,42 @@ from partrain.data.base import (
     DatasetInfo,
     DatasetSpec,
     Training,
-    digest,
+    fingerprint_of,
     lay_out,
+    reading,
     views,
 )
-from partrain.data.fetch import Files, place
-from partrain.data.windows import Cut, cut
+from partrain.data.fetch import Files, local_path
+from partrain.data.windows import WindowSplit, split_windows
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 UNKNOWN = "<unknown>"
-"""The word in place of those that are not in the vocabulary."""
+"""Word for those that are not in the vocabulary."""
 WORD = re.compile(r"\w+|[^\w\s]")
-"""A run of letters and digits, or a mark by itself; space only parts them."""
+"""A run of letters and digits, or a single mark; white space only separates them."""
 
 
 class TextSection(DataSection):
-    """Text files (UTF-8), to be continued token by token; the end of the text is held out, and what is tested lies behind that."""
+    """Text files (UTF-8), to continue token by token. The end of the text is held out, and the end behind that is tested."""
 
     kind: Literal["text"]
     path: Files
-    """A file, several, or a folder with .txt files, which follow one another in the order of their names."""
+    """A file, several, or a folder with .txt files, concatenated in the order of their names."""
     length: int = Field(ge=1)
-    """L: tokens of an item; each is to give the one after it."""
+    """L: tokens of an item; its targets are the same tokens shifted by one."""
     stride: int | None = Field(None, ge=1)
-    """Tokens from the beginning of one item to that of the next; default: L, so that no two items give the same token."""
+    """Tokens from the beginning of one item to that of the next; default: L, so that no token is the target of two items."""
     tokens: Literal["characters", "bytes", "words"] = "characters"
-    """`characters`: all that occur in any of the files; `words`: the most frequent ones of the text to train on, and marks."""
+    """`characters`: all that occur in any of the files; `words`: the most frequent ones of the training text, and marks."""
     vocabulary: int = Field(10_000, ge=2, le=10**7)
-    """How many different words (`words` only), `<unknown>` among them."""
+    """Number of words (`words` only), including `<unknown>`."""
     test_items: int = Field(0, ge=0)
-    """Items at the end that are tested."""
+    """Items at the end to test on."""
     test_path: Files | None = None
-    """Instead: the files to test on."""
+    """Files to test on, instead."""
 
     @model_validator(mode="after")
     def _only_what_counts(self) -> TextSection:
@@ -63,71 +64,82 @@ class TextSection(DataSection):
             raise ValueError(f'vocabulary would have no effect: tokens = "{self.tokens}" needs no choice')
         return self
 
-    def facts(self, folder: Path) -> DatasetSpec:
-        text, tests = _Source(self, self.path, folder), _Source(self, self.test_path, folder)
-        parts = self._cut(text, len(text.tokens), self.validation, self.test_items)
-        tested = self._cut(tests, len(tests.tokens), 0, 0).items if self.test_path else self.test_items
-        return DatasetSpec(parts.items, tested, (self.length,), "language", 256 if self.tokens == "bytes" else None, tokens=True)
 
-    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-        text, tests = _Source(self, self.path, folder), _Source(self, self.test_path, folder)
-        parts = self._cut(text, len(text.tokens), self.validation, self.test_items)
-        apart = self._cut(tests, len(tests.tokens), 0, 0) if self.test_path else None
-        stride = self.stride or self.length
-        known = self._known(text, tests, parts.end_of_training(self.validation, self.length + 1, stride))
-        raw = lay_out({name: ("int64", (len(part.tokens),)) for name, part in (("text", text), ("tests", tests)) if part.tokens})
-        buffer = allocate(raw[-1].end)
-        arrays = views(raw, buffer)
-        for part, slot in zip((text, tests), raw, strict=False):
-            part.write(arrays[slot.name], known)
-        slots = self._slots("", raw[0].offset, parts.items + parts.gap, stride)
-        if apart:
-            slots += self._slots("test_", raw[1].offset, apart.items, stride)
-        elif parts.tests:
-            slots += self._slots("test_", raw[0].offset + 8 * stride * parts.first_test, parts.tests, stride)
-        count = 256 if self.tokens == "bytes" else len(known)
-        codec = {"form": "text", "tokens": self.tokens, "vocabulary": known}
-        mark = digest(raw, buffer, codec | {"windows": repr(slots)})
-        return DatasetInfo(slots, "language", count, 1.0, mark, vocabulary=count, gap=parts.gap, codec=codec).attach(buffer)
-
-    def _cut(self, source: _Source, count: int, validation: int, tests: int) -> Cut:
-        return cut(source.name, count, self.length + 1, self.length, self.stride or self.length, validation, tests)
-
-    def _known(self, text: _Source, tests: _Source, trained: int) -> list[str]:
-        """The vocabulary, by token number; nothing for bytes."""
-        if self.tokens == "characters":
-            return sorted({*text.tokens, *tests.tokens})
-        if self.tokens == "bytes":
-            return []
-        ranked = sorted(Counter(islice(text.tokens, trained)).items(), key=lambda pair: (-pair[1], pair[0]))
-        return [UNKNOWN, *(word for word, _ in ranked[: self.vocabulary - 1])]
-
-    def _slots(self, prefix: str, offset: int, count: int, stride: int) -> tuple[ArrayField, ...]:
-        """Inputs and targets, which are the inputs one token on."""
-        shape, strides = (count, self.length), (8 * stride, 8)
-        return (
-            ArrayField(f"{prefix}inputs", "int64", shape, offset, strides),
-            ArrayField(f"{prefix}targets", "int64", shape, offset + 8, strides),
-        )
+def read_spec(section: TextSection, folder: Path) -> DatasetSpec:
+    """Read the text and count its windows; see `data.read_spec`."""
+    text, tests = _TokenFiles(section, section.path, folder), _TokenFiles(section, section.test_path, folder)
+    parts = _split(section, text, len(text.tokens), section.validation, section.test_items)
+    tested = _split(section, tests, len(tests.tokens), 0, 0).items if section.test_path else section.test_items
+    return DatasetSpec(
+        parts.items, tested, (section.length,), "language", 256 if section.tokens == "bytes" else None, tokens=True
+    )
 
 
-class _Source:
-    """The tokens of some files."""
+def load(section: TextSection, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+    """Read the text and lay windows over its tokens; see `data.load`."""
+    text, tests = _TokenFiles(section, section.path, folder), _TokenFiles(section, section.test_path, folder)
+    parts = _split(section, text, len(text.tokens), section.validation, section.test_items)
+    apart = _split(section, tests, len(tests.tokens), 0, 0) if section.test_path else None
+    stride = section.stride or section.length
+    known = _vocabulary(section, text, tests, parts.training_elements(section.validation, section.length + 1, stride))
+    raw = lay_out({name: ("int64", (len(part.tokens),)) for name, part in (("text", text), ("tests", tests)) if part.tokens})
+    buffer = allocate(raw[-1].end)
+    arrays = views(raw, buffer)
+    for part, slot in zip((text, tests), raw, strict=False):
+        part.write(arrays[slot.name], known)
+    slots = _slots(section, "", raw[0].offset, parts.items + parts.gap, stride)
+    if apart:
+        slots += _slots(section, "test_", raw[1].offset, apart.items, stride)
+    elif parts.tests:
+        slots += _slots(section, "test_", raw[0].offset + 8 * stride * parts.first_test, parts.tests, stride)
+    count = 256 if section.tokens == "bytes" else len(known)
+    codec = {"form": "text", "tokens": section.tokens, "vocabulary": known}
+    mark = fingerprint_of(raw, buffer, codec | {"windows": repr(slots)})
+    return DatasetInfo(slots, "language", count, 1.0, mark, vocabulary=count, gap=parts.gap, codec=codec).open(buffer)
+
+
+def _split(section: TextSection, source: _TokenFiles, count: int, validation: int, tests: int) -> WindowSplit:
+    return split_windows(
+        source.name, count, section.length + 1, section.length, section.stride or section.length, validation, tests
+    )
+
+
+def _vocabulary(section: TextSection, text: _TokenFiles, tests: _TokenFiles, trained: int) -> list[str]:
+    """Return the vocabulary, by token number; empty for bytes."""
+    if section.tokens == "characters":
+        return sorted({*text.tokens, *tests.tokens})
+    if section.tokens == "bytes":
+        return []
+    ranked = sorted(Counter(islice(text.tokens, trained)).items(), key=lambda pair: (-pair[1], pair[0]))
+    return [UNKNOWN, *(word for word, _ in ranked[: section.vocabulary - 1])]
+
+
+def _slots(section: TextSection, prefix: str, offset: int, count: int, stride: int) -> tuple[ArrayField, ...]:
+    """Lay out inputs, and targets, which are the inputs shifted by one token."""
+    shape, strides = (count, section.length), (8 * stride, 8)
+    return (
+        ArrayField(f"{prefix}inputs", "int64", shape, offset, strides),
+        ArrayField(f"{prefix}targets", "int64", shape, offset + 8, strides),
+    )
+
+
+class _TokenFiles:
+    """Tokens of some files."""
 
     def __init__(self, section: TextSection, names: tuple[str, ...] | None, folder: Path) -> None:
-        paths = [path for name in names or () for path in _files(place(name, folder))]
-        self.name = ", ".join(str(place(name, folder)) for name in names or ())
+        paths = [path for name in names or () for path in _files(local_path(name, folder))]
+        self.name = ", ".join(str(local_path(name, folder)) for name in names or ())
         self._unit = section.tokens
         self.tokens: Any
         """A text, its words or its bytes."""
         if self._unit == "bytes":
             self.tokens = b"".join(map(_read, paths))
         else:
-            text = "".join(map(_decoded, paths))
+            text = "".join(map(_read_text, paths))
             self.tokens = WORD.findall(text) if self._unit == "words" else text
 
     def write(self, numbers: NDArray[Any], known: list[str]) -> None:
-        """The tokens' numbers (n,)."""
+        """Write the tokens' numbers (n,)."""
         import numpy as np
 
         if self._unit == "bytes":
@@ -145,7 +157,7 @@ class _Source:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The file, or the .txt files of a folder."""
+    """Yield the file, or the .txt files of a folder."""
     if not path.is_dir():
         yield path
         return
@@ -156,16 +168,14 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _read(path: Path) -> bytes:
-    try:
+    with reading(path):
         content = path.read_bytes()
-    except OSError as error:
-        raise InputMissing(f"{path}: {error.strerror or error}") from None
     if not content:
         raise InputMissing(f"{path}: is empty")
     return content
 
 
-def _decoded(path: Path) -> str:
+def _read_text(path: Path) -> str:
     content = _read(path)
     try:
         return content.decode("utf-8").removeprefix("\ufeff")

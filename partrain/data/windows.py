@@ -1,8 +1,8 @@
-"""Items that are windows over one long sequence, in its order: to train on | gap | held out | gap | test.
+"""Items that are windows over one long sequence, in its order: training | gap | held out | gap | test.
 
-An item sees some of its window and is to give the rest, which lies at its end. What an item that is held out or tested is to give,
-no item before the gap has seen or given; what it sees may reach back before the gap, as when the network is used. The windows of one
-buffer overlap in memory, too: none is copied.
+An item sees the first part of its window; the end of the window is its target. No item before the gap sees or has as target
+anything that is the target of an item behind it. The inputs behind the gap may reach back over it, as when the network is used.
+The windows overlap in memory, too: none is copied.
 """
 
 from __future__ import annotations
@@ -13,34 +13,35 @@ from partrain.errors import InputMissing
 
 
 @dataclass(frozen=True)
-class Cut:
-    """Where the parts begin and end, in items."""
+class WindowSplit:
+    """Sizes of the parts, in items."""
 
     items: int
-    """To train on or held out."""
+    """Items to train on or to hold out."""
     gap: int
-    """Between these two."""
+    """Items between these two."""
     first_test: int
     tests: int
 
-    def end_of_training(self, validation: int, span: int, stride: int) -> int:
-        """Elements of the sequence that items to train on see or give."""
+    def training_elements(self, validation: int, span: int, stride: int) -> int:
+        """Return the elements of the sequence that training items see or have as targets."""
         return max(0, self.items - validation - 1) * stride + span
 
 
-def cut(where: str, elements: int, span: int, given: int, stride: int, validation: int, tests: int) -> Cut:
-    """Cut a sequence of so many elements.
+def split_windows(where: str, elements: int, span: int, given: int, stride: int, validation: int, tests: int) -> WindowSplit:
+    """Split a sequence of `elements`.
 
     Args:
-        where: What to call it in an error.
+        where: Name of the sequence, for messages.
+        elements: Length of the sequence.
         span: Elements of a window.
-        given: Of these, how many at its end the item is to give.
-        stride: From the beginning of one window to that of the next.
-        validation: Items to be held out.
-        tests: Items to be tested.
+        given: Elements at the end of a window that are targets.
+        stride: Elements from the beginning of one window to that of the next.
+        validation: Items to hold out.
+        tests: Items to test on.
 
     Raises:
-        InputMissing: too short.
+        InputMissing: the sequence is too short.
     """
     windows = max(0, (elements - span) // stride + 1)
     gap = -(-given // stride) - 1
@@ -48,4 +49,4 @@ def cut(where: str, elements: int, span: int, given: int, stride: int, validatio
     if items < 1:
         wanted = f"one window takes {span:,}" + (f", and {tests:,} are for the test" if tests else "")
         raise InputMissing(f"{where}: too short: it has {elements:,} elements, {wanted}")
-    return Cut(items, gap if validation else 0, windows - tests, tests)
+    return WindowSplit(items, gap if validation else 0, windows - tests, tests)

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from partrain.data.standardize import along
+from partrain.data.standardize import broadcastable
 
 Numbers = NDArray[np.float64]
 Scale = tuple[Numbers, Numbers]
@@ -75,7 +75,7 @@ class Codec:
         """
         if self.scale is None:
             return inputs
-        mean, std = (along(one, self.stored.get("axis", -1), inputs.ndim) for one in self.scale)
+        mean, std = (broadcastable(one, self.stored.get("axis", -1), inputs.ndim) for one in self.scale)
         if self.stored.get("missing") == "mean" and inputs.dtype.kind == "f":
             inputs = np.where(np.isnan(inputs), np.asarray(self.stored["fill"], np.float64), inputs)
         scaled: NDArray[Any] = (inputs.astype(np.float64) - mean) / std

@@ -99,14 +99,14 @@ def load_network(loaded: LoadedJob, content: Content) -> TrainedNetwork:
 def load_dataset(loaded: LoadedJob, content: Content) -> Dataset:
     """Load the data set that a checkpoint was trained on. BadCheckpoint if it has changed since, InputMissing if it is missing."""
     from partrain.data import load
-    from partrain.data.fetch import named
+    from partrain.data.fetch import paths_of
 
     job = loaded.job
     try:
         with blame_user_code(loaded):
             dataset = load(job.dataset, loaded.folder, None, job.training)
     except InputMissing as missing:
-        if all(path.exists() for path in named(vars(job.dataset), loaded.folder)):
+        if all(path.exists() for path in paths_of(vars(job.dataset), loaded.folder)):
             raise
         raise InputMissing(f"{missing.message}; restore it, or evaluate other items with `evaluate --input`") from None
     if dataset.fingerprint != manifest_of(content).data:

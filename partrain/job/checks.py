@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from partrain.comm.machine import Machine
 from partrain.config.problems import FileFinding, Finding, KeyPath
-from partrain.data import DatasetSpec, facts
+from partrain.data import DatasetSpec, read_spec
 from partrain.data.base import WrongSetting
-from partrain.data.fetch import absent
+from partrain.data.fetch import missing_urls
 from partrain.data.partition import uncovered, windows
 from partrain.errors import InputMissing
 from partrain.job.schema import is_rateless, kind_of_task
 from partrain.job.workers import WorkerGroup, cuda_count
 from partrain.models import Interface
+from partrain.tasks import COMPATIBLE_TASKS
 from partrain.train.section import cpu_has_bfloat16
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def check_machine(tables: Tables, folder: Path) -> Iterator[Finding]:
         return
     dataset, spec = tables["dataset"], None
     try:
-        spec = facts(dataset, folder)
+        spec = read_spec(dataset, folder)
     except InputMissing as missing:
         named = {key: value if isinstance(value, tuple) else (value,) for key, value in dataset}
         files = {name: key for key, names in named.items() for name in names if isinstance(name, str) and name in missing.message}
@@ -88,7 +89,7 @@ def check_machine(tables: Tables, folder: Path) -> Iterator[Finding]:
     except WrongSetting as wrong:
         yield Finding(("dataset", wrong.key), wrong.problem, wrong.advice, at="key")
     yield from check_data(tables, spec) if spec else ()
-    for key in absent(dataset):
+    for key in missing_urls(dataset):
         message = "has not been fetched yet, so nothing could be checked against it"
         yield Finding(("dataset", key), message, "`partrain data fetch` or the run itself fetches it", severity="warning")
 
@@ -367,7 +368,7 @@ def _stratify(dataset: AnyDataset, partition: Partition, spec: DatasetSpec) -> I
 
 
 def _order(partition: Partition, spec: DatasetSpec) -> Iterator[Finding]:
-    if partition.by_class and spec.task == "language":
+    if partition.needs_targets and spec.task == "language":
         message = f'order = "{partition.order}" goes by classes or numbers, but the data set\'s targets are tokens'
         yield Finding(("partition", "order"), message, 'use "shuffled" or "given"')
 

@@ -44,7 +44,7 @@ def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], 
     context = RunContext(folder=None, display=None, warn=show, machine=rendezvous.machine)
     try:
         with context.signals:
-            coordinator = Coordinator(loaded.job, loaded.folder, plan, start, context, dataset.card, dataset_fd, rendezvous)
+            coordinator = Coordinator(loaded.job, loaded.folder, plan, start, context, dataset.info, dataset_fd, rendezvous)
             members = coordinator.attempt.members
             show(
                 f"machine {machine.number} of {machine.count} trains workers {members[0]} to {members[-1]}; "

@@ -93,7 +93,7 @@ def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: Pre
         store_run_folder(rendezvous.machine, context.run_folder)
         rendezvous.propose(loaded, plan, start, dataset.fingerprint)
     with context.signals:  # to the last line: a run that is done is done
-        coordinator = Coordinator(job, loaded.folder, plan, start, context, dataset.card, prepared.dataset_fd, rendezvous)
+        coordinator = Coordinator(job, loaded.folder, plan, start, context, dataset.info, prepared.dataset_fd, rendezvous)
         skews = label_skews(job, plan, dataset)
 
         def on_start(pids: dict[int, int], parameters: int) -> None:

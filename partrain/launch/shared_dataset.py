@@ -23,7 +23,7 @@ def load_shared(loaded: LoadedJob) -> tuple[Dataset, int]:
     try:
         with transfers(sys.stderr) as report:
             dataset = load(job.dataset, loaded.folder, allocate, job.training, report)
-        check_against_data(loaded, dataset.facts)
+        check_against_data(loaded, dataset.spec)
     except BaseException:
         for descriptor in descriptors:
             os.close(descriptor)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from partrain.checkpoint.manifest import Manifest, manifest_of
 from partrain.data import Dataset
 from partrain.data.partition import assign, windows
-from partrain.data.skew import uneven, unevenness
+from partrain.data.skew import label_skew, skew_warning
 from partrain.errors import BadCheckpoint
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan
@@ -84,7 +84,7 @@ def label_skews(job: Any, plan: Plan, dataset: Dataset) -> list[dict[str, float]
     n, sizes = plan.training_items + plan.held_out, [share.spec.partition_size for share in plan.shares]
     section, targets = job.partition, dataset.item_targets
     cut = assign(section, n, plan.held_out, sizes, job.seed, None, dataset.gap, targets, job.dataset.stratify)
-    return [{"unevenness": distance} for distance in unevenness(targets, cut.partitions)]
+    return [{"unevenness": distance} for distance in label_skew(targets, cut.partitions)]
 
 
 def warn_if_newer(manifest: Manifest, content: Content, context: RunContext) -> None:
@@ -99,5 +99,5 @@ def warn_if_newer(manifest: Manifest, content: Content, context: RunContext) -> 
 def warn_if_skewed(job: Any, plan: Plan, dataset: Dataset, context: RunContext) -> None:
     """Warn if windows over items in their given order would be far from all labels."""
     cuts = windows(plan.training_items, [share.spec.partition_size for share in plan.shares], job.partition.overlap)
-    if text := uneven(dataset.item_targets[: plan.training_items], cuts):
+    if text := skew_warning(dataset.item_targets[: plan.training_items], cuts):
         context.warn(text)

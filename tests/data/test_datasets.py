@@ -14,9 +14,9 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from support.generated import HERE, made
 
-from partrain.data import AnyDataset, Dataset, DatasetInfo, DatasetSpec, facts, load
+from partrain.data import AnyDataset, Dataset, DatasetInfo, DatasetSpec, load, read_spec
 from partrain.data.arrays import idx
-from partrain.data.arrays.idx import Idx, Mnist
+from partrain.data.arrays.sections import Idx, Mnist
 from partrain.data.generated.section import Synthetic
 from partrain.errors import InputMissing
 
@@ -57,8 +57,8 @@ def test_the_embedded_digits_have_the_published_digests(digits: Dataset) -> None
 
 
 def test_facts_of_the_embedded_digits() -> None:
-    assert facts(MNIST, HERE) == DatasetSpec(60_000, 10_000, (1, 28, 28), "classification", 10)
-    assert facts(MNIST, HERE).items == 60_000
+    assert read_spec(MNIST, HERE) == DatasetSpec(60_000, 10_000, (1, 28, 28), "classification", 10)
+    assert read_spec(MNIST, HERE).items == 60_000
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def copied_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_installed_package_carries_the_digits(copied_digits: Path) -> None:
-    assert all(path.parent == copied_digits for path in idx.files_of(MNIST, HERE).values())
-    assert facts(MNIST, HERE).items == 60_000
+    assert all(array.path.parent == copied_digits for array in idx.embedded(MNIST.name).values())
+    assert read_spec(MNIST, HERE).items == 60_000
 
 
 def test_a_wrong_digest_is_named(copied_digits: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_wrong_digest_is_named(copied_digits: Path) -> None:
 def test_a_missing_file_of_the_embedded_set_is_named(copied_digits: Path) -> None:
     (copied_digits / "train-images-idx3-ubyte.gz").unlink()
     with pytest.raises(InputMissing, match=r"train-images-idx3-ubyte\.gz: No such file or directory"):
-        facts(MNIST, HERE)
+        read_spec(MNIST, HERE)
 
 
 @pytest.mark.parametrize("section", [MNIST, Synthetic(kind="synthetic", function="blobs", test_items=9)], ids=["mnist", "blobs"])
@@ -100,15 +100,15 @@ def test_everything_lies_in_the_one_buffer_asked_for(section: Mnist | Synthetic,
 
     data = load(section, HERE, allocate)
     assert len(asked) == 1
-    again = pickle.loads(pickle.dumps(data.card)).attach(memoryview(asked[0]))
+    again = pickle.loads(pickle.dumps(data.info)).open(memoryview(asked[0]))
     for name in ("inputs", "targets", "test_inputs", "test_targets"):
         array, other = getattr(data, name), getattr(again, name)
         assert array.flags.c_contiguous
         assert array.ctypes.data % 64 == 0
         assert np.shares_memory(array, np.frombuffer(asked[0], "u1"))
         assert np.array_equal(array, other)
-    assert type(again.card) is DatasetInfo
-    assert again.card == data.card
+    assert type(again.info) is DatasetInfo
+    assert again.info == data.info
     assert section is not MNIST or data.fingerprint == digits.fingerprint
 
 
@@ -174,7 +174,7 @@ def test_generated_items_repeat_and_test_items_are_fresh(function: str) -> None:
     if function != "seeds":
         assert np.array_equal(data.inputs[:4999], other.inputs)
         assert np.array_equal(data.targets[:4999], other.targets)
-    known = facts(Synthetic.model_validate({"kind": "synthetic", "function": function, "test_items": 50}), HERE)
+    known = read_spec(Synthetic.model_validate({"kind": "synthetic", "function": function, "test_items": 50}), HERE)
     assert (known.items, known.test_items, known.shape) == (5000, 50, data.inputs.shape[1:])
     assert (known.task, known.outputs) == (data.task, data.outputs)
 
@@ -208,12 +208,12 @@ def test_headers_and_windows_need_neither_numpy_nor_torch() -> None:
     program = """if True:
         import sys
         from pathlib import Path
-        from partrain.data import facts
-        from partrain.data.idx import Mnist
-        from partrain.data.synthetic import Synthetic
+        from partrain.data import read_spec
+        from partrain.data.arrays.sections import Mnist
+        from partrain.data.generated.section import Synthetic
         from partrain.data.partition import windows
-        windows(facts(Mnist(name="mnist"), Path()).items, [None, None], 0.1)
-        facts(Synthetic(kind="synthetic", function="sine"), Path())
+        windows(read_spec(Mnist(name="mnist"), Path()).items, [None, None], 0.1)
+        read_spec(Synthetic(kind="synthetic", function="sine"), Path())
         print({"numpy", "torch"} & set(sys.modules))
     """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -13,8 +13,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from support.runs import partrain
 
-from partrain.data import AnyDataset, DataSection, facts, load
-from partrain.data.fetch import absent, fetch, place
+from partrain.data import AnyDataset, DataSection, load, read_spec
+from partrain.data.fetch import fetch, local_path, missing_urls
 from partrain.display.display import transfers
 from partrain.errors import CannotCreate, InputMissing
 from partrain.job.load import problems
@@ -96,14 +96,14 @@ def text(url: str) -> DataSection:
 
 def test_it_is_fetched_once(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     section = text(server.url)
-    assert facts(section, tmp_path) is None
-    assert absent(section) == {"path": server.url}
+    assert read_spec(section, tmp_path) is None
+    assert missing_urls(section) == {"path": server.url}
     assert not server.asked
     data = load(section, tmp_path)
     assert load(section, tmp_path).fingerprint == data.fingerprint
     assert server.asked == [None]
     assert capsys.readouterr().err == f"partrain: fetching {server.url.partition('#')[0]} ({len(TEXT):,} bytes)\n"
-    known = facts(section, tmp_path)
+    known = read_spec(section, tmp_path)
     assert known is not None
     assert known.items == len(data.inputs)
     assert [file.name for file in (tmp_path / "cache").rglob("*") if file.is_file()] == ["hamlet.txt"]
@@ -111,7 +111,7 @@ def test_it_is_fetched_once(server: Server, tmp_path: Path, capsys: pytest.Captu
 
 def test_progress_is_reported_to_the_end(server: Server) -> None:
     told: list[tuple[int, int | None]] = []
-    assert fetch(text(server.url), lambda url, done, total: told.append((done, total))) == [place(server.url, Path())]
+    assert fetch(text(server.url), lambda url, done, total: told.append((done, total))) == [local_path(server.url, Path())]
     assert (told[0], told[-1]) == ((0, len(TEXT)), (len(TEXT), len(TEXT)))
 
 
@@ -139,7 +139,7 @@ def test_a_server_that_cannot_continue_begins_again(server: Server, partial_whol
 
 def test_all_that_was_lacking_was_the_new_name(server: Server) -> None:
     """Stopped between the last byte and the end."""
-    path = place(server.url, Path())
+    path = local_path(server.url, Path())
     path.parent.mkdir(parents=True)
     path.with_name("hamlet.txt.part").write_bytes(TEXT)
     assert fetch(text(server.url)) == [path]
@@ -147,7 +147,7 @@ def test_all_that_was_lacking_was_the_new_name(server: Server) -> None:
 
 
 def test_too_much_of_something_else_is_thrown_away(server: Server) -> None:
-    path = place(server.url, Path())
+    path = local_path(server.url, Path())
     path.parent.mkdir(parents=True)
     path.with_name("hamlet.txt.part").write_bytes(b"x" * 2 * len(TEXT))
     assert fetch(text(server.url))[0].read_bytes() == TEXT
@@ -158,14 +158,14 @@ def test_another_content_is_refused(server: Server) -> None:
     for _ in range(2):  # what was refused is not continued
         with pytest.raises(InputMissing, match=rf"hamlet.txt: its SHA-256 is {DIGEST}, not the one the job gives \(0{{64}}\)$"):
             fetch(text(wrong))
-    assert not place(wrong, Path()).exists()
+    assert not local_path(wrong, Path()).exists()
     assert server.asked == [None, None]
 
 
 def test_a_missing_file_says_where_to_put_it(server: Server) -> None:
     url = server.url.replace("hamlet", "macbeth")
     with pytest.raises(
-        InputMissing, match=rf"the server says 404 Not Found; look at the URL, or .* by hand: {place(url, Path())}$"
+        InputMissing, match=rf"the server says 404 Not Found; look at the URL, or .* by hand: {local_path(url, Path())}$"
     ):
         fetch(text(url))
 
@@ -185,13 +185,13 @@ def test_no_server(server: Server) -> None:
         port = other.server_address[1]
     url = f"http://127.0.0.1:{port}/hamlet.txt#sha256={DIGEST}"
     with pytest.raises(
-        InputMissing, match=rf"cannot be fetched: Connection refused; try again, or put .*: {place(url, Path())}$"
+        InputMissing, match=rf"cannot be fetched: Connection refused; try again, or put .*: {local_path(url, Path())}$"
     ):
         fetch(text(url))
 
 
 def test_a_file_put_there_by_hand_is_checked(server: Server, tmp_path: Path) -> None:
-    path = place(server.url, Path())
+    path = local_path(server.url, Path())
     path.parent.mkdir(parents=True)
     path.write_bytes(TEXT)
     assert fetch(text(server.url)) == []
@@ -211,10 +211,10 @@ def test_a_cache_that_cannot_be_made(server: Server, tmp_path: Path, monkeypatch
 def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PARTRAIN_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert place(f"https://host/a%20b.csv#sha256={DIGEST}", Path()) == Path(f"/somewhere/partrain/{DIGEST}/a b.csv")
+    assert local_path(f"https://host/a%20b.csv#sha256={DIGEST}", Path()) == Path(f"/somewhere/partrain/{DIGEST}/a b.csv")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/me")
-    assert place(f"https://host/#sha256={DIGEST}", Path()) == Path(f"/home/me/.cache/partrain/{DIGEST}/file")
+    assert local_path(f"https://host/#sha256={DIGEST}", Path()) == Path(f"/home/me/.cache/partrain/{DIGEST}/file")
 
 
 @pytest.mark.parametrize("fragment", ["", "#sha256=12", "#md5=" + "0" * 64])
@@ -245,7 +245,7 @@ stop = {{rounds = 1}}
     assert problem.message == "has not been fetched yet, so nothing could be checked against it"
     assert not server.asked
     said = partrain("data", "fetch", job)
-    assert (said.code, said.out) == (0, f"{place(server.url, Path())}\n")
+    assert (said.code, said.out) == (0, f"{local_path(server.url, Path())}\n")
     assert partrain("data", "fetch", job).code == 66  # it is there now, and no IDX file
 
 

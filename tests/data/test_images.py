@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from partrain.data import DatasetSpec, facts, load
+from partrain.data import DatasetSpec, load, read_spec
 from partrain.data.images import ImagesSection
 from partrain.errors import InputMissing
 
@@ -39,7 +39,7 @@ def test_pixels_and_labels_by_name(folder: Path) -> None:
     assert data.targets.tolist() == [0, 0, 0, 1, 1]
     assert data.inputs[:, 0, 0, 0].tolist() == [20, 30, 40, 10, 0]  # cat/1, cat/2, cat/deep/3, dog/a, dog/b
     assert data.inputs[0, :, 3, 5].tolist() == [20, 40, 60]
-    assert facts(images(), folder) == DatasetSpec(5, 0, (3, 4, 6), "classification", 2)
+    assert read_spec(images(), folder) == DatasetSpec(5, 0, (3, 4, 6), "classification", 2)
 
 
 def test_grey(folder: Path) -> None:
@@ -82,7 +82,7 @@ def test_train_and_test_side_by_side(folder: Path, tmp_path: Path) -> None:
     data = load(images(), folder)
     assert data.test_targets is not None
     assert (len(data.inputs), data.test_targets.tolist()) == (5, [1])
-    assert facts(images(), folder) == data.facts
+    assert read_spec(images(), folder) == data.spec
     save(folder / "more" / "cat" / "x.png", np.full((4, 6), 9))
     apart = load(images(test_path="more"), folder)
     assert apart.test_targets is not None
@@ -115,21 +115,21 @@ def test_deep_pixels_are_refused(folder: Path) -> None:
 def test_classes_that_will_not_do(folder: Path, extra: str, message: str) -> None:
     path = folder / extra
     (path if extra.endswith("/") else path.parent).mkdir(parents=True)
-    for ask in (facts, load):
+    for ask in (read_spec, load):
         with pytest.raises(InputMissing, match=message):
             ask(images(test_path="test") if "test" in extra else images(), folder)
 
 
 def test_one_class_is_none(folder: Path) -> None:
     with pytest.raises(InputMissing, match="expected a folder for each of at least two classes, found 0"):
-        facts(images(path="pets/dog"), folder)
+        read_spec(images(path="pets/dog"), folder)
     with pytest.raises(InputMissing, match="No such file or directory"):
-        facts(images(path="cats"), folder)
+        read_spec(images(path="cats"), folder)
 
 
 def test_without_pillow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    assert facts(images(), folder) is not None
+    assert read_spec(images(), folder) is not None
     with pytest.raises(InputMissing, match=r"^images need Pillow, which is not installed: pip install 'partrain\[images\]'$"):
         load(images(), folder)
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from partrain.data import orders
 from partrain.data.orders import by_label, dirichlet, in_proportion, stratified
 from partrain.data.partition import Partition, assign, hold_out, windows
-from partrain.data.skew import unevenness
+from partrain.data.skew import label_skew
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 100))
 EACH: list[dict[str, Any]] = [{"order": "stratified"}, {"order": "by-label"}, {"order": "dirichlet", "alpha": 0.5}]
@@ -54,7 +54,7 @@ def test_stratified_partitions_have_each_class_in_proportion() -> None:
     whole = np.bincount(LABELS[np.concatenate(cut.partitions)])
     for part in cut.partitions:
         assert abs(np.bincount(LABELS[part]) - whole / 4).max() <= 2
-    assert max(unevenness(LABELS, cut.partitions)) < 0.02
+    assert max(label_skew(LABELS, cut.partitions)) < 0.02
 
 
 @given(labelled, st.data())
@@ -72,7 +72,7 @@ def test_any_run_of_stratified_items_is_in_proportion(groups: Any, data: st.Data
 def test_by_label_gives_each_worker_few_classes() -> None:
     cut = shares(order="by-label")
     assert max(len(set(LABELS[part])) for part in cut.partitions) <= 4
-    assert min(unevenness(LABELS, cut.partitions)) > 0.65
+    assert min(label_skew(LABELS, cut.partitions)) > 0.65
 
 
 @given(labelled)
@@ -99,7 +99,7 @@ def test_alpha_says_how_unlike_workers_are() -> None:
     measured = []
     for alpha in (0.01, 1.0, 100.0, 1e6):
         drawn = [
-            unevenness(
+            label_skew(
                 labels, assign(Partition(order="dirichlet", alpha=alpha), 10_000, 0, [None] * 4, seed, targets=labels).partitions
             )
             for seed in range(5)
@@ -126,14 +126,14 @@ def test_numbers_are_sorted_by_tenths() -> None:
     lowest = [targets[part, 0].min() for part in cut.partitions]
     assert highest[0] < lowest[2]
     assert highest[1] < lowest[3]
-    assert max(unevenness(targets[:, :1], shares(order="stratified", targets=targets).partitions)) < 0.03
+    assert max(label_skew(targets[:, :1], shares(order="stratified", targets=targets).partitions)) < 0.03
 
 
 def test_unevenness_by_hand() -> None:
     labels = np.array([0, 0, 0, 1, 1, 1, 1, 1])
-    assert unevenness(labels, [range(4), range(4, 8)]) == [0.375, 0.375]
-    assert unevenness(labels, [np.array([0, 3]), np.array([1, 4])]) == [0, 0]
-    assert unevenness(labels, [range(8)]) == [0]
+    assert label_skew(labels, [range(4), range(4, 8)]) == [0.375, 0.375]
+    assert label_skew(labels, [np.array([0, 3]), np.array([1, 4])]) == [0, 0]
+    assert label_skew(labels, [range(8)]) == [0]
 
 
 @given(labelled, st.data())

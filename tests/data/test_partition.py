@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from partrain.data import partition
 from partrain.data.partition import Partition, assign, hold_out, uncovered, windows
-from partrain.data.skew import uneven
+from partrain.data.skew import skew_warning
 
 
 def test_the_documented_examples_hold() -> None:
@@ -176,33 +176,33 @@ def test_redrawing_contradicts_the_given_order() -> None:
 def test_sorted_labels_are_told_apart_and_shuffled_ones_are_not() -> None:
     labels = np.repeat(np.arange(10), 500)
     cut = windows(5000, [None] * 5)
-    warning = uneven(labels, cut)
+    warning = skew_warning(labels, cut)
     assert warning is not None
     assert "worker 0" in warning
     assert "100%" in warning
-    assert uneven(np.random.default_rng(0).permutation(labels), cut) is None
+    assert skew_warning(np.random.default_rng(0).permutation(labels), cut) is None
 
 
 def test_numbers_that_drift_are_told_apart() -> None:
     x = np.linspace(-1, 1, 4000, dtype=np.float32)[:, None]
     shuffled = np.random.default_rng(0).permutation(x)
-    assert uneven(x, windows(4000, [None] * 2)) is not None
-    assert uneven(shuffled, windows(4000, [None] * 2)) is None
-    assert uneven(np.hstack([shuffled, x]), windows(4000, [None] * 2)) is not None
+    assert skew_warning(x, windows(4000, [None] * 2)) is not None
+    assert skew_warning(shuffled, windows(4000, [None] * 2)) is None
+    assert skew_warning(np.hstack([shuffled, x]), windows(4000, [None] * 2)) is not None
 
 
 def test_equal_means_do_not_hide_unequal_spread() -> None:
     noise = np.random.default_rng(0).standard_normal((4000, 1))
     noise[:2000] *= 0.2
-    assert uneven(noise, windows(4000, [None] * 2)) is not None
+    assert skew_warning(noise, windows(4000, [None] * 2)) is not None
 
 
 def test_small_partitions_are_not_accused_of_chance() -> None:
     draws = np.random.default_rng(0)
-    accused = [uneven(draws.integers(0, 10, 80), windows(80, [None] * 8)) for _ in range(50)]
+    accused = [skew_warning(draws.integers(0, 10, 80), windows(80, [None] * 8)) for _ in range(50)]
     assert accused == [None] * 50
 
 
 def test_targets_that_never_vary_are_alike() -> None:
-    assert uneven(np.zeros((10, 1), np.float32), windows(10, [None] * 2)) is None
-    assert uneven(np.full((10, 1), np.nan, np.float32), windows(10, [None] * 2)) is None
+    assert skew_warning(np.zeros((10, 1), np.float32), windows(10, [None] * 2)) is None
+    assert skew_warning(np.full((10, 1), np.nan, np.float32), windows(10, [None] * 2)) is None

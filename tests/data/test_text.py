@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from partrain.data import Dataset, DatasetSpec, facts, load
+from partrain.data import Dataset, DatasetSpec, load, read_spec
 from partrain.data.partition import hold_out
 from partrain.data.text import UNKNOWN, TextSection
-from partrain.data.windows import cut
+from partrain.data.windows import split_windows
 from partrain.errors import InputMissing
 
 ALPHABET = "".join(map(chr, range(97, 97 + 26))) * 4
@@ -71,7 +71,7 @@ def test_no_token_that_is_held_out_was_trained_on(
     elements = data.draw(st.integers((length + 1) + 2 * length + stride * (validation + tests + 3), 1000))
     given = data.draw(st.sampled_from([length, 1]))
     span = length + 1 if given == length else length + given
-    parts = cut("x", elements, span, given, stride, validation, tests)
+    parts = split_windows("x", elements, span, given, stride, validation, tests)
     trained = range(parts.items - validation)
     held_out = range(len(trained) + parts.gap, len(trained) + parts.gap + validation)
     tested = range(parts.first_test, parts.first_test + tests)
@@ -92,7 +92,7 @@ def test_facts_are_what_loading_gives(folder: Path) -> None:
         text(tokens="bytes", test_path="b.txt"),
         text(path="b.txt", tokens="words", length=2),
     ):
-        known, data = facts(section, folder), load(section, folder)
+        known, data = read_spec(section, folder), load(section, folder)
         tests = 0 if data.test_inputs is None else len(data.test_inputs)
         outputs = 256 if section.tokens == "bytes" else None
         assert known == DatasetSpec(data.items, tests, data.inputs.shape[1:], "language", outputs, tokens=True)
@@ -152,21 +152,21 @@ def test_settings_and_content_make_the_fingerprint(folder: Path) -> None:
 )
 def test_files_that_will_not_do(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "a.txt").write_bytes(content)
-    for ask in (facts, load):
+    for ask in (read_spec, load):
         with pytest.raises(InputMissing, match=message):
             ask(text(), tmp_path)
 
 
 def test_too_short_for_what_is_to_be_tested(folder: Path) -> None:
     with pytest.raises(InputMissing, match="too short: it has 104 elements, one window takes 9, and 12 are for the test"):
-        facts(text(test_items=12), folder)
+        read_spec(text(test_items=12), folder)
 
 
 def test_no_file_and_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(InputMissing, match=r"a\.txt: No such file or directory"):
-        facts(text(), tmp_path)
+        read_spec(text(), tmp_path)
     with pytest.raises(InputMissing, match=r"a folder without \.txt files"):
-        facts(text(path="."), tmp_path)
+        read_spec(text(path="."), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ class Trainer:
                 None,
                 None,
                 Handed(stock),
-                dataset.card,
+                dataset.info,
                 channel,
                 progress,
                 0.0,

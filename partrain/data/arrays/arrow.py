@@ -1,4 +1,4 @@
-"""A set as `save_to_disk` of Hugging Face datasets leaves it: a folder of Arrow streams, which are mapped, and two JSON files."""
+"""A data set written by `save_to_disk` of Hugging Face datasets: a folder of memory-mapped Arrow streams and two JSON files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from partrain.data.arrays.files import ArraySource
+from partrain.data.base import reading
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
 _NUMBERS = {"bool": "|b1", "halffloat": "<f2", "float": "<f4", "double": "<f8", "uint8": "|u1", "int8": "|i1"} | {
     f"{sign}int{8 * width}": f"<{sign or 'i'}{width}" for sign in ("", "u") for width in (2, 4, 8)
 }
-"""Types of numbers as numpy writes them, by Arrow's name."""
+"""numpy's name of each Arrow type of numbers."""
 TEXT = "|S"
 """Type of texts, as in other files."""
 _END = b"\xff\xff\xff\xff\0\0\0\0"
-"""What a whole stream of Arrow batches ends with."""
+"""Marker at the end of a complete Arrow stream."""
 
 
 @dataclass(frozen=True)
-class SavedSet:
-    """One set: a folder of Arrow files, and what is said of them."""
+class SavedDataset:
+    """One data set: a folder of Arrow files, and the JSON files that describe it."""
 
     path: Path
 
@@ -44,7 +45,7 @@ class SavedSet:
 
     @cached_property
     def table(self) -> Any:
-        """All rows, mapped."""
+        """All rows, memory-mapped."""
         if self.state.get("_indices_data_files"):
             raise InputMissing(
                 f"{self.path}: saved by an old version of datasets, with rows to choose: save it again by a newer one"
@@ -59,28 +60,28 @@ class SavedSet:
         return _pyarrow().concat_tables(tables)
 
     def where(self, name: str) -> str:
-        """A column, in words."""
+        """Describe a column for messages."""
         return f"{self.path}: column `{name}`"
 
     def feature(self, name: str) -> str:
-        """What datasets says of a column: `Value`, `ClassLabel`, `Image`; nothing of older kinds of lists."""
+        """Return the feature type of a column: `Value`, `ClassLabel`, `Image`; empty for older kinds of lists."""
         said = self.features.get(name)
         return str(said.get("_type", "")) if isinstance(said, dict) else ""
 
     def classes(self, name: str) -> list[str] | None:
-        """Names of the classes of a column, by label."""
+        """Return the names of the classes of a column, by label."""
         return list(map(str, self.features[name].get("names") or [])) or None if self.feature(name) == "ClassLabel" else None
 
     def column(self, name: str, key: str) -> Any:
-        """The rows of a column that a key of the table asks for."""
+        """Return the rows of a column. `key` of the table asks for it."""
         names = self.table.column_names
-        require(name, names, f"{self.path}: no column `{name}`, which `{key}` asks for")
+        require_name(name, names, f"{self.path}: no column `{name}`, which `{key}` asks for")
         if not len(self.table):
             raise InputMissing(f"{self.path}: holds no rows")
         return self.table.column(name)
 
     def numbers(self, names: Sequence[str], key: str) -> ArraySource:
-        """Columns of numbers, or of lists of numbers that are all of one form, one behind the other."""
+        """Find columns of numbers, or of lists of numbers of one shape. Several columns are concatenated."""
         columns = {name: self.column(name, key) for name in names}
         forms = {name: self._form(name, key) for name in names}
         types = {dtype for dtype, _ in forms.values()}
@@ -93,8 +94,8 @@ class SavedSet:
 
             flat, at = target.reshape(rows, -1), 0
             for (name, column), shape, width in zip(columns.items(), axes, widths, strict=True):
-                for first, chunk in pieces(column):
-                    with np.errstate(over="ignore"):  # what float32 cannot hold is told by whoever asked for it
+                for first, chunk in chunks(column):
+                    with np.errstate(over="ignore"):  # the caller reports numbers beyond float32
                         flat[first : first + len(chunk), at : at + width] = _dense(chunk, shape, self.where(name), first)
                 at += width
 
@@ -108,17 +109,17 @@ class SavedSet:
 
     def _reader_of_texts(self, name: str, texts: dict[str, int]) -> Callable[[NDArray[Any]], None]:
         def read(target: NDArray[Any]) -> None:
-            from partrain.data.tables.labels import numbered
+            from partrain.data.tables.labels import encode_labels
 
-            for first, chunk in pieces(self.table.column(name)):
+            for first, chunk in chunks(self.table.column(name)):
                 found = _dense(chunk, (), self.where(name), first)
-                target[first : first + len(chunk)] = numbered(found, texts, self.where(name), first)[:, 0]
+                target[first : first + len(chunk)] = encode_labels(found, texts, self.where(name), first)[:, 0]
 
         return read
 
     def _form(self, name: str, key: str) -> tuple[str, tuple[int, ...]]:
-        """Type of a column's numbers, and shape of an item: that of the first."""
-        first, axes = _plain(self.column(name, key).slice(0, 1).combine_chunks()), []
+        """Return the type of a column's numbers, and the shape of its first item."""
+        first, axes = _storage(self.column(name, key).slice(0, 1).combine_chunks()), []
         while "list" in str(first.type).partition("<")[0]:
             if first.null_count:
                 raise InputMissing(f"{self.where(name)}: item 0 has no value")
@@ -140,8 +141,8 @@ class SavedSet:
         return "|i1" if kind == "bool" and key == "target" else _NUMBERS[kind], tuple(axes)
 
 
-class _Picture(BytesIO):
-    """An image in a column; known by its place."""
+class _EmbeddedImage(BytesIO):
+    """An image stored in a column; its text is its location."""
 
     def __init__(self, content: bytes, where: str) -> None:
         super().__init__(content)
@@ -154,12 +155,12 @@ class _Picture(BytesIO):
         return repr(self._where)
 
 
-def pictures(rows: Any, where: str, first: int = 0) -> Iterator[Path | IO[bytes]]:
-    """The images of a column: their bytes, or else the file that is named."""
+def images(rows: Any, where: str, first: int = 0) -> Iterator[Path | IO[bytes]]:
+    """Yield the images of a column: their bytes, or the path of the file they name."""
     for number, row in enumerate(rows, first):
         image = row.as_py() or {}
         if image.get("bytes") is not None:
-            yield _Picture(image["bytes"], f"{where}: item {number}")
+            yield _EmbeddedImage(image["bytes"], f"{where}: item {number}")
         elif image.get("path"):
             yield Path(image["path"])
         else:
@@ -167,14 +168,18 @@ def pictures(rows: Any, where: str, first: int = 0) -> Iterator[Path | IO[bytes]
 
 
 def _dense(chunk: Any, axes: tuple[int, ...], where: str, first: int) -> NDArray[Any]:
-    """(n, numbers of an item) of some rows, the first of them being item `first`; InputMissing where one is of another form."""
-    inner, each = _plain(chunk), 1
+    """Convert rows to (n, numbers of an item). `first` is the index of the first row.
+
+    Raises:
+        InputMissing: an item has no value, or another shape.
+    """
+    inner, each = _storage(chunk), 1
     for size in (*axes, None):
         if inner.null_count:
             raise InputMissing(f"{where}: item {first + inner.is_null().index(True).as_py() // each} has no value")
         if size is None:
             break
-        if hasattr(inner, "value_lengths"):  # of lists whose type leaves it open
+        if hasattr(inner, "value_lengths"):  # lists of variable length
             lengths = inner.value_lengths().to_numpy()
             if (odd := lengths != size).any():
                 at = int(odd.argmax())
@@ -184,8 +189,8 @@ def _dense(chunk: Any, axes: tuple[int, ...], where: str, first: int) -> NDArray
     return numbers
 
 
-def pieces(column: Any) -> Iterator[tuple[int, Any]]:
-    """A column's rows as they lie in memory, and which is their first."""
+def chunks(column: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the chunks of a column, each with the index of its first row."""
     first = 0
     for chunk in column.chunks:
         if len(chunk):
@@ -193,23 +198,20 @@ def pieces(column: Any) -> Iterator[tuple[int, Any]]:
         first += len(chunk)
 
 
-def _plain(array: Any) -> Any:
-    """Arrays of datasets' own types, known to pyarrow where datasets was imported, are lists as well."""
+def _storage(array: Any) -> Any:
+    """Return the storage array of an extension type. Where datasets is imported, pyarrow knows its types, which are lists too."""
     return getattr(array, "storage", array)
 
 
 def _table(file: Path) -> Any:
-    """The rows of an Arrow stream in a file, mapped."""
+    """Memory-map the rows of an Arrow stream."""
     pa = _pyarrow()
-    try:
+    with reading(file, "", ValueError):
         with file.open("rb") as whole:
             whole.seek(-min(len(_END), file.stat().st_size), 2)
             if whole.read() != _END:
                 raise ValueError("its end is missing: it was not written or copied to the end")
         return pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise InputMissing(f"{file}: {reason}") from None
 
 
 def _pyarrow() -> Any:
@@ -223,11 +225,11 @@ def _pyarrow() -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What a file says; InputMissing if it is missing or damaged."""
+    """Read a JSON object; InputMissing if the file is missing or damaged."""
+    with reading(path):
+        content = path.read_bytes()
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputMissing(f"{path}: {error.strerror}") from None
+        found = json.loads(content)
     except ValueError:
         found = None
     if not isinstance(found, dict):
@@ -235,8 +237,8 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def require(name: str, known: Sequence[str], fault: str) -> None:
-    """InputMissing, beginning with the `fault`, unless the name is known."""
+def require_name(name: str, known: Sequence[str], fault: str) -> None:
+    """Raise InputMissing, beginning with `fault`, unless the name is known."""
     if name not in known:
         near = get_close_matches(name, known, n=1)
         raise InputMissing(f"{fault}: did you mean `{near[0]}`?" if near else f"{fault}: there are {', '.join(known)}")

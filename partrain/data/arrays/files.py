@@ -1,7 +1,6 @@
-"""Arrays in files: .npy, .npz and HDF5. Where they lie and of what form they are, by their headers; their numbers on request.
+"""Arrays in files: .npy, .npz and HDF5. Headers tell type, shape and offset; numbers are read on request.
 
-Those of texts, as labels may be, are read as numbers that stand for them. Objects are never read: an array of them is a pickle, which
-could run anything.
+Arrays of texts (labels) are read as integer codes. Objects are never read: their pickle could run any code.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from partrain.errors import InputMissing
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-AXES = 64
-"""More, numpy does not take."""
+MAX_AXES = 64
+"""Most axes that numpy allows."""
 _BLOCK_BYTES = 1 << 24
-"""Numbers read at a time where they are converted."""
+"""Bytes converted at a time."""
 
 
 @dataclass(frozen=True)
@@ -34,36 +33,37 @@ class ArraySource:
     """An array in a file."""
 
     where: str
-    """File and name, in words."""
+    """File and name of the array, for messages."""
     path: Path
     dtype: str
-    """As numpy writes it: `<f4`, `|u1`."""
+    """Type as numpy writes it: `<f4`, `|u1`."""
     shape: tuple[int, ...]
     offset: int | None
-    """Bytes from the file's beginning to the numbers, which lie one behind the other; None: they are packed, in other order, or
-    in a place where processors do not read such numbers gladly."""
+    """Bytes from the file's beginning to the numbers. None: they are compressed, chunked, in another order, or misaligned."""
     read: Callable[[NDArray[Any]], None]
-    """Fill an array of the same shape with the numbers, converted; of texts, with int64 that stand for them."""
+    """Fill an array of the same shape with the numbers, converted; texts become int64 codes."""
     checksum: tuple[int, int, int] | None = None
-    """CRC-32 of the bytes from here to there, where the file says one: (first, behind the last, CRC)."""
-    useless: str = ""
-    """What it holds where that is no array of numbers or texts, in words; it cannot be read then."""
+    """CRC-32 of a range of bytes, where the file stores one: (start, end, CRC)."""
+    unsupported: str = ""
+    """Content that is neither numbers nor texts, in words: it cannot be read. Empty otherwise."""
     texts: dict[str, int] | None = None
-    """Of an array of texts: those that were read, and the number that stands for each; None: it holds no texts."""
+    """Codes of the texts read so far; None: the array holds no texts."""
+    digests: list[str] | None = None
+    """SHA-256 (hex) of the file, added by each `read`; None: reading does not compute it."""
 
     @property
     def kind(self) -> str:
-        """`u` and `i` whole numbers, `f` others, `b` true or false, `U` and `S` texts."""
+        """Kind of type: `u` and `i` integers, `f` floating point, `b` booleans, `U` and `S` texts."""
         return self.dtype[1]
 
-    def unfit(self, role: str) -> str:
-        """What it holds that cannot be used as this, in words; texts can as targets."""
-        return self.useless or "text" * (self.texts is not None and not role.endswith("targets"))
+    def why_unusable(self, role: str) -> str:
+        """Return why the array cannot be used in this role, in words; texts can be targets."""
+        return self.unsupported or "text" * (self.texts is not None and not role.endswith("targets"))
 
 
 def npy(path: Path) -> ArraySource:
-    """The array of a .npy file."""
-    with _named(path), path.open("rb") as file:
+    """Find the array of a .npy file."""
+    with _reading_arrays(path), path.open("rb") as file:
         dtype, shape, by_columns = _header(file, str(path))
         offset, size = file.tell(), file.seek(0, 2)
     _check_size(str(path), shape, offset + prod(shape) * _width(dtype), size)
@@ -72,16 +72,16 @@ def npy(path: Path) -> ArraySource:
     def read(target: NDArray[Any]) -> None:
         import numpy as np
 
-        with _named(path):
-            _copy(np.load(path, mmap_mode="r", allow_pickle=False), target, str(path), texts)
+        with _reading_arrays(path):
+            _convert_array(np.load(path, mmap_mode="r", allow_pickle=False), target, str(path), texts)
 
     return ArraySource(str(path), path, dtype, shape, None if by_columns else offset, read, texts=texts)
 
 
 def npz(path: Path) -> dict[str, ArraySource]:
-    """The arrays of a .npz file, by name."""
+    """Find the arrays of a .npz file, by name."""
     found = {}
-    with _named(path), path.open("rb") as whole, zipfile.ZipFile(whole) as archive:
+    with _reading_arrays(path), path.open("rb") as whole, zipfile.ZipFile(whole) as archive:
         size = whole.seek(0, 2)
         for member in archive.infolist():
             if member.filename.endswith(".npy"):
@@ -91,23 +91,23 @@ def npz(path: Path) -> dict[str, ArraySource]:
                     skipped, width, texts = file.tell(), _width(dtype), _texts(dtype)
                 _check_size(f"{path}: array `{name}`", shape, skipped + prod(shape) * width, member.file_size)
                 offset = checksum = None
-                if (start := _stored_at(member, whole)) is not None and not by_columns:
+                if (start := _uncompressed_offset(member, whole)) is not None and not by_columns:
                     end = start + member.file_size
                     there = end <= size
                     offset = start + skipped if there and (start + skipped) % max(width, 1) == 0 else None
                     checksum = start, end, member.CRC
-                read = _reader(path, name, texts)
+                read = _npz_reader(path, name, texts)
                 found[name] = ArraySource(f"{path}: array `{name}`", path, dtype, shape, offset, read, checksum, texts=texts)
     return found
 
 
 def _width(dtype: str) -> int:
-    """Bytes of a number, or of a text."""
+    """Return the bytes of a number, or of a text."""
     return int(dtype[2:]) * (4 if dtype[1] == "U" else 1)
 
 
 def _texts(dtype: str) -> dict[str, int] | None:
-    """Room for the texts of an array of them."""
+    """Return an empty table of codes for an array of texts, else None."""
     return {} if dtype[1] in "US" else None
 
 
@@ -116,29 +116,29 @@ def _check_size(where: str, shape: tuple[int, ...], wanted: int, found: int) -> 
         raise InputMissing(f"{where}: expected {wanted} bytes for shape {shape}, found {found}")
 
 
-def _stored_at(member: zipfile.ZipInfo, whole: IO[bytes]) -> int | None:
-    """Bytes from an archive's beginning to those of a member that is stored as it is; None for one that is packed."""
+def _uncompressed_offset(member: zipfile.ZipInfo, whole: IO[bytes]) -> int | None:
+    """Return the offset of an uncompressed member in its archive; None if it is compressed."""
     if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
         return None
     whole.seek(member.header_offset)
-    name, extra = struct.unpack("<26x2H", whole.read(30))  # of the local header: lengths of what follows it
+    name, extra = struct.unpack("<26x2H", whole.read(30))  # lengths in the local header
     return int(member.header_offset + 30 + name + extra)
 
 
-def _reader(path: Path, name: str, texts: dict[str, int] | None) -> Callable[[NDArray[Any]], None]:
+def _npz_reader(path: Path, name: str, texts: dict[str, int] | None) -> Callable[[NDArray[Any]], None]:
     def read(target: NDArray[Any]) -> None:
         where = f"{path}: array `{name}`"
-        with _named(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
+        with _reading_arrays(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
             dtype, shape, by_columns = _header(file, where)
             target = target.reshape(shape or 1)
-            blocks = _unpacked(file, dtype, shape[::-1] if by_columns else shape)
-            _fill(blocks, target.T if by_columns else target, where, texts)
+            blocks = _row_blocks(file, dtype, shape[::-1] if by_columns else shape)
+            _convert_blocks(blocks, target.T if by_columns else target, where, texts)
 
     return read
 
 
-def _unpacked(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> Iterator[tuple[int, NDArray[Any]]]:
-    """The numbers of an array some rows at a time, and which is the first of them."""
+def _row_blocks(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield the numbers of an array in blocks of rows, each with the index of its first row."""
     import numpy as np
 
     rows, *axes = shape or (1,)
@@ -147,11 +147,11 @@ def _unpacked(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> Iterator[t
     for first in range(0, rows, step):
         count = min(step, rows - first)
         yield first, np.frombuffer(file.read(count * width), dtype).reshape(count, *axes)
-    file.read(1)  # at its end an archive's checksum is compared
+    file.read(1)  # reading to the end verifies the checksum
 
 
 def hdf5(path: Path) -> dict[str, ArraySource]:
-    """The datasets of an HDF5 file, by path; of those that hold no numbers or texts, only what they hold: objects are never read."""
+    """Find the datasets of an HDF5 file, by path. Those without numbers or texts are described only: objects are never read."""
     import h5py
 
     found: dict[str, ArraySource] = {}
@@ -160,11 +160,11 @@ def hdf5(path: Path) -> dict[str, ArraySource]:
         if not isinstance(one, h5py.Dataset):
             return
         where = f"{path}: dataset `{name}`"
-        useless, text = _useless(one)
+        useless, text = _unsupported(one)
         texts: dict[str, int] | None = {} if text else None
-        read = _extractor(path, name, texts)
+        read = _hdf5_reader(path, name, texts)
         if useless:
-            found[name] = ArraySource(where, path, useless, one.shape or (), None, read, useless=useless)
+            found[name] = ArraySource(where, path, useless, one.shape or (), None, read, unsupported=useless)
             return
         if text:
             found[name] = ArraySource(where, path, "|S", one.shape, None, read, texts=texts)
@@ -172,13 +172,13 @@ def hdf5(path: Path) -> dict[str, ArraySource]:
         native = one.dtype.isnative and one.chunks is None and not one.external
         found[name] = ArraySource(where, path, one.dtype.str, one.shape, one.id.get_offset() if native else None, read)
 
-    with _named(path), h5py.File(path, "r") as file:
+    with _reading_arrays(path), h5py.File(path, "r") as file:
         file.visititems(note)
     return found
 
 
-def _useless(one: Any) -> tuple[str, bool]:
-    """What a dataset holds that is no array of numbers or texts, empty for one that is; and whether it holds texts."""
+def _unsupported(one: Any) -> tuple[str, bool]:
+    """Describe a dataset that holds neither numbers nor texts (else empty); and tell if it holds texts."""
     import h5py
 
     try:
@@ -191,8 +191,8 @@ def _useless(one: Any) -> tuple[str, bool]:
     return "" if one.shape else "nothing" if one.shape is None else single, text
 
 
-def _lost(one: Any, path: Path) -> str | None:
-    """What keeps a dataset's numbers from being there, where HDF5 would give zeros in silence; None if nothing does."""
+def _missing_data(one: Any, path: Path) -> str | None:
+    """Describe why a dataset's numbers are missing, where HDF5 would silently return zeros; None if they are there."""
     import h5py
 
     if not one.is_virtual:
@@ -212,32 +212,32 @@ def _lost(one: Any, path: Path) -> str | None:
     return None
 
 
-def _extractor(path: Path, name: str, texts: dict[str, int] | None) -> Callable[[NDArray[Any]], None]:
+def _hdf5_reader(path: Path, name: str, texts: dict[str, int] | None) -> Callable[[NDArray[Any]], None]:
     def read(target: NDArray[Any]) -> None:
         import h5py
 
-        with _named(path), h5py.File(path, "r") as file:
-            if lost := _lost(file[name], path):
+        with _reading_arrays(path), h5py.File(path, "r") as file:
+            if lost := _missing_data(file[name], path):
                 raise InputMissing(f"{path}: dataset `{name}`: {lost}")
-            _copy(file[name], target, f"{path}: dataset `{name}`", texts)
+            _convert_array(file[name], target, f"{path}: dataset `{name}`", texts)
 
     return read
 
 
-def chosen(found: dict[str, ArraySource], name: str, path: Path, key: str) -> ArraySource:
-    """One of the arrays of a file; InputMissing if `key` asks for one that is not there."""
+def choose_array(found: dict[str, ArraySource], name: str, path: Path, key: str) -> ArraySource:
+    """Return one array of a file by name; InputMissing if it is not there. `key` of the table asks for it."""
     if name not in found:
-        known = [one for one in found if not found[one].unfit(key)]
+        known = [one for one in found if not found[one].why_unusable(key)]
         near = get_close_matches(name, known, n=1)
         advice = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}" if known else "there are none"
         raise InputMissing(f"{path}: no array `{name}`, which `{key}` asks for: {advice}")
-    if unfit := found[name].unfit(key):
+    if unfit := found[name].why_unusable(key):
         raise InputMissing(f"{found[name].where}: holds {unfit}; arrays of numbers can be used")
     return found[name]
 
 
 def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
-    """Type, shape, and whether the first axis varies fastest; the file is left where the numbers begin."""
+    """Read type, shape, and if the order is by columns. The file is left at the first number."""
     start = file.read(8)
     if start[:6] != b"\x93NUMPY" or len(start) < 8:
         raise InputMissing(f"{where}: not a numpy file: it begins with {start[:6].hex(' ') or 'nothing'}")
@@ -246,7 +246,7 @@ def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
     try:
         header = ast.literal_eval(text.decode("utf-8" if start[6] == 3 else "latin-1").strip())
         dtype, shape, by_columns = header["descr"], header["shape"], bool(header["fortran_order"])
-        if not isinstance(shape, tuple) or len(shape) > AXES or not all(type(size) is int and size >= 0 for size in shape):
+        if not isinstance(shape, tuple) or len(shape) > MAX_AXES or not all(type(size) is int and size >= 0 for size in shape):
             raise ValueError
     except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError):
         raise InputMissing(f"{where}: its header is damaged") from None
@@ -256,25 +256,27 @@ def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
     return dtype, shape, by_columns
 
 
-def _copy(source: Any, target: NDArray[Any], where: str, texts: dict[str, int] | None) -> None:
-    """Convert block by block: no second copy of the whole is made where the source is not one already."""
+def _convert_array(source: Any, target: NDArray[Any], where: str, texts: dict[str, int] | None) -> None:
+    """Convert an array block by block, without a second copy of the whole."""
     if not source.shape:
         target[...] = source
         return
     items = len(source)
     step = max(1, _BLOCK_BYTES * items // max(source.nbytes, 1))
-    _fill(((first, source[first : first + step]) for first in range(0, items, step)), target, where, texts)
+    _convert_blocks(((first, source[first : first + step]) for first in range(0, items, step)), target, where, texts)
 
 
-def _fill(blocks: Iterator[tuple[int, NDArray[Any]]], target: NDArray[Any], where: str, texts: dict[str, int] | None) -> None:
-    """Convert blocks of rows, each with the number of its first."""
+def _convert_blocks(
+    blocks: Iterator[tuple[int, NDArray[Any]]], target: NDArray[Any], where: str, texts: dict[str, int] | None
+) -> None:
+    """Convert blocks of rows, each given with the index of its first row."""
     import numpy as np
 
     for first, part in blocks:
         if texts is not None:
-            from partrain.data.tables.labels import numbered
+            from partrain.data.tables.labels import encode_labels
 
-            part = numbered(part, texts, where, first)
+            part = encode_labels(part, texts, where, first)
         there = target[first : first + len(part)]
         if part.dtype == np.uint64 and target.dtype == np.int64 and (part > np.iinfo(np.int64).max).any():
             raise InputMissing(f"{where}: holds a whole number of more than 63 bits")
@@ -286,7 +288,7 @@ def _fill(blocks: Iterator[tuple[int, NDArray[Any]]], target: NDArray[Any], wher
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _reading_arrays(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:

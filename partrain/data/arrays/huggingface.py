@@ -1,4 +1,4 @@
-"""Sets that `save_to_disk` of Hugging Face datasets wrote; their Arrow files are read by pyarrow, the optional extra `huggingface`."""
+"""Data sets written by `save_to_disk` of Hugging Face datasets. pyarrow reads them, the optional extra `huggingface`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from partrain.data.arrays.arrow import SavedSet, pictures, pieces, read_json, require
+from partrain.data.arrays.arrow import SavedDataset, chunks, images, read_json, require_name
 from partrain.data.arrays.files import ArraySource
+from partrain.data.arrays.headers import spec_of
 from partrain.data.arrays.sections import ArraySection
-from partrain.data.base import Allocate, Dataset, DatasetSpec, Training, digest
+from partrain.data.base import Allocate, Dataset, DatasetSpec, Training, fingerprint_of
 from partrain.data.fetch import Folder
-from partrain.data.images import decode, form
+from partrain.data.images import decode, image_shape
 from partrain.data.tables.sections import Names
 from partrain.errors import InputMissing
 
@@ -24,23 +25,23 @@ if TYPE_CHECKING:
 class HuggingFace(ArraySection):
     """A `Dataset` or `DatasetDict` as `save_to_disk` wrote it."""
 
-    tests_by = ("test_split",)
+    test_keys = ("test_split",)
 
     kind: Literal["huggingface"]
     path: Folder
-    """The folder."""
+    """Folder of the data set, relative to the job."""
     split: str = "train"
-    """The part to train on; a folder may also hold one set alone."""
+    """The split to train on. A folder may also hold one data set without splits."""
     test_split: str | None = None
-    """The part to test on; default: `test`, if that is there."""
+    """The split to test on; default: `test`, if there is one."""
     inputs: Names = Field(min_length=1)
-    """The column to learn from: numbers, lists of one length, or images; or several of numbers and lists, one behind the other."""
+    """The column to learn from: numbers, lists of one length, or images. Several columns of numbers are concatenated."""
     target: str
-    """The column to learn: whole numbers, names of classes being known or not, texts, which are such names, or others for a regression."""
+    """The column to learn: integers or texts are classes, other numbers are for a regression."""
     size: list[Annotated[int, Field(ge=1, le=10_000)]] | None = Field(None, min_length=2, max_length=2)
-    """Height and width that all images are resized to; default: those of the first, which all must have."""
+    """Height and width that all images are resized to; default: the size of the first, which all must have."""
     channels: Literal[1, 3] | None = None
-    """1: grey; 3: red, green, blue; default: as the first image is."""
+    """1: grey; 3: red, green, blue; default: as in the first image."""
 
     @model_validator(mode="after")
     def _without_contradiction(self) -> HuggingFace:
@@ -50,73 +51,85 @@ class HuggingFace(ArraySection):
             raise ValueError(f"`test_split` is `{self.split}` too: test on other items than those trained on")
         return self
 
-    def facts(self, folder: Path) -> DatasetSpec:
-        known = super().facts(folder)
-        names = self._parts(folder)[""].classes(self.target)
-        return replace(known, outputs=len(names)) if names and known.task == "classification" else known
 
-    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-        data = super().load(folder, allocate, training)
-        parts, outputs = self._parts(folder), data.outputs
-        codec = dict(data.codec)
-        if data.task == "classification" and "classes" not in codec and (names := parts[""].classes(self.target)):
-            codec["classes"], outputs = names, len(names)
-            for prefix, part in parts.items():
-                labels = getattr(data, f"{prefix}targets")
-                if (unnamed := labels >= outputs).any():
-                    item = int(unnamed.argmax())
-                    where = f"{part.where(self.target)}: item {item}"
-                    raise InputMissing(f"{where} has the label {labels[item]}, but {outputs} classes have names")
-        elif data.task == "regression" and outputs == 1:
-            codec["targets"] = [self.target]
-        if self.size:
-            codec |= {"form": "images", "size": self.size, "channels": data.inputs.shape[1]}
-        mark = digest((), memoryview(b""), codec | {"content": data.fingerprint})
-        return replace(data, codec=codec, outputs=outputs, fingerprint=mark)
+def read_spec(section: HuggingFace, folder: Path) -> DatasetSpec:
+    """Read the headers of the files; see `data.read_spec`."""
+    known = spec_of(section, _find_arrays(section, folder))
+    names = _parts(section, folder)[""].classes(section.target)
+    return replace(known, outputs=len(names)) if names and known.task == "classification" else known
 
-    def found(self, folder: Path) -> dict[str, ArraySource]:
-        found = {}
-        for prefix, part in self._parts(folder).items():
-            found[f"{prefix}inputs"] = self._images(part) if self._are_images(part) else part.numbers(self.inputs, "inputs")
-            found[f"{prefix}targets"] = part.numbers([self.target], "target")
-        return found
 
-    def _parts(self, folder: Path) -> dict[str, SavedSet]:
-        """What to train on, and under `test_` what to test on, if there is such."""
-        base = folder / self.path
-        if (base / "dataset_dict.json").is_file():
-            splits = read_json(base / "dataset_dict.json").get("splits") or []
-            test = self.test_split or ("test" if "test" in splits and self.split != "test" else None)
-            chosen = {"split": self.split} | ({"test_split": test} if test else {})
-            for key, name in chosen.items():
-                require(name, splits, f"{base}: no split `{name}`, which `{key}` asks for")
-            return {key.removesuffix("split"): SavedSet(base / name) for key, name in chosen.items()}
-        if not (base / "state.json").is_file():
-            advice = "`path` is a folder that `save_to_disk` of datasets wrote"
-            raise InputMissing(f"{base}: holds neither dataset_dict.json nor state.json: {advice}")
-        part = SavedSet(base)
-        if self.test_split or ("split" in self.model_fields_set and self.split != part.state.get("_split")):
-            key = "test_split" if self.test_split else "split"
-            raise InputMissing(f"{base}: is one set without splits: leave `{key}` out, or save a DatasetDict")
-        return {"": part}
+def load(section: HuggingFace, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+    """Map or read the columns; see `data.load`."""
+    from partrain.data.arrays.load import load_arrays
 
-    def _are_images(self, part: SavedSet) -> bool:
-        images = [name for name in self.inputs if part.feature(name) == "Image"]
-        if images and len(self.inputs) > 1:
-            raise InputMissing(f"{part.where(images[0])}: holds images, which are inputs alone: leave out the other columns")
-        if not images and (idle := [key for key in ("size", "channels") if getattr(self, key)]):
-            raise InputMissing(f"{part.where(self.inputs[0])}: holds no images: leave `{idle[0]}` out")
-        return bool(images)
+    data = load_arrays(section, _find_arrays(section, folder), allocate, training)
+    parts, outputs = _parts(section, folder), data.outputs
+    codec = dict(data.codec)
+    if data.task == "classification" and "classes" not in codec and (names := parts[""].classes(section.target)):
+        codec["classes"], outputs = names, len(names)
+        for prefix, part in parts.items():
+            labels = getattr(data, f"{prefix}targets")
+            if (unnamed := labels >= outputs).any():
+                item = int(unnamed.argmax())
+                where = f"{part.where(section.target)}: item {item}"
+                raise InputMissing(f"{where} has the label {labels[item]}, but {outputs} classes have names")
+    elif data.task == "regression" and outputs == 1:
+        codec["targets"] = [section.target]
+    if section.size:
+        codec |= {"form": "images", "size": section.size, "channels": data.inputs.shape[1]}
+    mark = fingerprint_of((), memoryview(b""), codec | {"content": data.fingerprint})
+    return replace(data, codec=codec, outputs=outputs, fingerprint=mark)
 
-    def _images(self, part: SavedSet) -> ArraySource:
-        rows, where = part.column(self.inputs[0], "inputs"), part.where(self.inputs[0])
-        channels, *size = form(next(pictures(rows, where)))
 
-        def read(target: NDArray[Any]) -> None:
-            for first, chunk in pieces(rows):
-                files = list(pictures(chunk, where, first))
-                if faults := decode(files, target[first : first + len(files)], resize=bool(self.size)):
-                    raise InputMissing(faults[0])
+def _find_arrays(section: HuggingFace, folder: Path) -> dict[str, ArraySource]:
+    found = {}
+    for prefix, part in _parts(section, folder).items():
+        found[f"{prefix}inputs"] = (
+            _images(section, part) if _are_images(section, part) else part.numbers(section.inputs, "inputs")
+        )
+        found[f"{prefix}targets"] = part.numbers([section.target], "target")
+    return found
 
-        shape = (len(rows), self.channels or channels, *(self.size or size))
-        return ArraySource(where, part.path, "|u1", shape, None, read)
+
+def _parts(section: HuggingFace, folder: Path) -> dict[str, SavedDataset]:
+    """Return the data set to train on, and under `test_` the one to test on, if any."""
+    base = folder / section.path
+    if (base / "dataset_dict.json").is_file():
+        splits = read_json(base / "dataset_dict.json").get("splits") or []
+        test = section.test_split or ("test" if "test" in splits and section.split != "test" else None)
+        chosen = {"split": section.split} | ({"test_split": test} if test else {})
+        for key, name in chosen.items():
+            require_name(name, splits, f"{base}: no split `{name}`, which `{key}` asks for")
+        return {key.removesuffix("split"): SavedDataset(base / name) for key, name in chosen.items()}
+    if not (base / "state.json").is_file():
+        advice = "`path` is a folder that `save_to_disk` of datasets wrote"
+        raise InputMissing(f"{base}: holds neither dataset_dict.json nor state.json: {advice}")
+    part = SavedDataset(base)
+    if section.test_split or ("split" in section.model_fields_set and section.split != part.state.get("_split")):
+        key = "test_split" if section.test_split else "split"
+        raise InputMissing(f"{base}: is one set without splits: leave `{key}` out, or save a DatasetDict")
+    return {"": part}
+
+
+def _are_images(section: HuggingFace, part: SavedDataset) -> bool:
+    images = [name for name in section.inputs if part.feature(name) == "Image"]
+    if images and len(section.inputs) > 1:
+        raise InputMissing(f"{part.where(images[0])}: holds images, which are inputs alone: leave out the other columns")
+    if not images and (idle := [key for key in ("size", "channels") if getattr(section, key)]):
+        raise InputMissing(f"{part.where(section.inputs[0])}: holds no images: leave `{idle[0]}` out")
+    return bool(images)
+
+
+def _images(section: HuggingFace, part: SavedDataset) -> ArraySource:
+    rows, where = part.column(section.inputs[0], "inputs"), part.where(section.inputs[0])
+    channels, *size = image_shape(next(images(rows, where)))
+
+    def read(target: NDArray[Any]) -> None:
+        for first, chunk in chunks(rows):
+            files = list(images(chunk, where, first))
+            if faults := decode(files, target[first : first + len(files)], resize=bool(section.size)):
+                raise InputMissing(faults[0])
+
+    shape = (len(rows), section.channels or channels, *(section.size or size))
+    return ArraySource(where, part.path, "|u1", shape, None, read)

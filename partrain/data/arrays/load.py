@@ -1,7 +1,7 @@
-"""How arrays in files become a data set: mapped where they lie, or read into the one buffer; labelled, standardised, test items split off.
+"""Make a data set of arrays in files: map or read them, number class names, standardize, split off test items.
 
-Test items that are drawn lie scattered among those that stay. To take either out of a mapped file would copy the file, so the few that
-are tested are copied, and `rows` in the buffer says which of the others are left; last ones are only parts of the arrays.
+Test items that are drawn lie scattered among the others. Taking either out of a mapped file would copy the file. So the few test
+items are copied, and `rows` in the buffer lists the others. Test items from the end need no copy.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.data.arrays.files import ArraySource
+from partrain.data.arrays.headers import ArraySources, Forms, find_arrays, forms_of
+from partrain.data.arrays.sections import ArraySection
 from partrain.data.base import (
     WIDTHS,
     Allocate,
@@ -26,36 +28,38 @@ from partrain.data.base import (
     MappedFile,
     Training,
     check_finite,
-    classes,
-    digest,
+    count_classes,
+    fingerprint_of,
     lay_out,
     views,
 )
-from partrain.data.standardize import feature_axis, moments, standardise
-from partrain.data.tables.labels import classes_named, relabel
+from partrain.data.standardize import feature_axis, moments, standardize
+from partrain.data.tables.labels import named_classes, remap_labels
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from partrain.data.arrays.forms import Forms
-    from partrain.data.arrays.sections import ArraySection
-
     Arrays = Mapping[str, NDArray[Any]]
-    """By role."""
+    """Arrays by role."""
 
 _SAMPLES, _SAMPLE = 64, 1 << 20
-"""Blocks of so many bytes that a mapped file is known by."""
+"""Number and size of the blocks that are hashed of a large mapped file."""
 _BLOCK = 1 << 24
-"""Bytes copied together."""
+"""Bytes copied at a time."""
 
 
-def load(section: ArraySection, found: Mapping[str, ArraySource], allocate: Allocate, training: Training) -> Dataset:
-    """Map or read the arrays that were `found`, by role."""
-    forms = section.forms(found)
-    mapped = {role: array for role, array in found.items() if _as_it_lies(array, section, forms, role)}
+def load(section: ArraySection, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+    """Map or read the arrays of files; see `data.load`."""
+    return load_arrays(section, find_arrays(section, folder), allocate, training)
+
+
+def load_arrays(section: ArraySection, found: ArraySources, allocate: Allocate, training: Training) -> Dataset:
+    """Map or read arrays that were `found`."""
+    forms = forms_of(section, found)
+    mapped = {role: array for role, array in found.items() if _can_map(array, section, forms, role)}
     files = list(dict.fromkeys(array.path for array in mapped.values()))
-    drawn = _drawn(forms) if section.test_from == "shuffled" else {}
+    drawn = _extra_arrays(forms) if section.test_from == "shuffled" else {}
     own = lay_out({role: (form.dtype, form.shape) for role, form in forms.slots.items() if role not in mapped} | drawn)
     lying = tuple(
         replace(forms.slots[role], name=role, offset=array.offset or 0, file=1 + files.index(array.path))
@@ -67,20 +71,20 @@ def load(section: ArraySection, found: Mapping[str, ArraySource], allocate: Allo
     read = [role for role in found if role not in mapped]
     for role in read:
         found[role].read(arrays[role])
-    _check(found, arrays, mapped.keys() - _summed(mapped, dict(zip(files, known, strict=True))))
+    _check(found, arrays, mapped.keys() - _verify_checksums(mapped, dict(zip(files, known, strict=True))))
 
     codec: dict[str, Any] = {}
     if found["targets"].texts is not None:
-        codec["classes"] = _named(found, arrays)
+        codec["classes"] = _encode_classes(found, arrays)
     outputs, vocabulary = _outputs(section, forms, found, arrays, codec)
     labels = arrays["targets"] if forms.task == "classification" else None
     items = len(arrays["inputs"])
-    stay, tested = section.part(items, forms.tests, labels) if forms.tests else (np.arange(items), np.arange(0))
+    stay, tested = section.split_off(items, forms.tests, labels) if forms.tests else (np.arange(items), np.arange(0))
     if forms.tests and labels is not None:
         section.check_classes(found["targets"].where, codec.get("classes"), labels[stay], labels[tested])
     if section.standardise or section.standardise_target:
         trained = stay[training(len(stay), None if labels is None else labels[stay])]
-        codec |= _standardised(section, found, arrays, trained)
+        codec |= _standardize(section, found, arrays, trained)
     if drawn:
         arrays["rows"][:] = stay
         for role in ("inputs", "targets"):
@@ -88,17 +92,19 @@ def load(section: ArraySection, found: Mapping[str, ArraySource], allocate: Allo
             for first in range(0, len(tested), step):
                 copies[first : first + step] = arrays[role][tested[first : first + step]]
     elif forms.tests:
-        own, lying = _cut(own, forms.tests), _cut(lying, forms.tests)
+        own, lying = _split_off_last(own, forms.tests), _split_off_last(lying, forms.tests)
 
     scale = 1 / 255 if forms.slots["inputs"].dtype == "uint8" else 1.0
-    prints = [digest(own, buffer, codec | {"slots": repr(list(lying))}), *map(_sampled, known)]
+    prints = [one for array in found.values() for one in array.digests or ()]
+    if codec or forms.tests or not prints:
+        prints = [fingerprint_of(own, buffer, codec | {"slots": repr(list(lying))}), *map(_sampled_hash, known)]
     fingerprint = hashlib.sha256("\n".join(prints).encode()).hexdigest()
-    card = DatasetInfo((*own, *lying), forms.task, outputs, scale, fingerprint, vocabulary, codec=codec, files=known)
-    return card.attach(buffer)
+    info = DatasetInfo((*own, *lying), forms.task, outputs, scale, fingerprint, vocabulary, codec=codec, files=known)
+    return info.open(buffer)
 
 
-def _drawn(forms: Forms) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Type and shape of what there is besides the arrays of files, where test items are drawn from among them."""
+def _extra_arrays(forms: Forms) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return type and shape of the arrays needed besides those of files, where test items are drawn."""
     if not forms.tests:
         return {}
     copies = {f"test_{role}": forms.slots[role] for role in ("inputs", "targets")}
@@ -106,8 +112,8 @@ def _drawn(forms: Forms) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {"rows": ("int64", (kept,))} | {role: (one.dtype, (forms.tests, *one.shape[1:])) for role, one in copies.items()}
 
 
-def _cut(slots: tuple[ArrayField, ...], tests: int) -> tuple[ArrayField, ...]:
-    """Each slot in two: what stays, and the last items, which are tested."""
+def _split_off_last(slots: tuple[ArrayField, ...], tests: int) -> tuple[ArrayField, ...]:
+    """Split each slot in two: the items that stay, and the last items, which are tested."""
     parted = []
     for slot in slots:
         stay, *axes = slot.shape[0] - tests, *slot.shape[1:]
@@ -119,16 +125,20 @@ def _cut(slots: tuple[ArrayField, ...], tests: int) -> tuple[ArrayField, ...]:
     return tuple(parted)
 
 
-def _as_it_lies(array: ArraySource, section: ArraySection, forms: Forms, role: str) -> bool:
-    """Whether the numbers in the file are what is wanted, where a processor reads them gladly."""
+def _can_map(array: ArraySource, section: ArraySection, forms: Forms, role: str) -> bool:
+    """Tell if the file holds the numbers as they are wanted, aligned."""
     if section.standardise_target if role.endswith("targets") else section.standardise:
         return False
     same = {"|u1": "uint8", "<f4": "float32", "<f8": "float64", "<i8": "int64"}.get(array.dtype)
     return same == forms.slots[role].dtype and array.offset is not None and array.offset % int(array.dtype[2:]) == 0
 
 
-def _summed(mapped: Mapping[str, ArraySource], files: Mapping[Path, MappedFile]) -> set[str]:
-    """The mapped arrays with a checksum, in files that are read as a whole anyway; InputMissing where it is another."""
+def _verify_checksums(mapped: Mapping[str, ArraySource], files: Mapping[Path, MappedFile]) -> set[str]:
+    """Verify the checksums of mapped arrays in files small enough to be read whole; returns their roles.
+
+    Raises:
+        InputMissing: a checksum differs.
+    """
     summed = {role for role, array in mapped.items() if array.checksum and files[array.path].size <= _SAMPLES * _SAMPLE}
     for role in summed:
         first, end, expected = mapped[role].checksum or (0, 0, 0)
@@ -137,8 +147,8 @@ def _summed(mapped: Mapping[str, ArraySource], files: Mapping[Path, MappedFile])
     return summed
 
 
-def _check(found: Mapping[str, ArraySource], arrays: Arrays, unread: Set[str]) -> None:
-    """InputMissing for labels and tokens below 0, and for numbers that are none: in all targets, and in inputs that were read."""
+def _check(found: ArraySources, arrays: Arrays, unread: Set[str]) -> None:
+    """Check numbers: labels and tokens are not negative, all targets and all inputs that were read are finite."""
     for role, array in ((role, arrays[role]) for role in found):
         if array.dtype == np.int64 and int(array.min()) < 0:
             item = int(np.argwhere(array < 0)[0][0])
@@ -147,20 +157,20 @@ def _check(found: Mapping[str, ArraySource], arrays: Arrays, unread: Set[str]) -
             check_finite(array, found[role].where)
 
 
-def _named(found: Mapping[str, ArraySource], arrays: Arrays) -> list[int | str]:
-    """The classes that texts name; they become labels in place, those of test items of the same classes."""
+def _encode_classes(found: ArraySources, arrays: Arrays) -> list[int | str]:
+    """Turn codes of texts into labels in place, and return the classes. Test items have the same classes."""
     roles = [role for role in found if role.endswith("targets")]
     where = found["targets"].where
-    names = classes_named(found["targets"].texts or {}, where, len(arrays["targets"]))
+    names = named_classes(found["targets"].texts or {}, where, len(arrays["targets"]))
     for role in roles:
-        relabel(arrays[role], found[role].texts or {}, names, found[role].where, where)
+        remap_labels(arrays[role], found[role].texts or {}, names, found[role].where, where)
     return list(names)
 
 
 def _outputs(
-    section: ArraySection, forms: Forms, found: Mapping[str, ArraySource], arrays: Arrays, codec: Mapping[str, Any]
+    section: ArraySection, forms: Forms, found: ArraySources, arrays: Arrays, codec: Mapping[str, Any]
 ) -> tuple[int, int | None]:
-    """Classes, the largest label of training and test items plus one unless they have names, numbers or tokens; and the vocabulary."""
+    """Return the number of outputs, and the vocabulary. Classes without names count up to the largest label."""
     vocabulary = max(int(arrays[role].max()) for role in found if arrays[role].ndim > 1) + 1 if section.tokens else None
     if forms.task == "regression":
         return arrays["targets"].shape[-1], vocabulary
@@ -168,20 +178,18 @@ def _outputs(
         return vocabulary or 0, vocabulary
     if "classes" in codec:
         return len(codec["classes"]), vocabulary
-    return classes([arrays[role] for role in found if role.endswith("targets")], found["targets"].where), vocabulary
+    return count_classes([arrays[role] for role in found if role.endswith("targets")], found["targets"].where), vocabulary
 
 
-def _standardised(
-    section: ArraySection, found: Mapping[str, ArraySource], arrays: Arrays, trained: NDArray[Any]
-) -> dict[str, Any]:
-    """Standardise in place by the items at `trained`; what was learnt of them, as JSON."""
+def _standardize(section: ArraySection, found: ArraySources, arrays: Arrays, trained: NDArray[Any]) -> dict[str, Any]:
+    """Standardize in place by the items at `trained`, and return means and deviations as JSON."""
     codec: dict[str, Any] = {}
     for wanted, kind, prefix in (section.standardise, "inputs", ""), (section.standardise_target, "targets", "target_"):
         if wanted:
-            numbers = {role: _exactly(found[role], arrays[role]) for role in (kind, f"test_{kind}") if role in found}
+            numbers = {role: _in_double_precision(found[role], arrays[role]) for role in (kind, f"test_{kind}") if role in found}
             scale = moments(numbers[kind], trained, found[kind].where)
             for role, source in numbers.items():
-                standardise(arrays[role], scale, found[role].where, source)
+                standardize(arrays[role], scale, found[role].where, source)
             mean, std = (one.tolist() for one in scale)
             codec |= {f"{prefix}mean": mean, f"{prefix}std": std}
     if section.standardise:
@@ -189,8 +197,8 @@ def _standardised(
     return codec
 
 
-def _exactly(found: ArraySource, read: NDArray[Any]) -> NDArray[Any]:
-    """What was read of an array; once more where its type does not hold the numbers: seconds since 1970 are beyond float32."""
+def _in_double_precision(found: ArraySource, read: NDArray[Any]) -> NDArray[Any]:
+    """Return the numbers read, again in double precision where their type is too narrow: seconds since 1970 exceed float32."""
     if read.itemsize > 4 or int(found.dtype[2:]) <= (4 if found.kind == "f" else 2):
         return read
     exact = np.empty(read.shape)
@@ -198,8 +206,8 @@ def _exactly(found: ArraySource, read: NDArray[Any]) -> NDArray[Any]:
     return exact
 
 
-def _sampled(file: MappedFile) -> str:
-    """SHA-256 (hex) over a file's size and blocks spread evenly over it: over all of it, if it is small."""
+def _sampled_hash(file: MappedFile) -> str:
+    """Hash a file's size and blocks spread evenly over it (SHA-256, hex); a small file is hashed whole."""
     content, total = file.mapped(), hashlib.sha256(str(file.size).encode())
     if file.size <= _SAMPLES * _SAMPLE:
         total.update(content)

@@ -1,11 +1,11 @@
-"""The memory-mapped form of a data set: what `partrain data convert` writes and `kind = "mapped"` opens without copying.
+"""The memory-mapped form of a data set: `partrain data convert` writes it, `kind = "mapped"` opens it without copying.
 
-A file holds the bytes that workers would have in memory, behind a header that says where and what they are:
+A file holds the bytes that workers would have in memory, behind a header:
 
-    8 bytes "PTITEMS1" | length of the JSON, 8 bytes, little-endian | SHA-256 of the JSON, 32 bytes | JSON | zeros to 4,096 | items
+    8 bytes "PTITEMS1" | length of the JSON, 8 bytes, little-endian | SHA-256 of the JSON, 32 bytes | JSON | zeros to 4096 | items
 
-The JSON has the data set's card and the SHA-256 of the items. Its own digest is checked whenever the file is opened, and stands
-for the data in checkpoints; that of the items takes as long as reading them all, so only `verify = true` and `data inspect` do.
+The JSON has the data set's info and the SHA-256 of the items. The digest of the JSON is checked at each opening and is the
+fingerprint in checkpoints. Checking the items means reading them all: only `verify = true` and `data inspect` do.
 """
 
 from __future__ import annotations
@@ -17,8 +17,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from partrain.data.base import Allocate, ArrayField, DataSection, Dataset, DatasetInfo, DatasetSpec, MappedFile, Training, lay_out
-from partrain.data.fetch import File, place
+from partrain.data.base import (
+    Allocate,
+    ArrayField,
+    DataSection,
+    Dataset,
+    DatasetInfo,
+    DatasetSpec,
+    MappedFile,
+    Training,
+    lay_out,
+    reading,
+)
+from partrain.data.fetch import File, local_path
 from partrain.errors import CannotCreate, InputMissing
 from partrain.system.atomic_file import atomic_file
 
@@ -31,25 +42,25 @@ _BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
-    """Some rows of an array, which do not lie one behind the other."""
+class _RowSubset:
+    """Some rows of an array, scattered over it."""
 
     array: NDArray[Any]
     rows: NDArray[Any]
 
     def blocks(self) -> Iterator[memoryview]:
-        """Their bytes."""
+        """Yield their bytes."""
         step = max(1, _BLOCK * len(self.array) // self.array.nbytes)
         for first in range(0, len(self.rows), step):
             yield self.array[self.rows[first : first + step]].data.cast("B")
 
 
-_Source = memoryview | _Rows
-"""Part of a file to be written."""
+_Source = memoryview | _RowSubset
+"""Part of a file to write."""
 
 
 class Mapped(DataSection):
-    """A file written by `partrain data convert`, mapped as it lies: it may be larger than the memory."""
+    """A file written by `partrain data convert`, memory-mapped: it may be larger than the memory."""
 
     kind: Literal["mapped"]
     path: File
@@ -57,54 +68,58 @@ class Mapped(DataSection):
     verify: bool = False
     """Check the digest of all items before training starts, which reads them all."""
 
-    def facts(self, folder: Path) -> DatasetSpec:
-        card = read(place(self.path, folder))
-        slots = {slot.name: slot for slot in card.slots}
-        items, *shape = slots["inputs"].shape
-        tests = slots["test_inputs"].shape[0] if "test_inputs" in slots else 0
-        return DatasetSpec(items - (card.gap or 0), tests, tuple(shape), card.task, card.outputs, card.vocabulary is not None)
 
-    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-        path = place(self.path, folder)
-        if self.verify:
-            verify(path)
-        dataset, kept = read(path).attach(allocate(0)), learnt_from(path)
-        if kept and kept != trained_on(dataset, training):
-            raise InputMissing(
-                f"{path}: was converted for a job that trains on other items (`validation`, `stratify`, `seed` or `order` differ), "
-                "and what was learnt from them is in it; convert it again with this job's"
-            )
-        return dataset
+def read_spec(section: Mapped, folder: Path) -> DatasetSpec:
+    """Read the header of the file; see `data.read_spec`."""
+    info = read(local_path(section.path, folder))
+    slots = {slot.name: slot for slot in info.slots}
+    items, *shape = slots["inputs"].shape
+    tests = slots["test_inputs"].shape[0] if "test_inputs" in slots else 0
+    return DatasetSpec(items - (info.gap or 0), tests, tuple(shape), info.task, info.outputs, info.vocabulary is not None)
 
 
-def learnt_from(path: Path) -> str:
-    """What `trained_on` said of the data set when it was written."""
+def load(section: Mapped, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+    """Map the file; see `data.load`."""
+    path = local_path(section.path, folder)
+    if section.verify:
+        verify(path)
+    dataset, kept = read(path).open(allocate(0)), stored_training_hash(path)
+    if kept and kept != training_hash(dataset, training):
+        raise InputMissing(
+            f"{path}: was converted for a job that trains on other items (`validation`, `stratify`, `seed` or `order` differ), "
+            "and what was learnt from them is in it; convert it again with this job's"
+        )
+    return dataset
+
+
+def stored_training_hash(path: Path) -> str:
+    """Return the `training_hash` that was stored when the file was written."""
     return str(json.loads(_parsed(path)[0])["trained"])
 
 
-def trained_on(dataset: Dataset, training: Training) -> str:
-    """SHA-256 (hex) over which items are trained on, where something learnt from them is in the items; otherwise nothing."""
+def training_hash(dataset: Dataset, training: Training) -> str:
+    """Hash the indices of the training items (SHA-256, hex), if the items contain anything learnt from them; else ""."""
     if dataset.gap is None and not {"mean", "target_mean"} & dataset.codec.keys():
         return ""
     labels = dataset.item_targets if dataset.task == "classification" else None
     return hashlib.sha256(training(dataset.items, labels, dataset.gap).tobytes()).hexdigest()
 
 
-def write(path: Path, card: DatasetInfo, buffer: memoryview, trained: str = "") -> None:
-    """Write the data set that lies in `buffer`, and in files that its card names, as a whole or not at all.
+def write(path: Path, info: DatasetInfo, buffer: memoryview, trained: str = "") -> None:
+    """Write the data set that lies in `buffer`, and in files that its info names, as a whole or not at all.
 
     Args:
-        trained: What `trained_on` says of it.
+        trained: Its `training_hash`.
 
     Raises:
         CannotCreate: the file cannot be written.
     """
-    apart = any(slot.name == "rows" for slot in card.slots)
-    slots, sources = _parted(card.attach(buffer)) if apart else _as_they_lie(card, buffer)
+    apart = any(slot.name == "rows" for slot in info.slots)
+    slots, sources = _selected_rows(info.open(buffer)) if apart else _whole_arrays(info, buffer)
     end, total = max(slot.end for slot in slots), hashlib.sha256()
     for block in _blocks(sources):
         total.update(block)
-    header = _header(replace(card, slots=slots, files=()), end, total.hexdigest(), trained)
+    header = _header(replace(info, slots=slots, files=()), end, total.hexdigest(), trained)
     try:
         with atomic_file(path, unique=False) as descriptor, open(descriptor, "wb", closefd=False) as file:
             file.write(header)
@@ -114,14 +129,14 @@ def write(path: Path, card: DatasetInfo, buffer: memoryview, trained: str = "") 
         raise CannotCreate(f"{path}: {error.strerror}") from None
 
 
-def _as_they_lie(card: DatasetInfo, buffer: memoryview) -> tuple[tuple[ArrayField, ...], list[_Source]]:
-    """Where the arrays of a card lie in the file to be written, and what that consists of."""
-    end = max((slot.end for slot in card.slots if not slot.file), default=0)
+def _whole_arrays(info: DatasetInfo, buffer: memoryview) -> tuple[tuple[ArrayField, ...], list[_Source]]:
+    """Lay out the arrays of a data set in the file to write; returns slots, and the parts of the file."""
+    end = max((slot.end for slot in info.slots if not slot.file), default=0)
     slots: list[ArrayField] = []
     sources: list[_Source] = [buffer[:end]]
-    for slot in card.slots:
+    for slot in info.slots:
         if slot.file:
-            content = card.files[slot.file - 1].mapped()[slot.offset : slot.end]
+            content = info.files[slot.file - 1].mapped()[slot.offset : slot.end]
             sources += [memoryview(bytes(-end % 64)), content]
             slots.append(replace(slot, offset=end + -end % 64, file=1))
             end = slots[-1].end
@@ -130,8 +145,8 @@ def _as_they_lie(card: DatasetInfo, buffer: memoryview) -> tuple[tuple[ArrayFiel
     return tuple(slots), sources
 
 
-def _parted(dataset: Dataset) -> tuple[tuple[ArrayField, ...], list[_Source]]:
-    """The same for a data set of which some `rows` are items: these alone, one behind the other."""
+def _selected_rows(dataset: Dataset) -> tuple[tuple[ArrayField, ...], list[_Source]]:
+    """Lay out only the `rows` that are items, contiguously; returns the same."""
     assert dataset.rows is not None
     names = [name for slot in dataset.slots if (name := slot.name) != "rows"]
     arrays: dict[str, NDArray[Any]] = {name: getattr(dataset, name) for name in names}
@@ -141,14 +156,14 @@ def _parted(dataset: Dataset) -> tuple[tuple[ArrayField, ...], list[_Source]]:
     end = 0
     for slot in slots:
         array = arrays[slot.name]
-        part = array.data.cast("B") if slot.name.startswith("test_") else _Rows(array, dataset.rows)
+        part = array.data.cast("B") if slot.name.startswith("test_") else _RowSubset(array, dataset.rows)
         sources += [memoryview(bytes(slot.offset - end)), part]
         end = slot.end
     return tuple(replace(slot, file=1) for slot in slots), sources
 
 
 def read(path: Path) -> DatasetInfo:
-    """The card of a file, its header checked.
+    """Read the info of a file, and check its header.
 
     Raises:
         InputMissing: no such file, another kind of file, or damaged.
@@ -165,7 +180,7 @@ def read(path: Path) -> DatasetInfo:
 
 
 def verify(path: Path) -> None:
-    """Check the digest of the items; InputMissing if it is another one."""
+    """Check the digest of the items; InputMissing if it differs."""
     text, start, file = _parsed(path)
     found = hashlib.sha256()
     for block in _blocks([file.mapped()[start:]]):
@@ -175,29 +190,26 @@ def verify(path: Path) -> None:
 
 
 def is_mapped(path: Path) -> bool:
-    """Whether a file is of this form."""
+    """Tell if a file has this form."""
     with path.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
-def _header(card: DatasetInfo, size: int, digest: str, trained: str) -> bytes:
-    text = json.dumps({"card": asdict(card), "bytes": size, "sha256": digest, "trained": trained}, sort_keys=True).encode()
+def _header(info: DatasetInfo, size: int, digest: str, trained: str) -> bytes:
+    text = json.dumps({"card": asdict(info), "bytes": size, "sha256": digest, "trained": trained}, sort_keys=True).encode()
     header = _MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text
     return header + bytes(-len(header) % _PAGE)
 
 
 def _parsed(path: Path) -> tuple[bytes, int, MappedFile]:
-    """The header's JSON, where the items begin, and the file."""
+    """Return the header's JSON, the offset of the items, and the file."""
     file = MappedFile.of(path)
-    try:
-        with path.open("rb") as stream:
-            start = stream.read(48)
-            if start[:8] != _MAGIC:
-                raise InputMissing(f"{path}: not written by `partrain data convert`")
-            length = int.from_bytes(start[8:16], "little")
-            text = stream.read(min(length, file.size))
-    except OSError as error:
-        raise InputMissing(f"{path}: {error.strerror}") from None
+    with reading(path), path.open("rb") as stream:
+        start = stream.read(48)
+        if start[:8] != _MAGIC:
+            raise InputMissing(f"{path}: not written by `partrain data convert`")
+        length = int.from_bytes(start[8:16], "little")
+        text = stream.read(min(length, file.size))
     if hashlib.sha256(text).digest() != start[16:48]:
         raise InputMissing(f"{path}: its header is damaged")
     return text, -(-(48 + length) // _PAGE) * _PAGE, file
@@ -210,7 +222,7 @@ def _slot(slot: dict[str, Any], start: int) -> ArrayField:
 
 def _blocks(sources: list[_Source]) -> Iterator[memoryview]:
     for source in sources:
-        if isinstance(source, _Rows):
+        if isinstance(source, _RowSubset):
             yield from source.blocks()
         else:
             yield from (source[first : first + _BLOCK] for first in range(0, len(source), _BLOCK))

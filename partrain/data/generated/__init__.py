@@ -1,1 +1,1 @@
-"""Data sets that are computed."""
+"""Generated data sets."""

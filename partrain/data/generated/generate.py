@@ -1,7 +1,7 @@
 """Generated items, for demonstrations and tests: curves to fit, classes to tell apart, waves to continue.
 
-Every draw is seeded by what it is for (function, features, classes; training or test), never by the job's seed: the seeds of a
-benchmark are to see the same data. Nor does the number of items enter: a larger random set begins with the smaller one.
+The purpose of each draw seeds it (function, features, classes; training or test), never the job's seed: all seeds of a
+benchmark see the same data. The number of items does not enter either: a larger random set begins with the smaller one.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.base import Allocate, Dataset, DatasetInfo, lay_out, views
+from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, lay_out, views
+from partrain.data.generated.section import Synthetic, read_spec
 from partrain.seeds import generator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from partrain.data.generated.section import Synthetic
-
     Pair = tuple[NDArray[Any], NDArray[Any]]
     """inputs (n, *shape) and targets, (n,) int64 or (n, outputs), in double precision."""
 
 
-def load(section: Synthetic, allocate: Allocate) -> Dataset:
-    """Generate the training items, and fresh draws as test items, in one buffer."""
-    known = section.facts(Path())
+def load(section: Synthetic, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+    """Generate the training items, and fresh draws as test items; see `data.load`."""
+    known = read_spec(section, folder)
     assert known.outputs is not None
     stored = ("int64", ()) if known.task == "classification" else ("float32", (known.outputs,))
     slots = lay_out(
@@ -48,7 +47,7 @@ def load(section: Synthetic, allocate: Allocate) -> Dataset:
     for slot in slots:
         digest.update(repr(slot).encode())
         digest.update(buffer[slot.offset : slot.end])
-    return DatasetInfo(slots, known.task, known.outputs, 1.0, digest.hexdigest()).attach(buffer)
+    return DatasetInfo(slots, known.task, known.outputs, 1.0, digest.hexdigest()).open(buffer)
 
 
 def _draw(section: Synthetic, use: str, n: int) -> Pair:
@@ -56,18 +55,18 @@ def _draw(section: Synthetic, use: str, n: int) -> Pair:
 
 
 def _generator(section: Synthetic, use: str, what: str) -> np.random.Generator:
-    """One stream per quantity, so that more items continue the same draws."""
+    """Return the random stream of one quantity. More items continue the same draws."""
     return generator(0, "synthetic", section.function, section.features, section.classes, use, what)
 
 
 def _sine(section: Synthetic, use: str, n: int) -> Pair:
-    """y = sin(x) + noise, x uniform in [-pi, pi]."""
+    """Draw y = sin(x) + noise, x uniform in [-pi, pi]."""
     x = _generator(section, use, "x").uniform(-np.pi, np.pi, (n, 1))
     return x, np.sin(x) + section.noise * _generator(section, use, "noise").standard_normal((n, 1))
 
 
 def _seeds(section: Synthetic, use: str, n: int) -> Pair:
-    """The curve on which the parallel trainer for brain.js was measured, in its order: increasing x, so `order = "given"` tells.
+    """Compute the curve on which the parallel trainer for brain.js was measured. x increases, so `order = "given"` matters.
 
     x_i = (240/n) i, which for its 5,000 points is 0.048 i; input (x + 120) / 240; target sin(x/3) + cos(x/2) / 2, in degrees.
     """
@@ -76,7 +75,7 @@ def _seeds(section: Synthetic, use: str, n: int) -> Pair:
 
 
 def _blobs(section: Synthetic, use: str, n: int) -> Pair:
-    """Gaussian classes around centers that are standard normal themselves; all classes equally likely."""
+    """Draw Gaussian classes around standard normal centers; all classes are equally likely."""
     centers = _generator(section, "classes", "centers").standard_normal((section.classes, section.features))
     labels = _generator(section, use, "labels").integers(0, section.classes, n)
     noise = _generator(section, use, "noise").standard_normal((n, section.features))
@@ -84,13 +83,13 @@ def _blobs(section: Synthetic, use: str, n: int) -> Pair:
 
 
 def _xor(section: Synthetic, use: str, n: int) -> Pair:
-    """Two bits with noise; the class is whether they differ."""
+    """Draw two bits with noise; the class is their exclusive or."""
     bits = _generator(section, use, "bits").integers(0, 2, (n, 2))
     return bits + section.noise * _generator(section, use, "noise").standard_normal((n, 2)), bits[:, 0] ^ bits[:, 1]
 
 
 def _spirals(section: Synthetic, use: str, n: int) -> Pair:
-    """Arms of a spiral, one for each class, three quarters of a turn from radius 0.1 to 1."""
+    """Draw arms of a spiral, one for each class, three quarters of a turn from radius 0.1 to 1."""
     arm = _generator(section, use, "labels").integers(0, section.classes, n)
     along = _generator(section, use, "along").uniform(0, 1, n)
     angle = 2 * np.pi * (arm / section.classes + 0.75 * along)
@@ -99,7 +98,7 @@ def _spirals(section: Synthetic, use: str, n: int) -> Pair:
 
 
 def _moons(section: Synthetic, use: str, n: int) -> Pair:
-    """Two half circles, one reaching into the other."""
+    """Draw two half circles, one reaching into the other."""
     lower = _generator(section, use, "labels").integers(0, 2, n)
     angle = _generator(section, use, "along").uniform(0, np.pi, n)
     points = np.stack([np.cos(angle), np.sin(angle)], 1)
@@ -108,13 +107,13 @@ def _moons(section: Synthetic, use: str, n: int) -> Pair:
 
 
 def _checkerboard(section: Synthetic, use: str, n: int) -> Pair:
-    """The colour of a field of a board of 4 by 4, on [-1, 1] in both directions."""
+    """Draw points on [-1, 1] in both directions; the class is the color of the field of a board of 4 by 4."""
     points = _generator(section, use, "x").uniform(-1, 1, (n, 2))
     return points, np.floor(2 * (points + 1)).astype("int64").sum(1) % 2
 
 
 def _waves(section: Synthetic, use: str, n: int) -> Pair:
-    """Sine waves of 8 to 40 numbers a period, of any phase; noise on what is seen and on what is to be given."""
+    """Draw sine waves of 8 to 40 numbers a period, of any phase, with noise on inputs and targets."""
     draw = _generator(section, use, "wave")
     period, phase = draw.uniform([8, 0], [40, 2 * np.pi], (n, 2)).T
     moments = np.arange(section.window + section.steps)
@@ -139,9 +138,9 @@ _SIGNALS = """
 
 
 def _mnist_1d(section: Synthetic, use: str, n: int) -> Pair:
-    """Ten signals of 12 numbers, each padded, scaled, sheared, moved along a circle and made noisy, seen as 40 numbers.
+    """Draw ten signals of 12 numbers, each padded, scaled, sheared, moved along a circle and made noisy, seen as 40 numbers.
 
-    After S. Greydanus, D. Kobak. Scaling down deep learning with MNIST-1D. 2020. arXiv:2011.14439; other draws than theirs.
+    After S. Greydanus, D. Kobak. Scaling down deep learning with MNIST-1D. 2020. arXiv:2011.14439; with draws of its own.
     """
     signals = np.array(_SIGNALS.split(), float).reshape(10, 12)
     signals -= signals.mean(1, keepdims=True)
@@ -150,7 +149,7 @@ def _mnist_1d(section: Synthetic, use: str, n: int) -> Pair:
     labels = _generator(section, use, "labels").integers(0, 10, n)
     form = _generator(section, use, "form").uniform([36, 0.8, -0.375, 0], [61, 1.2, 0.375, 48], (n, 4)).T[:, :, None]
     padding, size, shear, shift = np.floor(form[0]), form[1], form[2], np.floor(form[3]).astype("int64")
-    # The signal and its padding, drawn out to 72 places: beyond number 11 of the signal there is nothing.
+    # Stretch the signal and its padding to 72 places. Behind number 11 of the signal there is only padding.
     at = np.linspace(0, 1, 72) * (11 + padding)
     left = np.minimum(at.astype("int64"), 11)
     share = np.minimum(at - left, 1)

@@ -1,4 +1,4 @@
-"""The `[dataset]` table of generated items; what it says is carried out in `generate`."""
+"""The `[dataset]` table of generated items, and their spec, which follows from the settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from partrain.data.base import Allocate, DataSection, Dataset, DatasetSpec, Training
+from partrain.data.base import DataSection, DatasetSpec
 
 
 class Synthetic(DataSection):
@@ -27,9 +27,9 @@ class Synthetic(DataSection):
     noise: float = Field(0.1, ge=0)
     """Standard deviation of the noise (all but `seeds`, `checkerboard` and `mnist-1d`)."""
     window: int = Field(20, ge=1, le=10**5)
-    """Numbers an item of `waves` sees."""
+    """Numbers that an item of `waves` sees."""
     steps: int = Field(1, ge=1, le=10**4)
-    """Numbers behind them that it is to give."""
+    """Numbers behind them to forecast."""
 
     @model_validator(mode="after")
     def _only_what_counts(self) -> Synthetic:
@@ -45,22 +45,19 @@ class Synthetic(DataSection):
             raise ValueError(f'{" and ".join(given)} would have no effect: function = "{self.function}" has no such setting')
         return self
 
-    def facts(self, folder: Path) -> DatasetSpec:
-        items, tests = self.items, self.test_items
-        match self.function:
-            case "blobs":
-                return DatasetSpec(items, tests, (self.features,), "classification", self.classes)
-            case "xor" | "moons" | "checkerboard":
-                return DatasetSpec(items, tests, (2,), "classification", 2)
-            case "spirals":
-                return DatasetSpec(items, tests, (2,), "classification", self.classes)
-            case "mnist-1d":
-                return DatasetSpec(items, tests, (40,), "classification", 10)
-            case "waves":
-                return DatasetSpec(items, tests, (self.window, 1), "forecast", self.steps)
-        return DatasetSpec(items, tests, (1,), "regression", 1)
 
-    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-        from partrain.data.generated import generate
-
-        return generate.load(self, allocate)
+def read_spec(section: Synthetic, folder: Path) -> DatasetSpec:
+    """Derive the spec from the settings; see `data.read_spec`."""
+    items, tests = section.items, section.test_items
+    match section.function:
+        case "blobs":
+            return DatasetSpec(items, tests, (section.features,), "classification", section.classes)
+        case "xor" | "moons" | "checkerboard":
+            return DatasetSpec(items, tests, (2,), "classification", 2)
+        case "spirals":
+            return DatasetSpec(items, tests, (2,), "classification", section.classes)
+        case "mnist-1d":
+            return DatasetSpec(items, tests, (40,), "classification", 10)
+        case "waves":
+            return DatasetSpec(items, tests, (section.window, 1), "forecast", section.steps)
+    return DatasetSpec(items, tests, (1,), "regression", 1)

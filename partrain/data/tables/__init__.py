@@ -1,1 +1,1 @@
-"""Data sets of tables: CSV and Parquet, rows as items or as the moments of a series."""
+"""Data sets of tables: CSV and Parquet, with rows as items or as moments of a series."""

@@ -1,4 +1,4 @@
-"""Tables in files, block by block: CSV by the standard library, Parquet by polars. A cell is what the file says: nothing is guessed."""
+"""Tables in files, block by block: CSV by the standard library, Parquet by polars. Types of cells are never guessed."""
 
 from __future__ import annotations
 
@@ -14,86 +14,93 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
+from partrain.data.base import reading
 from partrain.errors import InputMissing
 
 ROWS = 1 << 14
 """Rows of a block."""
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "?"))
-"""What stands for no value, in small letters."""
+"""Texts of missing values, in small letters."""
 
 
 SET, INSPECT = "set", "inspect a job that sets"
-"""Ways to a key of a `[dataset]` table: in the job that names the file, or in one that is still to be written."""
+"""Advice on setting a key of a `[dataset]` table: in the job that names the file, or in a job still to be written."""
 
 
 class RowBlock(NamedTuple):
     """Some rows of a table."""
 
-    places: Sequence[int]
-    """Where each begins: see `TableFile.place`."""
+    positions: Sequence[int]
+    """Number of each row, for `TableFile.locate`."""
     columns: dict[str, Sequence[Any]]
-    """Their cells by column: text, or what a typed file holds."""
+    """Cells by column: text, or the values of a typed file."""
 
 
 class TableFile(ABC):
     """A table in a file."""
 
     def __init__(self, path: Path, way: str = SET) -> None:
-        """`way`: how advice puts it that a key of a `[dataset]` table can change what is read; empty where none can."""
+        """Open a table. `way` begins the advice on a key of a `[dataset]` table; it is empty where no key can help."""
         self.path, self.way = path, way
         self.names = self._header()
-        """The columns, in the file's order."""
+        """Columns, in the file's order."""
         if len(set(self.names)) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
-            raise InputMissing(f"{self.head}: two columns are called `{twice}`")
+            raise InputMissing(f"{self.header_location}: two columns are called `{twice}`")
 
     @property
-    def head(self) -> str:
-        """Where the names of columns stand, in words."""
+    def header_location(self) -> str:
+        """Location of the names of columns, for messages."""
         return str(self.path)
 
     @abstractmethod
-    def place(self, number: int) -> str:
-        """Where a row stands, in words."""
+    def locate(self, number: int) -> str:
+        """Return the location of a row, for messages."""
 
     @abstractmethod
     def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[RowBlock]:
-        """These columns of all rows; InputMissing where the file is damaged, or, if rows are to be `dense`, nothing stands between two."""
+        """Yield these columns of all rows in blocks.
+
+        Raises:
+            InputMissing: the file is damaged; or, if rows must be `dense`, an empty line stands between two rows.
+        """
 
     @abstractmethod
     def _header(self) -> list[str]: ...
 
     def require(self, name: str, key: str) -> None:
-        """InputMissing unless there is such a column; `key` of the table asks for it."""
+        """Raise InputMissing unless the column exists; `key` of the table asks for it."""
         if name not in self.names:
             near = get_close_matches(name, self.names, n=1)
             known = ", ".join(self.names[:12]) + (f" and {len(self.names) - 12} more" if len(self.names) > 12 else "")
             advice = f"did you mean `{near[0]}`?" if near else f"there are {known}"
-            raise InputMissing(f"{self.head}: no column `{name}`, which `{key}` asks for: {self.parted() or advice}")
+            raise InputMissing(
+                f"{self.header_location}: no column `{name}`, which `{key}` asks for: {self.separator_advice() or advice}"
+            )
 
-    def parted(self) -> str | None:
-        """What to do where all names are in one because something else parts them; None where that is not so."""
+    def separator_advice(self) -> str | None:
+        """Return advice where all names stand in one cell because another separator divides them; else None."""
         return None
 
 
 class CsvFile(TableFile):
-    """Separated text, plain or gzipped; line 1 has the names of columns, empty lines are passed over but where rows are dense."""
+    """Separated text, plain or gzipped. Line 1 has the names of columns; empty lines are skipped unless rows must be dense."""
 
     def __init__(self, path: Path, separator: str | None = None, encoding: str | None = None, way: str = SET) -> None:
-        """`separator`: by default a tab in .tsv files, else a comma. `encoding`: UTF-8 where the job has no such key."""
+        """Open a table. `separator`: a tab in .tsv files by default, else a comma. `encoding`: None if the job has no such key."""
         usual = "\t" if ".tsv" in Path(path.name.lower()).suffixes[-2:] else ","
         self._separator, self._encoding = separator or usual, encoding or "utf-8"
         self._encodable = encoding is not None if way == SET else bool(way)
         super().__init__(path, way)
 
     @property
-    def head(self) -> str:
+    def header_location(self) -> str:
         return f"{self.path}:1"
 
-    def place(self, number: int) -> str:
+    def locate(self, number: int) -> str:
         return f"{self.path}:{number}"
 
-    def parted(self) -> str | None:
+    def separator_advice(self) -> str | None:
         other = next((mark for mark in (";", "\t", ",", "|") if len(self.names) == 1 and mark in self.names[0]), None)
         if other is None:
             return None
@@ -119,16 +126,20 @@ class CsvFile(TableFile):
         with self._named(), self._open() as file:
             first = next(csv.reader(file, delimiter=self._separator, strict=True), None)
         if not first:
-            raise InputMissing(f"{self.head}: {'is empty' if first is None else 'an empty line'}: expected the names of columns")
+            raise InputMissing(
+                f"{self.header_location}: {'is empty' if first is None else 'an empty line'}: expected the names of columns"
+            )
         names = [name.strip() for name in first]
         if "" in names:
-            raise InputMissing(f"{self.head}: column {names.index('') + 1} has no name")
+            raise InputMissing(f"{self.header_location}: column {names.index('') + 1} has no name")
         if all(_is_number(name) for name in names):
-            raise InputMissing(f"{self.head}: holds numbers where the names of columns are expected: add a line of names")
+            raise InputMissing(
+                f"{self.header_location}: holds numbers where the names of columns are expected: add a line of names"
+            )
         return names
 
     def _rows(self, dense: bool) -> Iterator[tuple[int, list[str]]]:
-        """The rows behind the header, each with the line that it begins in."""
+        """Yield the rows behind the header, each with the line that it begins in."""
         with self._named(), self._open() as file:
             reader = csv.reader(file, delimiter=self._separator, strict=True)
             before = empty = 0
@@ -159,18 +170,17 @@ class CsvFile(TableFile):
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except UnicodeError as error:
-            other = "latin-1" if self._encoding.lower() == "utf-8" else "utf-8"
-            advice = "save it so" + f', or {self.way} encoding = "{self._marked() or other}"' * self._encodable
-            reason = getattr(error, "reason", error)
-            raise InputMissing(f"{self.path}:{self._undecoded()}: not {self._encoding} text ({reason}): {advice}") from None
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputMissing(f"{self.path}: {getattr(error, 'strerror', None) or error}") from None
+        with reading(self.path, "damaged gzip data", EOFError, zlib.error):
+            try:
+                yield
+            except UnicodeError as error:
+                other = "latin-1" if self._encoding.lower() == "utf-8" else "utf-8"
+                advice = "save it so" + f', or {self.way} encoding = "{self._marked() or other}"' * self._encodable
+                reason = getattr(error, "reason", error)
+                raise InputMissing(f"{self.path}:{self._undecoded()}: not {self._encoding} text ({reason}): {advice}") from None
 
     def _undecoded(self) -> int:
-        """The first line that cannot be read as text; 1 where lines do not end with a byte of their own."""
+        """Return the first line that cannot be decoded; 1 where the encoding has no single byte for line ends."""
         if "\n".encode(self._encoding) != b"\n":
             return 1
         with self._bytes() as file:
@@ -182,7 +192,7 @@ class CsvFile(TableFile):
         return 1
 
     def _marked(self) -> str | None:
-        """The encoding that a byte order mark tells."""
+        """Return the encoding that a byte order mark tells."""
         with self._bytes() as file:
             return "utf-16" if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else None
 
@@ -193,7 +203,7 @@ class CsvFile(TableFile):
 class ParquetFile(TableFile):
     """A Parquet file."""
 
-    def place(self, number: int) -> str:
+    def locate(self, number: int) -> str:
         return f"{self.path}: row {number}"
 
     def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[RowBlock]:
@@ -216,29 +226,25 @@ class ParquetFile(TableFile):
             raise InputMissing(
                 f"{self.path}: Parquet files are read by polars, which is not installed: pip install 'partrain[tabular]'"
             ) from None
-        try:
+        with reading(self.path, "damaged, or no Parquet file", polars.exceptions.PolarsError):
             yield polars
-        except OSError as error:
-            raise InputMissing(f"{self.path}: {error.strerror or error}") from None
-        except polars.exceptions.PolarsError as error:
-            raise InputMissing(f"{self.path}: damaged, or no Parquet file: {str(error).splitlines()[0]}") from None
 
 
 PARQUET = (".parquet", ".pq")
-"""How names of Parquet files end, in small letters."""
+"""Suffixes of Parquet files, in small letters."""
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *PARQUET)
-"""How names of tables end."""
+"""Suffixes of tables, in small letters."""
 
 
-def sheet_of(path: Path, separator: str | None = None, encoding: str | None = None, way: str = SET) -> TableFile:
-    """A table, by its name: Parquet, or separated text."""
+def open_by_name(path: Path, separator: str | None = None, encoding: str | None = None, way: str = SET) -> TableFile:
+    """Open a table by its suffix: Parquet, or separated text."""
     if path.name.lower().endswith(PARQUET):
         return ParquetFile(path, way)
     return CsvFile(path, separator, encoding, way)
 
 
 def is_missing(cell: Any) -> bool:
-    """Whether a cell holds no value."""
+    """Tell if a cell holds no value."""
     return cell is None or str(cell).strip().lower() in MISSING
 
 

@@ -1,4 +1,4 @@
-"""Labels that are texts: numbers in their place while they are read, then classes with names, in the order that tables' have."""
+"""Labels that are texts: codes while they are read, then classes with names, in the order of tables' classes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.data.tables.files import is_missing
-from partrain.data.tables.survey import Class, class_of, classes_in_order
+from partrain.data.tables.schema import Class, ordered_classes, parse_class
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def numbered(texts: NDArray[Any], known: dict[str, int], where: str, first: int) -> NDArray[Any]:
-    """A number for each of some texts (n, ...): str or UTF-8 bytes, space around them not counted.
+def encode_labels(texts: NDArray[Any], known: dict[str, int], where: str, first: int) -> NDArray[Any]:
+    """Return a code for each text (n, ...): str or UTF-8 bytes, stripped of white space.
 
     Args:
         texts: The texts.
-        known: The number of each text met before; those of new ones are added.
-        where: Place of the texts, in words.
-        first: Which item is their first.
+        known: The code of each text met before; new texts are added.
+        where: Location of the texts, for messages.
+        first: Index of the first item among them.
     """
     different, inverse = np.unique(texts.reshape(-1), return_inverse=True)
     numbers = np.empty(len(different), np.int64)
@@ -39,9 +39,9 @@ def numbered(texts: NDArray[Any], known: dict[str, int], where: str, first: int)
     return numbers[inverse].reshape(texts.shape)
 
 
-def classes_named(known: Mapping[str, int], where: str, items: int) -> tuple[Class, ...]:
-    """The classes of `items` labels, by label; InputMissing where they are hardly meant as such."""
-    classes = classes_in_order(known)
+def named_classes(known: Mapping[str, int], where: str, items: int) -> tuple[Class, ...]:
+    """Return the classes of `items` labels, in order; InputMissing where they are implausible."""
+    classes = ordered_classes(known)
     if len(classes) < 2:
         raise InputMissing(f"{where}: all {items:,} items have the class `{classes[0]}`: there is nothing to tell apart")
     if len(classes) > max(20, items // 2):
@@ -50,11 +50,11 @@ def classes_named(known: Mapping[str, int], where: str, items: int) -> tuple[Cla
     return classes
 
 
-def relabel(numbers: NDArray[Any], known: Mapping[str, int], classes: Sequence[Class], where: str, source: str) -> None:
-    """Turn numbers (n,) by `numbered` into labels in place; InputMissing for a class that is not among those of the `source`."""
+def remap_labels(numbers: NDArray[Any], known: Mapping[str, int], classes: Sequence[Class], where: str, source: str) -> None:
+    """Turn codes (n,) of `encode_labels` into labels in place; InputMissing for a class that the `source` has not."""
     whole = isinstance(classes[0], int)
     labels = {one: label for label, one in enumerate(classes)}
-    by_number = np.fromiter((labels.get(class_of(name, whole), -1) for name in known), np.int64, len(known))
+    by_number = np.fromiter((labels.get(parse_class(name, whole), -1) for name in known), np.int64, len(known))
     numbers[:] = by_number[numbers]
     if (unknown := numbers < 0).any():
         name = next(name for name, label in zip(known, by_number, strict=True) if label < 0)

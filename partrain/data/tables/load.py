@@ -1,4 +1,4 @@
-"""Items made of the rows of a table: numbers, one-hot words, labels; standardised by the items trained on alone."""
+"""Items made of the rows of a table: numbers, one-hot words, labels; standardized by the training items alone."""
 
 from __future__ import annotations
 
@@ -9,38 +9,37 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, digest, lay_out, views
-from partrain.data.fetch import place
-from partrain.data.standardize import spread
+from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, fingerprint_of, lay_out, views
+from partrain.data.fetch import local_path
+from partrain.data.standardize import safe_std
 from partrain.data.tables.files import RowBlock, TableFile, is_missing
-from partrain.data.tables.survey import Class, TableSchema, class_of, kept, surveyed
+from partrain.data.tables.schema import Class, TableSchema, drop_missing, open_table, parse_class, scan
+from partrain.data.tables.sections import Tabular
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from partrain.data.tables.sections import Tabular
-
     Pair = tuple[NDArray[Any], NDArray[Any]]
-    """inputs (n, features), NaN where a value is missing, and targets, (n,) int64 or (n, k); numbers in double precision."""
+    """Inputs (n, features), NaN where a value is missing, and targets, (n,) int64 or (n, k), in double precision."""
 
 
 def load(section: Tabular, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-    """Read a table, and split test items off or read theirs."""
-    known = surveyed(section, folder)
-    scheme = known.scheme
-    sheet = section.sheet(place(section.path, folder))
-    inputs, targets = read(sheet, scheme)
+    """Read a table, and read or split off its test items; see `data.load`."""
+    known = scan(section, folder)
+    schema = known.schema
+    table = open_table(section, local_path(section.path, folder))
+    inputs, targets = read(table, schema)
     parts = {"": (inputs, targets)}
     if known.split:
-        first, last = section.part(len(inputs), known.split, targets if scheme.classes else None)
-        if scheme.classes:
-            section.check_classes(str(sheet.path), scheme.classes, targets[first], targets[last])
+        first, last = section.split_off(len(inputs), known.split, targets if schema.classes else None)
+        if schema.classes:
+            section.check_classes(str(table.path), schema.classes, targets[first], targets[last])
         parts = {"": (inputs[first], targets[first]), "test_": (inputs[last], targets[last])}
     elif section.test_path:
-        parts["test_"] = read(section.sheet(place(section.test_path, folder)), scheme)
-    trained = training(len(parts[""][0]), parts[""][1] if scheme.classes else None)
-    codec = _codec(section, scheme, parts[""][0][trained], parts[""][1][trained])
+        parts["test_"] = read(open_table(section, local_path(section.test_path, folder)), schema)
+    trained = training(len(parts[""][0]), parts[""][1] if schema.classes else None)
+    codec = _codec(section, schema, parts[""][0][trained], parts[""][1][trained])
     slots = lay_out(
         {
             f"{prefix}{role}": ("int64" if array.dtype == np.int64 else "float32", array.shape)
@@ -51,149 +50,149 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     buffer = allocate(slots[-1].end)
     arrays = views(slots, buffer)
     for prefix, (numbers, answers) in parts.items():
-        standardised = _scaled(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"])
-        store(arrays[f"{prefix}inputs"], standardised, str(sheet.path), scheme.features)
-        if scheme.classes is None and "target_mean" in codec:
-            answers = _scaled(answers, codec["target_mean"], codec["target_std"])
-        store(arrays[f"{prefix}targets"], answers, str(sheet.path), scheme.targets)
-    outputs = len(scheme.targets) if scheme.classes is None else len(scheme.classes)
-    task: Any = "regression" if scheme.classes is None else "classification"
-    return DatasetInfo(slots, task, outputs, 1.0, digest(slots, buffer, codec), codec=codec).attach(buffer)
+        standardised = _standardized(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"])
+        store(arrays[f"{prefix}inputs"], standardised, str(table.path), schema.features)
+        if schema.classes is None and "target_mean" in codec:
+            answers = _standardized(answers, codec["target_mean"], codec["target_std"])
+        store(arrays[f"{prefix}targets"], answers, str(table.path), schema.targets)
+    outputs = len(schema.targets) if schema.classes is None else len(schema.classes)
+    task: Any = "regression" if schema.classes is None else "classification"
+    return DatasetInfo(slots, task, outputs, 1.0, fingerprint_of(slots, buffer, codec), codec=codec).open(buffer)
 
 
-def read(sheet: TableFile, scheme: TableSchema) -> Pair:
-    """The rows of a sheet that count, as numbers."""
+def read(table: TableFile, schema: TableSchema) -> Pair:
+    """Read the rows of a table as numbers, without the rows to drop."""
     inputs, targets = [], []
-    for block in (kept(block, scheme) for block in sheet.blocks(scheme.used)):
-        inputs.append(_inputs(sheet, block, scheme))
-        if scheme.classes is None:
-            numbers = [_numbers(sheet, block, name, False) for name in scheme.targets]
+    for block in (drop_missing(block, schema) for block in table.blocks(schema.used)):
+        inputs.append(_inputs(table, block, schema))
+        if schema.classes is None:
+            numbers = [_numbers(table, block, name, False) for name in schema.targets]
             targets.append(np.stack(numbers, axis=1))
         else:
-            named = partial(class_of, whole=isinstance(scheme.classes[0], int))
-            targets.append(_labels(sheet, block, scheme.targets[0], scheme.classes, named, "class"))
+            named = partial(parse_class, whole=isinstance(schema.classes[0], int))
+            targets.append(_labels(table, block, schema.targets[0], schema.classes, named, "class"))
     if not inputs:
-        raise InputMissing(f"{sheet.path}: holds no items")
+        raise InputMissing(f"{table.path}: holds no items")
     return np.concatenate(inputs), np.concatenate(targets)
 
 
-def encode(codec: Mapping[str, Any], sheet: TableFile) -> NDArray[Any]:
-    """Inputs (n, features) float32 for a network whose checkpoint has this codec; no targets are needed.
+def encode(codec: Mapping[str, Any], table: TableFile) -> NDArray[Any]:
+    """Compute inputs (n, features) float32 for a network whose checkpoint has this codec; the table needs no targets.
 
     Raises:
         InputMissing: a column is missing, a cell is no number, or a word was not among those trained on.
     """
     words = {name: tuple(known) for name, known in codec["one_hot"].items()}
-    scheme = TableSchema(tuple(codec["inputs"]), words, (), None, "mean" if codec["missing"] == "mean" else "error")
-    for name in scheme.inputs:
-        sheet.require(name, "inputs")
-    numbers = _all_inputs(sheet, scheme)
+    schema = TableSchema(tuple(codec["inputs"]), words, (), None, "mean" if codec["missing"] == "mean" else "error")
+    for name in schema.inputs:
+        table.require(name, "inputs")
+    numbers = _all_inputs(table, schema)
     result = np.empty(numbers.shape, np.float32)
     store(
         result,
-        _scaled(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"]),
-        str(sheet.path),
-        scheme.features,
+        _standardized(np.where(np.isnan(numbers), codec["fill"], numbers), codec["mean"], codec["std"]),
+        str(table.path),
+        schema.features,
     )
     return result
 
 
-def numbers_of(sheet: TableFile, names: Sequence[str], dense: bool = False) -> NDArray[Any]:
-    """(n, columns) float64 of numbers as they stand in a file; InputMissing where a cell holds none. `dense`: see `TableFile.blocks`."""
-    return _all_inputs(sheet, TableSchema(tuple(names), {}, (), None, "error"), dense)
+def numbers_of(table: TableFile, names: Sequence[str], dense: bool = False) -> NDArray[Any]:
+    """Read columns of numbers as (n, columns) float64; InputMissing where a cell holds none. `dense`: see `TableFile.blocks`."""
+    return _all_inputs(table, TableSchema(tuple(names), {}, (), None, "error"), dense)
 
 
-def _all_inputs(sheet: TableFile, scheme: TableSchema, dense: bool = False) -> NDArray[Any]:
-    """(n, features) float64 of all rows, before they are standardised."""
-    blocks = [_inputs(sheet, block, scheme) for block in sheet.blocks(scheme.inputs, dense)]
-    return np.concatenate(blocks) if blocks else np.empty((0, scheme.width))
+def _all_inputs(table: TableFile, schema: TableSchema, dense: bool = False) -> NDArray[Any]:
+    """Read (n, features) float64 of all rows, before they are standardized."""
+    blocks = [_inputs(table, block, schema) for block in table.blocks(schema.inputs, dense)]
+    return np.concatenate(blocks) if blocks else np.empty((0, schema.width))
 
 
-def _inputs(sheet: TableFile, block: RowBlock, scheme: TableSchema) -> NDArray[Any]:
-    """(n, features): a number for each numeric column, one for each word of the others."""
-    result, at = np.zeros((len(block.places), scheme.width)), 0
-    for name in scheme.inputs:
-        if name not in scheme.words:
-            result[:, at] = _numbers(sheet, block, name, scheme.missing == "mean")
+def _inputs(table: TableFile, block: RowBlock, schema: TableSchema) -> NDArray[Any]:
+    """Convert a block to (n, features): a number for each numeric column, one for each word of the others."""
+    result, at = np.zeros((len(block.positions), schema.width)), 0
+    for name in schema.inputs:
+        if name not in schema.words:
+            result[:, at] = _numbers(table, block, name, schema.missing == "mean")
             at += 1
             continue
-        words = scheme.words[name]
-        labels = _labels(sheet, block, name, words, lambda cell: str(cell).strip(), "word")
+        words = schema.words[name]
+        labels = _labels(table, block, name, words, lambda cell: str(cell).strip(), "word")
         result[np.arange(len(labels)), at + labels] = 1
         at += len(words)
     return result
 
 
 def _labels(
-    sheet: TableFile, block: RowBlock, name: str, known: Sequence[Class], named: Callable[[Any], Class], kind: str
+    table: TableFile, block: RowBlock, name: str, known: Sequence[Class], named: Callable[[Any], Class], kind: str
 ) -> NDArray[Any]:
-    """(n,) which of the `known` each cell of a column is; `named` reads a cell."""
+    """Return the index (n,) of each cell of a column among the `known`; `named` parses a cell."""
     numbers = {one: number for number, one in enumerate(known)}
-    labels = np.fromiter((numbers.get(named(cell), -1) for cell in block.columns[name]), np.int64, len(block.places))
+    labels = np.fromiter((numbers.get(named(cell), -1) for cell in block.columns[name]), np.int64, len(block.positions))
     if (labels < 0).any():
         at = int(labels.argmin())
         cell = block.columns[name][at]
         wrong = "no value" if is_missing(cell) else f"the {kind} `{str(cell).strip()[:60]}` is not one that was trained on"
-        raise InputMissing(f"{sheet.place(block.places[at])}: column `{name}`: {wrong}")
+        raise InputMissing(f"{table.locate(block.positions[at])}: column `{name}`: {wrong}")
     return labels
 
 
-def _numbers(sheet: TableFile, block: RowBlock, name: str, holes: bool) -> NDArray[Any]:
-    """(n,) the numbers of a column; NaN for missing values, if there may be `holes`."""
-    places, cells = block.places, block.columns[name]
+def _numbers(table: TableFile, block: RowBlock, name: str, holes: bool) -> NDArray[Any]:
+    """Convert the cells of a column to numbers (n,); NaN for missing values, if `holes` are allowed."""
+    places, cells = block.positions, block.columns[name]
     try:
         numbers = np.fromiter(map(float, cells), np.float64, len(cells))
         if np.isfinite(numbers).all() and not (isinstance(cells[0], str) and "_" in "".join(cells)):
             return numbers
     except (TypeError, ValueError):
         pass
-    return np.array([_number(cell, sheet, place, name, holes) for place, cell in zip(places, cells, strict=True)])
+    return np.array([_number(cell, table, place, name, holes) for place, cell in zip(places, cells, strict=True)])
 
 
-def _number(cell: Any, sheet: TableFile, place: int, name: str, holes: bool) -> float:
-    """One cell; InputMissing with its place if it is no number."""
-    where = f"{sheet.place(place)}: column `{name}`"
+def _number(cell: Any, table: TableFile, place: int, name: str, holes: bool) -> float:
+    """Convert one cell; InputMissing with its location if it is no number."""
+    where = f"{table.locate(place)}: column `{name}`"
     if is_missing(cell):
         if holes:
             return np.nan
-        advice = ', or set missing = "drop", or "mean" for numeric inputs' * bool(sheet.way)
+        advice = ', or set missing = "drop", or "mean" for numeric inputs' * bool(table.way)
         raise InputMissing(f"{where}: no value; fill it in{advice}")
     try:
         if "_" in (text := str(cell)):
             raise ValueError
         number = float(cell)
     except (TypeError, ValueError):
-        advice = "; list the column in `one_hot` if it holds words, or in `drop`" * bool(sheet.way)
+        advice = "; list the column in `one_hot` if it holds words, or in `drop`" * bool(table.way)
         raise InputMissing(f"{where}: `{text[:60]}` is no number{advice}") from None
     if not np.isfinite(number):
         raise InputMissing(f"{where}: `{text}` is no finite number")
     return number
 
 
-def _codec(section: Tabular, scheme: TableSchema, inputs: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
-    """How rows become items, as JSON; means and deviations are those of the given items, which are trained on."""
-    numeric = np.array([name in scheme.inputs and name not in scheme.words for name in scheme.features])
-    mean, std = moments(inputs, scheme.features, section.path)
+def _codec(section: Tabular, schema: TableSchema, inputs: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
+    """Describe how rows become items, as JSON. Means and deviations are those of the given items, the training items."""
+    numeric = np.array([name in schema.inputs and name not in schema.words for name in schema.features])
+    mean, std = moments(inputs, schema.features, section.path)
     codec: dict[str, Any] = {
         "form": "table",
-        "inputs": list(scheme.inputs),
-        "one_hot": {name: list(words) for name, words in scheme.words.items()},
-        "features": scheme.features,
-        "targets": list(scheme.targets),
-        "classes": None if scheme.classes is None else list(scheme.classes),
-        "missing": scheme.missing,
+        "inputs": list(schema.inputs),
+        "one_hot": {name: list(words) for name, words in schema.words.items()},
+        "features": schema.features,
+        "targets": list(schema.targets),
+        "classes": None if schema.classes is None else list(schema.classes),
+        "missing": schema.missing,
         "fill": mean.tolist(),
         "mean": np.where(numeric & section.standardise, mean, 0.0).tolist(),
         "std": np.where(numeric & section.standardise, std, 1.0).tolist(),
     }
-    if section.standardise_target and scheme.classes is None:
-        mean, std = moments(targets, scheme.targets, section.path)
+    if section.standardise_target and schema.classes is None:
+        mean, std = moments(targets, schema.targets, section.path)
         codec |= {"target_mean": mean.tolist(), "target_std": std.tolist()}
     return codec
 
 
 def moments(numbers: NDArray[Any], names: Iterable[str], path: str) -> Pair:
-    """Mean and standard deviation of each column over what is not missing; 1 where a column never varies."""
+    """Compute mean and divisor of each column over the values present; the divisor is 1 where a column is constant."""
     present = ~np.isnan(numbers)
     if empty := [name for name, some in zip(names, present.any(axis=0), strict=True) if not some]:
         raise InputMissing(f"{path}: column `{empty[0]}`: no item trained on has a value there: drop the column")
@@ -203,16 +202,16 @@ def moments(numbers: NDArray[Any], names: Iterable[str], path: str) -> Pair:
     if not (fine := np.isfinite(mean) & np.isfinite(std)).all():
         column = list(names)[int(fine.argmin())]
         raise InputMissing(f"{path}: column `{column}`: its numbers are too large for a mean and a deviation: scale the column")
-    return mean, spread(mean, std)
+    return mean, safe_std(mean, std)
 
 
-def _scaled(numbers: NDArray[Any], mean: Sequence[float], std: Sequence[float]) -> NDArray[Any]:
+def _standardized(numbers: NDArray[Any], mean: Sequence[float], std: Sequence[float]) -> NDArray[Any]:
     scaled: NDArray[Any] = (numbers - np.asarray(mean)) / np.asarray(std)
     return scaled
 
 
 def store(target: NDArray[Any], numbers: NDArray[Any], path: str, names: Sequence[str]) -> None:
-    """Fill `target`, (n, columns) float32 or labels (n,), with numbers; InputMissing for a column that float32 cannot hold."""
+    """Fill `target`, (n, columns) float32 or labels (n,), with numbers; InputMissing for a column beyond float32."""
     with np.errstate(over="ignore"):
         target[:] = numbers
     if target.dtype == np.float32 and not np.isfinite(target).all():

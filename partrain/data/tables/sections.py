@@ -1,17 +1,12 @@
-"""The `[dataset]` tables of CSV and Parquet files; `survey` tells what is in those, `columns` makes items of it."""
+"""The `[dataset]` tables of CSV and Parquet files."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from partrain.data.base import Allocate, Dataset, DatasetSpec, Training
 from partrain.data.fetch import File
-from partrain.data.tables.files import CsvFile, ParquetFile, TableFile
-from partrain.data.tables.survey import surveyed
 from partrain.data.test_split import HasTestSplit
 
 
@@ -33,9 +28,9 @@ Separator = Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_pa
 
 
 class Tabular(HasTestSplit):
-    """What tables have, whatever file they lie in."""
+    """Keys of all tables, whatever their file format."""
 
-    tests_by = ("test_path",)
+    test_keys = ("test_path",)
 
     path: File
     """The file, relative to the job."""
@@ -46,16 +41,16 @@ class Tabular(HasTestSplit):
     drop: Columns = []
     """Columns to leave out."""
     one_hot: Columns = []
-    """Input columns of words: each becomes one number per word, 1 for the word that stands there."""
+    """Input columns of words: each becomes one number per word, 1 for the word in the cell."""
     target_kind: Literal["auto", "class", "number"] = "auto"
-    """Whether the target is a class or a number; `auto`: words, or whole numbers, are classes, other numbers are numbers.
-    Where a whole number is written in another way than usual (`007`, `+1`), all classes are words, as they are written."""
+    """Kind of the target; `auto`: words and integers are classes, other numbers are numbers. If an integer has an unusual
+    spelling (`007`, `+1`), all classes are words."""
     standardise: bool = True
-    """Numeric inputs less their mean, divided by their standard deviation, both of the items trained on."""
+    """Numeric inputs minus their mean, divided by their standard deviation, of the training items."""
     standardise_target: bool = False
-    """Likewise the targets of a regression; losses are in these units then."""
+    """The same for the targets of a regression; losses are then in these units."""
     missing: Literal["error", "drop", "mean"] = "error"
-    """Cells without a value (empty, NA, nan, null, ?): an error; leave the row out; or the mean of the column, if it is a numeric input."""
+    """Treatment of cells without a value (empty, NA, nan, null, ?): an error; drop the row; or take the mean of a numeric input."""
     test_path: File | None = None
     """A file of test items with the same columns."""
 
@@ -71,28 +66,13 @@ class Tabular(HasTestSplit):
             raise ValueError('several target columns are numbers: target_kind = "class" has one')
         return self
 
-    @abstractmethod
-    def sheet(self, path: Path) -> TableFile:
-        """A file, opened as these settings say."""
-
-    def facts(self, folder: Path) -> DatasetSpec:
-        known = surveyed(self, folder)
-        outputs = len(known.scheme.targets) if known.scheme.classes is None else len(known.scheme.classes)
-        task: Literal["classification", "regression"] = "regression" if known.scheme.classes is None else "classification"
-        return DatasetSpec(known.items, known.test_items, (known.scheme.width,), task, outputs)
-
-    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-        from partrain.data.tables import load
-
-        return load.load(self, folder, allocate, training)
-
 
 class Csv(Tabular):
     """Separated text (CSV, TSV), plain or gzipped; line 1 has the names of columns."""
 
     kind: Literal["csv"]
     separator: Separator | None = None
-    """Between cells; default: a tab in .tsv files, else a comma."""
+    """Separator of cells; default: a tab in .tsv files, else a comma."""
     encoding: str = "utf-8"
 
     @model_validator(mode="after")
@@ -103,14 +83,8 @@ class Csv(Tabular):
             raise ValueError(f"`encoding`: there is no `{self.encoding}`; utf-8 and latin-1 are the usual ones") from None
         return self
 
-    def sheet(self, path: Path) -> TableFile:
-        return CsvFile(path, self.separator, self.encoding)
-
 
 class Parquet(Tabular):
     """Parquet files, read by polars: `pip install partrain[tabular]`."""
 
     kind: Literal["parquet"]
-
-    def sheet(self, path: Path) -> TableFile:
-        return ParquetFile(path)

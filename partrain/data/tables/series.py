@@ -1,4 +1,4 @@
-"""Number series from a table: windows to forecast the next numbers from, over one array."""
+"""Number series from a table: windows over one array, to forecast the next numbers from."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from partrain.data.base import (
     DatasetInfo,
     DatasetSpec,
     Training,
-    digest,
+    fingerprint_of,
     lay_out,
     views,
 )
-from partrain.data.fetch import File, place
-from partrain.data.tables.files import is_missing, sheet_of
+from partrain.data.fetch import File, local_path
+from partrain.data.tables.files import is_missing, open_by_name
 from partrain.data.tables.sections import Names, Separator
-from partrain.data.windows import Cut, cut
+from partrain.data.windows import WindowSplit, split_windows
 from partrain.errors import InputMissing
 
 
 class Series(DataSection):
-    """Numbers over time, one row of a table for each moment: what follows a window is to be forecast.
+    """Numbers over time, one row of a table for each moment; an item forecasts the moments behind its window.
 
-    Held out are the last items, tested those behind them. Nothing that these are to forecast lies in a window of an item before;
-    the numbers they forecast it from may.
+    The last items are tested, those before them held out. Windows of earlier items contain none of the numbers that these
+    forecast; the windows of these may reach back.
     """
 
     kind: Literal["series"]
@@ -47,86 +47,92 @@ class Series(DataSection):
     window: int = Field(ge=1)
     """L: moments that an item sees."""
     steps: int = Field(1, ge=1)
-    """H: moments behind them that it is to forecast."""
+    """H: moments behind them that it forecasts."""
     stride: int = Field(1, ge=1)
     """Moments from the beginning of one item to that of the next."""
     test_items: int = Field(0, ge=0)
-    """Items at the end that are tested."""
+    """Items at the end to test on."""
     standardise: bool = True
-    """Each column minus its mean, by its standard deviation: those of what the items to train on see and give."""
+    """Each column minus its mean, divided by its standard deviation, both over the moments of training items."""
     separator: Separator | None = None
-    """Between the cells of a CSV file; default: a tab in .tsv files, else a comma."""
+    """Separator of cells in a CSV file; default: a tab in .tsv files, else a comma."""
 
-    def facts(self, folder: Path) -> DatasetSpec:
-        table = _read(place(self.path, folder), self)
-        return DatasetSpec(
-            self._cut(table).items,
-            self.test_items,
-            (self.window, len(table.inputs)),
-            "forecast",
-            self.steps * len(table.targets),
-        )
 
-    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-        import numpy as np
+def read_spec(section: Series, folder: Path) -> DatasetSpec:
+    """Read the table and count its windows; see `data.read_spec`."""
+    table = _read(local_path(section.path, folder), section)
+    return DatasetSpec(
+        _split(section, table).items,
+        section.test_items,
+        (section.window, len(table.inputs)),
+        "forecast",
+        section.steps * len(table.targets),
+    )
 
-        from partrain.data.tables.load import moments, store
 
-        table = _read(place(self.path, folder), self)
-        parts = self._cut(table)
-        rows = np.frombuffer(table.numbers).reshape(table.rows, -1)
-        mean, deviation = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
-        if self.standardise:
-            trained = rows[: parts.end_of_training(self.validation, self.window + self.steps, self.stride)]
-            mean, deviation = moments(trained, table.names, str(table.path))
-        features, targets = len(table.inputs), len(table.targets)
-        raw = lay_out({"inputs": ("float32", (table.rows, features)), "targets": ("float32", (table.rows, targets))})
-        buffer = allocate(raw[-1].end)
-        arrays = views(raw, buffer)
-        scaled = (rows - mean) / deviation
-        for role, names in (("inputs", table.inputs), ("targets", table.targets)):
-            store(arrays[role], scaled[:, [table.names.index(name) for name in names]], str(table.path), names)
-        slots = self._slots("", raw, 0, parts.items + parts.gap)
-        if parts.tests:
-            slots += self._slots("test_", raw, parts.first_test, parts.tests)
-        codec = {
-            "form": "series",
-            "columns": table.inputs,
-            "target": table.targets,
-            "window": self.window,
-            "steps": self.steps,
-            "mean": dict(zip(table.names, mean.tolist(), strict=True)),
-            "deviation": dict(zip(table.names, deviation.tolist(), strict=True)),
-        }
-        mark = digest(raw, buffer, codec | {"windows": repr(slots)})
-        card = DatasetInfo(slots, "forecast", self.steps * targets, 1.0, mark, gap=parts.gap, codec=codec)
-        return card.attach(buffer)
+def load(section: Series, folder: Path, allocate: Allocate, training: Training) -> Dataset:
+    """Read the table and lay windows over it; see `data.load`."""
+    import numpy as np
 
-    def _cut(self, table: _Table) -> Cut:
-        span = self.window + self.steps
-        return cut(str(table.path), table.rows, span, self.steps, self.stride, self.validation, self.test_items)
+    from partrain.data.tables.load import moments, store
 
-    def _slots(self, prefix: str, raw: Sequence[ArrayField], first: int, count: int) -> tuple[ArrayField, ...]:
-        """Windows from item `first` on: inputs (n, L, columns), targets (n, H * targets), moment by moment."""
-        inputs, targets = raw
-        features, width = inputs.shape[1], targets.shape[1]
-        start = first * self.stride
-        return (
-            ArrayField(
-                f"{prefix}inputs",
-                "float32",
-                (count, self.window, features),
-                inputs.offset + 4 * features * start,
-                (4 * features * self.stride, 4 * features, 4),
-            ),
-            ArrayField(
-                f"{prefix}targets",
-                "float32",
-                (count, self.steps * width),
-                targets.offset + 4 * width * (start + self.window),
-                (4 * width * self.stride, 4),
-            ),
-        )
+    table = _read(local_path(section.path, folder), section)
+    parts = _split(section, table)
+    rows = np.frombuffer(table.numbers).reshape(table.rows, -1)
+    mean, deviation = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
+    if section.standardise:
+        trained = rows[: parts.training_elements(section.validation, section.window + section.steps, section.stride)]
+        mean, deviation = moments(trained, table.names, str(table.path))
+    features, targets = len(table.inputs), len(table.targets)
+    raw = lay_out({"inputs": ("float32", (table.rows, features)), "targets": ("float32", (table.rows, targets))})
+    buffer = allocate(raw[-1].end)
+    arrays = views(raw, buffer)
+    scaled = (rows - mean) / deviation
+    for role, names in (("inputs", table.inputs), ("targets", table.targets)):
+        store(arrays[role], scaled[:, [table.names.index(name) for name in names]], str(table.path), names)
+    slots = _slots(section, "", raw, 0, parts.items + parts.gap)
+    if parts.tests:
+        slots += _slots(section, "test_", raw, parts.first_test, parts.tests)
+    codec = {
+        "form": "series",
+        "columns": table.inputs,
+        "target": table.targets,
+        "window": section.window,
+        "steps": section.steps,
+        "mean": dict(zip(table.names, mean.tolist(), strict=True)),
+        "deviation": dict(zip(table.names, deviation.tolist(), strict=True)),
+    }
+    mark = fingerprint_of(raw, buffer, codec | {"windows": repr(slots)})
+    info = DatasetInfo(slots, "forecast", section.steps * targets, 1.0, mark, gap=parts.gap, codec=codec)
+    return info.open(buffer)
+
+
+def _split(section: Series, table: _Table) -> WindowSplit:
+    span = section.window + section.steps
+    return split_windows(str(table.path), table.rows, span, section.steps, section.stride, section.validation, section.test_items)
+
+
+def _slots(section: Series, prefix: str, raw: Sequence[ArrayField], first: int, count: int) -> tuple[ArrayField, ...]:
+    """Lay out windows from item `first` on: inputs (n, L, columns), targets (n, H * targets), moment by moment."""
+    inputs, targets = raw
+    features, width = inputs.shape[1], targets.shape[1]
+    start = first * section.stride
+    return (
+        ArrayField(
+            f"{prefix}inputs",
+            "float32",
+            (count, section.window, features),
+            inputs.offset + 4 * features * start,
+            (4 * features * section.stride, 4 * features, 4),
+        ),
+        ArrayField(
+            f"{prefix}targets",
+            "float32",
+            (count, section.steps * width),
+            targets.offset + 4 * width * (start + section.window),
+            (4 * width * section.stride, 4),
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -135,9 +141,9 @@ class _Table:
     inputs: list[str]
     targets: list[str]
     names: list[str]
-    """Columns that were read: those and these."""
+    """All columns that were read."""
     numbers: array[float]
-    """Row after row."""
+    """Numbers, row after row."""
 
     @property
     def rows(self) -> int:
@@ -145,33 +151,33 @@ class _Table:
 
 
 def _read(path: Path, section: Series) -> _Table:
-    """The columns of a table that are needed, every cell of them a finite number."""
-    sheet = sheet_of(path, section.separator)
+    """Read the needed columns of a table; each cell must hold a finite number."""
+    table = open_by_name(path, section.separator)
     inputs = section.columns or section.target
     names = list(dict.fromkeys((*inputs, *section.target)))
     for name in names:
-        sheet.require(name, "target" if name in section.target else "columns")
+        table.require(name, "target" if name in section.target else "columns")
     numbers = array("d")
-    for block in sheet.blocks(names, dense=True):  # a moment that is left out would shift all behind it
-        for place_, *cells in zip(block.places, *(block.columns[name] for name in names), strict=True):
+    for block in table.blocks(names, dense=True):  # a moment that is left out would shift all behind it
+        for place_, *cells in zip(block.positions, *(block.columns[name] for name in names), strict=True):
             try:
                 row = list(map(_number, cells))
             except (TypeError, ValueError):
-                raise InputMissing(_wrong(sheet.place(place_), names, cells)) from None
+                raise InputMissing(_describe_fault(table.locate(place_), names, cells)) from None
             numbers.extend(row)
     return _Table(path, inputs, section.target, names, numbers)
 
 
 def _number(cell: Any) -> float:
-    """A cell that holds a finite number; else ValueError or TypeError."""
+    """Parse a cell; ValueError or TypeError unless it holds a finite number."""
     number = float(cell)
     if not math.isfinite(number) or "_" in str(cell):
         raise ValueError
     return number
 
 
-def _wrong(where: str, names: list[str], cells: list[Any]) -> str:
-    """What is wrong with the first cell of a row that is no finite number."""
+def _describe_fault(where: str, names: list[str], cells: list[Any]) -> str:
+    """Describe the first cell of a row that holds no finite number."""
     for name, cell in zip(names, cells, strict=True):
         if is_missing(cell):
             return f"{where}: column `{name}`: no value; a series has no holes: fill it in, or leave out the rows before it"

@@ -1,114 +1,16 @@
-"""The user's own data set, run in a process of its own: what it gives is checked there and streamed into the one buffer."""
+"""The `[dataset]` table of user code."""
 
 from __future__ import annotations
 
-import json
-import os
-import pickle
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any
-
 from partrain.config.usercode import UserCode
-from partrain.data.base import Allocate, DataSection, Dataset, DatasetInfo, DatasetSpec, Training, classes, digest, lay_out, views
-from partrain.errors import InputMissing, UserCodeFailed
-
-_CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from partrain.data.user.process import main; main()"
+from partrain.data.base import DataSection
 
 
 class UserData(DataSection, UserCode):
-    """The user's own: what `name` gives when it is called with the other keys, read once, in order.
+    """User code: the result of calling `name` with the other keys, read once, in order.
 
-    Either something with `len(...)` and `[i]`, as a torch Dataset is, of which each item is an input and a target; or else an object
-    with arrays `inputs` (n, ...) and `targets` (n, ...). Numbers, arrays and tensors will do. Bytes are scaled to [0, 1]; other whole
-    numbers as inputs are tokens. A target that is a whole number is a class label, numbers are what a regression is to give, and
-    whole numbers of an input's shape are tokens to give. `test`, if it has that, is or returns the same for the test set.
+    The result has `len(...)` and `[i]`, as a torch Dataset, and each item is an input and a target. Or it is an object with
+    arrays `inputs` (n, ...) and `targets` (n, ...). Items are numbers, arrays or tensors. Bytes as inputs are scaled to [0, 1]; other
+    integers are tokens. An integer target is a class label, float numbers are values of a regression, and integers of an input's
+    shape are tokens. The optional attribute `test` is the same for the test set, or a function that returns it.
     """
-
-    def facts(self, folder: Path) -> DatasetSpec | None:
-        return None
-
-    def load(self, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-        with _running(self, folder) as stream:
-            told = _next(stream)
-            slots = lay_out({name: (dtype, tuple(shape)) for name, (dtype, shape) in told["arrays"].items()})
-            buffer = allocate(slots[-1].end)
-            places = {slot.name: buffer[slot.offset : slot.end].cast("B") for slot in slots}
-            done = dict.fromkeys(places, 0)
-            while name := (block := _next(stream)).get("array"):
-                part = places[name][done[name] : done[name] + block["bytes"]]
-                _fill(stream, part)
-                done[name] += len(part)
-        outputs, tokens = _outputs(told["task"], views(slots, buffer))
-        scale = 1 / 255 if slots[0].dtype == "uint8" else 1.0
-        return DatasetInfo(slots, told["task"], outputs, scale, digest(slots, buffer), vocabulary=tokens).attach(buffer)
-
-
-def _outputs(task: str, arrays: dict[str, Any]) -> tuple[int, int | None]:
-    """Outputs; and the vocabulary, where inputs are tokens."""
-    inputs, targets = ([arrays[f"{prefix}{role}"] for prefix in ("", "test_") if f"{prefix}{role}" in arrays]
-                       for role in ("inputs", "targets"))  # fmt: skip
-    tokens = max(int(array.max()) + 1 for array in inputs) if inputs[0].dtype == "int64" else None
-    if task == "regression":
-        return targets[0].shape[1], tokens
-    most = max(int(array.max()) + 1 for array in targets)
-    if task == "classification":
-        try:
-            most = classes(targets, "[dataset] name: its targets")
-        except InputMissing as missing:
-            raise UserCodeFailed(missing.message) from None
-    if task == "language" and tokens is not None:
-        most = tokens = max(most, tokens)
-    return most, tokens
-
-
-@contextmanager
-def _running(section: UserData, folder: Path) -> Iterator[IO[bytes]]:
-    """The stream of what the data set's process says."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", _CHILD, json.dumps(sys.path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONHASHSEED": "0"},  # sets of the user's come in the same order each time
-    )
-    assert process.stdin
-    assert process.stdout
-    try:
-        process.stdin.write(pickle.dumps((section, folder, os.getpid())))
-        process.stdin.close()
-        yield process.stdout
-    except EOFError:
-        raise UserCodeFailed(f"[dataset] name: `{section.name}` {_ending(process.wait())} before all items were read") from None
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-def _ending(status: int) -> str:
-    return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"left its process (status {status})"
-
-
-def _next(stream: IO[bytes]) -> dict[str, Any]:
-    """The next thing said; raises what went wrong there."""
-    line = stream.readline()
-    if not line.endswith(b"\n"):
-        raise EOFError
-    said: dict[str, Any] = json.loads(line)
-    if "failed" in said:
-        raise UserCodeFailed(said["failed"], said["detail"])
-    return said
-
-
-def _fill(stream: IO[bytes], part: memoryview) -> None:
-    """Read as many bytes as the part has."""
-    position = 0
-    while position < len(part):
-        count = stream.readinto(part[position:])  # type: ignore[attr-defined]
-        if not count:
-            raise EOFError
-        position += count

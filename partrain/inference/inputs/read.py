@@ -18,10 +18,10 @@ from torch import Tensor
 
 from partrain.data.arrays import idx
 from partrain.data.base import check_finite
-from partrain.data.fetch import lasting
+from partrain.data.fetch import require_regular
 from partrain.data.images import SUFFIXES
 from partrain.data.tables.files import TABLES
-from partrain.data.tables.labels import numbered
+from partrain.data.tables.labels import encode_labels
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
 from partrain.inference.inputs.images import read_images
@@ -59,7 +59,7 @@ def read(network: TrainedNetwork, path: Path, targets: Path | None = None, label
     """
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
-    kind = kind_of(lasting(path), network.kind)
+    kind = kind_of(require_regular(path), network.kind)
     names: Sequence[str] = []
     answers: NDArray[Any] | None
     wanted = labeled and targets is None and network.kind != "autoencoder"
@@ -79,7 +79,7 @@ def read(network: TrainedNetwork, path: Path, targets: Path | None = None, label
     if not labeled:
         return Sample(fitted, None, names)
     if targets is not None:
-        answers = _arrays(targets, kind_of(lasting(targets), network.kind))[0]
+        answers = _arrays(targets, kind_of(require_regular(targets), network.kind))[0]
     return Sample(fitted, _targets(network, answers, fitted, targets or path), names)
 
 
@@ -164,7 +164,7 @@ def _fitted(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArra
 def _labels(network: TrainedNetwork, names: NDArray[Any], path: Path) -> NDArray[Any]:
     """Convert names of classes to labels (n,)."""
     known: dict[str, int] = {}
-    numbers = numbered(names.reshape(-1), known, f"{path}: targets", 0)
+    numbers = encode_labels(names.reshape(-1), known, f"{path}: targets", 0)
     classes = Codec(network.codec).classes or []
     labels = {name: label for label, name in enumerate(classes)}
     found: NDArray[Any] = np.array([labels.get(name, -1) for name in known])[numbers]

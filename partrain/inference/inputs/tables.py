@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.data.tables import load
-from partrain.data.tables.files import TableFile, sheet_of
-from partrain.data.tables.survey import TableSchema
+from partrain.data.tables.files import TableFile, open_by_name
+from partrain.data.tables.schema import TableSchema
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def read_table(network: TrainedNetwork, path: Path, labeled: bool) -> Pair:
     """Read the rows of a file. Of a series, read the newest window, to forecast from; for an autoencoder or if `labeled`, all windows."""
     codec, section = Codec(network.codec), network.loaded.job.dataset
-    sheet = sheet_of(path, getattr(section, "separator", None), getattr(section, "encoding", None), way="")
+    sheet = open_by_name(path, getattr(section, "separator", None), getattr(section, "encoding", None), way="")
     if codec.is_table:
         return _labeled_rows(codec, sheet) if labeled else (load.encode(codec.stored, sheet), None)
     if codec.is_series:
@@ -35,7 +35,7 @@ def read_table(network: TrainedNetwork, path: Path, labeled: bool) -> Pair:
     if labeled:
         raise InputMissing(f"{path}: the network was not trained on a table, so no column is known to be the target; use NPZ")
     if len(sheet.names) != width:
-        raise InputMissing(f"{sheet.head}: {len(sheet.names)} columns, the network takes {width} numbers")
+        raise InputMissing(f"{sheet.header_location}: {len(sheet.names)} columns, the network takes {width} numbers")
     numbers = load.numbers_of(sheet, sheet.names)
     return codec.standardize(numbers.reshape(len(numbers), *network.record.input)), None
 

@@ -42,7 +42,7 @@ class WorkerSetup:
             _repeat_exactly()
             _reach(rank, self.device)
 
-        dataset = spec.dataset.attach(_mapped(spec.dataset_fd))
+        dataset = spec.dataset.open(_mapped(spec.dataset_fd))
         kind, vocabulary = job.kind_of_task(dataset.task), dataset.vocabulary
         self.interface = Interface(tuple(dataset.inputs.shape[1:]), dataset.outputs, kind, vocabulary)
         self.module = self._build().to(self.device)

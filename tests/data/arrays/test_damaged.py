@@ -16,8 +16,7 @@ from pydantic import ValidationError
 from support.runs import partrain
 
 from partrain.data import load
-from partrain.data.arrays.idx import Idx
-from partrain.data.arrays.sections import Hdf5, Npy, Npz
+from partrain.data.arrays.sections import Hdf5, Idx, Npy, Npz
 from partrain.data.tables.sections import Csv
 from partrain.data.tables.series import Series
 from partrain.errors import InputMissing

@@ -14,7 +14,7 @@ from PIL import Image
 from pydantic import ValidationError
 from support.runs import partrain, train, write_job
 
-from partrain.data import DatasetSpec, facts, load
+from partrain.data import DatasetSpec, load, read_spec
 from partrain.data.arrays.huggingface import HuggingFace
 from partrain.errors import InputMissing
 
@@ -70,7 +70,7 @@ def test_columns_become_inputs_and_names_of_classes_are_kept(folder: Path, input
     assert data.test_targets is not None
     assert data.test_targets.tolist() == [2, 0]
     assert data.codec["classes"] == ["cat", "dog", "owl"]
-    assert facts(section, folder) == data.facts == DatasetSpec(5, 2, expected.shape[1:], "classification", 3)
+    assert read_spec(section, folder) == data.spec == DatasetSpec(5, 2, expected.shape[1:], "classification", 3)
 
 
 def test_photos_are_resized_if_a_size_is_given(folder: Path) -> None:
@@ -89,7 +89,7 @@ def test_targets(folder: Path) -> None:
 def test_splits(folder: Path) -> None:
     swapped = load(pets(split="test", test_split="train", inputs="age"), folder)
     assert (swapped.inputs[:, 0].tolist(), len(swapped.test_inputs)) == ([5, 6], 5)  # type: ignore[arg-type]
-    assert facts(pets(split="test"), folder) == DatasetSpec(2, 0, (2,), "classification", 3)
+    assert read_spec(pets(split="test"), folder) == DatasetSpec(2, 0, (2,), "classification", 3)
     assert load(pets(path="pets/train"), folder).test_inputs is None
     assert said(pets(split="trian"), folder) == "pets: no split `trian`, which `split` asks for: did you mean `train`?"
     assert "no split `x`, which `test_split` asks for: there are train, test" in said(pets(test_split="x"), folder)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from partrain.data import Dataset, facts, load
-from partrain.data.arrays.idx import TYPES, Idx, read_header, read_into
+from partrain.data import Dataset, load, read_spec
+from partrain.data.arrays.idx import TYPES, read_header, read_into
+from partrain.data.arrays.sections import Idx
 from partrain.errors import InputMissing
 
 CODES = {np.dtype(name): code for code, name in TYPES.items()}
@@ -55,7 +56,7 @@ def test_large_files_are_read_in_blocks(tmp_path: Path, dtype: str) -> None:
 def test_shapes_of_items(tmp_path: Path, axes: tuple[int, ...], shape: tuple[int, ...]) -> None:
     write(tmp_path / "x", np.zeros(axes), "u1")
     write(tmp_path / "y", np.arange(5) % 2, "u1")
-    assert facts(Idx(kind="idx", inputs="x", targets="y"), tmp_path).shape == shape
+    assert read_spec(Idx(kind="idx", inputs="x", targets="y"), tmp_path).shape == shape
     assert read(tmp_path).inputs.shape == (5, *shape)
 
 
@@ -65,7 +66,7 @@ def test_other_numbers_are_regression_targets(tmp_path: Path, axes: tuple[int, .
     write(tmp_path / "y", np.full(axes, 0.5), ">f8")
     data = read(tmp_path)
     assert (data.task, data.outputs, data.targets.shape, data.targets.dtype) == ("regression", outputs, (5, outputs), np.float32)
-    known = facts(Idx(kind="idx", inputs="x", targets="y"), tmp_path)
+    known = read_spec(Idx(kind="idx", inputs="x", targets="y"), tmp_path)
     assert (known.task, known.outputs, known.items) == ("regression", outputs, 5)
 
 
@@ -77,7 +78,7 @@ def test_test_items_count_for_classes(tmp_path: Path) -> None:
     assert data.outputs == 4
     assert data.test_targets is not None
     assert data.test_targets.tolist() == [3]
-    assert facts(Idx(kind="idx", inputs="x", targets="y"), tmp_path).items == 2
+    assert read_spec(Idx(kind="idx", inputs="x", targets="y"), tmp_path).items == 2
 
 
 def test_several_gzip_members_are_one_file(tmp_path: Path) -> None:
@@ -125,7 +126,7 @@ def damage(folder: Path, name: str, change: Any, packed: bool = False) -> None:
         ("x", lambda b: b[:4] + b"\xff" * 8, True, r"x: expected \d+ bytes for shape .*, but the file has \d+ gzipped"),
         ("x", lambda b: b"\0\0\x08\x02" + b"\0" * 8, False, r"x: holds no numbers"),
         ("y", lambda b: b"\0\0\x08\x01\0\0\0\x02ab", False, r"y: holds 2 targets for 3 inputs"),
-        ("y", lambda b: b"\0\0\x08\x02\0\0\0\x03\0\0\0\x01abc", False, r"y: targets of shape \(3, 1\): labels have one axis"),
+        ("y", lambda b: b"\0\0\x08\x02\0\0\0\x03\0\0\0\x02abcdef", False, r"y: whole numbers of shape \(3, 2\); class labels"),
         ("y", lambda b: b"\0\0\x09\x01\0\0\0\x03\0\xff\0", False, r"y: item 1 has the label -1"),
     ],
 )
@@ -149,18 +150,18 @@ def test_test_items_must_be_like_the_others(tmp_path: Path) -> None:
     good(tmp_path)
     write(tmp_path / "tx", np.zeros((2, 3)), "u1")
     write(tmp_path / "ty", [0, 1], "u1")
-    with pytest.raises(InputMissing, match=r"tx: its items are \(3,\) u1, those for training \(2,\) u1"):
+    with pytest.raises(InputMissing, match=r"tx: its items are uint8 \(3,\), those for training uint8 \(2,\)"):
         read(tmp_path, test_inputs="tx", test_targets="ty")
     write(tmp_path / "tx", np.zeros((2, 2)), "u1")
     write(tmp_path / "ty", [0, 1], ">f4")
-    with pytest.raises(InputMissing, match="ty: its targets are >f4"):
+    with pytest.raises(InputMissing, match=r"ty: its items are float32 \(1,\), those for training int64 \(\)"):
         read(tmp_path, test_inputs="tx", test_targets="ty")
 
 
 def test_missing_files_and_folders(tmp_path: Path) -> None:
     section = Idx(kind="idx", inputs="x", targets="y")
     with pytest.raises(InputMissing, match="x: No such file or directory"):
-        facts(section, tmp_path)
+        read_spec(section, tmp_path)
     (tmp_path / "x").mkdir()
     with pytest.raises(InputMissing, match="x: Is a directory"):
-        facts(section, tmp_path)
+        read_spec(section, tmp_path)

@@ -18,10 +18,10 @@ from pydantic import TypeAdapter
 from support.array_files import KINDS, is_mapped, said, written
 
 from partrain.cli import data as data_commands
-from partrain.data import AnyDataset, Dataset, base, facts, load
+from partrain.data import AnyDataset, Dataset, base, load, read_spec
 from partrain.data.arrays import files, mapped
-from partrain.data.arrays.idx import Mnist
-from partrain.data.inspect import outline_file
+from partrain.data.arrays.sections import Mnist
+from partrain.data.inspect import describe_file
 from partrain.errors import CannotCreate, InputMissing
 from partrain.system.memory import MemoryLimits
 
@@ -32,7 +32,7 @@ Y = np.arange(12) % 4
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_and_numbers(tmp_path: Path, kind: str) -> None:
     section = written(tmp_path, kind, inputs=X, targets=Y, test_inputs=X[:2], test_targets=Y[:2].astype(np.uint8))
-    data, known = load(section, tmp_path), facts(section, tmp_path)
+    data, known = load(section, tmp_path), read_spec(section, tmp_path)
     assert known is not None
     assert (known.items, known.test_items, known.shape, known.task) == (12, 2, (3,), "classification")
     assert np.array_equal(data.inputs, X)
@@ -45,8 +45,8 @@ def test_labels_and_numbers(tmp_path: Path, kind: str) -> None:
     assert is_mapped(data.inputs)
     assert is_mapped(data.targets) == (kind != "npz")  # in an archive they begin wherever what is before them ends
     assert not is_mapped(data.test_targets)
-    again = pickle.loads(pickle.dumps(data.card))
-    assert again == data.card
+    again = pickle.loads(pickle.dumps(data.info))
+    assert again == data.info
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -106,7 +106,7 @@ def test_a_mapped_file_is_private_and_must_not_change(tmp_path: Path) -> None:
     assert np.array_equal(np.load(tmp_path / "inputs.npy"), X)
     np.save(tmp_path / "inputs.npy", X[:5])
     with pytest.raises(InputMissing, match=r"inputs\.npy: was changed while it was in use"):
-        data.card.attach(memoryview(bytearray(64)))
+        data.info.open(memoryview(bytearray(64)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -232,7 +232,7 @@ def test_what_is_no_array_of_numbers_is_called_so(tmp_path: Path, name: str) -> 
     section = section.model_copy(update={"inputs": f"g/{name}"})
     assert said(section, tmp_path) == f"a.h5: dataset `g/{name}`: holds {HOLDS[name][1]}; arrays of numbers can be used"
     assert said(section.model_copy(update={"inputs": "z"}), tmp_path).endswith("asks for: there are targets, x")
-    listed = {one["name"]: (one["dtype"], one["shape"]) for one in outline_file(tmp_path / "a.h5")["arrays"]}
+    listed = {one["name"]: (one["dtype"], one["shape"]) for one in describe_file(tmp_path / "a.h5")["arrays"]}
     assert listed["x"] == ("float32", [12, 3])
     assert listed["g/complex"] == ("complex64", [12])
 
@@ -272,7 +272,7 @@ def converted(dataset: Any, folder: Path, to: Path) -> Dataset:
         return buffers[0]
 
     data = load(dataset, folder, allocate)
-    mapped.write(to, data.card, buffers[0])
+    mapped.write(to, data.info, buffers[0])
     return data
 
 
@@ -289,7 +289,7 @@ def test_the_mapped_form_is_the_same_data_set(tmp_path: Path, kind: str) -> None
         assert is_mapped(getattr(again, name))
         assert getattr(again, name).ctypes.data % 64 == 0
     assert (again.task, again.outputs, again.scale, again.codec) == (data.task, data.outputs, data.scale, data.codec)
-    assert facts(mapped.Mapped(kind="mapped", path="x.items"), tmp_path) is not None
+    assert read_spec(mapped.Mapped(kind="mapped", path="x.items"), tmp_path) is not None
 
 
 def test_the_digits_in_mapped_form(tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ def test_its_header_is_what_is_documented(items: Path) -> None:
 
 def test_what_cannot_be_written(items: Path) -> None:
     with pytest.raises(CannotCreate, match="No such file or directory"):
-        mapped.write(items.parent / "nowhere" / "x.items", opened(items).card, memoryview(b""))
+        mapped.write(items.parent / "nowhere" / "x.items", opened(items).info, memoryview(b""))
     with pytest.raises(InputMissing, match="No such file"):
         opened(items.parent / "nothing.items")
 
@@ -381,7 +381,7 @@ def test_a_set_larger_than_the_memory_is_refused_with_what_to_do(tmp_path: Path)
 def test_so_it_is_where_a_file_is_looked_at(tmp_path: Path) -> None:
     endless(tmp_path)
     with pytest.raises(InputMissing, match=r"dataset `inputs`: its numbers need 512.0 GiB of memory, and .* are free"):
-        outline_file(tmp_path / "a.h5")
+        describe_file(tmp_path / "a.h5")
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -402,7 +402,7 @@ def test_a_packed_array_is_read_block_by_block(tmp_path: Path, monkeypatch: pyte
 
 def test_what_is_converted_need_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez_compressed(tmp_path / "a.npz", inputs=X, targets=Y)
-    monkeypatch.setattr(base, "room", lambda: MemoryLimits(0, 0, 0))
+    monkeypatch.setattr(base, "memory_limits", lambda: MemoryLimits(0, 0, 0))
     data_commands.convert(tmp_path / "a.npz", tmp_path / "a.items")
     again = opened(tmp_path / "a.items", verify=True)
     assert np.array_equal(again.inputs, X)

@@ -16,10 +16,10 @@ from support.array_files import KINDS, is_mapped, said, written
 from support.runs import JOB, newest, partrain, resume, round_file, summary, train, write_job
 
 from partrain.checkpoint import read
-from partrain.data import AnyDataset, Dataset, facts, load
+from partrain.data import AnyDataset, Dataset, load, read_spec
 from partrain.data.arrays import mapped
 from partrain.data.base import WrongSetting
-from partrain.data.inspect import outline, outline_file
+from partrain.data.inspect import describe_dataset, describe_file
 from partrain.data.partition import Partition, assign, hold_out, training_of
 from partrain.errors import InputMissing
 from partrain.inference.network import load_network
@@ -68,7 +68,7 @@ def test_test_items_are_drawn_and_mapped_arrays_stay_mapped(tmp_path: Path, kind
         sizes.append(size)
         return memoryview(bytearray(size))
 
-    data, known = load(one, tmp_path, allocate), facts(one, tmp_path)
+    data, known = load(one, tmp_path, allocate), read_spec(one, tmp_path)
     expected = drawn(N, tests)
     assert data.rows is not None
     assert data.rows.tolist() == [item for item in range(N) if item not in expected]
@@ -78,7 +78,7 @@ def test_test_items_are_drawn_and_mapped_arrays_stay_mapped(tmp_path: Path, kind
     assert is_mapped(data.inputs)
     assert not is_mapped(data.test_inputs)
     assert known is not None
-    assert (known.items, known.test_items) == (data.items, data.facts.test_items) == (N - tests, tests)
+    assert (known.items, known.test_items) == (data.items, data.spec.test_items) == (N - tests, tests)
     assert sizes[0] < 8 * (N - tests) + tests * (X[0].nbytes + 8) + (0 if is_mapped(data.targets) else 8 * N) + 4 * 64
 
 
@@ -191,7 +191,7 @@ def test_what_is_converted_is_parted(tmp_path: Path) -> None:
         return buffers[0]
 
     data = load(one, tmp_path, allocate)
-    mapped.write(tmp_path / "x.items", data.card, buffers[0])
+    mapped.write(tmp_path / "x.items", data.info, buffers[0])
     again = load(mapped.Mapped(kind="mapped", path="x.items", verify=True), tmp_path)
     assert again.rows is None
     assert np.array_equal(again.inputs, kept(data))
@@ -305,7 +305,7 @@ FORMS = ["npz U", "npz S", "npy U", "npy S", "hdf5 any", "hdf5 fixed"]
 def test_texts_are_classes_with_names(tmp_path: Path, form: str) -> None:
     names = ["Öl", " cat", "cat", "42", "bee"] * 12
     one = texts(tmp_path, form, names, test_items=12)
-    data, known = load(one, tmp_path), facts(one, tmp_path)
+    data, known = load(one, tmp_path), read_spec(one, tmp_path)
     assert (data.task, data.outputs, data.codec) == ("classification", 4, {"classes": ["42", "bee", "cat", "Öl"]})
     assert data.targets.tolist() == [3, 2, 2, 0, 1] * 12
     assert data.test_targets.tolist() == np.array([3, 2, 2, 0, 1] * 12)[drawn(N, 12)].tolist()  # type: ignore[union-attr]
@@ -521,7 +521,7 @@ def test_inspection(tmp_path: Path) -> None:
     data = load(one, tmp_path, training=trained_with(one))
     assert data.rows is not None
     trained, held = hold_out(45, 9, "shuffled", 3, None, None, data.rows)
-    found = outline(data, trained, held)
+    found = describe_dataset(data, trained, held)
     assert found["items"] == {"training": 36, "validation": 9, "test": 15}
     assert [row["name"] for row in found["classes"]] == ["bee", "cat", "owl"]
     assert sum(row[part] for row in found["classes"] for part in ("training", "validation", "test")) == N
@@ -530,7 +530,7 @@ def test_inspection(tmp_path: Path) -> None:
         assert column["min"] == pytest.approx(numbers.min(), abs=1e-3)
         assert column["mean"] == pytest.approx(numbers.mean(), abs=1e-3)
     assert found["faults"] == ["`input 3` is the same for all items"]
-    _, listed = outline_file(tmp_path / "a.h5")["arrays"]
+    _, listed = describe_file(tmp_path / "a.h5")["arrays"]
     assert listed == {
         "name": "targets",
         "dtype": "text",

@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 from support.generated import HERE, made
 
-from partrain.data import facts
+from partrain.data import read_spec
 from partrain.data.generated.section import Synthetic
 
 NEW = ["spirals", "moons", "checkerboard", "waves", "mnist-1d"]
@@ -20,8 +20,8 @@ def test_more_items_begin_with_the_fewer_and_test_items_are_fresh(function: str)
     distances = [abs(data.inputs - test).reshape(500, -1).max(1).min() for test in data.test_inputs]
     assert min(distances) > 0
     assert (
-        facts(Synthetic.model_validate({"kind": "synthetic", "function": function, "items": 500, "test_items": 50}), HERE)
-        == data.facts
+        read_spec(Synthetic.model_validate({"kind": "synthetic", "function": function, "items": 500, "test_items": 50}), HERE)
+        == data.spec
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.runs import partrain, summary, write_job
 
-from partrain.data import DatasetSpec, facts, load
+from partrain.data import DatasetSpec, load, read_spec
 from partrain.data.partition import hold_out
 from partrain.data.tables.series import Series
 from partrain.errors import InputMissing
@@ -85,7 +85,7 @@ def test_a_column_that_never_changes_stays_finite(tmp_path: Path) -> None:
 def test_facts_are_what_loading_gives(folder: Path) -> None:
     section = series(columns=["x", "y"], steps=4, stride=3, validation=3, test_items=2)
     data = load(section, folder)
-    assert facts(section, folder) == DatasetSpec(data.items, 2, (5, 2), "forecast", 4)
+    assert read_spec(section, folder) == DatasetSpec(data.items, 2, (5, 2), "forecast", 4)
 
 
 def test_parquet(folder: Path) -> None:
@@ -124,22 +124,22 @@ def test_faults_by_line_and_column(folder: Path, cell: str, message: str) -> Non
     lines = (folder / "s.csv").read_text().splitlines()
     lines[30] = f"2026-01-01,4,{cell}"
     (folder / "s.csv").write_text("\n".join(lines))
-    for ask in (facts, load):
+    for ask in (read_spec, load):
         with pytest.raises(InputMissing, match=rf"s\.csv:31: {message}"):
             ask(series(), folder)
 
 
 def test_a_missing_column_is_named(folder: Path) -> None:
     with pytest.raises(InputMissing, match=r"s\.csv:1: no column `dayz`, which `target` asks for: did you mean `day`\?"):
-        facts(series(target="dayz"), folder)
+        read_spec(series(target="dayz"), folder)
     with pytest.raises(InputMissing, match=r"no column `z`, which `columns` asks for"):
-        facts(series(columns=["y", "z"]), folder)
+        read_spec(series(columns=["y", "z"]), folder)
 
 
 def test_too_short(tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("y\n1\n2\n3\n")
     with pytest.raises(InputMissing, match=r"s\.csv: too short: it has 3 elements, one window takes 6$"):
-        facts(series(), tmp_path)
+        read_spec(series(), tmp_path)
 
 
 def test_a_run_judges_what_evaluation_judges(folder: Path) -> None:
@@ -156,5 +156,5 @@ def test_a_run_judges_what_evaluation_judges(folder: Path) -> None:
 def test_a_series_has_no_encoding_to_set(folder: Path) -> None:
     (folder / "s.csv").write_bytes("jähr,y\n1,2\n".encode("latin-1"))
     with pytest.raises(InputMissing) as caught:
-        facts(series(), folder)
+        read_spec(series(), folder)
     assert caught.value.message.endswith("s.csv:1: not utf-8 text (invalid continuation byte): save it so")

@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from partrain.data import Dataset, facts, load
+from partrain.data import Dataset, load, read_spec
 from partrain.data.partition import Partition, hold_out, training_of
 from partrain.data.tables.load import encode
+from partrain.data.tables.schema import open_table
 from partrain.data.tables.sections import Csv, Parquet
 from partrain.errors import InputMissing
 
@@ -50,7 +51,7 @@ def said(section: Csv | Parquet, folder: Path) -> str:
 
 def test_numbers_words_and_a_target(tmp_path: Path) -> None:
     section = houses(tmp_path, standardise=False)
-    data, known = load(section, tmp_path), facts(section, tmp_path)
+    data, known = load(section, tmp_path), read_spec(section, tmp_path)
     assert known is not None
     assert (known.items, known.test_items, known.shape, known.task, known.outputs) == (4, 0, (5,), "regression", 1)
     assert data.inputs.tolist() == [[50.5, 2, 0, 0, 1], [80, 3, 1, 0, 0], [120, 5, 0, 0, 1], [65, 2, 0, 1, 0]]
@@ -88,7 +89,7 @@ def test_whole_numbers_may_be_numbers_and_numbers_classes(tmp_path: Path) -> Non
 def test_digits_that_are_no_usual_number_are_words(tmp_path: Path, kind: str, written: list[str], classes: list[Any]) -> None:
     rows = "".join(f"{x},{written[x % 3]}\n" for x in range(9))
     section = table(tmp_path, f"x,y\n{rows}", target="y", target_kind=kind, test_path="t.csv")
-    data, known = load(section, tmp_path), facts(section, tmp_path)
+    data, known = load(section, tmp_path), read_spec(section, tmp_path)
     assert known is not None
     assert (data.task, data.codec["classes"], known.outputs) == ("classification", classes, 3)
     assert [str(classes[label]) for label in data.targets] == [written[x % 3].strip() for x in range(9)]
@@ -190,10 +191,10 @@ def test_a_codec_makes_the_same_items_of_rows_without_targets(tmp_path: Path) ->
     section = houses(tmp_path)
     data = load(section, tmp_path)
     (tmp_path / "new.csv").write_text("town,size,rooms\nUlm,50.5,2\nJena,65,2\n")
-    assert np.array_equal(encode(data.codec, section.sheet(tmp_path / "new.csv")), data.inputs[[0, 3]])
+    assert np.array_equal(encode(data.codec, open_table(section, tmp_path / "new.csv")), data.inputs[[0, 3]])
     (tmp_path / "new.csv").write_text("town,size,rooms\nRom,50.5,2\n")
     with pytest.raises(InputMissing, match=r"new\.csv:2: column `town`: the word `Rom` is not one that was trained on"):
-        encode(data.codec, section.sheet(tmp_path / "new.csv"))
+        encode(data.codec, open_table(section, tmp_path / "new.csv"))
 
 
 # Test items
@@ -213,7 +214,7 @@ def test_test_items_are_split_off(tmp_path: Path) -> None:
 def test_a_test_file(tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("kind,wing,leg\nb,7,1\n")
     section = table(tmp_path, BIRDS, target="kind", test_path="test.csv")
-    known = facts(section, tmp_path)
+    known = read_spec(section, tmp_path)
     assert known is not None
     assert known.test_items == 1
     data = load(section, tmp_path)
@@ -324,7 +325,9 @@ def test_text_in_another_encoding_has_its_line(tmp_path: Path) -> None:
 
 def test_damaged_gzip(tmp_path: Path) -> None:
     packed = gzip.compress(HOUSES.encode() * 50)
-    assert said(houses(tmp_path, packed[:-20], name="t.csv.gz"), tmp_path).startswith("t.csv.gz: Compressed file ended")
+    assert said(houses(tmp_path, packed[:-20], name="t.csv.gz"), tmp_path).startswith(
+        "t.csv.gz: damaged gzip data: Compressed file ended"
+    )
 
 
 def test_no_file(tmp_path: Path) -> None:
@@ -414,8 +417,8 @@ def test_tables_that_contradict_themselves(more: dict[str, Any], words: str) -> 
 def test_facts_need_no_numpy(tmp_path: Path) -> None:
     houses(tmp_path)
     program = (
-        "import sys; from pathlib import Path; from partrain.data import facts; from partrain.data.tables.sections import Csv;"
-        "facts(Csv(kind='csv', path='t.csv', target=['price'], one_hot=['town']), Path(sys.argv[1]));"
+        "import sys; from pathlib import Path; from partrain.data import read_spec; from partrain.data.tables.sections import Csv;"
+        "read_spec(Csv(kind='csv', path='t.csv', target=['price'], one_hot=['town']), Path(sys.argv[1]));"
         "print({'numpy', 'torch', 'polars', 'h5py'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)
@@ -424,9 +427,9 @@ def test_facts_need_no_numpy(tmp_path: Path) -> None:
 
 def test_facts_follow_the_file(tmp_path: Path) -> None:
     section = houses(tmp_path)
-    first = facts(section, tmp_path)
+    first = read_spec(section, tmp_path)
     houses(tmp_path, HOUSES + "1,2,Ulm,3.5\n")
-    second = facts(section, tmp_path)
+    second = read_spec(section, tmp_path)
     assert first is not None
     assert second is not None
     assert (first.items, second.items) == (4, 5)

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from support.runs import Command, descendants, eventually, partrain, summary, train, write_job
 
-from partrain.data import Dataset, facts, load
+from partrain.data import Dataset, load, read_spec
 from partrain.data.user.section import UserData
 from partrain.errors import UserCodeFailed
 
@@ -48,7 +48,7 @@ def test_items_by_number_and_arguments(tmp_path: Path) -> None:
                 return data(4, self.names)
         """
     data = loaded(tmp_path, code, size=10, names=["a", "b"])
-    assert facts(UserData(name="own.py:data"), tmp_path) is None
+    assert read_spec(UserData(name="own.py:data"), tmp_path) is None
     assert (data.inputs.shape, data.inputs.dtype, data.scale) == ((10, 2, 3), np.float32, 1.0)
     assert data.inputs[:, 1, 2].tolist() == [number / 2 for number in range(10)]
     assert data.targets.tolist() == [2, 3, 4, 2, 3, 4, 2, 3, 4, 2]

@@ -1,0 +1,151 @@
+"""Find the arrays of a data set by their headers, and derive type and shape of each role. Without numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+
+from partrain.data.arrays.files import ArraySource, choose_array, hdf5, npy, npz
+from partrain.data.arrays.idx import CLASSES, embedded, idx
+from partrain.data.arrays.sections import ArraySection, FilePerArray, Hdf5, Idx, Mnist, Npy, Npz
+from partrain.data.base import ArrayField, DatasetSpec, WrongSetting
+from partrain.data.fetch import local_path
+from partrain.errors import InputMissing
+from partrain.tasks import Kind
+
+ROLES = ("inputs", "targets", "test_inputs", "test_targets")
+ArraySources = Mapping[str, ArraySource]
+"""Arrays in files, by role."""
+
+
+@dataclass(frozen=True)
+class Forms:
+    """Types and shapes that the arrays of files become."""
+
+    slots: dict[str, ArrayField]
+    """Each array by role; its offset is still open."""
+    task: Kind
+    """Task of the data set."""
+    tests: int
+    """Number of items that are split off as test items."""
+
+
+def read_spec(section: ArraySection, folder: Path) -> DatasetSpec:
+    """Read the headers of the files; see `data.read_spec`."""
+    spec = spec_of(section, find_arrays(section, folder))
+    return replace(spec, outputs=CLASSES) if isinstance(section, Mnist) else spec
+
+
+def find_arrays(section: ArraySection, folder: Path) -> dict[str, ArraySource]:
+    """Find the arrays of a data set by role; InputMissing where a file or an array is missing."""
+    match section:
+        case Mnist():
+            return embedded(section.name)
+        case Idx():
+            return {role: idx(path, images=role.endswith("inputs")) for role, path in _paths(section, folder)}
+        case Npy():
+            return {role: npy(path) for role, path in _paths(section, folder)}
+        case Npz() | Hdf5():
+            path = local_path(section.path, folder)
+            held = npz(path) if isinstance(section, Npz) else hdf5(path)
+            default = not {"test_inputs", "test_targets"} & section.model_fields_set
+            roles = ROLES[:2] if default and not {section.test_inputs, section.test_targets} & held.keys() else ROLES
+            return {role: choose_array(held, getattr(section, role), path, role) for role in roles}
+    raise TypeError(section)
+
+
+def _paths(section: FilePerArray, folder: Path) -> Iterator[tuple[str, Path]]:
+    yield from ((role, local_path(path, folder)) for role in ROLES if (path := getattr(section, role)))
+
+
+def spec_of(section: ArraySection, found: ArraySources) -> DatasetSpec:
+    """Derive the spec of a data set from its arrays."""
+    forms = forms_of(section, found)
+    slots, tests = forms.slots, forms.tests
+    width = slots["targets"].shape[1] if forms.task == "regression" else None
+    known = slots["test_inputs"].shape[0] if "test_inputs" in slots else tests
+    return DatasetSpec(slots["inputs"].shape[0] - tests, known, slots["inputs"].shape[1:], forms.task, width, section.tokens)
+
+
+def forms_of(section: ArraySection, found: ArraySources) -> Forms:
+    """Decide types, shapes and task.
+
+    Raises:
+        InputMissing: the arrays do not go together.
+        WrongSetting: a setting of the section does not go with them.
+    """
+    slots, task = _slots_and_task(found, section.tokens)
+    inputs = found["inputs"]
+    if section.split_key and "test_inputs" in found:
+        problem = f"`{section.split_key}` splits test items off, but there are some already: {found['test_inputs'].where}"
+        raise WrongSetting(section.split_key, problem, "remove it")
+    if section.standardise and slots["inputs"].dtype == "uint8":
+        problem = f"`standardise` is for other numbers than bytes, which are scaled to [0, 1]: {inputs.where}"
+        raise WrongSetting("standardise", problem, "remove it, or write them as float32")
+    if section.standardise_target and task != "regression":
+        problem = f"`standardise_target` is for numbers, but these targets are for {task}: {found['targets'].where}"
+        raise WrongSetting("standardise_target", problem, "remove it")
+    items = slots["inputs"].shape[0]
+    return Forms(slots, task, section.count_test_items(items, inputs.where, "items") if section.split_key else 0)
+
+
+def _slots_and_task(found: ArraySources, tokens: bool) -> tuple[dict[str, ArrayField], Kind]:
+    """Derive the slot of each array, its offset still open, and the task."""
+    slots = {}
+    for role, array in found.items():
+        if not array.shape or not prod(array.shape):
+            raise InputMissing(f"{array.where}: holds no numbers: its shape is {array.shape}")
+        if unfit := array.why_unusable(role):
+            raise InputMissing(f"{array.where}: holds {unfit}; arrays of numbers can be used")
+        if role.endswith("inputs"):
+            slots[role] = _inputs(array, tokens)
+            continue
+        slots[role] = _targets(array, tokens)
+        items = found[role.removesuffix("targets") + "inputs"].shape[0]
+        if array.shape[0] != items:
+            raise InputMissing(f"{array.where}: holds {array.shape[0]} targets for {items} inputs")
+    for role, slot in slots.items():
+        first = slots[role.removeprefix("test_")]
+        if (slot.dtype == "uint8") != (first.dtype == "uint8") or slot.shape[1:] != first.shape[1:]:
+            now, before = f"{slot.dtype} {slot.shape[1:]}", f"{first.dtype} {first.shape[1:]}"
+            raise InputMissing(f"{found[role].where}: its items are {now}, those for training {before}")
+        if (found[role].texts is None) != (found[role.removeprefix("test_")].texts is None):
+            raise InputMissing(f"{found[role].where}: of texts and numbers, its labels are one and those for training the other")
+    targets = slots["targets"]
+    if targets.dtype != "int64":
+        return slots, "regression"
+    if len(targets.shape) == 1:
+        return slots, "classification"
+    if targets.shape != slots["inputs"].shape:
+        raise InputMissing(f"{found['targets'].where}: tokens {targets.shape} for inputs {slots['inputs'].shape}: one for each")
+    return slots, "language"
+
+
+def _inputs(array: ArraySource, tokens: bool) -> ArrayField:
+    items, *axes = array.shape
+    if tokens:
+        if array.kind not in "iu" or len(axes) != 1:
+            raise InputMissing(f"{array.where}: is {array.dtype} {array.shape}; tokens are whole numbers (n, length)")
+        return ArrayField("", "int64", array.shape, 0)
+    if array.dtype == "|u1":
+        return ArrayField("", "uint8", (items, *([1] if len(axes) in (0, 2) else []), *axes), 0)
+    wide = array.dtype == "<f8" and array.offset is not None
+    return ArrayField("", "float64" if wide else "float32", (items, *(axes or [1])), 0)
+
+
+def _targets(array: ArraySource, tokens: bool) -> ArrayField:
+    items, *axes = array.shape
+    if array.texts is not None:
+        if axes not in ([], [1]) or tokens:
+            what = "tokens are whole numbers (n, length)" if tokens else "names of classes have one axis"
+            raise InputMissing(f"{array.where}: texts of shape {array.shape}; {what}")
+        return ArrayField("", "int64", (items,), 0)
+    if array.kind in "iu":
+        if axes not in ([], [1]) and not (tokens and len(axes) == 1):
+            raise InputMissing(f"{array.where}: whole numbers of shape {array.shape}; class labels have one axis")
+        return ArrayField("", "int64", array.shape if tokens and axes not in ([], [1]) else (items,), 0)
+    if len(axes) > 1 or array.kind == "b":
+        raise InputMissing(f"{array.where}: targets are {array.dtype} {array.shape}; expected labels (n,) or numbers (n, k)")
+    return ArrayField("", "float32", (items, *(axes or [1])), 0)
