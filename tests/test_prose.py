@@ -70,8 +70,8 @@ def hits(text: str, file: Path, line: int, starts: bool) -> Iterator[tuple[Place
     for match in PHRASES.finditer(text):
         yield (file, line + text[: match.start()].count("\n")), " ".join(match[0].split())
     for start in re.finditer(r"\A\s*|\n\s*\n\s*", text) if starts else ():
-        if match := BEGINNINGS.match(text, start.end()):
-            yield (file, line + text[: match.start()].count("\n")), f"{match[0]} ... (beginning)"
+        if first := BEGINNINGS.match(text, start.end()):
+            yield (file, line + text[: first.start()].count("\n")), f"{first[0]} ... (beginning)"
 
 
 def of_python(file: Path) -> Iterator[tuple[Place, str]]:
@@ -86,7 +86,7 @@ def of_python(file: Path) -> Iterator[tuple[Place, str]]:
             yield from hits("".join(map(str, parts)), file, node.lineno, starts=False)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
             yield from hits(node.value, file, node.lineno, starts=id(node) in statements)
-    yield from of_comments([token for token in tokenize.generate_tokens(io.StringIO(source).readline)], file)
+    yield from of_comments(list(tokenize.generate_tokens(io.StringIO(source).readline)), file)
 
 
 def of_comments(tokens: list[tokenize.TokenInfo], file: Path) -> Iterator[tuple[Place, str]]:
