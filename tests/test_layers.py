@@ -10,7 +10,7 @@ from pathlib import Path
 import partrain
 
 LAYERS = [
-    {"errors", "flat", "seeds", "version"},
+    {"errors", "flat", "records", "seeds", "version"},
     {"config", "display", "system"},
     {"protocols", "tasks"},
     {"comm", "data", "models", "optim", "rules"},

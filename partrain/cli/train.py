@@ -120,14 +120,15 @@ def _join(machine: Machine, own: LoadedJob | None, quiet: bool, as_json: bool) -
 
     Returns the folder in which the first is to begin once more, if nothing was committed there.
     """
-    from partrain.launch.rendezvous import assist, kept_folder
+    from partrain.launch.follower import run_follower
+    from partrain.launch.rendezvous import previous_run_folder
 
     if machine.number:
-        failure = assist(machine, own, _note)
+        failure = run_follower(machine, own, _note)
         if failure:
             raise failure
         raise typer.Exit(0)
-    folder = kept_folder(machine)
+    folder = previous_run_folder(machine)
     if folder and (folder / "checkpoint.h5").exists():
         resume(folder, None, None, True, quiet, as_json, False)
         raise typer.Exit(0)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from partrain.comm import futex
 from partrain.errors import InputOutputFailed
+from partrain.records import FIELDS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,25 +32,6 @@ RING = 2048
 """Round records kept until the coordinator has read them."""
 SLOTS = 3
 """Snapshots: the writer reads one, one waits, workers fill one."""
-
-RECORD = (
-    "round",
-    "iterations",
-    "items",
-    "loss",
-    "lr",
-    "compute",
-    "wait",
-    "mix",
-    "distance",
-    "judged_loss",
-    "accuracy",
-    "seconds",
-    "bytes",
-    "staleness",
-)
-"""Fields of one round record of one worker. Durations are in seconds. `bytes`: size of the messages it sent to the
-group or received from the center. `staleness`: mean over its updates. NaN: no value in this round."""
 
 SCORES = 8
 """Numbers each worker can share with the others at once."""
@@ -77,7 +59,7 @@ class Arena:
         self.size = size
         words = len(_WORDS) * LINE
         arrivals, weights, scores = size * LINE, size * LINE, 2 * size * SCORES
-        ring = RING * size * len(RECORD)
+        ring = RING * size * len(FIELDS)
         sizes = [words, arrivals, arrivals, weights, scores, arrivals, arrivals, SLICES * LINE, (SLICES + 1) * LINE, ring]
         total = sum(sizes)
         self.board_bytes = -(-total * 8 // PAGE) * PAGE
@@ -105,7 +87,7 @@ class Arena:
         """(1 + ...,): visits claimed. Each round starts at the next multiple of `center.LEFT`."""
         self.numbers = numbers[1:].view(np.float64)
         """(SLICES, 8): numbers the rule keeps beside each slice of the center."""
-        self.ring = parts[9].view(np.float64).reshape(RING, size, len(RECORD))
+        self.ring = parts[9].view(np.float64).reshape(RING, size, len(FIELDS))
         """(RING, N, fields): records of the newest rounds."""
 
     @classmethod

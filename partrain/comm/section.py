@@ -29,8 +29,17 @@ class TransportSection(Section):
     jitter: list[Span] = Field([0.0], min_length=1)
     """Simulated: spread of a worker's iterations, the standard deviation of the logarithm of their time (one number: of all)."""
 
+    def groups(self, ranks: range) -> list[tuple[int, ...]]:
+        """Group the workers of a machine by the process they live in."""
+        return [tuple(ranks)] if self.kind == "simulated" else [(rank,) for rank in ranks]
+
+    @property
+    def refuses_machines(self) -> str:
+        """The reason why this transport cannot connect several machines; "" if it can."""
+        return "simulated workers live in one process: run the job without torchrun" if self.kind == "simulated" else ""
+
     def pace(self, rank: int) -> Pace:
-        """How fast a simulated worker is."""
+        """Give the speed of a simulated worker."""
         from partrain.comm.simulated import Pace
 
         speed, delay, jitter = (values[rank if len(values) > 1 else 0] for values in (self.speed, self.delay, self.jitter))

@@ -18,7 +18,7 @@ from partrain.models import Interface, build
 from partrain.tasks import UserTask
 from partrain.tasks.kinds import Classification, Language, Reconstruction, Regression, Task
 from partrain.train.batches import Samples
-from partrain.train.worker import judge
+from partrain.train.evaluate import evaluate
 
 if TYPE_CHECKING:
     from partrain.data import Dataset
@@ -129,7 +129,7 @@ def judged(network: TrainedNetwork, items: Samples, watch: Watch | None = None) 
     task = Watched(network.task, watch) if watch else network.task
     count = len(items.targets)
     with users(network.loaded):
-        loss, correct = judge(network.module, task, items, range(count), precision=network.loaded.job.engine.precision)
+        loss, correct = evaluate(network.module, task, items, range(count), precision=network.loaded.job.engine.precision)
     return {"items": count, "loss": loss / count} | ({"accuracy": correct / count} if task.accuracy else {})
 
 

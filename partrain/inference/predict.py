@@ -21,7 +21,7 @@ from partrain.errors import InputMissing, UserCodeFailed
 from partrain.inference.codec import Codec
 from partrain.inference.metrics import reconstruction_errors
 from partrain.inference.network import TrainedNetwork, users
-from partrain.train.worker import JUDGED_NUMBERS
+from partrain.train.evaluate import CHUNK_NUMBERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,7 +103,7 @@ def predict(network: TrainedNetwork, sample: Sample, probabilities: bool = False
 
 def answers(network: TrainedNetwork, inputs: Tensor, ask: Callable[[Tensor], Any]) -> Tensor:
     """What `ask` gives for inputs (n, *shape), taken in parts: (n, ...)."""
-    chunk = max(16, min(1024, JUDGED_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
+    chunk = max(16, min(1024, CHUNK_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
     parts = torch.split(inputs, chunk)
     with torch.no_grad(), users(network.loaded):
         found = [ask(part) for part in parts]

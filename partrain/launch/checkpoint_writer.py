@@ -25,12 +25,12 @@ from partrain.system.parent_death import describe_exit, die_with_parent
 from partrain.train.snapshot_layout import SlotMap
 
 BUSY_SHARE = 0.005
-"""Share of a core the writer may take when it coalesces: on a small machine it is a worker's core."""
+"""Share of a core that a coalescing writer takes at most: on a small machine it is a worker's core."""
 LONGEST_REST_S = 30.0
-"""However long a commit took, the next snapshot is welcome after this."""
+"""Longest rest of the writer, however long a file took."""
 
 LETTING_GO_S = 5.0
-"""A killed writer has this long to be gone."""
+"""A killed writer has this long to exit."""
 
 HISTORY = ("round", "item_iterations", "loss", "lr", "judged_loss", "accuracy")
 """Columns of `/history`, one row per round; NaN where a round was not judged."""
@@ -38,7 +38,7 @@ HISTORY = ("round", "item_iterations", "loss", "lr", "judged_loss", "accuracy")
 
 @dataclass
 class CheckpointContext:
-    """What is the same in every checkpoint of a run."""
+    """The common parts of all checkpoints of a run."""
 
     folder: Path
     """The run folder."""
@@ -48,39 +48,39 @@ class CheckpointContext:
     map: SlotMap
     slots: Sequence[memoryview]
     history: list[tuple[float, ...]] = field(default_factory=list)
-    """Rows so far; the writer's own copy grows from then on."""
+    """Rows so far. The writer process appends to its copy."""
 
 
-def prepare() -> None:
-    """Import what writing needs, before the first writer is forked: its first file is not to wait for it."""
+def preload() -> None:
+    """Import what the writer needs before it is forked, so that its first file does not wait for it."""
     import partrain.checkpoint.writer  # noqa: F401
 
 
 class Writer:
-    """The coordinator's side: hand over a snapshot, hear when it is on disk."""
+    """The writer process, as the coordinator sees it: takes a snapshot, answers when the file is on disk."""
 
-    def __init__(self, frame: CheckpointContext) -> None:
+    def __init__(self, context: CheckpointContext) -> None:
         self.pipe, theirs = Pipe()
         parent = os.getpid()
         self._pid = os.fork()
         if not self._pid:
             self.pipe.close()
-            _child(theirs, frame, parent)
+            _child(theirs, context, parent)
         theirs.close()
         self.busy = self.broken = False
-        """`broken`: it met a failure, and nothing more is to be asked of it."""
+        """`broken`: the writer failed and takes no more snapshots."""
 
     def write(self, slot: int, progress: dict[str, Any], rows: Sequence[tuple[float, ...]]) -> None:
-        """Start writing a slot; `rows` are the history's new ones, up to the newest round known."""
+        """Start writing a slot. `rows`: the history's rows since the last call."""
         self.busy = True
         with suppress(OSError):
             self.pipe.send((slot, progress, rows))
             return
-        # Out here it does not keep the error, and with it the open buffer of what was not sent: Python 3.12.1 crashes over that.
+        # Raised outside the `with`, the failure does not keep the OSError and its open buffer: Python 3.12.1 crashes over that.
         raise self._lost()
 
     def answer(self) -> dict[str, Any]:
-        """What came of it: `file`, `bytes`, `seconds`, `digest`, `round`. Raises the failure it met: that was its last file."""
+        """Receive `file`, `bytes`, `seconds`, `digest`, `round` of a written file. Raises the writer's failure; it writes no more then."""
         try:
             answer = self.pipe.recv()
         except (EOFError, OSError):
@@ -94,17 +94,17 @@ class Writer:
         return answer  # type: ignore[no-any-return]
 
     def _lost(self) -> InputOutputFailed:
-        """The writer is dead: why."""
+        """Build the failure of a writer that has died."""
         _, status = os.waitpid(self._pid, 0)
         self._pid, self.broken = 0, True
         return InputOutputFailed(f"the checkpoint writer {describe_exit(os.waitstatus_to_exitcode(status))}")
 
-    def life(self) -> list[bytes]:
-        """Processor time it has taken so far: another one tells that it is at work."""
+    def cpu_time(self) -> list[bytes]:
+        """Give the CPU time of the writer process. A change means it is making progress."""
         return Path(f"/proc/{self._pid}/stat").read_bytes().rpartition(b")")[2].split()[11:13]
 
     def close(self) -> None:
-        """End the writer after the file it is at; a broken one at once, or leave it to a disk that does not let go of it."""
+        """Stop the writer after its current file; kill a broken one, and leave it behind if the disk does not let it exit."""
         self.pipe.close()
         if self._pid:
             if self.broken:
@@ -115,8 +115,8 @@ class Writer:
             self._pid = 0
 
 
-def _child(pipe: Connection, frame: CheckpointContext, parent: int) -> None:
-    """Serve until the coordinator hangs up; never returns."""
+def _child(pipe: Connection, context: CheckpointContext, parent: int) -> None:
+    """Write snapshots until the coordinator closes the pipe. Never returns."""
     status = 1
     try:
         die_with_parent(parent)
@@ -128,8 +128,8 @@ def _child(pipe: Connection, frame: CheckpointContext, parent: int) -> None:
                 slot, progress, rows = pipe.recv()
             except EOFError:
                 break
-            frame.history.extend(rows)
-            pipe.send(_guarded(lambda: commit(frame, slot, progress)))  # noqa: B023
+            context.history.extend(rows)
+            pipe.send(_guarded(lambda: commit(context, slot, progress)))  # noqa: B023
         status = 0
     except BrokenPipeError:
         status = 0
@@ -140,7 +140,7 @@ def _child(pipe: Connection, frame: CheckpointContext, parent: int) -> None:
 
 
 def _guarded(work: Callable[[], Any]) -> Any:
-    """What came of it: the answer, the failure, or the traceback of a defect."""
+    """Return the answer, the failure, or the traceback of a defect."""
     try:
         return work()
     except Failure as failure:
@@ -149,29 +149,29 @@ def _guarded(work: Callable[[], Any]) -> Any:
         return f"the checkpoint writer met a defect\n{traceback.format_exc()}"
 
 
-def commit(frame: CheckpointContext, slot: int, progress: dict[str, Any]) -> dict[str, Any]:
+def commit(context: CheckpointContext, slot: int, progress: dict[str, Any]) -> dict[str, Any]:
     """Write the snapshot in a slot as a checkpoint and make it the newest."""
     import numpy as np
 
     began, busy = time.perf_counter(), time.process_time()
     number = progress["round"]
-    arrays: dict[str, Any] = dict(frame.map.view(frame.slots[slot]))
+    arrays: dict[str, Any] = dict(context.map.view(context.slots[slot]))
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise Diverged(f"round {number}: non-finite numbers in `{name}`; lower the learning rate, or look at the data")
-    rows = np.array([row for row in frame.history if row[0] <= number], dtype=np.float64).reshape(-1, len(HISTORY))
+    rows = np.array([row for row in context.history if row[0] <= number], dtype=np.float64).reshape(-1, len(HISTORY))
     for column, name in enumerate(HISTORY):
         values = np.ascontiguousarray(rows[:, column])
         arrays[f"history/{name}"] = values.astype(np.int64) if name in ("round", "item_iterations") else values
-    content = checkpoint.Content(arrays, frame.job, frame.manifest | {"round": number, "progress": progress})
+    content = checkpoint.Content(arrays, context.job, context.manifest | {"round": number, "progress": progress})
     image = checkpoint.encode(content)
-    path = checkpoint.round_path(frame.folder, number)
+    path = checkpoint.round_path(context.folder, number)
     checkpoint.write(path, image)
-    checkpoint.link_latest(frame.folder, path)
-    checkpoint.prune(path.parent, number, frame.keep, progress["best_round"] or None)
+    checkpoint.link_latest(context.folder, path)
+    checkpoint.prune(path.parent, number, context.keep, progress["best_round"] or None)
     return {
         "round": number,
-        "file": str(path.relative_to(frame.folder)),
+        "file": str(path.relative_to(context.folder)),
         "bytes": len(image),
         "seconds": time.perf_counter() - began,
         "busy": time.process_time() - busy,

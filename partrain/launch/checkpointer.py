@@ -1,4 +1,4 @@
-"""From a round's end to a file, beside the training: the slots that workers fill, and the writer that empties them."""
+"""Checkpoints beside the training: the slots that workers fill with snapshots, and the writer that empties them."""
 
 from __future__ import annotations
 
@@ -10,94 +10,94 @@ from typing import Any
 from partrain.comm.arena import Arena
 from partrain.errors import Stalled
 from partrain.launch.checkpoint_writer import CheckpointContext, Writer
-from partrain.launch.round_records import EventSink, RoundRecords
-from partrain.launch.signals import Signals, StoppedNow
+from partrain.launch.context import RunContext
+from partrain.launch.round_records import RoundRecords
+from partrain.launch.signals import StoppedNow
 from partrain.launch.snapshot_slots import PendingSnapshot, SnapshotSlots
-from partrain.launch.stall_timer import LEAST_S, TICK_S, StallTimer
+from partrain.launch.stall_timer import POLL_S, STARTUP_LIMIT_S, StallTimer
 
-SLOW_S = 0.5
-"""A user who wants the run to end is told what it waits for after so long."""
+SLOW_FLUSH_S = 0.5
+"""A user who asked the run to stop learns after this time what it waits for."""
 
 
 class Checkpointer:
-    """The coordinator's hold on both. Where there is no run folder, which only one machine has, nothing is ever written."""
+    """The coordinator's side of slots and writer. Without a run folder, which one machine has, nothing is written."""
 
-    def __init__(
-        self, arena: Arena, rounds: RoundRecords, coalesce: bool, stall_seconds: float, hear: EventSink, tick: Callable[[], None]
-    ) -> None:
-        self._rounds, self._hear, self._tick = rounds, hear, tick
+    def __init__(self, arena: Arena, rounds: RoundRecords, coalesce: bool, stall_seconds: float, context: RunContext) -> None:
+        self._rounds, self._context = rounds, context
         self._slots = SnapshotSlots(arena, coalesce)
         self._writer: Writer | None = None
-        self._silence, self._stall_seconds = StallTimer(), stall_seconds
+        self._stall_timer, self._stall_seconds = StallTimer(), stall_seconds
 
-    def open(self, frame: CheckpointContext) -> None:
-        """Start the writer."""
-        self._writer = Writer(frame)
+    def open(self, checkpoints: CheckpointContext) -> None:
+        """Start the writer process."""
+        self._writer = Writer(checkpoints)
 
-    def begin(self) -> None:
-        """Training begins."""
-        self._slots.begin()
+    def start(self) -> None:
+        """Start asking for snapshots: training begins."""
+        self._slots.start()
 
     @property
-    def waited(self) -> list[Connection]:
-        """What a file that is being written will be heard from; nothing if none is."""
+    def waitables(self) -> list[Connection]:
+        """The writer's pipe while it writes a file."""
         return [self._writer.pipe] if self._writer and self._writer.busy else []
 
-    def hear_of(self, ready: Collection[Any]) -> None:
-        """A file may be on disk."""
+    def on_writer_ready(self, ready: Collection[Any]) -> None:
+        """Handle the writer's answer, if it is ready: a file is on disk."""
         if self._writer and self._writer.pipe in ready:
             answer = self._writer.answer()
             self._slots.written(answer["round"], answer.pop("busy"), self._rounds.pace)
-            self._hear({"event": "commit", "t": time.time(), **answer})
+            self._context.emit({"event": "commit", "t": time.time(), **answer})
 
-    def offered(self, slot: int, progress: dict[str, Any]) -> None:
-        """Workers filled a slot."""
-        self._slots.offered(PendingSnapshot(slot, progress), self._rounds.pace)
+    def offer(self, slot: int, progress: dict[str, Any]) -> None:
+        """Take a slot that workers have filled."""
+        self._slots.offer(PendingSnapshot(slot, progress), self._rounds.pace)
         self._write_next()
 
-    def go_on(self) -> None:
-        """Time goes by: another snapshot may be welcome, and one that waits be written."""
-        self._slots.tick()
+    def poll(self) -> None:
+        """Ask for another snapshot and write a waiting one, if it is time to."""
+        self._slots.poll()
         self._write_next()
 
-    def flush(self, signals: Signals, slow: Callable[[], None]) -> None:
-        """Everything offered reaches the disk, unless the user will not wait for it: then the file before it stays the newest.
+    def flush(self, on_slow: Callable[[], None]) -> None:
+        """Write all offered snapshots. A second request to stop ends this; the newest complete file then stays.
 
-        `slow` is called once, if a user who asked for the end has to wait.
+        `on_slow` is called once if a user who asked the run to stop has to wait.
         """
+        signals = self._context.signals
         began: float | None = time.monotonic()
         while self._writer and not self._slots.idle and not self._writer.broken:
             self._write_next(at_once=True)
-            ready = wait([self._writer.pipe, signals.pipe], TICK_S)
+            ready = wait([self._writer.pipe, signals.pipe], POLL_S)
             if self._writer.pipe in ready:
-                self.hear_of(ready)
+                self.on_writer_ready(ready)
             elif signals.pipe in ready:
                 signals.heed()
                 if signals.count > 1:
                     self._writer.broken = True
                     raise StoppedNow
-            elif signals.count and began and time.monotonic() - began > SLOW_S:
+            elif signals.count and began and time.monotonic() - began > SLOW_FLUSH_S:
                 began = None
-                slow()
-            self.check()
-            self._tick()
+                on_slow()
+            self.check_stall()
+            self._context.poll()
 
-    def check(self) -> None:
-        """A file is waited for, and the writer does nothing: the disk is stuck."""
-        limit = max(self._stall_seconds, LEAST_S)
-        if self._writer and self._silence.seconds(self._writer.life() if self._writer.busy else None) > limit:
+    def check_stall(self) -> None:
+        """Raise Stalled if the writer is at a file and makes no progress: the disk is stuck."""
+        limit = max(self._stall_seconds, STARTUP_LIMIT_S)
+        if self._writer and self._stall_timer.idle_seconds(self._writer.cpu_time() if self._writer.busy else None) > limit:
             self._writer.broken = True
-            why = f"the checkpoint writer has done nothing for {limit:g} s: the disk does not answer"
-            raise Stalled(f"{why}; raise [transport] stall_seconds if it may take that long")
+            problem = f"the checkpoint writer has done nothing for {limit:g} s: the disk does not answer"
+            raise Stalled(f"{problem}; raise [transport] stall_seconds if it may take that long")
 
     def close(self) -> None:
-        """End the writer."""
+        """Stop the writer process."""
         if self._writer:
             self._writer.close()
 
     def _write_next(self, at_once: bool = False) -> None:
-        offer = self._slots.next(at_once) if self._writer else None
-        if offer and self._writer:
-            self._tick()  # events are on disk before a file that counts on them
-            self._writer.write(offer.slot, offer.progress, self._rounds.rows)
+        pending = self._slots.next(at_once) if self._writer else None
+        if pending and self._writer:
+            self._context.poll()  # events reach the log before a checkpoint that counts on them
+            self._writer.write(pending.slot, pending.progress, self._rounds.rows)
             self._rounds.rows = []

@@ -1,27 +1,99 @@
-"""Where a run plays."""
+"""The context of a run: its folder, display, signals and machine; where it starts, and how it ended."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from partrain.comm.machine import Machine
 from partrain.display.display import Display
+from partrain.display.event_log import EventLog
+from partrain.display.run_state import RunState
+from partrain.errors import Failure
 from partrain.launch.signals import Signals
 from partrain.system.environment import process_start
+from partrain.train.stop import Progress
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunContext:
-    """A run's folder, who watches it, who is warned."""
+    """The surroundings of a run: it writes to a folder, shows events on a display, and warns the user.
 
-    folder: Path
-    display: Display
+    Only the machine with the run folder has a folder and a display. On other machines events go nowhere.
+    """
+
+    folder: Path | None
+    display: Display | None
     warn: Callable[[str], None] = lambda text: None
+    """Shows the user one line."""
     started: float = field(default_factory=process_start)
     """Unix time from which start-up counts."""
     machine: Machine | None = None
-    """Which machine this is, where there are several."""
+    """This machine, if there are several."""
     signals: Signals = field(default_factory=Signals)
-    """What asks the run to end; whoever calls it may have noted some already."""
+    """Requests to stop. The caller may have noted some before the run."""
+    log: EventLog | None = None
+    """`events.jsonl`, while the run is under way."""
+
+    @property
+    def run_folder(self) -> Path:
+        """The folder of a run on this machine."""
+        assert self.folder is not None
+        return self.folder
+
+    @property
+    def state(self) -> RunState:
+        """The state of a run on this machine, as its events tell."""
+        assert self.display is not None
+        return self.display.view
+
+    def emit(self, event: dict[str, Any]) -> None:
+        """Write an event to the log and show it."""
+        if self.log and self.display:
+            self.log.add(event)
+            self.display.feed(event)
+            if event["event"] == "stopping":
+                self.warn(f"{event['signal']}: {event['what']}")
+
+    def poll(self) -> None:
+        """Flush the log and refresh the display, now and then."""
+        if self.log and self.display:
+            self.log.flush()
+            self.display.tick(time.time())
+
+
+@dataclass
+class Start:
+    """The starting point of a run: nothing, or a checkpoint."""
+
+    progress: Progress = field(default_factory=Progress)
+    arrays: dict[str, Any] | None = None
+    """The checkpoint's arrays by path; None for a fresh start, and on machines without the checkpoint."""
+    history: list[tuple[float, ...]] = field(default_factory=list)
+    elapsed: float = 0.0
+    """Training seconds before this session."""
+    arrays_elsewhere: bool = False
+    """Another machine has the checkpoint."""
+
+    @property
+    def resuming(self) -> bool:
+        """True if workers restore a state before they train."""
+        return self.arrays_elsewhere or self.arrays is not None
+
+
+@dataclass
+class Ended:
+    """The end of a run."""
+
+    status: str
+    """`reached`, `finished`, `not-reached`, `stopped`; or `failed`, `diverged` with the failure that ended it."""
+    reason: str
+    progress: Progress
+    seconds: float
+    """Training seconds, earlier sessions included."""
+    test: tuple[float, float | None] | None
+    failure: Failure | None = None
+    signal: int | None = None

@@ -1,87 +1,46 @@
-"""The coordinator of a run: starts the processes, listens, tells what happens, ends everything cleanly.
+"""The coordinator of a run on one machine: it starts an attempt, handles messages, signals and stalls, and commits snapshots.
 
-It never imports torch, and it is the only process that talks to the user. Between it and a worker there are one pipe and the
-arena's board; no lock, queue or barrier that a killed owner could leave taken.
+It imports no torch: it starts at once, and its core belongs to the workers.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from partrain.comm.arena import Arena
 from partrain.data import DatasetInfo
-from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, UserCodeFailed, WorkersLost
+from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, WorkersLost
 from partrain.job.load import Job
 from partrain.job.plan import Plan
 from partrain.launch import forkserver
-from partrain.launch.checkpoint_writer import CheckpointContext, prepare
+from partrain.launch.attempt import Attempt
+from partrain.launch.checkpoint_writer import CheckpointContext, preload
 from partrain.launch.checkpointer import Checkpointer
-from partrain.launch.processes import Handed, WorkerProcesses
-from partrain.launch.ready_check import ReadyWorkers
-from partrain.launch.round_records import EventSink, RoundRecords
-from partrain.launch.signals import Signals, StoppedNow
-from partrain.launch.stall_timer import LEAST_S, TICK_S, StallTimer
-from partrain.launch.worker.entry import dry_run_main, worker_main
-from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
-from partrain.system.memory import memory_limits
-from partrain.system.parent_death import describe_exit
-from partrain.train.stop import Progress
+from partrain.launch.context import Ended, RunContext, Start
+from partrain.launch.rendezvous import STOPPED, Rendezvous
+from partrain.launch.round_records import RoundRecords
+from partrain.launch.signals import StoppedNow
+from partrain.launch.stall_timer import POLL_S, STARTUP_LIMIT_S, StallTimer
+from partrain.launch.worker.messages import (
+    DryRunPassed,
+    Failed,
+    MemoryTight,
+    Message,
+    SnapshotFilled,
+    TrainingFinished,
+    TrainingStarted,
+)
 
-if TYPE_CHECKING:
-    from partrain.comm.machine import Machine
-
-STOPPED = "it was stopped"
-"""What other machines are told of a trial that the user ended."""
 RESUMABLE = WorkersLost, Stalled, InputOutputFailed
-"""Failures after which a user goes on from the newest checkpoint."""
-
-Describe = Callable[[dict[int, int], int], None]
-"""Told the process of each worker and the number of parameters, once both are known."""
-
-
-@dataclass
-class Start:
-    """Where a run begins: at nothing, or at what a checkpoint holds."""
-
-    progress: Progress = field(default_factory=Progress)
-    arrays: dict[str, Any] | None = None
-    """The checkpoint's arrays by path; None for a fresh start."""
-    history: list[tuple[float, ...]] = field(default_factory=list)
-    elapsed: float = 0.0
-    """Training seconds before."""
-    elsewhere: bool = False
-    """What a checkpoint holds comes from another machine."""
-
-    @property
-    def resuming(self) -> bool:
-        """Whether there is a state to go on from."""
-        return self.elsewhere or self.arrays is not None
-
-
-@dataclass
-class Ended:
-    """How a run ended."""
-
-    status: str
-    """`reached`, `finished`, `not-reached`, `stopped`; or `failed`, `diverged` with the failure that ended it."""
-    reason: str
-    progress: Progress
-    seconds: float
-    """Training seconds, earlier starts included."""
-    test: tuple[float, float | None] | None
-    failure: Failure | None = None
-    signal: int | None = None
+"""Failures after which a user resumes from the newest checkpoint."""
 
 
 class Coordinator:
-    """One run, from the first process to the last file."""
+    """One run on this machine, from the first process to the last file."""
 
     def __init__(
         self,
@@ -89,301 +48,209 @@ class Coordinator:
         folder: Path,
         plan: Plan,
         start: Start,
-        hear: EventSink,
-        tick: Callable[[], None],
-        signals: Signals,
-        machine: Machine | None = None,
-        agree: Callable[[str], None] = lambda complaint: None,
-        warn: Callable[[str], None] = lambda text: None,
+        context: RunContext,
+        dataset: DatasetInfo,
+        dataset_fd: int,
+        rendezvous: Rendezvous | None = None,
     ) -> None:
-        """`agree` is told what keeps this machine from starting, if anything, and raises what keeps another from it; `warn` tells the
-        user."""
-        self.machine, self.agree = machine, agree
-        number, count = (machine.number, machine.count) if machine else (0, 1)
-        local = len(plan.shares) // count
-        self.members = range(number * local, (number + 1) * local)
-        """The workers of this machine."""
-        self.job, self.folder, self.plan, self.start = job, folder, plan, start
-        self.hear, self.tick, self.signals, self.warn = hear, tick, signals, warn
-        self.arena = Arena.create(len(plan.shares))
-        self.crew = WorkerProcesses()
-        self._trying = ""
-        """What is on trial now, in words."""
-        self._muster = ReadyWorkers()
-        self._done: dict[int, dict[str, Any]] = {}
+        """Prepare a run. `folder` is where the job's relative paths start, `dataset_fd` the memory file of the data."""
+        self.job, self.plan, self.start, self.context, self._rendezvous = job, plan, start, context, rendezvous
+        self._machine = rendezvous.machine if rendezvous else None
+        self.attempt = Attempt(job, folder, plan, start, self._machine, dataset, dataset_fd)
+        arena = self.attempt.arena
         judge_every = 1 if job.stop.judge == "any-worker" else plan.judge_every
-        self.rounds = RoundRecords(self.arena, start.progress, start.elapsed, job.stop.judge, judge_every, hear)
+        self.rounds = RoundRecords(arena, start.progress, start.elapsed, job.stop.judge, judge_every, context)
         coalesce = job.checkpoint.commit == "coalesce"
-        self.filing = Checkpointer(self.arena, self.rounds, coalesce, job.transport.stall_seconds, hear, tick)
-        self.arena.put("committed", start.progress.round)
-        self._training = self._over = False
-        self.began_at: float | None = None
+        self.checkpointer = Checkpointer(arena, self.rounds, coalesce, job.transport.stall_seconds, context)
+        arena.put("committed", start.progress.round)
+        self._training = self._finished_training = False
+        self.started_at: float | None = None
         """Unix time of the first local iteration."""
-        self._silence = StallTimer()
+        self._stall_timer = StallTimer()
 
-    def run(
-        self, card: DatasetInfo, stock: int, out: Path | None, manifest: dict[str, Any], text: str, describe: Describe
-    ) -> Ended:
-        """Train to the end. `stock` is the memory file of the data, `out` the run folder (on one machine only); `describe` completes the start event."""
+    def run(self, manifest: dict[str, Any], text: str, on_start: Callable[[dict[int, int], int], None]) -> Ended:
+        """Train to the end.
+
+        Args:
+            manifest: Of the checkpoints.
+            text: The job's, for the checkpoints.
+            on_start: Called with the process id of each worker and the number of parameters, before the first round.
+        """
+        attempt, signals = self.attempt, self.context.signals
         try:
             forkserver.start()
-            prepare()
-            self._room = memory_limits()  # the data are in memory by now, the workers are not
-            self._try_out(card, stock)
-            if not self.signals.count:
-                self._spawn(card, stock)
+            preload()
+            self._dry_run()
+            if not signals.count:
+                attempt.start_workers()
                 self._await_ready()
-            if self.signals.count:
+            if signals.count:
                 return self._ended("stopped", "stopped before the first round", None)
-            slots = self.arena.map_slots(self._muster.slots_at, self._muster.map.size)
+            slots = attempt.arena.map_slots(attempt.ready.slots_at, attempt.ready.map.size)
             if self.start.arrays is not None:
-                self._muster.restore(self.start.arrays, slots[0])
-            if out:
+                attempt.ready.restore(self.start.arrays, slots[0])
+            if folder := self.context.folder:
                 history = list(self.start.history)
-                self.filing.open(
-                    CheckpointContext(out, self.job.checkpoint.keep, text, manifest, self._muster.map, slots, history)
-                )
-            describe(self._muster.processes, self._muster.parameters)
+                keep = self.job.checkpoint.keep
+                self.checkpointer.open(CheckpointContext(folder, keep, text, manifest, attempt.ready.map, slots, history))
+            on_start(attempt.ready.processes, attempt.ready.parameters)
             self._training = True
-            self.filing.begin()
-            self._drain()  # where workers were done before we looked, nothing more will be heard
-            self.arena.put("restored", 1)
-            while len(self._done) < len(self.members):
+            self.checkpointer.start()
+            self._drain_records()  # workers may have finished already; then no message wakes the coordinator
+            attempt.arena.put("restored", 1)
+            while not attempt.complete:
                 self._step()
-            self.filing.flush(self.signals, self._say_what_for)
-            return self._finished()
+            self.checkpointer.flush(self._announce_flush)
+            return self._outcome()
         except StoppedNow:
-            self._kill()
-            self._rescue()
-            return self._ended("stopped", self.signals.name, None)
+            attempt.kill()
+            self._flush_after_failure()
+            return self._ended("stopped", signals.name, None)
         except Failure as failure:
-            self._kill()
-            self._rescue()
+            attempt.kill()
+            self._flush_after_failure()
             if isinstance(failure, RESUMABLE):
-                failure.message += f"; {self._way_back()}"
-            self.hear({"event": "fault", "t": time.time(), "what": failure.message, "rank": failure.rank})
+                failure.message += f"; {self._resume_hint()}"
+            self.context.emit({"event": "fault", "t": time.time(), "what": failure.message, "rank": failure.rank})
             status = "diverged" if failure.code == 76 else "failed"
-            return Ended(status, failure.name, self.rounds.progress, self.rounds.seconds, None, failure)
+            return self._ended(status, failure.name, None, failure)
         except Internal:
-            self._kill()
-            self._rescue()
+            attempt.kill()
+            self._flush_after_failure()
             raise
         finally:
-            self._kill()
-            self.filing.close()
-            os.close(self.arena.descriptor)
+            attempt.kill()
+            self.checkpointer.close()
+            attempt.close()
 
-    def _try_out(self, card: DatasetInfo, stock: int) -> None:
-        """Let one process try what is the user's own; what is wrong with it is raised here, before there are workers."""
-        self._trying = user_code_under_test(self.job)
-        if not self._trying:
+    def _dry_run(self) -> None:
+        """Try user code in one process. Raises its errors, and those of other machines, before any worker starts."""
+        if not self.attempt.user_code:
             return
-        shares = self.plan.shares
-        first = min(self.members, key=lambda rank: (shares[rank].spec.device != "cpu", rank))
-        complaint = STOPPED
+        problem = STOPPED
         try:
-            self._start((first,), dry_run_main, "partrain trial", card, stock)
-            while self._trying and not self.signals.count:
+            self.attempt.start_dry_run()
+            while self.attempt.dry_running and not self.context.signals.count:
                 self._step()
-            complaint = STOPPED if self._trying else ""
+            problem = STOPPED if self.attempt.dry_running else ""
         except Failure as failure:
-            complaint = failure.message
+            problem = failure.message
             raise
         finally:
-            self.agree(complaint)
-
-    def _spawn(self, card: DatasetInfo, stock: int) -> None:
-        ranks = self.members
-        together = self.job.transport.kind == "simulated"
-        homes: list[tuple[int, ...]] = [tuple(ranks)] if together else [(rank,) for rank in ranks]
-        if self.machine and not self.job.sync.synchronous:
-            homes[:0] = [(~number,) for number in self.machine.centers(self.job.sync.slices)]
-        for living in homes:
-            name = f"partrain worker {living[0]}" if living[0] >= 0 else f"partrain center {~living[0]}"
-            self._start(living, worker_main, name, card, stock)
-
-    def _start(
-        self, living: tuple[int, ...], work: Callable[[ProcessSpec], None], name: str, card: DatasetInfo, stock: int
-    ) -> None:
-        """Start one process, for those who are to live in it."""
-
-        def order(pipe: Connection) -> ProcessSpec:
-            return ProcessSpec(
-                self.job,
-                self.folder,
-                self.plan,
-                living,
-                self.members,
-                self.machine,
-                Handed(self.arena.descriptor),
-                Handed(stock),
-                card,
-                pipe,
-                self.rounds.progress,
-                self.start.elapsed,
-                self.start.resuming,
-                forkserver.pid(),
-                self._room,
-            )
-
-        self.crew.start(living[0], name, work, order)
+            if self._rendezvous:
+                self._rendezvous.vote(problem)
 
     def _await_ready(self) -> None:
-        while len(self._muster.processes) < len(self.members) and not self.signals.count:
+        while not self.attempt.all_ready and not self.context.signals.count:
             self._step()
 
-    def _step(self, timeout: float = TICK_S) -> None:
-        """Hear what there is to hear, and do what follows from it."""
-        ready = wait([self.signals.pipe, *self.crew.waited, *self.filing.waited], timeout)
-        if self.signals.pipe in ready:
-            self._heed_signals()
-        for message in self.crew.said(ready):
-            getattr(self, f"_on_{message.pop('kind')}")(**message)
-        for rank, code in self.crew.ended(ready):
-            self._miss(rank, code)
-        self.filing.hear_of(ready)
-        self._drain()
+    def _step(self) -> None:
+        """Wait for something to happen, at most POLL_S, and act on it."""
+        attempt, signals = self.attempt, self.context.signals
+        ready = wait([signals.pipe, *attempt.processes.waitables, *self.checkpointer.waitables], POLL_S)
+        if signals.pipe in ready:
+            self._on_signal()
+        for message in attempt.receive(ready):
+            self._on_message(message)
+        attempt.check_exits(ready)
+        self.checkpointer.on_writer_ready(ready)
+        self._drain_records()
         self._check_stall()
-        self.filing.go_on()
-        self.tick()
+        self.checkpointer.poll()
+        self.context.poll()
 
-    def _drain(self) -> None:
-        """Tell of finished rounds, once it is told that the run has started: fast workers may be ahead of that."""
+    def _drain_records(self) -> None:
+        """Emit the events of finished rounds, once the start event is out: fast workers may be ahead of it."""
         if self._training:
             self.rounds.drain()
 
-    def _heed_signals(self) -> None:
-        self.signals.heed()
-        if self.signals.count > 1:
+    def _on_signal(self) -> None:
+        signals = self.context.signals
+        signals.heed()
+        if signals.count > 1:
             raise StoppedNow
         if not self._training:
-            self._say("stopping before the first round")
-        elif self._over:
-            self._say("training is over, and the test goes on; once more to leave it out")
+            self._announce("stopping before the first round")
+        elif self._finished_training:
+            self._announce("training is over, and the test goes on; once more to leave it out")
         else:
-            self._say("stopping after this round; once more to stop now")
-        self.arena.put("command", 1)
+            self._announce("stopping after this round; once more to stop now")
+        self.attempt.arena.put("command", 1)
 
-    def _say(self, what: str) -> None:
+    def _announce(self, text: str) -> None:
         """Answer a signal."""
-        self.hear({"event": "stopping", "t": time.time(), "signal": self.signals.name, "what": what})
+        self.context.emit({"event": "stopping", "t": time.time(), "signal": self.context.signals.name, "what": text})
 
-    def _say_what_for(self) -> None:
-        """The end has to wait."""
-        self._say(f"waiting for the last checkpoint's file; once more to leave it out: {self._way_back()}")
+    def _announce_flush(self) -> None:
+        self._announce(f"waiting for the last checkpoint's file; once more to leave it out: {self._resume_hint()}")
 
-    def _on_ready(self, **worker: Any) -> None:
-        self._muster.enter(**worker)
+    def _on_message(self, message: Message) -> None:
+        match message:
+            case SnapshotFilled():
+                self._drain_records()
+                self.checkpointer.offer(message.slot, message.progress)
+            case MemoryTight():
+                self.context.warn(message.text)
+            case DryRunPassed():
+                self.attempt.end_dry_run()
+            case TrainingStarted():
+                self.started_at = message.t
+            case TrainingFinished():
+                self._finished_training = True
+            case Failed():
+                self._on_failed(message)
 
-    def _on_tight(self, text: str) -> None:
-        self.warn(text)
-
-    def _on_tried(self) -> None:
-        self._trying = ""
-        self._kill()  # nobody is to wait for what the user's code may have left running in it
-
-    def _on_began(self, t: float) -> None:
-        self.began_at = t
-
-    def _on_over(self) -> None:
-        self._over = True
-
-    def _on_snapshot(self, slot: int, progress: dict[str, Any]) -> None:
-        self._drain()
-        self.filing.offered(slot, progress)
-
-    def _on_done(self, rank: int, **ending: Any) -> None:
-        self._done[rank] = ending
-
-    def _on_failed(self, rank: int, code: int, name: str, message: str, detail: str) -> None:
-        if code == 70:
-            raise Internal(f"{message}\n{detail}")
-        if code == WorkersLost.code:
-            self._look_next_door(rank)
+    def _on_failed(self, message: Failed) -> None:
+        if message.code == 70:
+            raise Internal(f"{message.message}\n{message.detail}")
+        if message.code == WorkersLost.code:
+            self.attempt.check_other_processes(message.rank)
         kinds = {kind.code: kind for kind in Failure.__subclasses__()}
-        raise kinds[code](message, detail, rank if rank >= 0 else None)
+        raise kinds[message.code](message.message, message.detail, message.rank if message.rank >= 0 else None)
 
-    def _look_next_door(self, rank: int) -> None:
-        """A worker misses others, or the center: if a process of this machine is dead, say how it died."""
-        for other, code in self.crew.dead_beside(rank):
-            self._miss(other, code)
-
-    def _miss(self, rank: int, code: int | None) -> None:
-        """A process ended. That is well only after its workers were done, or after all had left the center."""
-        if self.crew.orphaned(code) and len(self._done) < len(self.members):
-            raise WorkersLost("the process that starts workers was killed, and they ended with it")
-        if self._trying:
-            raise UserCodeFailed(f"{self._trying}, tried before any worker starts: its process {describe_exit(code)}")
-        if rank < 0:
-            assert self.machine is not None
-            if code:
-                raise WorkersLost(f"{self.machine.center(~rank)} {describe_exit(code)}")
-            return
-        living = self.members if self.job.transport.kind == "simulated" else [rank]
-        if all(one in self._done for one in living):
-            return
-        device = self.plan.shares[rank].spec.device
-        raise WorkersLost(f"worker {rank} ({device}) {describe_exit(code)}", rank=rank)
-
-    def _way_back(self) -> str:
-        if self.machine and self.machine.number:
+    def _resume_hint(self) -> str:
+        if self._machine and self._machine.number:
             return "machine 0 has the checkpoints"
-        committed = self.arena.get("committed")
+        committed = self.attempt.arena.get("committed")
         return f"the checkpoint of round {committed} is intact" if committed else "no checkpoint was committed yet"
 
-    def _rescue(self) -> None:
-        """After a failure: rounds that all have finished are told, and whole snapshots that wait still reach the disk."""
-        self._drain()
+    def _flush_after_failure(self) -> None:
+        """Emit the rounds that all workers finished, and write the whole snapshots that wait."""
+        self._drain_records()
         with suppress(Failure, StoppedNow):
-            self.filing.flush(self.signals, self._say_what_for)
+            self.checkpointer.flush(self._announce_flush)
 
     def _check_stall(self) -> None:
-        """No sign of life although no file is waited for: a worker is stuck, or what is on trial."""
-        self.filing.check()
+        """Raise Stalled if workers, the writer or user code in its dry run stop making progress."""
+        attempt = self.attempt
+        self.checkpointer.check_stall()
         limit = self.job.transport.stall_seconds
-        begun = self._training or (self._trying and self.arena.beats.any())
-        limit = limit if begun else max(limit, LEAST_S)
-        arena, waits = self.arena, self._done or self.filing.waited
-        signs = (arena.beats.tobytes(), arena.arrivals.tobytes(), *self._muster.processes, *self.crew)
-        if self._silence.seconds(None if waits else signs) <= limit:
+        if not self._training and not (attempt.dry_running and attempt.arena.beats.any()):
+            limit = max(limit, STARTUP_LIMIT_S)
+        waiting_for_others = attempt.done or self.checkpointer.waitables
+        if self._stall_timer.idle_seconds(None if waiting_for_others else attempt.signs_of_life()) <= limit:
             return
-        late = self._laggards()
+        late = attempt.stalled_workers()
         workers = f"worker{'s'[: len(late) > 1]} {', '.join(map(str, late))}"
-        who, what = f"{workers} made no progress for {limit:g} s in round {self.rounds.newest + 1}", "iterations"
-        if self._trying:
-            who = f"{self._trying}, tried before any worker starts, made no progress for {limit:g} s"
+        problem, work = f"{workers} made no progress for {limit:g} s in round {self.rounds.newest + 1}", "iterations"
+        if attempt.dry_running:
+            problem = f"{attempt.user_code}, tried before any worker starts, made no progress for {limit:g} s"
         elif not self._training:
-            who, what = f"{workers} gave no sign of life for {limit:g} s before the first round", "starting up"
-        lone = late[0] if len(late) == 1 and not self._trying else None
-        raise Stalled(f"{who}; raise [transport] stall_seconds if {what} may take that long", rank=lone)
+            problem, work = f"{workers} gave no sign of life for {limit:g} s before the first round", "starting up"
+        rank = late[0] if len(late) == 1 and not attempt.dry_running else None
+        raise Stalled(f"{problem}; raise [transport] stall_seconds if {work} may take that long", rank=rank)
 
-    def _laggards(self) -> list[int]:
-        """The workers that the others wait for."""
-        came = self.arena.arrivals.tolist()
-        return [rank for rank, count in enumerate(came) if count == min(came)]
-
-    def _kill(self) -> None:
-        """End all processes; workers that are done end by themselves."""
-        self.crew.end(at_once=len(self._done) < len(self.members))
-
-    def _finished(self) -> Ended:
-        ending = self._done[self.members.start]
-        reason, test = ending["reason"], ending["test"]
-        self.rounds.seconds = self.start.elapsed + ending["seconds"]
-        if ending["reached"]:
+    def _outcome(self) -> Ended:
+        """Derive the end of the run from worker 0 of this machine: all workers end alike."""
+        done = self.attempt.done[self.attempt.members.start]
+        self.rounds.seconds = self.start.elapsed + done.seconds
+        status, reason = "not-reached" if self.job.stop.has_target else "finished", done.reason
+        if done.reached:
             status = "reached"
         elif reason == "asked":
-            status, reason = "stopped", self.signals.name or "another machine"
-        else:
-            status = "not-reached" if self.job.stop.has_target else "finished"
-        return self._ended(status, reason, tuple(test) if test else None)
+            status, reason = "stopped", self.context.signals.name or "another machine"
+        return self._ended(status, reason, done.test)
 
-    def _ended(self, status: str, reason: str, test: tuple[float, float | None] | None) -> Ended:
-        return Ended(
-            status,
-            reason,
-            self.rounds.progress,
-            self.rounds.seconds,
-            test,
-            signal=self.signals.first if status == "stopped" else None,
-        )
+    def _ended(self, status: str, reason: str, test: tuple[float, float | None] | None, failure: Failure | None = None) -> Ended:
+        signal = self.context.signals.first if status == "stopped" else None
+        return Ended(status, reason, self.rounds.progress, self.rounds.seconds, test, failure, signal)

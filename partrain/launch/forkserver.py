@@ -1,4 +1,10 @@
-"""The forkserver, started before anything else: it imports torch on one core while the coordinator reads job and data."""
+"""The forkserver of worker processes, started before anything else: it imports torch while the coordinator reads job and data.
+
+Workers are processes of the standard library's multiprocessing. `torch.multiprocessing` is the same module with reductions for
+tensors added; it has no forkserver of its own, and the coordinator would pay an import of torch (1.5 to 3 s) to use its context.
+In the workers, where torch is imported, both are one. multiprocessing hides its forkserver; what is used of its private names
+stands in this module: `forkserver._forkserver` (process id, stop) and the temporary folder in a process's `_config`.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +25,23 @@ from partrain.system.parent_death import PARENT
 
 _server: Any = forkserver._forkserver
 _ours = 0
-"""Process of the forkserver that was started here; a script may have had one before."""
+"""Process id of the forkserver that `start` started; a script may have had one before."""
 
 
 def start() -> ForkServerContext:
-    """Start the forkserver if it does not run yet; returns the context whose processes it forks."""
-    # One thread each, whatever the environment says: a job's `threads` is what counts, and is set in each worker.
+    """Start the forkserver if it is not running. Returns the multiprocessing context whose processes it forks."""
+    # One thread each, whatever the environment says: each worker sets the `threads` of its job.
     for library in ("OMP", "MKL", "OPENBLAS"):
         os.environ[f"{library}_NUM_THREADS"] = "1"
     context = get_context("forkserver")
     context.set_forkserver_preload(["partrain.launch.worker.preload"])
-    # It unblocks signals when it starts: were it left to the forkserver, that one would not be shielded.
+    # The resource tracker unblocks signals as it starts. Started by the forkserver, it would leave that unshielded.
     resource_tracker.ensure_running()
     global _ours
     before = pid()
-    # A signal that comes before the forkserver ignores it would end it with a traceback: it waits, blocked.
+    # A signal that arrives before the forkserver ignores it would end it with a traceback. It stays blocked until then.
     with _undisturbed(), without_main():
-        os.environ[PARENT] = str(os.getpid())  # who may be dead by the time that the forkserver can ask
+        os.environ[PARENT] = str(os.getpid())  # this process may be dead before the forkserver can ask
         forkserver.ensure_running()
         del os.environ[PARENT]
         _ours = _ours if pid() == before else pid()
@@ -43,18 +49,18 @@ def start() -> ForkServerContext:
 
 
 def pid() -> int:
-    """Process of the forkserver: the parent of every worker. 0 while there is none."""
+    """Give the process id of the forkserver, the parent of every worker; 0 if there is none."""
     return _server._forkserver_pid or 0
 
 
 def died(patience_s: float) -> bool:
-    """Whether the forkserver is dead: what hung on it may have told so earlier, by so many seconds at most."""
+    """Tell if the forkserver has died. Its children may exit up to `patience_s` seconds before it does."""
     until = time.monotonic() + patience_s
     while pid():
         try:
             if os.waitid(os.P_PID, pid(), os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 break
-        except ChildProcessError:  # somebody has seen to it already
+        except ChildProcessError:  # reaped already
             break
         if time.monotonic() > until:
             return False
@@ -63,7 +69,7 @@ def died(patience_s: float) -> bool:
 
 
 def stop() -> None:
-    """End the forkserver, also in the midst of importing torch for a command that has failed: nobody is to wait for that."""
+    """Kill the forkserver at once, even while it imports torch for a command that has failed."""
     with _undisturbed():
         if pid() and pid() == _ours:
             os.kill(_ours, signal.SIGKILL)
@@ -71,7 +77,7 @@ def stop() -> None:
 
 
 def kill_now() -> None:
-    """As `stop`, for a process that ends at once: multiprocessing's folder, otherwise removed at its end, goes now."""
+    """Stop the forkserver for a process that exits at once, and remove multiprocessing's temporary folder, which atexit would."""
     folder = vars(process.current_process())["_config"].get("tempdir")
     stop()
     if folder:
@@ -81,7 +87,7 @@ def kill_now() -> None:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Signals that ask a command to end wait: multiprocessing holds a lock, and a handler may want to `stop`."""
+    """Block signals that ask a command to end: multiprocessing holds a lock, and their handler may call `stop`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield
@@ -91,7 +97,7 @@ def _undisturbed() -> Iterator[None]:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Hide the main module from multiprocessing, which would run it again in every child: workers need nothing of it."""
+    """Hide the main module from multiprocessing, which would import it again in every child."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:

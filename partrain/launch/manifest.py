@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: what it says besides numbers. Equal states have equal manifests: no times, no host."""
+"""The manifest of a run's checkpoints. Equal states have equal manifests: no times, no host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def manifest_for(loaded: LoadedJob, plan: Plan, dataset: Dataset) -> Manifest:
-    """What the checkpoints of a new run say."""
+    """Make the manifest of a new run."""
     identity = {"job": loaded.text, "data": dataset.fingerprint, "versions": versions()}
     return Manifest(
         name=loaded.job.name,
@@ -44,7 +44,7 @@ def manifest_for(loaded: LoadedJob, plan: Plan, dataset: Dataset) -> Manifest:
 
 
 def _own_files(loaded: LoadedJob) -> dict[str, str]:
-    """Digests of the files beside the job whose code it names; what they import, and what is installed, nobody looks into."""
+    """Hash the user-code files beside the job. Their imports and installed packages are not hashed."""
     files = {name.partition(":")[0] for name in loaded.job.user_code if name.partition(":")[0].endswith(".py")}
     paths = {name: loaded.folder / name for name in sorted(files)}
     return {
@@ -53,7 +53,7 @@ def _own_files(loaded: LoadedJob) -> dict[str, str]:
 
 
 def continued(plan: Plan, manifest: Manifest, content: Content) -> tuple[Plan, Manifest]:
-    """Plan and manifest of a resumed run: its horizon and identity stay, all else is to be as it was."""
+    """Take horizon and identity from the checkpoint. Raises BadCheckpoint if anything else differs."""
     stored = manifest_of(content)
     kept = manifest.model_copy(update={"horizon": stored.horizon, "run": stored.run, "versions": stored.versions})
     for key in Manifest.model_fields:

@@ -1,9 +1,9 @@
-"""How the end of a run is written down, and what the end of an earlier one means to the next."""
+"""The outcome of a run: exit code, `end` event and summary."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,49 +11,43 @@ from typing import Any
 from partrain.display.event_log import read_events, summary, write_summary
 from partrain.display.run_state import WELL
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure
-from partrain.launch.context import RunContext
-from partrain.launch.coordinator import Ended
+from partrain.launch.context import Ended, RunContext
 from partrain.rules.compression.messages import HEAD, STEP
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to."""
+    """The outcome of a run."""
 
     code: int
     """Exit code."""
     folder: Path
     summary: dict[str, Any]
     checkpoint: Path | None
-    """The newest one, if any was committed."""
+    """The newest checkpoint, if any was committed."""
     failure: Failure | None = None
     horizon: int | None = None
     """Item-iterations over which the learning rate's schedule runs, if it has one."""
 
 
-def close(
-    ended: Ended,
-    began_at: float | None,
-    stage: RunContext,
-    hear: Callable[[dict[str, Any]], None],
-    tick: Callable[[], None],
-) -> Outcome:
-    """Write down how a run ended."""
-    hear(_end_event(ended, stage, began_at))
-    tick()
-    if ended.status in WELL and (text := silence(read_events(stage.folder / "events.jsonl"))):
-        stage.warn(text)
-    content = summary(stage.display.view, _scores(ended.test))
-    write_summary(stage.folder / "summary.json", content)
-    checkpoint = stage.folder / "checkpoint.h5"
+def close(ended: Ended, started_at: float | None, context: RunContext) -> Outcome:
+    """Write the end of a run: the `end` event and summary.json. `started_at`: Unix time of the first iteration."""
+    folder = context.run_folder
+    context.emit(_end_event(ended, context, started_at))
+    context.poll()
+    if ended.status in WELL and (text := silence(read_events(folder / "events.jsonl"))):
+        context.warn(text)
+    content = summary(context.state, scores_by_name(ended.test))
+    write_summary(folder / "summary.json", content)
+    checkpoint = folder / "checkpoint.h5"
     newest = checkpoint if checkpoint.exists() else None
-    return Outcome(_code(ended, stage.machine is None), stage.folder, content, newest, ended.failure)
+    return Outcome(_code(ended, context.machine is None), folder, content, newest, ended.failure)
 
 
-def _end_event(ended: Ended, stage: RunContext, began_at: float | None) -> dict[str, Any]:
-    now, clock = time.time(), stage.display.view.clock
-    since = stage.display.view.t if clock.running else stage.started
-    startup = max(0.0, began_at - stage.started) if began_at else 0.0
+def _end_event(ended: Ended, context: RunContext, started_at: float | None) -> dict[str, Any]:
+    now, clock = time.time(), context.state.clock
+    since = context.state.t if clock.running else context.started
+    startup = max(0.0, started_at - context.started) if started_at else 0.0
     seconds = {
         "startup": clock.startup or startup,
         "train": ended.seconds,
@@ -66,7 +60,7 @@ def _end_event(ended: Ended, stage: RunContext, began_at: float | None) -> dict[
         "reason": ended.reason,
         "round": ended.progress.round,
         "seconds": seconds,
-        "test": _scores(ended.test),
+        "test": scores_by_name(ended.test),
     }
 
 
@@ -74,13 +68,13 @@ def _code(ended: Ended, alone: bool) -> int:
     if ended.failure:
         return ended.failure.code
     stopped = {None: OK, 2: INTERRUPTED}.get(ended.signal, TERMINATED)
-    # Torchrun would take anything but 0 for a failure to start again from; the summary has the status.
+    # torchrun would restart after any code but 0; the summary has the status.
     not_reached = NOT_REACHED if alone else OK
     return {"reached": OK, "finished": OK, "not-reached": not_reached}.get(ended.status, stopped)
 
 
-def _scores(test: tuple[float, float | None] | None) -> dict[str, float]:
-    """Loss and accuracy by their names, as far as there are any."""
+def scores_by_name(test: tuple[float, float | None] | None) -> dict[str, float]:
+    """Name loss and accuracy, as far as there are any."""
     loss, accuracy = test or (None, None)
     return {name: value for name, value in (("loss", loss), ("accuracy", accuracy)) if value is not None}
 
@@ -90,7 +84,7 @@ EMPTY = HEAD + STEP
 
 
 def silence(told: Iterable[Mapping[str, Any]]) -> str | None:
-    """What to say of the events of a run in whose last half or more nothing was sent; None where there is no such thing."""
+    """Write a warning if workers sent nothing in the last half of a run or more; None otherwise."""
     loud = newest = 0
     for event in told:
         if event["event"] == "start" and event["rule"] != "threshold":

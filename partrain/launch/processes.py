@@ -1,8 +1,7 @@
-"""The processes of a run on this machine: how they are started, heard, buried and ended."""
+"""Worker processes on this machine: start, receive messages, reap, stop."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,33 +13,34 @@ from typing import Any
 
 from partrain.errors import WorkersLost
 from partrain.launch import forkserver
+from partrain.launch.worker.messages import Message, decode
 from partrain.launch.worker.spec import ProcessSpec
 
 GRACE_S = 5.0
-"""A process whose work is done has this long to end."""
-NEXT_DOOR_S = 0.3
-"""Connections of a killed process end before it does: at most so much earlier."""
-UNKNOWN = 255
-"""The exit code of a process of which the forkserver can't tell any more, among others."""
+"""A process whose work is done has this long to exit."""
+OTHER_EXIT_S = 0.3
+"""A killed process closes its connections before it exits: at most this much earlier."""
+UNKNOWN_EXIT = 255
+"""The exit code of a process that the forkserver could not wait for, among others."""
 
 
 class WorkerProcesses:
-    """Processes and their pipes, by the first worker that lives in each, or what takes its place."""
+    """Processes and their pipes, by the first rank in each."""
 
     def __init__(self) -> None:
         self._processes: dict[int, tuple[BaseProcess, Connection]] = {}
 
     def __iter__(self) -> Iterator[int]:
-        """Who lives."""
+        """Iterate over the first ranks of the processes that have not been reaped."""
         return iter(self._processes)
 
     def start(
-        self, first: int, name: str, work: Callable[[ProcessSpec], None], order: Callable[[Connection], ProcessSpec]
+        self, first: int, name: str, main: Callable[[ProcessSpec], None], spec: Callable[[Connection], ProcessSpec]
     ) -> None:
-        """Start one process, whose work is told by an order with its end of a pipe. Raises WorkersLost where it cannot be."""
+        """Start one process that runs `main(spec(pipe))`. Raises WorkersLost if it cannot be started."""
         context = forkserver.start()
         ours, theirs = Pipe()
-        process = context.Process(target=work, args=(order(theirs),), name=name)
+        process = context.Process(target=main, args=(spec(theirs),), name=name)
         try:
             with forkserver.without_main():
                 process.start()
@@ -54,45 +54,45 @@ class WorkerProcesses:
         self._processes[first] = (process, ours)
 
     @property
-    def waited(self) -> list[Any]:
-        """What `multiprocessing.connection.wait` is to look at."""
+    def waitables(self) -> list[Any]:
+        """Objects for `multiprocessing.connection.wait`."""
         return [one for process, pipe in self._processes.values() for one in (process.sentinel, pipe)]
 
-    def said(self, ready: list[Any]) -> Iterator[dict[str, Any]]:
-        """Messages of those of whom something is ready, up to their last."""
+    def messages(self, ready: list[Any]) -> Iterator[Message]:
+        """Yield the messages of processes with something ready, up to the last before their exit."""
         for process, pipe in list(self._processes.values()):
             if pipe in ready or process.sentinel in ready:
                 with suppress(EOFError, OSError):
                     while pipe.poll():
-                        yield json.loads(pipe.recv_bytes())
+                        yield decode(pipe.recv_bytes())
 
-    def ended(self, ready: list[Any]) -> Iterator[tuple[int, int | None]]:
-        """Who of them has ended, and the exit code; they are no longer of the crew."""
+    def exited(self, ready: list[Any]) -> Iterator[tuple[int, int | None]]:
+        """Reap the processes that have exited: first rank and exit code."""
         for first, (process, _) in list(self._processes.items()):
             if process.sentinel in ready and first in self._processes:
-                yield first, self._bury(first)
+                yield first, self._reap(first)
 
-    def dead_beside(self, first: int) -> Iterator[tuple[int, int | None]]:
-        """Who else is dead, though it may not be known yet."""
-        patience = time.monotonic() + NEXT_DOOR_S
+    def other_exited(self, first: int) -> Iterator[tuple[int, int | None]]:
+        """Reap other processes that exited with an error, or are about to: first rank and exit code."""
+        deadline = time.monotonic() + OTHER_EXIT_S
         for other, (process, _) in list(self._processes.items()):
             if other != first:
-                process.join(max(0.0, patience - time.monotonic()))
+                process.join(max(0.0, deadline - time.monotonic()))
                 if process.exitcode:
-                    yield other, self._bury(other)
+                    yield other, self._reap(other)
 
-    def orphaned(self, code: int | None) -> bool:
-        """Whether a process ended because the one that had started it did, and took all others along."""
-        return code == UNKNOWN and forkserver.died(NEXT_DOOR_S)
+    def forkserver_died(self, code: int | None) -> bool:
+        """Tell if a process exited because the forkserver died, which ends all others too."""
+        return code == UNKNOWN_EXIT and forkserver.died(OTHER_EXIT_S)
 
-    def _bury(self, first: int) -> int | None:
+    def _reap(self, first: int) -> int | None:
         process, pipe = self._processes.pop(first)
         process.join()
         pipe.close()
         return process.exitcode
 
-    def end(self, at_once: bool) -> None:
-        """End all: those that end by themselves must not keep us waiting."""
+    def stop(self, at_once: bool) -> None:
+        """Stop all processes: kill them `at_once`, or give them GRACE_S to exit."""
         for process, _ in self._processes.values():
             if at_once:
                 process.kill()
@@ -105,8 +105,8 @@ class WorkerProcesses:
         self._processes = {}
 
 
-class Handed:
-    """A memory file on its way to a child: duplicated when the order is pickled for it."""
+class MemoryFile:
+    """A memory file's descriptor, duplicated for the child when a process spec is pickled."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -1,4 +1,4 @@
-"""A run from job to summary: what `partrain run` and `partrain resume` do."""
+"""A run from job to summary: `partrain run`, and the part of `partrain resume` that trains."""
 
 from __future__ import annotations
 
@@ -7,114 +7,97 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from partrain.checkpoint.manifest import Manifest
-from partrain.comm.machine import Machine
 from partrain.data import Dataset
 from partrain.display.event_log import EventLog
 from partrain.errors import Failure
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan, make_plan
-from partrain.launch.context import RunContext
-from partrain.launch.coordinator import Coordinator, Ended, Start
+from partrain.launch.context import Ended, RunContext, Start
+from partrain.launch.coordinator import Coordinator
 from partrain.launch.manifest import continued, manifest_for
 from partrain.launch.outcome import Outcome, close
-from partrain.launch.rendezvous import Rendezvous, keep_folder
+from partrain.launch.rendezvous import Rendezvous, store_run_folder
 from partrain.launch.run_folder import locked, remove_stale, stage_file
 from partrain.launch.shared_dataset import load_shared
-from partrain.launch.start_event import describer, unevenness_of, warn_if_newer, warn_if_uneven
+from partrain.launch.start_event import label_skews, start_event, warn_if_newer, warn_if_skewed
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
 
 
-def run(loaded: LoadedJob, stage: RunContext) -> Outcome:
+def run(loaded: LoadedJob, context: RunContext) -> Outcome:
     """Train a job in a new run folder."""
-    with locked(stage.folder):
-        remove_stale(stage.folder, "events.jsonl", "summary.json")  # of an attempt that committed nothing
-        return _train(loaded, stage, Start(), lambda: _prepare(loaded, stage, None))
+    with locked(context.run_folder):
+        remove_stale(context.run_folder, "events.jsonl", "summary.json")  # of an attempt that committed nothing
+        return train(loaded, context, Start(), lambda: prepare(loaded, context, None))
 
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """What a run stands on."""
+    """Data and plan of a run."""
 
     dataset: Dataset
-    stock: int
+    dataset_fd: int
     """Memory file of the data."""
-    machine: Machine | None
     plan: Plan
     manifest: Manifest
 
 
-def _prepare(loaded: LoadedJob, stage: RunContext, content: Content | None) -> PreparedRun:
-    """Read the data and plan the run; nothing of the run folder is touched."""
+def prepare(loaded: LoadedJob, context: RunContext, content: Content | None) -> PreparedRun:
+    """Read the data and plan the run. Nothing in the run folder changes."""
     job = loaded.job
-    dataset, stock = load_shared(loaded)
+    dataset, dataset_fd = load_shared(loaded)
     try:
-        machine = stage.machine and replace(stage.machine, timeout_s=job.transport.stall_seconds)
-        plan = make_plan(job, dataset.items, machine.count if machine else 1)
+        plan = make_plan(job, dataset.items, context.machine.count if context.machine else 1)
         manifest = manifest_for(loaded, plan, dataset)
         if content is not None:
-            warn_if_newer(manifest, content, stage)
+            warn_if_newer(manifest, content, context)
             plan, manifest = continued(plan, manifest, content)
         if job.partition.order == "given" and dataset.task != "language":
-            warn_if_uneven(job, plan, dataset, stage)
+            warn_if_skewed(job, plan, dataset, context)
     except BaseException:
-        os.close(stock)
+        os.close(dataset_fd)
         raise
-    return PreparedRun(dataset, stock, machine, plan, manifest)
+    return PreparedRun(dataset, dataset_fd, plan, manifest)
 
 
-def _train(loaded: LoadedJob, stage: RunContext, start: Start, prepare: Callable[[], PreparedRun]) -> Outcome:
-    """Train, and tell the run folder how it ended, also where it could not begin."""
-    with EventLog(stage.folder / "events.jsonl") as log, closing(stage.display):
-        stage_file(stage.folder / "job.toml", loaded.text)
-
-        def hear(event: dict[str, Any]) -> None:
-            log.add(event)
-            stage.display.feed(event)
-            if event["event"] == "stopping":
-                stage.warn(f"{event['signal']}: {event['what']}")
-
-        def tick() -> None:
-            log.flush()
-            stage.display.tick(time.time())
-
+def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callable[[], PreparedRun]) -> Outcome:
+    """Train, and write to the run folder how it ended, even if it could not start."""
+    assert context.display is not None
+    with EventLog(context.run_folder / "events.jsonl") as context.log, closing(context.display):
+        stage_file(context.run_folder / "job.toml", loaded.text)
         try:
-            ground = prepare()
+            ready = prepared()
             try:
-                return _perform(loaded, stage, start, ground, hear, tick)
+                return _perform(loaded, context, start, ready)
             finally:
-                os.close(ground.stock)
+                os.close(ready.dataset_fd)
         except Exception as error:
-            what = str(error).partition("\n")[0] or type(error).__name__
+            problem = str(error).partition("\n")[0] or type(error).__name__
             reason = error.name if isinstance(error, Failure) else "internal"
-            seconds = stage.display.view.clock.train
+            seconds = context.state.clock.train
             with suppress(Failure):  # the disk may be what has failed
-                hear({"event": "fault", "t": time.time(), "what": what, "rank": None})
-                close(Ended("failed", reason, start.progress, seconds, None), None, stage, hear, tick)
+                context.emit({"event": "fault", "t": time.time(), "what": problem, "rank": None})
+                close(Ended("failed", reason, start.progress, seconds, None), None, context)
             raise
 
 
-def _perform(
-    loaded: LoadedJob,
-    stage: RunContext,
-    start: Start,
-    ground: PreparedRun,
-    hear: Callable[[dict[str, Any]], None],
-    tick: Callable[[], None],
-) -> Outcome:
+def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: PreparedRun) -> Outcome:
     """Meet the other machines, if there are any, and train."""
-    job, machine, plan, dataset = loaded.job, ground.machine, ground.plan, ground.dataset
-    meeting = Rendezvous(machine) if machine else None
-    if machine and meeting:
-        keep_folder(machine, stage.folder)
-        meeting.lead(loaded, plan, start, dataset.fingerprint)
-    with stage.signals as signals:  # to the last line: a run that is done is done
-        agree = meeting.agree if meeting else (lambda complaint: None)
-        coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals, machine, agree, stage.warn)
-        describe = describer(loaded, plan, ground.manifest, start, stage, hear, unevenness_of(job, plan, dataset))
-        ended = coordinator.run(dataset.card, ground.stock, stage.folder, ground.manifest.model_dump(), loaded.text, describe)
-        return replace(close(ended, coordinator.began_at, stage, hear, tick), horizon=plan.horizon)
+    job, plan, dataset, rendezvous = loaded.job, prepared.plan, prepared.dataset, None
+    if context.machine:
+        rendezvous = Rendezvous(replace(context.machine, timeout_s=job.transport.stall_seconds))
+        store_run_folder(rendezvous.machine, context.run_folder)
+        rendezvous.propose(loaded, plan, start, dataset.fingerprint)
+    with context.signals:  # to the last line: a run that is done is done
+        coordinator = Coordinator(job, loaded.folder, plan, start, context, dataset.card, prepared.dataset_fd, rendezvous)
+        skews = label_skews(job, plan, dataset)
+
+        def on_start(pids: dict[int, int], parameters: int) -> None:
+            context.emit(start_event(loaded, plan, prepared.manifest, start, context, skews, pids, parameters))
+
+        ended = coordinator.run(prepared.manifest.model_dump(), loaded.text, on_start)
+        return replace(close(ended, coordinator.started_at, context), horizon=plan.horizon)

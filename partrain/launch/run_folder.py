@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 FILES = ("job.toml", "events.jsonl", "summary.json", "checkpoint.h5")
-"""What a run writes beside its checkpoints."""
+"""Files of a run beside its checkpoints."""
 
 
 def new_folder(out: Path | None, name: str) -> Path:
@@ -41,7 +41,7 @@ def new_folder(out: Path | None, name: str) -> Path:
 
 
 def _holds_a_run(folder: Path) -> bool:
-    """Whether anything was committed there; what failed or was stopped before that may be tried again."""
+    """Tell if a checkpoint was committed there. A run that ended before that may be tried again."""
     events, checkpoints = folder / "events.jsonl", folder / "checkpoints"
     return (checkpoints.is_dir() and any(checkpoints.iterdir())) or (
         events.exists() and b'"event":"commit"' in events.read_bytes()

@@ -1,4 +1,4 @@
-"""The data set of a run, in a memory file that its workers map."""
+"""The data set of a run in a memory file that its workers map."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from partrain.job.load import LoadedJob, fit
 
 
 def load_shared(loaded: LoadedJob) -> tuple[Dataset, int]:
-    """The data set, and the descriptor of the memory file it lies in."""
+    """Load the data set into a memory file. Returns it and the file's descriptor, which the caller closes."""
     descriptors: list[int] = []
 
     def allocate(size: int) -> memoryview:

@@ -1,4 +1,4 @@
-"""Which snapshot goes where: slots are granted to the workers, filled, and handed to the writer one at a time."""
+"""The three slots for snapshots: granted to the workers, filled, and handed to the writer one at a time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from partrain.comm.arena import IF_LONG, LONG_S, SLOTS, Arena
 from partrain.launch.checkpoint_writer import BUSY_SHARE, LONGEST_REST_S
 
 FIRST_S = 1.0
-"""A coalescing writer begins with a rest, unless a round is long: so little training is sooner repeated than kept, and its start is
-when cores are scarce."""
+"""A coalescing writer rests first, unless a round is long. Little training can be lost by then, and cores are scarce at the start."""
 ROUND_SHARE = 0.1
-"""Where writing takes no more than this share of a round's time, every round is written: with small networks, those of LONG_S."""
+"""Every round is written if writing takes at most this share of a round: with small networks, rounds of LONG_S and more."""
 
 
 @dataclass(frozen=True)
@@ -39,41 +38,41 @@ class SnapshotSlots:
         self._waiting: list[PendingSnapshot] = []
         self._writing: PendingSnapshot | None = None
         self._next_s = math.inf
-        """Not before this moment does a coalescing writer start again."""
+        """A coalescing writer rests until this moment."""
         self._busy = 0.0
-        """Processor time that the newest file took; 0 while there is none."""
+        """CPU time of the newest file in seconds; 0 while there is none."""
         arena.put("granted", 1)
 
-    def begin(self) -> None:
-        """Training begins."""
+    def start(self) -> None:
+        """Start asking for snapshots: training begins."""
         self._next_s = time.monotonic() + (FIRST_S if self._coalesce else 0.0)
         self._arena.put("wanted", IF_LONG)
 
-    def offered(self, offer: PendingSnapshot, pace: float) -> None:
-        """Workers filled the granted slot, in a round of `pace` seconds. Of those that wait, the newest and the best so far are worth
-        keeping."""
+    def offer(self, pending: PendingSnapshot, pace: float) -> None:
+        """Take the granted slot, which workers filled in a round of `pace` seconds. Of waiting snapshots the newest and the best are
+        kept."""
         if pace >= LONG_S and not self._busy:
             self._next_s = min(self._next_s, time.monotonic())
-        best = offer.progress["best_round"]
+        best = pending.progress["best_round"]
         for old in [old for old in self._waiting if old.round != best]:
             self._waiting.remove(old)
             self._free.append(old.slot)
-        self._waiting.append(offer)
+        self._waiting.append(pending)
         self._arena.put("wanted", 0)
         self._grant()
 
     def next(self, at_once: bool = False) -> PendingSnapshot | None:
-        """The snapshot to write now, if the writer is free and may work."""
+        """Give the snapshot to write now, if the writer is free and not resting."""
         if self._writing or not self._waiting or (self._coalesce and not at_once and time.monotonic() < self._next_s):
             return None
         self._writing = self._waiting.pop(0)
         return self._writing
 
     def written(self, round: int, busy: float, pace: float) -> None:
-        """The writer is free again; it rests in proportion to the seconds of processor time it took, where that is much of a round's `pace`.
+        """Note that a file is on disk, which took `busy` seconds of CPU time, and let the writer rest if that is much of a round's `pace`.
 
-        The first file takes twice as long as others, and now and then one takes many times as long: among long rounds, where that
-        matters little, it is the lesser of two that counts.
+        The first file takes twice as long as others, and now and then one takes many times as long. Among long rounds, where that
+        matters little, the shorter of two files counts.
         """
         assert self._writing is not None
         self._free.append(self._writing.slot)
@@ -85,14 +84,14 @@ class SnapshotSlots:
         self._arena.put("committed", max(round, self._arena.get("committed")))
         self._grant()
 
-    def tick(self) -> None:
-        """Welcome a snapshot when the writer could take it."""
+    def poll(self) -> None:
+        """Ask for a snapshot when the writer could take it."""
         if not self._waiting and not self._writing and time.monotonic() >= self._next_s:
             self._arena.put("wanted", 1)
 
     @property
     def idle(self) -> bool:
-        """Nothing waits and nothing is being written."""
+        """True if no snapshot waits or is being written."""
         return not self._waiting and self._writing is None
 
     def _grant(self) -> None:

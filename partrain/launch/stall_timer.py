@@ -1,26 +1,26 @@
-"""How long the coordinator waits for a sign of life."""
+"""The time that the coordinator waits for a sign of life."""
 
 from __future__ import annotations
 
 import time
 
-TICK_S = 0.1
-"""Longest the coordinator sleeps."""
-LEAST_S = 120.0
-"""Starting up, and writing a file, may take so long without a sign of life, however short iterations are (`stall_seconds`)."""
+POLL_S = 0.1
+"""Longest sleep of the coordinator."""
+STARTUP_LIMIT_S = 120.0
+"""Starting up and writing a file may take this long without a sign of life, however small `stall_seconds` is."""
 
 
 class StallTimer:
-    """How long nobody has given a sign of life."""
+    """The seconds since processes last gave a sign of life."""
 
     def __init__(self) -> None:
         self._sign: object = None
         self._looked_at, self._seconds = time.monotonic(), 0.0
 
-    def seconds(self, sign: object) -> float:
-        """Seconds since the sign of life was another one; None: nobody is waited for."""
+    def idle_seconds(self, sign: object) -> float:
+        """Give the seconds since `sign` last changed. Pass None while not waiting: it resets the timer."""
         now = time.monotonic()
-        self._seconds += min(now - self._looked_at, 4 * TICK_S)  # where all processes were stopped, that was no silence
+        self._seconds += min(now - self._looked_at, 4 * POLL_S)  # if all processes were stopped, that was no stall
         self._looked_at = now
         if sign is None or sign != self._sign:
             self._sign, self._seconds = sign, 0.0

@@ -1,9 +1,8 @@
-"""What is said of a run before it trains: warnings, and its start event."""
+"""Warnings before training starts, and the `start` event."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from partrain.checkpoint.manifest import Manifest, manifest_of
@@ -13,66 +12,60 @@ from partrain.data.skew import uneven, unevenness
 from partrain.errors import BadCheckpoint
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan
-from partrain.launch.context import RunContext
-from partrain.launch.coordinator import Start
+from partrain.launch.context import RunContext, Start
 from partrain.version import __version__
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
 
 
-def describer(
+def start_event(
     loaded: LoadedJob,
     plan: Plan,
     manifest: Manifest,
     start: Start,
-    stage: RunContext,
-    hear: Callable[[dict[str, Any]], None],
-    unlike: list[dict[str, float]],
-) -> Callable[[dict[int, int], int], None]:
-    """Gives the start event once the workers' processes and the network are known."""
+    context: RunContext,
+    skews: list[dict[str, float]],
+    pids: dict[int, int],
+    parameters: int,
+) -> dict[str, Any]:
+    """Build the `start` event. `skews` are those of `label_skews`, `pids` the workers' processes by rank."""
     job = loaded.job
-
-    def describe(pids: dict[int, int], parameters: int) -> None:
-        before = _before(start, len(plan.shares))
-        workers: list[dict[str, Any]] = [
-            {
-                "rank": share.spec.rank,
-                "device": share.spec.device,
-                "threads": share.spec.threads,
-                "pid": pids.get(share.spec.rank),
-                "partition": share.partition,
-                **unlike[share.spec.rank],
-                "iterations": share.iterations,
-                "passes": share.spec.passes,
-                "batch_size": job.optimizer.batch(share.partition),
-                **before[share.spec.rank],
-            }
-            for share in plan.shares
-        ]
-        hear(
-            {
-                "event": "start",
-                "t": stage.started,
-                "version": __version__,
-                "name": job.name,
-                "run_id": manifest.run,
-                "rule": job.sync.rule,
-                "resumed_from": start.progress.round if start.arrays is not None else None,
-                "parameters": parameters,
-                "held_out": plan.held_out,
-                "judge_every": plan.judge_every,
-                "cores": len(os.sched_getaffinity(0)),
-                "workers": workers,
-                "stop": job.stop.model_dump(exclude_none=True),
-            }
-        )
-
-    return describe
+    before = counts_before(start, len(plan.shares))
+    workers: list[dict[str, Any]] = [
+        {
+            "rank": share.spec.rank,
+            "device": share.spec.device,
+            "threads": share.spec.threads,
+            "pid": pids.get(share.spec.rank),
+            "partition": share.partition,
+            **skews[share.spec.rank],
+            "iterations": share.iterations,
+            "passes": share.spec.passes,
+            "batch_size": job.optimizer.batch(share.partition),
+            **before[share.spec.rank],
+        }
+        for share in plan.shares
+    ]
+    return {
+        "event": "start",
+        "t": context.started,
+        "version": __version__,
+        "name": job.name,
+        "run_id": manifest.run,
+        "rule": job.sync.rule,
+        "resumed_from": start.progress.round if start.arrays is not None else None,
+        "parameters": parameters,
+        "held_out": plan.held_out,
+        "judge_every": plan.judge_every,
+        "cores": len(os.sched_getaffinity(0)),
+        "workers": workers,
+        "stop": job.stop.model_dump(exclude_none=True),
+    }
 
 
-def _before(start: Start, size: int) -> list[dict[str, Any]]:
-    """What each worker had done before this start, by the checkpoint's word."""
+def counts_before(start: Start, size: int) -> list[dict[str, Any]]:
+    """Read from the checkpoint what each worker had done before this session."""
     if start.arrays is None:
         return [{}] * size
     counts = []
@@ -84,8 +77,8 @@ def _before(start: Start, size: int) -> list[dict[str, Any]]:
     return [{"before": {"iterations": iterations, "item_iterations": items}} for _, iterations, items, _ in counts]
 
 
-def unevenness_of(job: Any, plan: Plan, dataset: Dataset) -> list[dict[str, float]]:
-    """For each worker, how unlike all together its targets are; nothing where a shuffle leaves it to chance."""
+def label_skews(job: Any, plan: Plan, dataset: Dataset) -> list[dict[str, float]]:
+    """Measure the label skew of each worker's partition; empty if a shuffle leaves it to chance."""
     if job.partition.order == "shuffled" or dataset.task == "language":
         return [{}] * len(plan.shares)
     n, sizes = plan.training_items + plan.held_out, [share.spec.partition_size for share in plan.shares]
@@ -94,15 +87,17 @@ def unevenness_of(job: Any, plan: Plan, dataset: Dataset) -> list[dict[str, floa
     return [{"unevenness": distance} for distance in unevenness(targets, cut.partitions)]
 
 
-def warn_if_newer(manifest: Manifest, content: Content, stage: RunContext) -> None:
+def warn_if_newer(manifest: Manifest, content: Content, context: RunContext) -> None:
+    """Warn if versions, processor or user files are not those of the checkpoint."""
     before, now = manifest_of(content).versions, manifest.versions
     if changed := [f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]]:
-        stage.warn(
+        context.warn(
             f"the checkpoint was made with {'; '.join(changed)}: the last bits may differ from those of a run of one piece"
         )
 
 
-def warn_if_uneven(job: Any, plan: Plan, dataset: Dataset, stage: RunContext) -> None:
+def warn_if_skewed(job: Any, plan: Plan, dataset: Dataset, context: RunContext) -> None:
+    """Warn if windows over items in their given order would be far from all labels."""
     cuts = windows(plan.training_items, [share.spec.partition_size for share in plan.shares], job.partition.overlap)
     if text := uneven(dataset.item_targets[: plan.training_items], cuts):
-        stage.warn(text)
+        context.warn(text)

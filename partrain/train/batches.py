@@ -1,4 +1,4 @@
-"""What a worker trains on: items on its device, and the order in which it sees its partition."""
+"""Items on a worker's device, and the order in which the worker sees its partition."""
 
 from __future__ import annotations
 
@@ -22,51 +22,50 @@ class Samples:
     targets: Tensor
     scale: float
     dtype: torch.dtype = torch.float32
-    """What the network computes in."""
+    """Type of the network's inputs."""
     channels_last: bool = False
-    """Images are handed over with the channels innermost in memory, which a CPU's convolutions want."""
+    """Batches of images have the channels innermost in memory: convolutions on a CPU are faster so."""
     device: torch.device | None = None
-    """Where batches are wanted, if not where the items lie."""
+    """The device of batches, if it is not that of the items."""
 
     @property
-    def place(self) -> torch.device:
-        """Where batches are."""
+    def batch_device(self) -> torch.device:
+        """The device of batches."""
         return self.device or self.inputs.device
 
-    def batch(self, index: Tensor, room: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Inputs as floating point and targets of the items at `index` (b,); the inputs in the `room`, if one is given."""
-        return self.scaled(self._there(self.inputs.index_select(0, index)), room), self._there(
-            self.targets.index_select(0, index)
-        )
+    def batch(self, index: Tensor, buffer: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Gather inputs, as floating point, and targets of the items at `index` (b,); inputs into the `buffer`, if there is one."""
+        inputs = self.scaled(self._on_device(self.inputs.index_select(0, index)), buffer)
+        return inputs, self._on_device(self.targets.index_select(0, index))
 
     def part(self, block: slice) -> tuple[Tensor, Tensor]:
-        """Inputs as floating point and targets of some items in a row: copies, for a network may change what it is given."""
+        """Copy inputs, as floating point, and targets of consecutive items: a network may change its inputs."""
         raw = self.inputs[block]
-        inputs = self.scaled(self._there(raw))
-        return inputs.clone() if inputs.data_ptr() == raw.data_ptr() else inputs, self._there(self.targets[block].clone())
+        inputs = self.scaled(self._on_device(raw))
+        return inputs.clone() if inputs.data_ptr() == raw.data_ptr() else inputs, self._on_device(self.targets[block].clone())
 
-    def room(self, count: int) -> Tensor | None:
-        """Memory for the inputs of so many items (count, *shape), where bytes become float32: what the last ones left in the cache."""
+    def buffer(self, count: int) -> Tensor | None:
+        """Allocate memory for the inputs (count, *shape) of batches, where bytes become float32: it stays in the cache between blocks."""
         if self.inputs.dtype != torch.uint8 or self.dtype != torch.float32 or self.scale == 1:
             return None
-        return torch.empty(count, *self.inputs.shape[1:], device=self.place)
+        return torch.empty(count, *self.inputs.shape[1:], device=self.batch_device)
 
-    def _there(self, x: Tensor) -> Tensor:
+    def _on_device(self, x: Tensor) -> Tensor:
         return x if self.device is None else x.to(self.device)
 
-    def scaled(self, inputs: Tensor, room: Tensor | None = None) -> Tensor:
-        """Raw inputs as the network sees them; tokens stay what they are."""
+    def scaled(self, inputs: Tensor, buffer: Tensor | None = None) -> Tensor:
+        """Convert raw inputs to what the network sees; tokens stay as they are."""
         if inputs.dtype == torch.int64:
             return inputs
-        if room is not None:
-            return room[: len(inputs)].copy_(inputs).mul_(self.scale)
+        if buffer is not None:
+            return buffer[: len(inputs)].copy_(inputs).mul_(self.scale)
         numbers = (inputs if self.scale == 1 else torch.mul(inputs, self.scale)).to(self.dtype)
         return _channels_last(numbers) if self.channels_last else numbers
 
 
 def _channels_last(images: Tensor) -> Tensor:
-    """The same images (b, c, h, w), with the channels innermost in memory."""
-    if images.shape[1] == 1:  # such memory has both orders, and torch goes by the strides that it is said to have
+    """Put the channels of images (b, c, h, w) innermost in memory."""
+    if images.shape[1] == 1:  # the memory has both orders; torch goes by the strides
         return images.as_strided(images.shape, (images.stride(0), 1, images.stride(2), 1))
     return images.contiguous(memory_format=torch.channels_last)
 
@@ -94,7 +93,7 @@ class Batches:
         self._whole_passes = whole_passes
         self._seed, self._rank = seed, rank
         self._redraw = redraw
-        """Gives the partition of a round, where each round has one of its own."""
+        """Draws the partition of a round, if each round has its own."""
         self._pass: tuple[int, NDArray[np.int64]] = (-1, partition)
         self._label: tuple[str | int, ...] = ()
 
@@ -104,7 +103,7 @@ class Batches:
         return -(-len(self.partition) // self.batch_size)
 
     def begin(self, number: int) -> None:
-        """A round (from 1) begins; whole passes begin at the beginning."""
+        """Start a round (from 1); whole passes start at the beginning of the partition."""
         if self._redraw is not None:
             self.partition, self.position = self._redraw(number), 0
             self._label, self._pass = ("round", number), (-1, self.partition)
@@ -113,7 +112,10 @@ class Batches:
         self._ahead = self.position
 
     def blocks(self, most: int) -> Iterator[list[int]]:
-        """Sizes of mini-batches without end, in blocks of at most `most` items (and at least one batch) that end with a round's cap."""
+        """Yield sizes of mini-batches without end, in blocks of at most `most` items (and at least one batch).
+
+        A block ends where a round's cap is reached.
+        """
         short = len(self.partition) - (self.per_pass - 1) * self.batch_size
         block: list[int] = []
         for number in itertools.count(1):
@@ -124,7 +126,7 @@ class Batches:
                 block = []
 
     def draw(self, count: int) -> NDArray[np.int64]:
-        """The next items (count,), running on into the next pass."""
+        """Take the next items (count,), running on into the next pass."""
         parts = []
         while count:
             number, start = divmod(self._ahead, len(self.partition))

@@ -1,7 +1,7 @@
-"""What becomes of a network's buffers when replicas are mixed, BatchNorm's running statistics first of all.
+"""A network's buffers when replicas are mixed, BatchNorm's running statistics first of all.
 
-Averaging parameters and forgetting buffers leaves each replica with statistics of a network that is no more; the policies
-of `[sync] buffers` are the three honest ways out.
+Averaging parameters alone leaves each replica with the statistics of a network that no longer exists. `[sync] buffers` has three
+policies for that.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from partrain.comm.group import ArenaGroup
 from partrain.errors import Diverged
 from partrain.flat import first_non_finite
 from partrain.protocols import Rule
-from partrain.train.worker import LocalWorker, persistent_buffers
+from partrain.train.replica import persistent_buffers
+from partrain.train.worker import LocalWorker
 
 RECALIBRATION_ITEMS = 4096
-"""Of each partition at most so many items recompute the statistics of a mixed network."""
+"""Items of each partition that recompute the statistics of a mixed network, at most."""
 RECALIBRATION_BATCH = 512
 FLOAT64_ITEMS = 32
-"""So many of a batch are in float64 at a time."""
+"""Items of a batch in float64 at a time."""
 
 
 def pool(module: nn.Module, group: ArenaGroup, weight: float, where: str = "") -> None:
-    """Buffers <- those of the pooled data: means and variances pooled as such, integers by their maximum, others averaged.
+    """Replace buffers by those of the pooled data: pool means and variances, take the maximum of integers, average the others.
 
-    With weights w_i that add up to one:  m = sum w_i m_i,   v = sum w_i (v_i + (m_i - m)^2). Raises Diverged, telling `where`,
-    before a number that is not finite reaches the others.
+    With weights w_i that add up to one:  m = sum w_i m_i,   v = sum w_i (v_i + (m_i - m)^2). Raises Diverged, naming `where`,
+    before a non-finite number reaches other workers.
     """
     numbers = _numbers(module)
     for name, tensor in numbers.items():
@@ -44,7 +45,7 @@ def pool(module: nn.Module, group: ArenaGroup, weight: float, where: str = "") -
 
 
 def pooled(rows: Tensor, weights: Tensor, tensors: dict[str, Tensor]) -> Tensor:
-    """One row (B,) for N rows (N, B) with weights (N, 1): means, and where `tensors` says so variances pooled, as above."""
+    """Pool N rows (N, B) with weights (N, 1) into one (B,): means, and variances of the `tensors` named so, as above."""
     mixed = (weights * rows).sum(0) / weights.sum()
     each, mean = _parts(rows, tensors), _parts(mixed, tensors)
     for name in tensors:
@@ -55,9 +56,9 @@ def pooled(rows: Tensor, weights: Tensor, tensors: dict[str, Tensor]) -> Tensor:
 
 
 def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
-    """Recompute BatchNorm statistics for the network as it stands and is judged, from items spread over every partition.
+    """Recompute the BatchNorm statistics of the network that is evaluated, from items spread over every partition.
 
-    Means and variances become those of all that each layer sees of these items, computed in float64 and rounded once.
+    Each layer gets the mean and variance of all its inputs for these items, computed in float64 and rounded once.
     """
     norms = [module for module in worker.module.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     norms = [norm for norm in norms if norm.training and norm.track_running_stats]
@@ -73,8 +74,8 @@ def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
     index = torch.from_numpy(partition[:: -(-len(partition) // RECALIBRATION_ITEMS)])
     with torch.no_grad():
         for part in index.tensor_split(-(-len(index) // RECALIBRATION_BATCH)):
-            worker.alive()
-            worker.module(worker.stock.batch(part.to(worker.stock.inputs.device))[0])
+            worker.heartbeat()
+            worker.module(worker.samples.batch(part.to(worker.samples.inputs.device))[0])
     for hook in hooks:
         hook.remove()
     worker.module.train()
@@ -88,7 +89,7 @@ def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
 
 
 def _watch(rows: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...], dict[str, Tensor]], None]:
-    """A hook that notes what a layer is given: rows (1 + 2C,) of float64, numbers per channel, their means and variances."""
+    """Make a hook that records a layer's inputs: rows (1 + 2C,) of float64 with count, means and variances per channel."""
 
     def note(norm: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         for part in torch.split(inputs[0] if inputs else named["input"], FLOAT64_ITEMS):
@@ -101,7 +102,7 @@ def _watch(rows: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...], dict[
 
 
 def _merged(rows: Sequence[Tensor], norm: nn.Module) -> Tensor:
-    """The row (1 + 2C,) of all that has been noted in parts; zeros if nothing has."""
+    """Merge recorded rows into one (1 + 2C,); zeros if there are none."""
     together = torch.stack(list(rows))
     counts = together[:, :1]
     if not counts.any():
@@ -115,7 +116,7 @@ def _statistics(norm: nn.Module) -> dict[str, Tensor]:
 
 @contextmanager
 def shared_buffers(worker: LocalWorker, group: ArenaGroup, rule: Rule) -> Iterator[None]:
-    """One network for all: with `buffers = "local"` it is judged with worker 0's buffers; afterwards each has its own again."""
+    """Evaluate one network on all workers: with `buffers = "local"` they take worker 0's buffers, and get their own back."""
     numbers = _numbers(worker.module)
     if rule.buffers != "local" or group.size == 1 or not numbers:
         yield
@@ -134,7 +135,7 @@ def _count_alike(module: nn.Module, group: ArenaGroup) -> None:
 
 
 def _integers(module: nn.Module) -> dict[str, Tensor]:
-    """Buffers that count, such as `num_batches_tracked`, and flags."""
+    """List integer and boolean buffers, such as `num_batches_tracked`."""
     buffers = persistent_buffers(module)
     return {name: buffer for name, buffer in buffers if not buffer.is_floating_point() and not buffer.is_complex()}
 
@@ -144,12 +145,12 @@ def _numbers(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _pack(tensors: dict[str, Tensor], dtype: torch.dtype) -> Tensor:
-    """All numbers of some tensors as one vector of the CPU."""
+    """Copy the numbers of some tensors into one vector on the CPU."""
     return torch.cat([tensor.detach().reshape(-1).to("cpu", dtype) for tensor in tensors.values()])
 
 
 def _parts(packed: Tensor, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What of a vector (..., numbers) belongs to each tensor: views."""
+    """Split a vector (..., numbers) into views, one for each tensor."""
     return dict(zip(tensors, torch.split(packed, [tensor.numel() for tensor in tensors.values()], dim=-1), strict=True))
 
 

@@ -1,9 +1,8 @@
-"""The gradient of a plain stack of layers, worked out layer by layer instead of by autograd: the same bits, less time.
+"""The gradient of a plain stack of layers, computed layer by layer instead of by autograd: the same bits in less time.
 
-A small network spends more time on autograd's bookkeeping than on some of its matrix products. For the networks that nearly all
-first jobs train (linear layers with an activation between them, labels or numbers as targets) the chain rule is a dozen calls
-over buffers that are made once. They are the calls autograd would make, in its order, so the gradient has its bits; whatever is
-not known here is left to autograd.
+A small network spends more time on autograd's bookkeeping than on some of its matrix products. Nearly all first jobs train linear
+layers with an activation between them, on labels or numbers. For these the chain rule is a dozen calls over buffers allocated once.
+They are autograd's calls in autograd's order, so the gradient has its bits. All other networks are left to autograd.
 
 Symbols: b items of a batch; layer l maps z_(l-1) (b, n_(l-1)) to a_l = z_(l-1) W_l^T + c_l (b, n_l) and z_l = f(a_l).
 """
@@ -76,22 +75,22 @@ class _Layer:
     """Multiplications for an item; 0 where the numbers are not float32."""
 
 
-_Room = tuple[list[Tensor], list[Tensor], list[AbstractContextManager[object]]]
-"""The layers' outputs, the gradients by their inputs, and how their products are made."""
+_Buffers = tuple[list[Tensor], list[Tensor], list[AbstractContextManager[object]]]
+"""The layers' outputs, the gradients with respect to their inputs, and the libraries of their products."""
 
 
 class MlpGradient:
-    """Loss and gradient of one network; `gradients` are where the gradient of each parameter goes, in the order of parameters."""
+    """Loss and gradient of one network. `gradients` receive the gradient of each parameter, in the order of parameters."""
 
     def __init__(self, layers: Sequence[_Layer], gradients: Sequence[Tensor], flattens: bool) -> None:
         self._layers, self._flattens = layers, flattens
         self._gradients = [gradients[2 * index : 2 * index + 2] for index in range(len(layers))]
         self._one = torch.ones((), dtype=gradients[0].dtype)
-        self._buffers: dict[int, _Room] = {}
+        self._buffers: dict[int, _Buffers] = {}
 
     @classmethod
     def of(cls, module: nn.Module, gradients: Sequence[Tensor]) -> MlpGradient | None:
-        """The chain of a network on the CPU, or None where this is not one. Exact types only: a subclass may do anything."""
+        """Recognise a plain stack of layers on the CPU; None for other networks. Exact types only: a subclass may do anything."""
         if type(module) is not nn.Sequential or _hooked(module) or gradients[0].is_cuda:
             return None
         parts = [part for part in module if type(part) is not nn.Identity]
@@ -107,17 +106,17 @@ class MlpGradient:
                 return None
         owned = [parameter for layer in layers for parameter in (layer.linear.weight, layer.linear.bias)]
         if any(layer.linear.in_features == 1 for layer in layers[1:]):
-            return None  # there autograd may take another of two equal products, with other last bits
+            return None  # autograd may choose another of two equal products there, with other last bits
         whole = len(owned) == len(gradients) == len({id(one) for one in owned}) and all(one.requires_grad for one in owned)
         return cls(layers, gradients, flattens) if whole else None
 
     def differentiate(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean loss () over a batch (b, ...); its gradient is put where it belongs."""
+        """Compute the mean loss () over a batch (b, ...), and write its gradient to `gradients`."""
         with torch.no_grad():
             if inputs.dim() != 2 and not self._flattens:
                 raise ValueError(f"the network begins with a linear layer and has no Flatten for items {tuple(inputs.shape[1:])}")
             z = inputs.flatten(1)
-            outs, ins, ways = self._room(len(z))
+            outs, ins, ways = self._buffers_for(len(z))
             kept = [z]
             for layer, out, way in zip(self._layers, outs, ways, strict=True):
                 with way:
@@ -137,7 +136,7 @@ class MlpGradient:
         return loss
 
     def _loss(self, answers: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean loss, and its gradient by the answers (b, n)."""
+        """Compute the mean loss, and its gradient with respect to the answers (b, n)."""
         if targets.dtype == torch.int64:
             logs = _log_softmax(answers, 1, False)
             loss, total = _nll(logs, targets, None, 1, -100)
@@ -147,8 +146,8 @@ class MlpGradient:
             raise ValueError(f"the network gives answers {tuple(answers.shape)} to targets {tuple(targets.shape)}")
         return _mse(answers, targets, 1), _mse_back(self._one, answers, targets, 1)
 
-    def _room(self, count: int) -> _Room:
-        """For batches of so many items."""
+    def _buffers_for(self, count: int) -> _Buffers:
+        """Give the buffers for batches of `count` items."""
         if count not in self._buffers:
             if len(self._buffers) > 8:
                 self._buffers.clear()
@@ -163,7 +162,7 @@ class MlpGradient:
 
 
 def _hooked(module: nn.Module) -> bool:
-    """Whether anyone watches what the network does, or has replaced it."""
+    """Tell if a hook watches the network, or a `forward` was replaced."""
     watched = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "parametrizations")
     if any(
         getattr(one, name, None) for one in module.parameters() for name in ("_backward_hooks", "_post_accumulate_grad_hooks")

@@ -1,41 +1,96 @@
-"""How a worker gets its gradient where autograd works it out: in parts, to save memory; in bfloat16, to save time."""
+"""Loss and gradient of a worker: by autograd, or by the hand-written gradient of a plain stack of layers.
+
+Autograd can work in parts, to save memory, and in bfloat16, to save time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from partrain.tasks.kinds import Task
+from partrain.tasks.kinds import KINDS, Task
+from partrain.train.fast_mlp import MlpGradient
+from partrain.train.onednn import use_onednn_linear
+from partrain.train.replica import Replica
 from partrain.train.section import Precision
 
 Differentiate = Callable[[nn.Module, Sequence[nn.Parameter], Tensor, Tensor, int], tuple[Tensor, Sequence[Tensor | None]]]
-"""As `Task.differentiate`."""
+"""The signature of `Task.differentiate`."""
+Gradients = Sequence[Tensor | None]
+"""A gradient tensor by tensor; None for a parameter that the loss does not depend on."""
+
+
+class GradientEngine(Protocol):
+    """Loss and gradient of one replica on one batch."""
+
+    in_row: bool
+    """The gradient lies in the replica's row at once; the engine keeps no reference to its inputs and draws no random numbers."""
+
+    def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[Tensor, Gradients]:
+        """Compute the mean loss () over a batch and its gradient. `iteration`: local iterations before this one, for user code."""
+
+
+class AutogradEngine:
+    """The task's own backward pass."""
+
+    in_row = False
+
+    def __init__(self, replica: Replica, task: Task, parts: int, precision: Precision) -> None:
+        self._replica = replica
+        self._backward = backward_of(task, parts, precision, replica.params.device)
+
+    def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[Tensor, Gradients]:
+        return self._backward(self._replica.module, self._replica.parameters, inputs, targets, iteration)
+
+
+class MlpEngine:
+    """The chain rule of a plain stack of layers, written out (`fast_mlp`)."""
+
+    in_row = True
+
+    def __init__(self, replica: Replica, task: Task, gradient: MlpGradient) -> None:
+        self._replica, self._task, self._gradient = replica, task, gradient
+
+    def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[Tensor, Gradients]:
+        return self._gradient.differentiate(inputs, self._task.targets(inputs, targets)), self._replica.gradients
+
+
+def engine_for(replica: Replica, task: Task, parts: int, precision: Precision) -> GradientEngine:
+    """Choose the fastest engine that gives autograd's bits. A function of network, task and settings, never of a clock."""
+    known = type(task) in KINDS.values() and task.plain  # user code may do anything in a task
+    mlp = MlpGradient.of(replica.module, replica.gradients) if known and parts == 1 and precision == "float32" else None
+    if not replica.is_cuda:
+        use_onednn_linear(replica.module)
+    return MlpEngine(replica, task, mlp) if mlp else AutogradEngine(replica, task, parts, precision)
 
 
 def computing(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
-    """While a network computes in this precision: torch decides operation by operation which gain by it and which would suffer."""
+    """Let a network compute in this precision: torch decides operation by operation which gains by it and which would suffer."""
     return nullcontext() if precision == "float32" else torch.autocast(device.type, torch.bfloat16)
 
 
 def backward_of(task: Task, parts: int, precision: Precision, device: torch.device) -> Differentiate:
-    """The backward pass of a task, done in so many parts and in this precision."""
-    differentiate = task.differentiate if precision == "float32" else _lowered(task, precision, device)
+    """Give the backward pass of a task, done in a number of parts and in a precision."""
+    differentiate = task.differentiate if precision == "float32" else _in_precision(task, precision, device)
     return differentiate if parts == 1 else _in_parts(differentiate, parts)
 
 
-def _lowered(task: Task, precision: Precision, device: torch.device) -> Differentiate:
-    """Forward pass and loss in this precision; gradients come back in the type of the parameters. A task that owns its backward
-    pass does all of it so."""
-    owns = type(task).differentiate is not Task.differentiate
+def _in_precision(task: Task, precision: Precision, device: torch.device) -> Differentiate:
+    """Run forward pass and loss in a precision; gradients keep the type of the parameters.
+
+    A task with a backward pass of its own runs all of it so.
+    """
+    owns_backward = type(task).differentiate is not Task.differentiate
 
     def differentiate(
         module: nn.Module, parameters: Sequence[nn.Parameter], inputs: Tensor, targets: Tensor, iteration: int
-    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+    ) -> tuple[Tensor, Gradients]:
         with computing(precision, device):
-            if owns:
+            if owns_backward:
                 return task.differentiate(module, parameters, inputs, targets, iteration)
             loss = task.loss(module(inputs), task.targets(inputs, targets))
         return loss, torch.autograd.grad(loss, list(parameters), allow_unused=True)
@@ -44,11 +99,11 @@ def _lowered(task: Task, precision: Precision, device: torch.device) -> Differen
 
 
 def _in_parts(differentiate: Differentiate, count: int) -> Differentiate:
-    """Loss and gradient of a batch as the mean over its parts, weighted by their items."""
+    """Compute loss and gradient of a batch as the mean over its parts, weighted by their items."""
 
     def all_parts(
         module: nn.Module, parameters: Sequence[nn.Parameter], inputs: Tensor, targets: Tensor, iteration: int
-    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+    ) -> tuple[Tensor, Gradients]:
         mean = torch.zeros((), device=inputs.device)
         sums: list[Tensor | None] = [None] * len(parameters)
         parts = min(count, len(targets))

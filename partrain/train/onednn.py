@@ -1,8 +1,8 @@
-"""Which library multiplies matrices of float32 on the CPU: the one that uses all of the processor.
+"""Matrix products of float32 on the CPU by oneDNN, on processors where it is faster than MKL.
 
-torch asks MKL, which leaves the widest vectors of other makers' processors alone: on a Zen 5 it reaches half of what oneDNN
-does, the other library that comes with torch. The products of linear layers go there if they are large enough to repay its
-dearer call. That depends on shapes and processor only, never on a clock, so the same job has the same bits.
+torch asks MKL, which does not use the widest vectors of other makers' processors: on a Zen 5 it reaches half the speed of oneDNN,
+the other library in torch. Products of linear layers go to oneDNN if they are large enough to repay its dearer call. The choice is a
+function of shapes and processor, never of a clock, so the same job has the same bits.
 
 torch asks oneDNN only under a permission to compute in bfloat16. Processors with matrix units of bfloat16 (Intel AMX, Arm)
 would use that permission, so `_Onednn` refuses to be entered there. On all others oneDNN computes in float32; `onednn_pays`
@@ -24,11 +24,11 @@ from torch.nn import functional
 from partrain.system.environment import Processor, processor
 
 LEAST = 1_500_000
-"""Multiplications from which a product is oneDNN's: there the two take as long, a call of it 11 us and one of MKL 3."""
+"""Multiplications from which oneDNN computes a product: at this size both take as long. A call costs oneDNN 11 us, MKL 3."""
 AMD, ZEN_5 = "AuthenticAMD", 26
 """The family of its processors from which on vectors of 512 bits are as fast as two of 256."""
 ROUNDING = 2e-6
-"""Relative error that float32 may have in `onednn_pays`; bfloat16 has a thousand times as much."""
+"""Relative error allowed to float32 in `onednn_pays`; that of bfloat16 is a thousand times larger."""
 
 _libraries: Any = torch.backends
 _matmul = _libraries.mkldnn.matmul
@@ -36,7 +36,7 @@ _mkl: AbstractContextManager[object] = nullcontext()
 
 
 class _Onednn:
-    """While it lasts, products are oneDNN's. It refuses processors on which they would be bfloat16's."""
+    """Context in which products are oneDNN's. It refuses processors that would compute them in bfloat16."""
 
     def __init__(self, cpu: Processor) -> None:
         self._exact = not cpu.rounds_to_bfloat16
@@ -55,7 +55,7 @@ _onednn = _Onednn(processor())
 
 @cache
 def onednn_pays() -> bool:
-    """Whether oneDNN multiplies faster than MKL here, and is as exact."""
+    """Tell if oneDNN multiplies faster than MKL on this processor, and as exactly."""
     cpu = processor()
     wide = cpu.vendor == AMD and cpu.family >= ZEN_5 and "avx512f" in cpu.flags
     if not wide or cpu.rounds_to_bfloat16:
@@ -70,19 +70,19 @@ def onednn_pays() -> bool:
 
 
 def multiplying(size: int) -> AbstractContextManager[object]:
-    """While products of float32 with so many multiplications are to be done on the CPU."""
+    """Choose the library for a product of float32 with `size` multiplications on the CPU."""
     return _onednn if size >= LEAST and onednn_pays() else _mkl
 
 
 def use_onednn_linear(module: nn.Module) -> None:
-    """Let the linear layers of a network on the CPU choose by the size of what they are given; other modules are left alone."""
+    """Let the linear layers of a network on the CPU choose their library by the size of the batch."""
     for part in module.modules() if onednn_pays() else ():
         if type(part) is nn.Linear and "forward" not in vars(part):
             part.forward = MethodType(_linear, part)  # type: ignore[method-assign]
 
 
 def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    """What the layer answers to x (..., n)."""
+    """Compute the layer's output for x (..., n)."""
     plain = x.dtype == layer.weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
     if plain and x.numel() * layer.out_features >= LEAST and not _transformed():
         answers: Tensor = _Linear.apply(x, layer.weight, layer.bias)  # type: ignore[no-untyped-call]
@@ -91,14 +91,14 @@ def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
 
 
 def _transformed() -> bool:
-    """Whether torch is differentiating forwards, mapping or compiling what is called, which it can do with functions of its own."""
+    """Tell if torch is compiling, mapping or differentiating forwards, which it can do with its own functions only."""
     return (
         torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None or forward_ad._current_level >= 0
     )
 
 
 class _Linear(torch.autograd.Function):
-    """x (..., n), W (m, n), c (m,) -> x W^T + c (..., m), multiplied by oneDNN; its gradient, too."""
+    """x (..., n), W (m, n), c (m,) -> x W^T + c (..., m): value and gradient by oneDNN."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -19,5 +19,5 @@ class Engine(Section):
 
 
 def cpu_has_bfloat16() -> bool:
-    """Whether this machine's CPU multiplies in bfloat16 itself, learnt from the kernel's file: asking torch would cost its import."""
+    """Tell if this machine's CPU multiplies in bfloat16. Reads the kernel's file: asking torch would cost its import."""
     return bool(processor().flags & {"avx512_bf16", "amx_bf16", "bf16"})

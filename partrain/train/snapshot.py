@@ -1,4 +1,4 @@
-"""What of a worker belongs in a snapshot: written at a round's end, read back on resume, nothing else survives.
+"""The state of a worker in a snapshot: written at a round's end, read back on resume. Nothing else survives.
 
 model/<tensor>                 the mixed network under its state-dict names (worker 0 writes it)
 rule/<field>                   the rule's state where it is the same on all workers
@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from partrain.comm.center import CenterClient
 from partrain.protocols import Rule
+from partrain.train.replica import RowLayout, persistent_buffers
 from partrain.train.snapshot_layout import SlotMap
-from partrain.train.worker import LocalWorker, RowLayout, persistent_buffers
+from partrain.train.worker import LocalWorker
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,19 +43,19 @@ _NUMBERS = {int: "<i8", float: "<f8", bool: "|b1"}
 
 
 def slot_map(
-    module: nn.Module, spans: RowLayout, rule: Rule, size: int, state: Any = None, commons: CenterClient | None = None
+    module: nn.Module, layout: RowLayout, rule: Rule, size: int, state: Any = None, commons: CenterClient | None = None
 ) -> SlotMap:
-    """The arrays of a snapshot of N workers; the same on each of them."""
+    """Lay out the arrays of a snapshot of N workers; the same on each of them."""
     arrays = [(f"model/{name}", *_kind(name, tensor)) for name, tensor in module.state_dict().items()]
-    vector = _NAMES[spans.layout.dtype]
+    vector = _NAMES[layout.params.dtype]
     arrays += [(f"rule/{name}", *_kind(name, value)) for name, value in _fields(state, common=True)]
     arrays += [(f"rule/{name}", *_kind(name, tensor)) for name, tensor in _shared(commons).items()]
     for rank in range(size):
         arrays.append((f"workers/{rank}/counts", "<i8", (4,)))
         if not rule.keeps_replicas_equal:
-            arrays.append((f"workers/{rank}/params", vector, (spans.layout.size,)))
+            arrays.append((f"workers/{rank}/params", vector, (layout.params.size,)))
         if rule.optimizer_state != "reset":
-            arrays += [(f"workers/{rank}/optimizer/{name}", vector, (spans.layout.size,)) for name in spans.moments]
+            arrays += [(f"workers/{rank}/optimizer/{name}", vector, (layout.params.size,)) for name in layout.moments]
         if rule.buffers == "local":
             arrays += [(f"workers/{rank}/buffers/{name}", *_kind(name, buffer)) for name, buffer in persistent_buffers(module)]
         arrays += [(f"workers/{rank}/rule/{name}", *_kind(name, value)) for name, value in _fields(state, common=False)]
@@ -81,7 +82,7 @@ def save(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None
 
 
 def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None, commons: CenterClient | None = None) -> None:
-    """Make this worker what it was when the snapshot was taken."""
+    """Restore this worker to the snapshot's state."""
     with torch.no_grad():
         for name, tensor in worker.module.state_dict(keep_vars=True).items():
             tensor.copy_(_at(arrays, f"model/{name}"))
@@ -107,27 +108,30 @@ def _shared(commons: CenterClient | None) -> dict[str, Tensor]:
 
 
 def _fields(state: Any, common: bool) -> list[tuple[str, Any]]:
-    """Name and value of a rule's state: what all workers have alike, or what is each one's own."""
+    """List the fields of a rule's state: the replicated ones (`common`), or those of this worker."""
     if state is None:
         return []
     return [(one.name, getattr(state, one.name)) for one in fields(state) if one.metadata.get("same", False) == common]
 
 
 def _plain(value: Any) -> Any:
-    """A number, or a tensor as numpy has it."""
+    """Convert a tensor to numpy; a number stays."""
     return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
 
 
 def _own(worker: LocalWorker) -> dict[str, Tensor]:
-    """What only this worker has, by path."""
+    """List the tensors of this worker alone, by path."""
     place = f"workers/{worker.rank}"
-    moments = {f"{place}/optimizer/{name}": row for name, row in zip(worker.spans.moments, worker.optimizer.moments, strict=True)}
+    moments = {
+        f"{place}/optimizer/{name}": row
+        for name, row in zip(worker.replica.layout.moments, worker.optimizer.moments, strict=True)
+    }
     buffers = {f"{place}/buffers/{name}": buffer for name, buffer in persistent_buffers(worker.module)}
-    return {f"{place}/params": worker.own} | moments | buffers
+    return {f"{place}/params": worker.replica.own_params} | moments | buffers
 
 
 def _kind(name: str, tensor: Any) -> tuple[str, tuple[int, ...]]:
-    """Type and shape of a tensor's or number's copy."""
+    """Give dtype and shape of a tensor's or number's copy. Raises TypeError if a checkpoint cannot hold it."""
     if type(tensor) in _NUMBERS:
         return _NUMBERS[type(tensor)], ()
     if not isinstance(tensor, Tensor):

@@ -36,7 +36,7 @@ def test_identical_workers_have_the_statistics_of_one_to_the_bit() -> None:
     crowd = Trial(network=lambda: restless()[:3].append(torch.nn.Linear(8, 3)), partitions=[range(26)] * 3, twins=True)
     many, _ = crowd.run(4)
     (one,), _ = replace(crowd, partitions=[range(26)]).run(4)
-    assert all(torch.equal(worker.worker.buffers, one.worker.buffers) for worker in many)
+    assert all(torch.equal(worker.worker.replica.buffers, one.worker.replica.buffers) for worker in many)
 
 
 @pytest.mark.parametrize("weights", ["items", "equal"])

@@ -5,7 +5,6 @@ from functools import cache, partial
 import pytest
 import torch
 from support.lab import Trial, blobs, in_processes, mlp, restless, simulate
-from support.process_pool import ProcessPool
 from support.rule_forms import SYNCHRONOUS, VARIANTS
 from torch import Tensor
 
@@ -38,29 +37,33 @@ def train(group: ArenaGroup, row: Tensor, name: str) -> Course:
     one = trial(name, group.size)
     trained = one.train(group, row, 4, one.nothing())
     worker = trained.worker
-    return trained.courses, torch.cat([worker.optimizer.moments.flatten(), worker.buffers]).tolist(), trained.progress.loss
+    return (
+        trained.courses,
+        torch.cat([worker.optimizer.moments.flatten(), worker.replica.buffers]).tolist(),
+        trained.progress.loss,
+    )
 
 
 @cache
 def simulated(name: str, size: int) -> list[Course]:
-    spans, threads = trial(name, size).spans, torch.get_num_threads()
+    layout, threads = trial(name, size).layout, torch.get_num_threads()
     with torch.random.fork_rng():
-        courses = simulate(size, partial(train, name=name), spans.numbers, spans.wire)
+        courses = simulate(size, partial(train, name=name), layout.numbers, layout.scratch)
     torch.set_num_threads(threads)
     return courses
 
 
 @every_rule
 def test_threads_and_processes_give_the_same_bits(name: str) -> None:
-    spans = trial(name, 2).spans
-    assert in_processes(2, partial(train, name=name), spans.numbers, spans.wire) == simulated(name, 2)
+    layout = trial(name, 2).layout
+    assert in_processes(2, partial(train, name=name), layout.numbers, layout.scratch) == simulated(name, 2)
 
 
 @every_rule
 @pytest.mark.parametrize("size", PARTITIONS)
 def test_two_machines_give_the_bits_of_one(pool: ProcessPool, name: str, size: int) -> None:
-    spans = trial(name, size).spans
-    assert pool(size, partial(train, name=name), spans.numbers, spans.wire) == simulated(name, size)
+    layout = trial(name, size).layout
+    assert pool(size, partial(train, name=name), layout.numbers, layout.scratch) == simulated(name, size)
 
 
 def train_smoothly(group: ArenaGroup, row: Tensor, name: str) -> list[list[float]]:
@@ -76,8 +79,10 @@ def smooth(name: str) -> Trial:
 
 @every_rule
 def test_sums_of_machines_change_the_last_digits_only_and_for_all_workers_alike(pool: ProcessPool, name: str) -> None:
-    spans = smooth(name).spans
-    exact, got = (pool(4, partial(train_smoothly, name=name), spans.numbers, spans.wire, exact=exact) for exact in (True, False))
+    layout = smooth(name).layout
+    exact, got = (
+        pool(4, partial(train_smoothly, name=name), layout.numbers, layout.scratch, exact=exact) for exact in (True, False)
+    )
     torch.testing.assert_close(torch.tensor(got), torch.tensor(exact), rtol=1e-5, atol=2e-6)
     if RULES[name].keeps_replicas_equal:
         assert got == [got[0]] * 4

@@ -44,7 +44,10 @@ MOMENTS = {
     "in its first iteration": (KILL, 1),
     "within a round": (KILL, 8),
     "while it mixes": (f"import partrain.comm.group as g; g.mean_into = lambda *_: {KILL}", 4),
-    "while others wait for it": (f"from partrain.comm.shared import Shared; Shared.barrier = lambda *_: {KILL}", 4),
+    "while others wait for it": (
+        f"from partrain.comm.shared import SharedTransport; SharedTransport.barrier = lambda *_: {KILL}",
+        4,
+    ),
     "while it copies its state": (f"import partrain.launch.worker.process as r; r.save = lambda *_: {KILL}", 4),
     "after its state is copied": (
         f"import partrain.launch.worker.process as r; r.save = lambda *a, save=r.save: (save(*a), {KILL})",
@@ -99,7 +102,7 @@ def test_a_worker_never_gets_to_its_first_round(tmp_path: Path, monkeypatch: pyt
     sets = ["transport.stall_seconds=4", f'transport.kind="{transport}"']
     after = Aftermath(sabotage(tmp_path, deed, *sets, worker=worker, call=0))
     with monkeypatch.context() as patch:
-        patch.setattr(coordinator, "LEAST_S", 0.0)
+        patch.setattr(coordinator, "STARTUP_LIMIT_S", 0.0)
         said = after.train()
     who = "worker 1" if worker else "workers 0, 1"
     after.check(said, 75, "stalled", f"{who} gave no sign of life for 4 s before the first round", "stall_seconds")
@@ -118,7 +121,7 @@ def test_the_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commit:
 
         found.extend(eventually(children, "the writer"))
         os.kill(found[0], signal.SIGSTOP)
-        monkeypatch.setattr(checkpointer, "LEAST_S", 0.0)
+        monkeypatch.setattr(checkpointer, "STARTUP_LIMIT_S", 0.0)
 
     job = write_job(tmp_path, f"checkpoint.commit='{commit}'", "stop.rounds=60", "transport.stall_seconds=2")
     thread = threading.Thread(target=stop)

@@ -232,11 +232,11 @@ def test_what_the_job_is_to_blame_for(folder: Path) -> None:
 def test_who_builds(folder: Path) -> None:
     """One process, once, and then each worker; nobody where the network is ours."""
     train(folder, net(""))
-    assert built(folder) == ["partrain trial", "partrain worker 0", "partrain worker 1"]
+    assert built(folder) == ["partrain dry run", "partrain worker 0", "partrain worker 1"]
     (folder / "built").unlink()
     said = partrain("resume", folder / "run", "-q", "--trust-code", "--until", "rounds=5")
     assert said.code == 0, said
-    assert built(folder) == ["partrain trial", "partrain worker 0", "partrain worker 1"]
+    assert built(folder) == ["partrain dry run", "partrain worker 0", "partrain worker 1"]
 
 
 @pytest.mark.parametrize("sets", [[], ["transport.kind='simulated'"], ["partition.redraw='round'", "sync.rule='bsp'"]])
@@ -297,7 +297,7 @@ def test_it_is_interrupted(folder: Path, number: signal.Signals) -> None:
         said = command.wait()
     assert said.code == 128 + number, said
     assert said.errors == []
-    assert built(folder) == ["partrain trial"]
+    assert built(folder) == ["partrain dry run"]
     assert summary(folder / "run")["status"] == "stopped"
 
 
@@ -341,4 +341,4 @@ def test_each_machine_tries_its_own(tmp_path: Path) -> None:
     assert f"error[user-code]: {words}" in said[1].err
     assert "error[user-code]: machine 1 (" in said[0].err
     assert words in said[0].err
-    assert built(first) == built(second) == ["partrain trial"]
+    assert built(first) == built(second) == ["partrain dry run"]

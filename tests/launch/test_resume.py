@@ -35,7 +35,7 @@ from partrain import train as train_here
 from partrain.checkpoint import Content
 from partrain.checkpoint.manifest import manifest_of
 from partrain.errors import BadCheckpoint
-from partrain.launch import run as launch
+from partrain.launch import resume as resuming
 from partrain.launch.checkpoint_writer import Writer
 from partrain.launch.coordinator import Coordinator
 
@@ -360,7 +360,7 @@ def test_from_a_copy_and_stopped_before_it_added_anything(tmp_path: Path, monkey
     copy.parent.mkdir()
     shutil.copy(run / "checkpoint.h5", copy)
     if not began:
-        monkeypatch.setattr(Coordinator, "_spawn", lambda self, *_: self.signals.note(signal.SIGINT))
+        monkeypatch.setattr(Coordinator, "_await_ready", lambda self: self.context.signals.note(signal.SIGINT))
     said = partrain("resume", copy, "--trust-code", "--out", again, "--until", "rounds=4")
     monkeypatch.undo()
     assert said.code == (69 if began else 130), said
@@ -394,7 +394,7 @@ def test_killed_before_its_first_commit(tmp_path: Path, monkeypatch: pytest.Monk
     """From an older checkpoint in its own folder: the newest one is no longer that of rounds whose events are gone."""
     run = train(tmp_path)
     whole = summary(run)
-    monkeypatch.setattr(launch, "_train", lambda *_: exec("raise KeyboardInterrupt"))
+    monkeypatch.setattr(resuming, "train", lambda *_: exec("raise KeyboardInterrupt"))
     partrain("resume", round_file(run, 2))
     monkeypatch.undo()
     assert [event["round"] for event in events(run, "round")][-1] == 2

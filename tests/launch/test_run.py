@@ -370,18 +370,12 @@ def test_what_the_users_code_prints_is_not_in_the_json(tmp_path: Path) -> None:
 
 def test_no_round_is_told_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor can one be told while the coordinator is at something else."""
-    made = launch.describer
+    made = launch.start_event
 
     def late(*words: Any) -> Any:
-        describe = made(*words)
-
-        def slowly(*more: Any) -> None:
-            time.sleep(0.5)
-            coordinator: Any = next(iter(known))
-            coordinator._step(0.0)
-            describe(*more)
-
-        return slowly
+        time.sleep(0.5)
+        known[0]._step()
+        return made(*words)
 
     known: list[Any] = []
     begun = Coordinator._await_ready
@@ -390,7 +384,7 @@ def test_no_round_is_told_before_the_start(tmp_path: Path, monkeypatch: pytest.M
         known.append(self)
         begun(self)
 
-    monkeypatch.setattr(launch, "describer", late)
+    monkeypatch.setattr(launch, "start_event", late)
     monkeypatch.setattr(Coordinator, "_await_ready", await_ready)
     run = train(tmp_path)
     assert events(run)[0]["event"] == "start"
@@ -403,7 +397,7 @@ def test_workers_that_are_done_before_anyone_listens_are_heard(tmp_path: Path, m
 
     def await_all(self: Coordinator) -> None:
         begun(self)
-        while len(self._done) < 2:
+        while not self.attempt.complete:
             self._step()
 
     with monkeypatch.context() as patched:

@@ -15,19 +15,19 @@ def slots(monkeypatch: pytest.MonkeyPatch, coalesce: bool = True) -> tuple[Snaps
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     made = SnapshotSlots(Arena.create(1), coalesce)
-    made.begin()
+    made.start()
     return made, now
 
 
 def welcome(one: SnapshotSlots) -> bool:
-    one.tick()
+    one.poll()
     return one._arena.get("wanted") == 1
 
 
 def offer(one: SnapshotSlots, number: int, pace: float, at_once: bool = False) -> PendingSnapshot | None:
     """The snapshot to write, now that this one was offered."""
     one._arena.put("granted", 0)
-    one.offered(PendingSnapshot(1, {"round": number, "best_round": 0}), pace)
+    one.offer(PendingSnapshot(1, {"round": number, "best_round": 0}), pace)
     return one.next(at_once)
 
 

@@ -34,7 +34,7 @@ def loaded(case: Case, snapshot: Snapshot) -> nn.Module:
 
 def is_one_row(member: Trained) -> bool:
     """Return whether all trained parameters are still views of the worker's row."""
-    views = member.worker.spans.layout.views(member.params)
+    views = member.worker.replica.layout.params.views(member.params)
     parameters = [parameter for _, parameter in trainable(member.worker.module)]
     return [one.data_ptr() for one in parameters] == [one.data_ptr() for one in views]
 
@@ -116,7 +116,7 @@ def test_tied_weights_are_one_tensor_of_the_row() -> None:
         for module in (*(member.worker.module for member in members), loaded(case, snapshot)):
             assert module.answer.weight is module.embedding.weight
         assert (snapshot.arrays["model/answer.weight"] == snapshot.arrays["model/embedding.weight"]).all()
-        assert [piece.name for piece in members[0].worker.spans.layout.pieces].count("answer.weight") == 0
+        assert [piece.name for piece in members[0].worker.replica.layout.params.pieces].count("answer.weight") == 0
 
 
 @pytest.mark.parametrize("name", ["lstm, series", "gru, frozen", "cnn", "transformer, tied"])

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -23,15 +23,17 @@ from partrain.comm.simulated import Abandoned, Pace, SimulatedTransport, TurnSch
 from partrain.launch import forkserver
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.protocols import Rule
+from partrain.records import RoundRecord
 from partrain.rules.average import Average
 from partrain.seeds import derive, generator
-from partrain.tasks.kinds import Task
+from partrain.tasks.kinds import Classification, Regression, Task
 from partrain.train.batches import Batches, Samples
-from partrain.train.loop import Ending, LoopConfig, run
+from partrain.train.loop import Ending, LoopConfig, Signal, run
+from partrain.train.replica import Replica, RowLayout, row_layout
 from partrain.train.section import Precision
 from partrain.train.snapshot import restore, save, slot_map
 from partrain.train.stop import Progress, Stop
-from partrain.train.worker import LocalWorker, RowLayout, row_layout
+from partrain.train.worker import LocalWorker
 
 Result = TypeVar("Result")
 Program = Callable[[ArenaGroup, Tensor], Result]
@@ -340,23 +342,23 @@ class Trial:
     twins: bool = False
     """Every worker draws as worker 0 does."""
     paces: Sequence[Pace] = ()
-    words: Sequence[int] = ()
-    """What worker 0 is told at the end of each round."""
+    signals: Sequence[Signal] = ()
+    """What worker 0 learns at the end of each round."""
     task: Task | None = None
     """What is learnt; default: what the targets imply."""
 
     def run(self, rounds: int = 3, since: Snapshot | None = None) -> tuple[list[Trained], Snapshot]:
         """Train for so many rounds in all, from the beginning or from a snapshot; every worker, and the last snapshot."""
         with torch.random.fork_rng():
-            spans, taken = self.spans, self.nothing()
+            layout, taken = self.layout, self.nothing()
             size = len(self.partitions)
             members = simulate(
                 size,
                 lambda group, row: self.train(group, row, rounds, taken, since),
-                spans.numbers,
-                spans.wire,
-                spans.layout.dtype,
-                Common(self.rule, spans.layout.size),
+                layout.numbers,
+                layout.scratch,
+                layout.params.dtype,
+                Common(self.rule, layout.params.size),
                 self.paces,
             )
             return members, taken
@@ -365,24 +367,24 @@ class Trial:
         """What one worker does; `taken` becomes the last snapshot."""
         worker, progress = self.worker(group.rank, row, group.center[0] if self.rule.shares_params else None), Progress()
         worker.clock = group.waiting.clock
-        worker.beat = lambda: group.waiting.advance_clock(worker.total_iterations + worker.done)
+        worker.on_iteration = lambda: group.waiting.advance_clock(worker.total_iterations + worker.done)
         group.broadcast(worker.params)
         state = self.rule.init(worker, group)
         group.barrier()
         if not taken.arrays:
-            slots = slot_map(worker.module, worker.spans, self.rule, group.size, state, group.commons)
+            slots = slot_map(worker.module, worker.replica.layout, self.rule, group.size, state, group.commons)
             taken.arrays.update(slots.view(memoryview(bytearray(slots.size))))
-        desk = Desk(taken, self.words, group)
+        hooks = Hooks(taken, self.signals, group, worker)
         if since:
             restore(worker, since.arrays, state, group.commons)
             progress = replace(since.progress)
         stop = self.stop.model_copy(update={"rounds": rounds})
-        terms = LoopConfig(stop, stop.judge_every or 1, [1] * group.size, rounds, False)
-        ending = run(worker, group, self.rule, state, terms, progress, self.held_out, None, desk)
-        return Trained(worker, ending, progress, desk.courses, desk.records)
+        config = LoopConfig(stop, stop.judge_every or 1, [1] * group.size, rounds, False)
+        ending = run(worker, group, self.rule, state, config, progress, self.held_out, None, hooks)
+        return Trained(worker, ending, progress, hooks.courses, hooks.records)
 
     @property
-    def spans(self) -> RowLayout:
+    def layout(self) -> RowLayout:
         return row_layout(self.network(), self.optimizer)
 
     def nothing(self) -> Snapshot:
@@ -392,14 +394,14 @@ class Trial:
     def worker(self, rank: int = 0, row: Tensor | None = None, shared: Tensor | None = None) -> LocalWorker:
         """A fresh worker, over a row of its own unless given one."""
         torch.manual_seed(derive(self.seed, "init"))
-        network, spans = self.network().train(), self.spans
-        row = torch.zeros(spans.numbers, dtype=spans.layout.dtype) if row is None else row
+        network, layout = self.network().train(), self.layout
+        row = torch.zeros(layout.numbers, dtype=layout.params.dtype) if row is None else row
         caps = self.caps or [self.cap(len(partition)) for partition in self.partitions]
         planned = [cap * self.optimizer.batch_size * (self.rule.visits_per_worker or 1) for cap in caps]
-        return LocalWorker(
-            rank, len(self.partitions), network, self.items, row, spans, self.optimizer, self.rule, self.seed,
-            self.batches(rank, caps[rank]), planned, self.horizon, shared, self.task, self.precision,
-        )  # fmt: skip
+        task = self.task or (Classification() if self.items.targets.dtype == torch.int64 else Regression())
+        replica = Replica(network, layout, row, self.optimizer, shared)
+        batches = self.batches(rank, caps[rank])
+        return LocalWorker(rank, replica, self.items, batches, task, self.rule, self.seed, planned, self.horizon, self.precision)
 
     def cap(self, items: int) -> int:
         """Iterations of a round on a partition of so many items."""
@@ -411,26 +413,26 @@ class Trial:
         return Batches(partition, self.optimizer.batch_size, cap, self.rule.passes is not None, self.seed, drawn_as)
 
 
-class Desk:
-    """A `loop.Desk` without a coordinator."""
+class Hooks:
+    """`loop.RunHooks` without a coordinator."""
 
-    def __init__(self, taken: Snapshot, words: Sequence[int], group: ArenaGroup) -> None:
+    def __init__(self, taken: Snapshot, signals: Sequence[Signal], group: ArenaGroup, worker: LocalWorker) -> None:
         self.courses: list[list[float]] = []
         self.records: list[dict[str, float]] = []
-        self._taken, self._words, self._group = taken, list(words), group
+        self._taken, self._signals, self._group, self._worker = taken, list(signals), group, worker
 
-    def began(self) -> None:
+    def training_started(self) -> None:
         pass
 
-    def over(self) -> None:
+    def training_finished(self) -> None:
         pass
 
-    def word(self, seconds: float) -> int:
-        return self._words.pop(0) if self._words else 0
+    def poll(self, seconds: float) -> Signal:
+        return self._signals.pop(0) if self._signals else Signal(0)
 
-    def record(self, progress: Progress, worker: LocalWorker, times: dict[str, float]) -> None:
-        self.courses.append(worker.params.tolist())
-        self.records.append(times | {"round": progress.round, "items": worker.items, "iterations": worker.done, "lr": worker.lr})
+    def record(self, progress: Progress, record: RoundRecord) -> None:
+        self.courses.append(self._worker.params.tolist())
+        self.records.append(asdict(record))
 
     def snapshot(self, progress: Progress, worker: LocalWorker, state: Any, wait: bool) -> None:
         save(worker, self._taken.arrays, state, self._group.commons)

@@ -20,6 +20,7 @@ from partrain.comm.group import ArenaGroup
 from partrain.job.load import parse
 from partrain.job.plan import make_plan
 from partrain.launch.shared_dataset import load_shared
+from partrain.launch.worker.messages import Message, Ready, SnapshotFilled
 from partrain.launch.worker.process import WorkerProcess
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.system.memory import memory_limits
@@ -64,8 +65,8 @@ MOMENTUM = PLAIN + "\nmomentum = 0.9"
 
 
 @dataclass
-class Desk:
-    """What the coordinator does for workers: it frees a slot when one is filled, and gives out what a checkpoint held."""
+class Coordinator:
+    """The coordinator's part: free a slot when one is filled, and give out what a checkpoint held."""
 
     arena: Arena
     held: dict[str, NDArray[Any]]
@@ -73,21 +74,20 @@ class Desk:
     newest: dict[str, NDArray[Any]] | None = None
     """Those of the newest snapshot."""
 
-    def send(self, kind: str, **content: Any) -> None:
-        """As `Channel.say`."""
-        if kind == "ready" and self.newest is None:
-            self.map = SlotMap.from_json(content["map"])
-            self.slots = self.arena.map_slots(content["slots_at"], self.map.size)
+    def send(self, message: Message) -> None:
+        """As `Channel.send`."""
+        if isinstance(message, Ready) and self.newest is None:
+            self.map = SlotMap.from_json(message.map)
+            self.slots = self.arena.map_slots(message.slots_at, self.map.size)
             self.newest = {}
             first = self.map.view(self.slots[0])
             for path, array in self.held.items():
                 first[path][...] = array
             self.arena.put("granted", 1)
             self.arena.put("restored", 1)
-        if kind == "snapshot":
-            slot = content["slot"]
-            self.newest = {path: view.copy() for path, view in self.map.view(self.slots[slot]).items()}
-            self.arena.put("granted", slot + 1)
+        if isinstance(message, SnapshotFilled):
+            self.newest = {path: view.copy() for path, view in self.map.view(self.slots[message.slot]).items()}
+            self.arena.put("granted", message.slot + 1)
 
 
 @dataclass
@@ -136,12 +136,12 @@ class Trainer:
         dataset, stock = load_shared(loaded)
         plan = make_plan(job, dataset.items)
         done = since[0] if since else 0
-        desks: list[Desk] = []
+        coordinators: list[Coordinator] = []
 
         def work(group: ArenaGroup, row: Tensor) -> Ending:
-            if not desks:
-                desks.append(Desk(group.arena, since[1].arrays if since else {}))
-            talk: Any = desks[0]
+            if not coordinators:
+                coordinators.append(Coordinator(group.arena, since[1].arrays if since else {}))
+            channel: Any = coordinators[0]
             progress = Progress(round=done, item_iterations=done * plan.items)
             order = ProcessSpec(
                 job,
@@ -153,7 +153,7 @@ class Trainer:
                 None,
                 Handed(stock),
                 dataset.card,
-                talk,
+                channel,
                 progress,
                 0.0,
                 bool(since),
@@ -161,12 +161,12 @@ class Trainer:
                 memory_limits(),
             )
             with self.on() if devices[group.rank] != "cpu" else nullcontext():
-                return WorkerProcess(group.rank, order, group.arena, group.waiting, talk).train()
+                return WorkerProcess(group.rank, order, group.arena, group.waiting, channel).train()
 
         endings = lab.simulate(2, work)
         os.close(stock)
-        assert desks[0].newest
-        return Course(endings, desks[0].newest)
+        assert coordinators[0].newest
+        return Course(endings, coordinators[0].newest)
 
 
 @dataclass(frozen=True)

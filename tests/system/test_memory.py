@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.runs import events, partrain, train, write_job
 
-from partrain.launch import coordinator
+from partrain.launch import attempt
 from partrain.system.memory import MemoryLimits, memory_limits
 
 MEMINFO = """MemTotal:       {total} kB
@@ -93,7 +93,7 @@ def test_a_run_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "own.py").write_text(
         "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(2, 3)\n"
     )
-    monkeypatch.setattr(coordinator, "room", lambda: MemoryLimits(1 << 40, most=100, free=100))
+    monkeypatch.setattr(attempt, "memory_limits", lambda: MemoryLimits(1 << 40, most=100, free=100))
     job = write_job(tmp_path, *filter(None, [model]))
     said = partrain("run", job, "--out", tmp_path / "run", "-q")
     assert (said.code, said.errors) == (78, ["bad-job"]), said
@@ -105,7 +105,7 @@ def test_a_run_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("transport", ["shared", "simulated"])
 def test_a_run_that_may_not_fit_is_warned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str) -> None:
     """Once, and it trains."""
-    monkeypatch.setattr(coordinator, "room", lambda: MemoryLimits(1 << 40, most=1 << 40, free=100))
+    monkeypatch.setattr(attempt, "memory_limits", lambda: MemoryLimits(1 << 40, most=1 << 40, free=100))
     job = write_job(tmp_path, f'transport.kind="{transport}"')
     said = partrain("run", job, "--out", tmp_path / "run", "-q")
     assert said.code == 0, said
@@ -123,6 +123,6 @@ def test_a_run_that_fits_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_resumed_run_is_looked_at_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = train(tmp_path, "stop.rounds=1")
-    monkeypatch.setattr(coordinator, "room", lambda: MemoryLimits(1 << 40, most=100, free=100))
+    monkeypatch.setattr(attempt, "memory_limits", lambda: MemoryLimits(1 << 40, most=100, free=100))
     said = partrain("resume", run, "--until", "rounds=2", "-q")
     assert (said.code, said.errors) == (78, ["bad-job"]), said

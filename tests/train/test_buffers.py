@@ -15,8 +15,9 @@ from partrain.optim.sections import Adam
 from partrain.protocols import Rule
 from partrain.rules.average import Average
 from partrain.train.buffers import pool, recalibrate, shared_buffers
-from partrain.train.loop import mixed
-from partrain.train.worker import LocalWorker, row_layout
+from partrain.train.loop import Signal, mixed
+from partrain.train.replica import row_layout
+from partrain.train.worker import LocalWorker
 
 SGD = Sgd(lr=0.1, momentum=0.9, batch_size=4)
 ADAM = Adam(name="adam", lr=0.01, batch_size=4)
@@ -24,13 +25,13 @@ ADAM = Adam(name="adam", lr=0.01, batch_size=4)
 
 def together(trial: Trial, program: Callable[[LocalWorker, ArenaGroup], Any]) -> list[Any]:
     """What each of the trial's workers, fresh, makes of a program."""
-    spans = row_layout(trial.network(), trial.optimizer)
+    layout = row_layout(trial.network(), trial.optimizer)
     return simulate(
         len(trial.partitions),
         lambda group, row: program(trial.worker(group.rank, row), group),
-        spans.numbers,
-        spans.wire,
-        spans.layout.dtype,
+        layout.numbers,
+        layout.scratch,
+        layout.params.dtype,
     )
 
 
@@ -162,10 +163,10 @@ def test_after_being_shared_buffers_are_each_workers_own_again() -> None:
     trial = normalised("local")
 
     def program(worker: LocalWorker, group: ArenaGroup) -> tuple[float, float]:
-        worker.buffers.fill_(group.rank)
+        worker.replica.buffers.fill_(group.rank)
         with shared_buffers(worker, group, trial.rule):
-            inside = float(worker.buffers[0])
-        return inside, float(worker.buffers[0])
+            inside = float(worker.replica.buffers[0])
+        return inside, float(worker.replica.buffers[0])
 
     assert together(trial, program) == [(0.0, 0.0), (0.0, 1.0)]
 
@@ -315,7 +316,7 @@ def test_judging_and_snapshots_do_not_change_what_is_learnt(policy: str) -> None
     """They come when a clock says so; the bits must not."""
     trial = Trial(Average.model_validate({"iterations": 3, "buffers": policy}), SGD, Centering)
     quiet, _ = trial.run(4)
-    watched, _ = replace(trial, held_out=blobs(20), words=[4, 0, 4]).run(4)
+    watched, _ = replace(trial, held_out=blobs(20), signals=[Signal.SNAPSHOT_WANTED, Signal(0), Signal.SNAPSHOT_WANTED]).run(4)
     assert torch.equal(quiet[1].params, watched[1].params)
 
 

@@ -229,12 +229,12 @@ class Recurrent(nn.Module):
 def test_recurrent_weights_stay_in_the_row() -> None:
     items = replace(lab.blobs(), inputs=lab.blobs().inputs.to(CUDA), targets=lab.blobs().targets.to(CUDA))
     trial = lab.Trial(network=lambda: Recurrent().to(CUDA), items=items)
-    worker = trial.worker(0, torch.zeros(trial.spans.numbers, device=CUDA))
+    worker = trial.worker(0, torch.zeros(trial.layout.numbers, device=CUDA))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
         worker.begin(1, 0)
         worker.train(3)
-    views = worker.spans.layout.views(worker.params)
+    views = worker.replica.layout.params.views(worker.params)
     assert all(parameter.data_ptr() == view.data_ptr() for parameter, view in zip(worker.module.parameters(), views, strict=True))
 
 
@@ -245,7 +245,7 @@ def test_dropout_is_drawn_from_the_seed() -> None:
     _repeat_exactly()
     rows = []
     for _ in range(2):
-        worker = trial.worker(0, torch.zeros(trial.spans.numbers, device=CUDA))
+        worker = trial.worker(0, torch.zeros(trial.layout.numbers, device=CUDA))
         worker.begin(1, 0)
         worker.train(3)
         rows.append(worker.params.clone())

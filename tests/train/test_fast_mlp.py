@@ -132,10 +132,10 @@ def test_training_has_the_same_bits_with_it_and_without(
 ) -> None:
     trial = replace(Trial(rule, optimizer, mlp), held_out=blobs(20))
     with_it, _ = trial.run(4)
-    assert all(one.worker._chain for one in with_it)
-    monkeypatch.setattr("partrain.train.worker.Chain.of", lambda *_: None)
+    assert all(one.worker._engine.in_row for one in with_it)
+    monkeypatch.setattr("partrain.train.gradient.MlpGradient.of", lambda *_: None)
     without, _ = trial.run(4)
-    assert not any(one.worker._chain for one in without)
+    assert not any(one.worker._engine.in_row for one in without)
     assert with_it[0].courses == without[0].courses
     assert with_it[0].progress == without[0].progress
 
@@ -147,7 +147,7 @@ def test_a_whole_partitions_gradient_has_the_same_bits(monkeypatch: pytest.Monke
         return worker.gradient(full=True).clone()
 
     one = gradient()
-    monkeypatch.setattr("partrain.train.worker.Chain.of", lambda *_: None)
+    monkeypatch.setattr("partrain.train.gradient.MlpGradient.of", lambda *_: None)
     assert torch.equal(one, gradient())
     assert one.any()
 

@@ -16,7 +16,7 @@ from partrain.comm.simulated import Pace
 from partrain.optim import Sgd
 from partrain.rules.average import Average
 from partrain.rules.swap import Swap
-from partrain.train.loop import LATE, STOP, WELCOME, fractions
+from partrain.train.loop import Signal, fractions
 from partrain.train.stop import Stop
 
 
@@ -60,17 +60,17 @@ def test_patience_ends_a_run_that_gets_no_better() -> None:
 
 
 def test_the_user_is_heard_at_the_end_of_the_round() -> None:
-    workers, taken = replace(judged(judge_every=1000), words=[0, STOP]).run(100)
+    workers, taken = replace(judged(judge_every=1000), signals=[Signal(0), Signal.STOP]).run(100)
     assert [(one.ending.reason, one.progress.round, one.progress.judged_round) for one in workers] == [("asked", 2, 0)] * 2
     assert taken.progress.round == 2
 
 
 def test_the_clock_is_heard_where_seconds_are_limited() -> None:
-    assert replace(judged(seconds=9.0), words=[0, LATE]).run(100)[0][1].ending.reason == "seconds"
+    assert replace(judged(seconds=9.0), signals=[Signal(0), Signal.OUT_OF_TIME]).run(100)[0][1].ending.reason == "seconds"
 
 
 def test_a_snapshot_is_taken_when_it_is_welcome() -> None:
-    trial = Trial(words=[0, WELCOME])
+    trial = Trial(signals=[Signal(0), Signal.SNAPSHOT_WANTED])
     _, early = replace(trial, stop=Stop(item_iterations=48)).run(100)
     workers, _ = replace(trial, stop=Stop()).run(100, since=early)
     assert early.progress.round == 2

@@ -141,7 +141,7 @@ def test_a_chain_has_the_bits_of_autograd_with_large_layers_too(labels: bool) ->
     module = nn.Sequential(nn.Linear(300, 200), nn.ReLU(), nn.Linear(200, 150), nn.Tanh(), nn.Linear(150, 7))
     chain = MlpGradient.of(module, out := [torch.empty_like(parameter) for parameter in module.parameters()])
     assert chain is not None
-    assert [multiplying is onednn._onednn for multiplying in chain._room(64)[2]] == [True, True, False]
+    assert [multiplying is onednn._onednn for multiplying in chain._buffers_for(64)[2]] == [True, True, False]
     inputs, targets = torch.randn(64, 300), torch.randint(0, 7, (64,)) if labels else torch.randn(64, 7)
     loss = chain.differentiate(inputs, targets)
     onednn.use_onednn_linear(module)

@@ -20,7 +20,8 @@ from partrain.errors import BadJob, UserCodeFailed
 from partrain.launch.worker.channel import explain
 from partrain.optim import OPTIMIZERS
 from partrain.tasks.kinds import Classification
-from partrain.train.worker import LocalWorker, judge
+from partrain.train.evaluate import evaluate
+from partrain.train.worker import LocalWorker
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def worker(network: Callable[[], nn.Module] = lab.mlp) -> LocalWorker:
     """A worker on the device; to be called, and used, there."""
     items = replace(lab.blobs(), inputs=lab.blobs().inputs.to(CUDA), targets=lab.blobs().targets.to(CUDA))
     trial = lab.Trial(network=lambda: network().to(CUDA), items=items)
-    return trial.worker(0, torch.zeros(trial.spans.numbers, device=CUDA))
+    return trial.worker(0, torch.zeros(trial.layout.numbers, device=CUDA))
 
 
 def test_computing_takes_as_long_as_the_device_takes(pretence: Pretence) -> None:
@@ -154,8 +155,8 @@ class Scoring(Classification):
 def test_scores_that_are_tensors_become_numbers(pretence: Pretence) -> None:
     with pretence.on():
         one = worker()
-        scores = judge(one.module, Scoring(), one.stock, range(20))
-        assert scores == pytest.approx(judge(one.module, Classification(), one.stock, range(20)))
+        scores = evaluate(one.module, Scoring(), one.samples, range(20))
+        assert scores == pytest.approx(evaluate(one.module, Classification(), one.samples, range(20)))
     assert [type(score) for score in scores] == [float, float]
 
 
@@ -186,7 +187,7 @@ def test_recurrent_weights_stay_in_the_row(pretence: Pretence) -> None:
         one.train(1)
         assert not one.params.equal(before)
         shown = torch.cat([parameter.detach().reshape(-1) for parameter in one.module.parameters()])
-        views = torch.cat([view.reshape(-1) for view in one.spans.layout.views(one.params)])
+        views = torch.cat([view.reshape(-1) for view in one.replica.layout.params.views(one.params)])
         assert shown.equal(views)
 
 

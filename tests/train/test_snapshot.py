@@ -11,9 +11,9 @@ from torch import nn
 from partrain.optim import Sgd
 from partrain.optim.sections import Adam
 from partrain.rules.average import Average
+from partrain.train.replica import row_layout
 from partrain.train.snapshot import restore, save, slot_map
 from partrain.train.snapshot_layout import SlotMap
-from partrain.train.worker import row_layout
 
 ARRAYS = [("a", "<f4", (3, 5)), ("b", "<i8", ()), ("empty", "<f4", (0, 4)), ("c", "|u1", (7,)), ("d", "<f8", (2,))]
 
@@ -69,7 +69,7 @@ def test_counts_come_back() -> None:
     worker.begin(1, 0)
     worker.train()
     worker.close_round()
-    slots = slot_map(worker.module, worker.spans, trial.rule, 2)
+    slots = slot_map(worker.module, worker.replica.layout, trial.rule, 2)
     arrays = slots.view(memoryview(bytearray(slots.size)))
     save(worker, arrays)
     restore(other, arrays)
@@ -88,7 +88,7 @@ def test_every_kind_of_tensor_comes_back() -> None:
 
     trial = Trial(network=Various, partitions=[range(9)])
     worker = trial.worker()
-    slots = slot_map(worker.module, worker.spans, trial.rule, 1)
+    slots = slot_map(worker.module, worker.replica.layout, trial.rule, 1)
     arrays = slots.view(memoryview(bytearray(slots.size)))
     save(worker, arrays)
     other = trial.worker()

@@ -20,9 +20,11 @@ from partrain.rules.average import Average
 from partrain.rules.bsp import Bsp
 from partrain.tasks.kinds import Classification
 from partrain.train.batches import Batches, Samples
+from partrain.train.evaluate import evaluate
 from partrain.train.gradient import backward_of
+from partrain.train.replica import row_layout
 from partrain.train.snapshot import restore, save, slot_map
-from partrain.train.worker import LocalWorker, judge, row_layout
+from partrain.train.worker import LocalWorker
 
 Network = Callable[[], nn.Module]
 SGD = Sgd(lr=0.1, momentum=0.9, batch_size=4)
@@ -56,7 +58,7 @@ def test_parameters_and_statistics_are_views_of_the_row_after_training() -> None
 def test_parameters_and_statistics_are_views_of_the_row_after_a_restore() -> None:
     trial = Trial(network=restless, optimizer=SGD)
     worker = trained(trial)
-    slots = slot_map(worker.module, worker.spans, trial.rule, 2)
+    slots = slot_map(worker.module, worker.replica.layout, trial.rule, 2)
     arrays = slots.view(memoryview(bytearray(slots.size)))
     save(worker, arrays)
     fresh = trial.worker()
@@ -80,7 +82,7 @@ def test_gradients_of_any_layout_train_as_torch_does() -> None:
     worker, reference = trained(trial), trial.worker()
     optimizer = torch.optim.SGD(reference.module.parameters(), lr=0.1, momentum=0.9, fused=True)
     reference.begin(1, 0)
-    for inputs, targets in reference._take(3):
+    for inputs, targets in reference._feed.take(3):
         optimizer.zero_grad()
         functional.cross_entropy(reference.module(inputs), targets).backward()
         optimizer.step()
@@ -130,7 +132,7 @@ def test_a_parameter_without_a_gradient_has_the_gradient_zero() -> None:
     worker = Trial(network=Idle).worker()
     worker.begin(1, 0)
     worker.grads.fill_(9)
-    assert worker.spans.layout.views(worker.gradient())[0].tolist() == [0, 0, 0]
+    assert worker.replica.layout.params.views(worker.gradient())[0].tolist() == [0, 0, 0]
 
 
 class Remembering(nn.Module):
@@ -149,7 +151,7 @@ class Remembering(nn.Module):
 
 def test_a_buffer_that_the_network_replaces_comes_back_into_the_row() -> None:
     worker = trained(Trial(network=Remembering, rule=Average(iterations=1)))
-    first = worker.stock.batch(torch.from_numpy(worker.batches._permuted(0)[:4]))[0]
+    first = worker.samples.batch(torch.from_numpy(worker.batches._permuted(0)[:4]))[0]
     assert in_row(worker, worker.module.seen)
     torch.testing.assert_close(worker.module.seen, 0.1 * first.mean(0))
 
@@ -193,7 +195,7 @@ def test_a_network_that_changes_what_it_is_given_changes_no_item() -> None:
             return super().forward(input.mul_(2.0))
 
     items = Samples(torch.ones(6, 2), torch.zeros(6, dtype=torch.int64), 1.0)
-    judge(InPlace(2, 3), Classification(), items, range(6))
+    evaluate(InPlace(2, 3), Classification(), items, range(6))
     assert items.inputs.equal(torch.ones(6, 2))
 
 
@@ -338,7 +340,7 @@ def test_loss_is_the_mean_over_items_before_each_step() -> None:
 def test_every_iteration_is_a_sign_of_life() -> None:
     beats: list[None] = []
     worker = Trial().worker()
-    worker.beat = lambda: beats.append(None)
+    worker.on_iteration = lambda: beats.append(None)
     worker.begin(1, 0)
     worker.train()
     assert len(beats) == 3
@@ -375,9 +377,9 @@ def test_the_full_gradient_is_the_mean_over_the_partition() -> None:
     worker, reference = trial.worker(), trial.worker()
     worker.begin(1, 0)
     gradient = worker.gradient(full=True).clone()
-    items = reference.stock.batch(torch.arange(22))
+    items = reference.samples.batch(torch.arange(22))
     functional.cross_entropy(reference.module(items[0]), items[1]).backward()
-    for view, parameter in zip(worker.spans.layout.views(gradient), reference.module.parameters(), strict=True):
+    for view, parameter in zip(worker.replica.layout.params.views(gradient), reference.module.parameters(), strict=True):
         torch.testing.assert_close(view, parameter.grad)
     assert worker.items == 22
     assert worker.batches.position == 0
@@ -411,7 +413,7 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(parts: int) -> None:
 def test_a_batch_in_parts_counts_once() -> None:
     beats: list[None] = []
     worker = Trial(optimizer=Sgd(lr=0.1, batch_size=6, accumulate=3)).worker()
-    worker.beat = lambda: beats.append(None)
+    worker.on_iteration = lambda: beats.append(None)
     worker.begin(1, 0)
     worker.train()
     assert (worker.items, worker.done, worker.batches.position, len(beats)) == (18, 3, 18, 3)
@@ -611,37 +613,37 @@ def test_randomness_outside_has_no_say() -> None:
 def test_judging_leaves_no_trace() -> None:
     worker = trained(Trial(network=restless))
     before = {name: tensor.clone() for name, tensor in worker.module.state_dict().items()}
-    worker.evaluate(worker.stock, range(48))
+    worker.evaluate(worker.samples, range(48))
     assert worker.module.training
     assert all(torch.equal(before[name], tensor) for name, tensor in worker.module.state_dict().items())
 
 
 def test_judging_in_parts_adds_up() -> None:
     worker = trained(Trial())
-    whole = worker.evaluate(worker.stock, range(48))
-    parts = [worker.evaluate(worker.stock, part) for part in (range(0), range(17), range(17, 48))]
+    whole = worker.evaluate(worker.samples, range(48))
+    parts = [worker.evaluate(worker.samples, part) for part in (range(0), range(17), range(17, 48))]
     assert [sum(column) for column in zip(*parts, strict=True)] == pytest.approx(whole)
 
 
 def test_judging_sums_losses_and_right_answers() -> None:
     worker = Trial(items=blobs()).worker()
-    answers = worker.module(worker.stock.inputs).detach()
-    loss = functional.cross_entropy(answers, worker.stock.targets, reduction="sum")
-    right = answers.argmax(1).eq(worker.stock.targets).sum()
-    assert worker.evaluate(worker.stock, range(48)) == pytest.approx((float(loss), float(right)), rel=1e-5)
+    answers = worker.module(worker.samples.inputs).detach()
+    loss = functional.cross_entropy(answers, worker.samples.targets, reduction="sum")
+    right = answers.argmax(1).eq(worker.samples.targets).sum()
+    assert worker.evaluate(worker.samples, range(48)) == pytest.approx((float(loss), float(right)), rel=1e-5)
 
 
 def test_for_a_while_the_module_shows_another_network() -> None:
     worker = trained(Trial(optimizer=Adam(name="adam", lr=0.1, batch_size=4)))
     own = worker.params.clone()
-    with worker.showing(torch.full_like(own, 3)):
+    with worker.replica.swapped_params(torch.full_like(own, 3)):
         assert worker.module[0].weight.eq(3).all()
     assert torch.equal(worker.params, own)
 
 
 def test_judging_shows_signs_of_life() -> None:
     worker, signs = Trial(network=mlp).worker(), []
-    worker.alive = lambda: signs.append(1)
+    worker.heartbeat = lambda: signs.append(1)
     many = Samples(torch.zeros(2500, 5), torch.zeros(2500, dtype=torch.int64), 1.0)
     worker.evaluate(many, range(2500))
     assert len(signs) == 3, "one for each 1,024 items"

@@ -1,1 +1,1 @@
-"""What runs in a worker's process."""
+"""The code of a worker's process."""

@@ -1,68 +1,70 @@
-"""Messages from a worker process to the coordinator, and how an exception becomes a failure that a user understands."""
+"""The pipe from a worker process to the coordinator, and how an exception becomes a failure that a user understands."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import traceback
 from multiprocessing.connection import Connection
-from typing import Any
-
-import torch
 
 from partrain.config import usercode
 from partrain.errors import BadJob, Failure, UserCodeFailed
+from partrain.launch.worker.messages import Failed, Message, encode
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED")
-"""What torch says of it where it has no exception for it: of pinned memory and a device's context, of the CPU's, of CUDA's libraries."""
+"""Words in torch's messages where it has no exception of its own: pinned memory, a device's context, the CPU, CUDA's libraries."""
 
 
 class Channel:
-    """Messages to the coordinator: JSON, one pipe, any thread."""
+    """Sends messages to the coordinator, from any thread."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._lock = threading.Lock()
 
-    def send(self, kind: str, **content: Any) -> None:
+    def send(self, message: Message) -> None:
+        """Send one message. A coordinator that is gone is no error: this process ends with it."""
         with self._lock, contextlib.suppress(BrokenPipeError):
-            self._pipe.send_bytes(json.dumps({"kind": kind, **content}).encode())
+            self._pipe.send_bytes(encode(message))
 
 
-def report(rank: int, who: str, error: BaseException, failure: Failure | None, talk: Channel) -> None:
-    """Say what went wrong; `failure` is how the user may understand it, None if the defect is ours."""
-    internal = None if failure else "".join(traceback.format_exception(error))
-    talk.send(
-        "failed",
-        rank=rank,
-        code=failure.code if failure else 70,
-        name=failure.name if failure else "internal",
-        message=failure.message if failure else f"{who}: {_text(error)}",
-        detail=failure.detail if failure else internal,
-    )
+def report(rank: int, process: str, error: BaseException, failure: Failure | None, channel: Channel) -> None:
+    """Send what went wrong. `failure` explains it to the user; None means a defect of partrain."""
+    if failure:
+        channel.send(Failed(rank, failure.code, failure.name, failure.message, failure.detail))
+    else:
+        trace = "".join(traceback.format_exception(error))
+        channel.send(Failed(rank, 70, "internal", f"{process}: {_describe(error)}", trace))
 
 
-def explain(error: BaseException, where: str, users: str, built: bool) -> Failure | None:
-    """The failure the user can act on, or None if the defect is ours; `users` names the code of the user's own, if there is any:
-    until all is `built`, it is to blame."""
+def explain(error: BaseException, where: str, user_code: str, built: bool) -> Failure | None:
+    """Turn an exception into a failure the user can act on, or None for a defect of partrain.
+
+    Args:
+        error: The exception.
+        where: Worker, round, iteration.
+        user_code: Names of the job's user code, if there is any. It is to blame until all is `built`.
+        built: The network and its data were ready.
+    """
+    import torch
+
     if isinstance(error, Failure):
         return error
-    text = _text(error)
+    text = _describe(error)
     if frames := usercode.frames(error):
         return UserCodeFailed(f"{where}: {text.splitlines()[0]}", frames + text)
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(words in text for words in OUT_OF_MEMORY):
-        return (UserCodeFailed if users else BadJob)(f"{where}: out of memory: {text.splitlines()[0]}")
+        return (UserCodeFailed if user_code else BadJob)(f"{where}: out of memory: {text.splitlines()[0]}")
     if "more than 1 value per channel" in text:  # a short last batch, or a part of one
         message = "BatchNorm needs at least two items at a time: change `batch_size` or `accumulate`, or use `iterations`"
         return BadJob(f"{where}: {message}")
-    if users and (not built or isinstance(error, TypeError | RuntimeError | ValueError | IndexError)):
-        return UserCodeFailed(f"{where}: {users}: {text.splitlines()[0]}", text)
+    if user_code and (not built or isinstance(error, TypeError | RuntimeError | ValueError | IndexError)):
+        return UserCodeFailed(f"{where}: {user_code}: {text.splitlines()[0]}", text)
     return None
 
 
-def _text(error: BaseException) -> str:
-    """An exception in words, as far as it can say any."""
+def _describe(error: BaseException) -> str:
+    """Write an exception in words. Its `__str__` may be user code, and fail."""
     try:
         words = f": {error}"[: 64 << 10].rstrip(": \n")
     except Exception:

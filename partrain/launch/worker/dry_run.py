@@ -1,7 +1,7 @@
-"""The trial: what is the user's own, network and task, is tried once before any worker starts, in a process of its own.
+"""The dry run: user code, network and task, is tried once before any worker starts, in a process of its own.
 
-It does what a worker of this machine does at first, over a row of its own: it builds the network, takes loss and gradient of the
-worker's first batch, and judges as many items. What is wrong is said once, and the run that follows knows nothing of it.
+The process does what a worker of this machine does first, over a row of its own: it builds the network, computes loss and gradient of
+the worker's first batch, and evaluates as many items. Its errors are reported once, and leave no trace in the run.
 """
 
 from __future__ import annotations
@@ -16,51 +16,52 @@ from torch import Tensor, nn
 from partrain.comm.arena import Arena
 from partrain.errors import Diverged, UserCodeFailed
 from partrain.launch.worker.channel import Channel, explain, report
+from partrain.launch.worker.messages import DryRunPassed
 from partrain.launch.worker.setup import WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
 from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
 from partrain.models import Interface
 from partrain.tasks import UserTask
 from partrain.tasks.kinds import Task
+from partrain.train.replica import persistent_buffers
 from partrain.train.snapshot import slot_map
-from partrain.train.worker import persistent_buffers
 
 MOST = 256
-"""Where a batch is the whole partition, so many items of it are tried."""
+"""Items tried at most if a batch is the whole partition."""
 
 BUILDING = "building"
 
 
-def main(order: ProcessSpec, talk: Channel) -> None:
+def main(spec: ProcessSpec, channel: Channel) -> None:
     """Try user code in this process."""
-    (rank,) = order.ranks
-    beats = Arena(order.arena.detach(), len(order.plan.shares)).beats
-    steps, doing = _steps(rank, order), ""
+    (rank,) = spec.ranks
+    beats = Arena(spec.arena_fd.detach(), len(spec.plan.shares)).beats
+    steps, doing = _steps(rank, spec), ""
     try:
         while doing := next(steps, ""):
             beats[rank] += 1
-        talk.send("tried")
+        channel.send(DryRunPassed())
     except BaseException as error:
         where = f"before any worker starts, {doing}"
-        report(rank, where, error, explain(error, where, user_code_under_test(order.job), built=doing != BUILDING), talk)
+        report(rank, where, error, explain(error, where, user_code_under_test(spec.job), built=doing != BUILDING), channel)
 
 
-def _steps(rank: int, order: ProcessSpec) -> Iterator[str]:
-    """Do what a worker does at first; before each step, what comes now."""
+def _steps(rank: int, spec: ProcessSpec) -> Iterator[str]:
+    """Do what a worker does first. Yields the name of each step before it is taken."""
     yield BUILDING
-    outfit = WorkerSetup(rank, order)
-    batches, spans, job = outfit.batches, outfit.spans, order.job
+    setup = WorkerSetup(rank, spec)
+    batches, layout, job = setup.batches, setup.layout, spec.job
     if batches.batch_size == len(batches.partition):
         batches.batch_size = min(batches.batch_size, MOST)
-    _watch(outfit.task, outfit.interface, order)
-    worker = outfit.worker(torch.zeros(spans.numbers, dtype=spans.layout.dtype, device=outfit.device))
-    slot_map(outfit.module, spans, job.sync, len(order.plan.shares))
-    known = set(outfit.module.state_dict())
-    endless = [name for name, one in persistent_buffers(outfit.module) if one.is_floating_point() and not one.isfinite().all()]
+    _watch(setup.task, setup.interface, spec)
+    worker = setup.worker(torch.zeros(layout.numbers, dtype=layout.params.dtype, device=setup.device))
+    slot_map(setup.module, layout, job.sync, len(spec.plan.shares))
+    known = set(setup.module.state_dict())
+    endless = [name for name, one in persistent_buffers(setup.module) if one.is_floating_point() and not one.isfinite().all()]
     if endless:
         what = f"buffer `{endless[0]}` holds numbers that are not finite, so replicas of it have no mean"
         raise UserCodeFailed(f"{user_code_under_test(job)}: {what}; register it with persistent=False if it is a constant")
-    homes = _homes(outfit.module)
+    homes = _homes(setup.module)
     worker.begin(1, 0)
     worker.active = True  # also where the job lets it wait for its first round
 
@@ -71,18 +72,18 @@ def _steps(rank: int, order: ProcessSpec) -> Iterator[str]:
             f"{user_code_under_test(job)}: the loss of the first batch is {worker.loss()}, not a finite number; look at the data"
         )
 
-    if late := sorted(set(outfit.module.state_dict()) ^ known):
+    if late := sorted(set(setup.module.state_dict()) ^ known):
         raise UserCodeFailed(
             f"{user_code_under_test(job)}: `{late[0]}` came or went with the first batch; make parameters and buffers in `__init__`"
         )
 
-    if moved := [name for name, home in _homes(outfit.module).items() if home != homes[name]]:
+    if moved := [name for name, home in _homes(setup.module).items() if home != homes[name]]:
         what = f"parameter `{moved[0]}` was exchanged for another tensor with the first batch, and would not be trained"
         raise UserCodeFailed(
             f"{user_code_under_test(job)}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()"
         )
 
-    judged = (outfit.held_out(batches.batch_size) if job.stop.judge == "mixed" else None) or outfit.test
+    judged = (setup.held_out(batches.batch_size) if job.stop.judge == "mixed" else None) or setup.test
     if judged:
         count = min(batches.batch_size, len(judged.targets))
         yield f"judging a batch of {count}"
@@ -90,13 +91,13 @@ def _steps(rank: int, order: ProcessSpec) -> Iterator[str]:
 
 
 def _homes(module: nn.Module) -> dict[str, tuple[int, int]]:
-    """Which tensor each parameter is, and where its numbers lie."""
+    """Give the identity and the address of each parameter's tensor, by name."""
     return {name: (id(parameter), parameter.data_ptr()) for name, parameter in module.named_parameters()}
 
 
-def _watch(task: Task, interface: Interface, order: ProcessSpec) -> None:
-    """Have the task look at what network and user give it: raises UserCodeFailed where that is not what they are to give."""
-    job = order.job
+def _watch(task: Task, interface: Interface, spec: ProcessSpec) -> None:
+    """Make the task check the values that network and user code return. It raises UserCodeFailed for invalid ones."""
+    job = spec.job
     named = job.task.name if isinstance(job.task, UserTask) else ""
     owns = type(task).differentiate is not Task.differentiate
     given_loss, given_differentiate, given_score = task.loss, task.differentiate, task.score
@@ -137,7 +138,7 @@ def _watch(task: Task, interface: Interface, order: ProcessSpec) -> None:
 
 
 def _check_answers(answers: Any, interface: Interface, name: str) -> None:
-    """Answers (b, ...) of a network to a task of ours; logits may be more than there are classes."""
+    """Check the answers (b, ...) of a network to a built-in task. There may be more logits than classes."""
     if not isinstance(answers, Tensor):
         raise UserCodeFailed(f"[model] name: `{name}` gives {kind(answers)}; expected a tensor (items, ...)")
     shape, expected = tuple(answers.shape), (len(answers) if answers.dim() else 1, *interface.answer)

@@ -12,37 +12,36 @@ from partrain.launch.worker.spec import ProcessSpec
 from partrain.system.parent_death import close_forkserver_alive_fd, die_with_parent
 
 
-def worker_main(order: ProcessSpec) -> None:
-    """Entry point of a worker's process: only there is torch at hand."""
+def worker_main(spec: ProcessSpec) -> None:
+    """Run the workers of this process, or a part of the center."""
     from partrain.launch.worker import process
 
-    process.main(order, enter(order))
+    process.main(spec, _enter(spec))
 
 
-def dry_run_main(order: ProcessSpec) -> None:
-    """Entry point of the process that tries what is the user's own."""
+def dry_run_main(spec: ProcessSpec) -> None:
+    """Try user code in this process, before any worker starts."""
     from partrain.launch.worker import dry_run
 
-    dry_run.main(order, enter(order))
+    dry_run.main(spec, _enter(spec))
 
 
-def enter(order: ProcessSpec) -> Channel:
-    """The beginning of a process that the coordinator has ordered: it ends with the coordinator, to whom it talks."""
-    from partrain.launch.worker import preload  # noqa: F401  a script may have had a forkserver of its own before
+def _enter(spec: ProcessSpec) -> Channel:
+    """Tie this process to its forkserver and its coordinator: it ends with either."""
+    from partrain.launch.worker import preload  # noqa: F401  a script's own forkserver has not preloaded it
     from partrain.system import malloc
 
-    die_with_parent(order.parent)
+    die_with_parent(spec.parent)
     close_forkserver_alive_fd()
     malloc.keep()
-    with contextlib.suppress(OSError):  # a script may have closed them
-        os.dup2(2, 1)  # stdout is the coordinator's: what the user's code prints must not get into its one JSON document
-    watch = threading.Thread(target=_end_with, args=(order.pipe,), daemon=True)
-    watch.start()
-    return Channel(order.pipe)
+    with contextlib.suppress(OSError):  # a script may have closed stdout or stderr
+        os.dup2(2, 1)  # stdout is the coordinator's: prints of user code must not get into its one JSON document
+    threading.Thread(target=_exit_with_coordinator, args=(spec.pipe,), daemon=True).start()
+    return Channel(spec.pipe)
 
 
-def _end_with(pipe: Connection) -> None:
-    """The coordinator says nothing on the pipe; its end means that it is gone."""
+def _exit_with_coordinator(pipe: Connection) -> None:
+    """End this process when the coordinator closes its end of the pipe, on which it sends nothing."""
     with contextlib.suppress(OSError, EOFError):
         pipe.recv_bytes()
     os._exit(1)

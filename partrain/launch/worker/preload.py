@@ -1,8 +1,7 @@
-"""What the forkserver imports before the first worker exists: torch and the engine, with CUDA and threads untouched.
+"""Imports of the forkserver before the first worker exists: torch and the engine. CUDA and threads stay untouched.
 
-Also the first thing that runs in it, so the place to end with the coordinator, also in the midst of an import, and to leave the
-terminal's Ctrl-C to it: workers are forked with these signals ignored, and there is no moment at which one could interrupt them
-half-way.
+This is the first code that runs in the forkserver. So it ties the forkserver to the coordinator, even in the middle of an import,
+and leaves the terminal's Ctrl-C to the coordinator: workers are forked with these signals ignored, so none can interrupt them.
 """
 
 import os

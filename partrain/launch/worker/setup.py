@@ -1,4 +1,4 @@
-"""What a worker has by itself, before it meets the others: its device, data, network, task, and the order of its items."""
+"""The set-up of one worker before it joins the others: its device, data, network, task and batches."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from partrain.launch.worker.spec import ProcessSpec
 from partrain.models import Interface, build
 from partrain.seeds import derive
 from partrain.train.batches import Batches, Samples
+from partrain.train.replica import Replica, RowLayout, row_layout
 from partrain.train.snapshot import slot_map
-from partrain.train.worker import LocalWorker, RowLayout, row_layout
+from partrain.train.worker import LocalWorker
 
 SHARE = 0.5
-"""Of a device's free memory, that items may take."""
+"""Share of a device's free memory that items may take."""
 
 
 class WorkerSetup:
-    """All that one worker needs of a job but a row and company."""
+    """All that one worker needs, except a row and a group."""
 
-    def __init__(self, rank: int, order: ProcessSpec) -> None:
-        job, plan = order.job, order.plan
+    def __init__(self, rank: int, spec: ProcessSpec) -> None:
+        job, plan = spec.job, spec.plan
         share = plan.shares[rank]
-        self._rank, self._order = rank, order
+        self._rank, self._spec = rank, spec
         torch.set_num_threads(share.spec.threads)
         torch.set_flush_denormal(True)
         self.device = torch.device(share.spec.device)
@@ -41,14 +42,14 @@ class WorkerSetup:
             _repeat_exactly()
             _reach(rank, self.device)
 
-        dataset = order.card.attach(_mapped(order.stock))
+        dataset = spec.dataset.attach(_mapped(spec.dataset_fd))
         kind, vocabulary = job.kind_of_task(dataset.task), dataset.vocabulary
         self.interface = Interface(tuple(dataset.inputs.shape[1:]), dataset.outputs, kind, vocabulary)
         self.module = self._build().to(self.device)
         """The network: the same on every worker, whatever its device."""
-        self.spans = _spans(self.module, order)
-        require_memory(order, self.spans)
-        self.task = job.make_task(dataset.task, order.folder)
+        self.layout = _layout(self.module, spec)
+        require_memory(spec, self.layout)
+        self.task = job.make_task(dataset.task, spec.folder)
 
         sizes = [one.spec.partition_size for one in plan.shares]
 
@@ -69,64 +70,58 @@ class WorkerSetup:
             rank,
             (lambda number: partition(number).partitions[rank]) if job.partition.redraw == "round" else None,
         )
-        self.stock = self._items(dataset.inputs, dataset.targets)
+        self.samples = self._items(dataset.inputs, dataset.targets)
         self.test = None
         if dataset.test_inputs is not None and dataset.test_targets is not None:
             self.test = self._items(dataset.test_inputs, dataset.test_targets)
-        self._held = torch.from_numpy(first.held_out).to(self.stock.inputs.device)
+        self._held = torch.from_numpy(first.held_out).to(self.samples.inputs.device)
 
     def held_out(self, most: int | None = None) -> Samples | None:
-        """A copy of the items held out, or of at most so many of them; None if there are none."""
+        """Copy the held-out items, `most` at most; None if there are none."""
         held = self._held[:most]
-        return replace(self.stock, inputs=self.stock.inputs[held], targets=self.stock.targets[held]) if len(held) else None
+        return replace(self.samples, inputs=self.samples.inputs[held], targets=self.samples.targets[held]) if len(held) else None
 
     def worker(self, row: torch.Tensor, shared: torch.Tensor | None = None) -> LocalWorker:
-        """The worker over its row (numbers of `spans`); `shared` (d,): parameters that are not its alone."""
-        job, plan = self._order.job, self._order.plan
-        worker = LocalWorker(
+        """Build the worker over its row (layout.numbers,). `shared` (d,): parameters that all workers change."""
+        job, plan = self._spec.job, self._spec.plan
+        return LocalWorker(
             self._rank,
-            len(plan.shares),
-            self.module,
-            self.stock,
-            row,
-            self.spans,
-            job.optimizer,
+            Replica(self.module, self.layout, row, job.optimizer, shared),
+            self.samples,
+            self.batches,
+            self.task,
             job.sync,
             job.seed,
-            self.batches,
             [share.items for share in plan.shares],
             plan.horizon,
-            shared,
-            self.task,
             job.engine.precision,
+            bool(job.user_code),
         )
-        worker.foreign = bool(job.user_code)
-        return worker
 
     def _items(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Samples:
-        """A device has them all if they leave it room; else they stay where they are, and it gets batch by batch."""
-        last = self._order.job.model.convolves and self.device.type == "cpu"
+        """Move all items to a CUDA device if they leave it memory; otherwise it gets them batch by batch."""
+        last = self._spec.job.model.convolves and self.device.type == "cpu"
         items = Samples(
-            torch.from_numpy(inputs), torch.from_numpy(targets), self._order.card.scale, self.spans.layout.dtype, last
+            torch.from_numpy(inputs), torch.from_numpy(targets), self._spec.dataset.scale, self.layout.params.dtype, last
         )
         if self.device.type == "cuda" and inputs.nbytes + targets.nbytes > SHARE * torch.cuda.mem_get_info(self.device)[0]:
             return replace(items, device=self.device)
         return replace(items, inputs=items.inputs.to(self.device), targets=items.targets.to(self.device))
 
     def _build(self) -> torch.nn.Module:
-        job = self._order.job
+        job = self._spec.job
         seed = derive(job.seed, "init")
         torch.default_generator.manual_seed(seed)
         if job.user_code:
             random.seed(seed)
             np.random.seed(seed % 2**32)
-        return build(job.model, self._order.folder, self.interface).train()
+        return build(job.model, self._spec.folder, self.interface).train()
 
 
-def require_memory(order: ProcessSpec, spans: RowLayout) -> None:
-    """Refuse rows that this machine cannot hold all at once, whatever caches it drops: the kernel would kill one of the workers."""
-    count, needed = _rows(order, spans)
-    total, most = order.room.total, order.room.most  # with swap this may be more
+def require_memory(spec: ProcessSpec, layout: RowLayout) -> None:
+    """Raise BadJob if the machine cannot hold the rows of all its workers: the kernel would kill one of them."""
+    count, needed = _rows(spec, layout)
+    total, most = spec.memory.total, spec.memory.most  # with swap this may be more
     need = f"[[workers]]: {count} on the CPU need {_gib(needed)} for their parameters, gradients and optimizer states"
     if needed > max(total, most):
         raise BadJob(f"{need}, and this machine has {_gib(total)} of memory; take fewer workers or a smaller network")
@@ -135,30 +130,30 @@ def require_memory(order: ProcessSpec, spans: RowLayout) -> None:
         raise BadJob(f"{need}, and {there}; free memory, or take fewer workers or a smaller network")
 
 
-def tight(order: ProcessSpec, outfit: WorkerSetup) -> str:
-    """What to say of a run that may not find all the memory it is going to take, as far as that is known; nothing if it should.
+def memory_warning(spec: ProcessSpec, setup: WorkerSetup) -> str:
+    """Write a warning if the run may need more memory than is free; "" otherwise.
 
-    A slot may be taken for each snapshot, a file of one is twice in memory for a moment, and items held out are copied by each worker.
+    Each snapshot takes a slot, the writer has a file twice in memory for a moment, and each worker copies the held-out items.
     """
-    count, rows = _rows(order, outfit.spans)
-    slot = slot_map(outfit.module, outfit.spans, order.job.sync, len(order.plan.shares)).size
-    vector = outfit.spans.layout.size * outfit.spans.layout.dtype.itemsize
-    shared, held = order.job.sync.shared_vectors * vector, outfit.held_out(1)
-    copies = count * order.plan.held_out * (held.inputs.nbytes + held.targets.nbytes) if held else 0
+    count, rows = _rows(spec, setup.layout)
+    slot = slot_map(setup.module, setup.layout, spec.job.sync, len(spec.plan.shares)).size
+    vector = setup.layout.params.size * setup.layout.params.dtype.itemsize
+    shared, held = spec.job.sync.shared_vectors * vector, setup.held_out(1)
+    copies = count * spec.plan.held_out * (held.inputs.nbytes + held.targets.nbytes) if held else 0
     own, snapshots = rows + shared + copies, (SLOTS + 2) * slot
     needed = own + snapshots
-    if needed <= order.room.free:
+    if needed <= spec.memory.free:
         return ""
     parts = f"{count} workers on the CPU {_gib(own)}, snapshots and their files {_gib(snapshots)}"
     need = f"memory may not suffice: this run needs about {_gib(needed)} ({parts})"
-    return f"{need}, and {_gib(order.room.free)} are free; the kernel kills a worker when there is no more"
+    return f"{need}, and {_gib(spec.memory.free)} are free; the kernel kills a worker when there is no more"
 
 
-def _rows(order: ProcessSpec, spans: RowLayout) -> tuple[int, int]:
-    """How many workers of this machine have their rows in its memory, and bytes of what all of them write from the first round on."""
-    count = [order.plan.shares[rank].spec.device for rank in order.members].count("cpu")
-    own = spans.wire - spans.layout.size * order.job.sync.shares_params
-    return count, count * own * spans.layout.dtype.itemsize
+def _rows(spec: ProcessSpec, layout: RowLayout) -> tuple[int, int]:
+    """Count the workers of this machine on the CPU, and the bytes that they write from the first round on."""
+    count = [spec.plan.shares[rank].spec.device for rank in spec.members].count("cpu")
+    own = layout.scratch - layout.params.size * spec.job.sync.shares_params
+    return count, count * own * layout.params.dtype.itemsize
 
 
 def _gib(size: int) -> str:
@@ -166,9 +161,9 @@ def _gib(size: int) -> str:
 
 
 def _repeat_exactly() -> None:
-    """Ask CUDA's libraries for float32 where the job says so, and for the algorithms that give the same bits each time.
+    """Make CUDA's libraries compute in float32, and choose algorithms that give the same bits each time.
 
-    Torch warns where there is none.
+    torch warns where there is none.
     """
     cudnn: Any = torch.backends.cudnn
     for kind in cudnn.conv, cudnn.rnn:  # as matrix products are; TF32 has 10 bits of 23
@@ -178,7 +173,7 @@ def _repeat_exactly() -> None:
     torch.backends.cudnn.deterministic = True
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.set_deterministic_debug_mode("warn")  # `use_deterministic_algorithms` would import torch's compiler
-    # Where torch is only to warn, the backward passes of these kinds of attention add up in any order; the plain one does not.
+    # Where torch is only to warn, the backward passes of these kinds of attention add up in any spec; the plain one does not.
     torch.backends.cuda.enable_flash_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -186,7 +181,7 @@ def _repeat_exactly() -> None:
 
 
 def _reach(rank: int, device: torch.device) -> None:
-    """Make this the device that is meant where none is named; BadJob where this torch, or the driver, cannot compute on it."""
+    """Make this the current CUDA device. Raises BadJob if torch or the driver cannot compute on it."""
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
         torch.cuda.set_device(device)
@@ -198,15 +193,15 @@ def _reach(rank: int, device: torch.device) -> None:
         raise BadJob(f"{what}: {str(error).strip().splitlines()[0]}") from None
 
 
-def _spans(module: torch.nn.Module, order: ProcessSpec) -> RowLayout:
-    precision = order.job.engine.precision
+def _layout(module: torch.nn.Module, spec: ProcessSpec) -> RowLayout:
+    precision = spec.job.engine.precision
     try:
-        spans = row_layout(module, order.job.optimizer)
-        if precision != "float32" and spans.layout.dtype != torch.float32:
-            raise TypeError(f'`precision = "{precision}"` in [engine] is for parameters of float32, not {spans.layout.dtype}')
-        return spans
+        layout = row_layout(module, spec.job.optimizer)
+        if precision != "float32" and layout.params.dtype != torch.float32:
+            raise TypeError(f'`precision = "{precision}"` in [engine] is for parameters of float32, not {layout.params.dtype}')
+        return layout
     except TypeError as error:
-        raise UserCodeFailed(f"model `{order.job.model.name}`: {error}") from None
+        raise UserCodeFailed(f"model `{spec.job.model.name}`: {error}") from None
 
 
 def _mapped(handle: Any) -> memoryview:

@@ -1,4 +1,4 @@
-"""What the coordinator tells a worker's process. Free of torch, which the coordinator never imports."""
+"""The work that the coordinator hands to a new process. Free of torch, which the coordinator never imports."""
 
 from __future__ import annotations
 
@@ -24,31 +24,32 @@ class ProcessSpec:
 
     job: Job
     folder: Path
-    """Where the job's relative paths start."""
+    """Relative paths of the job start here."""
     plan: Plan
     ranks: tuple[int, ...]
-    """The workers that live in this process: one, or all where they are simulated. Where process k of the center of an
-    asynchronous rule on several machines lives, ~k (below 0) takes the place of a worker's rank."""
+    """The workers in this process: one, or all simulated ones. ~k (below 0) means part k of the center of an asynchronous rule on
+    several machines."""
     members: range
     """The workers of this machine."""
     machine: Machine | None
-    """Which machine this is, where there are several."""
-    arena: Any
-    """The arena's memory file, on its way to its new owner."""
-    stock: Any
-    """The data's memory file, likewise."""
-    card: DatasetInfo
+    """This machine, if there are several."""
+    arena_fd: Any
+    """Memory file of the arena; `detach()` gives its descriptor in the new process."""
+    dataset_fd: Any
+    """Memory file of the data set, likewise."""
+    dataset: DatasetInfo
     pipe: Connection
+    """To the coordinator."""
     progress: Progress
     elapsed: float
-    """Training seconds before this start."""
+    """Training seconds before this session."""
     resuming: bool
     parent: int
-    """The forkserver's process: its children end with it."""
-    room: MemoryLimits
-    """Memory that was there before the first process started."""
+    """Process of the forkserver: its children end with it."""
+    memory: MemoryLimits
+    """Free memory before the first process started."""
 
 
 def user_code_under_test(job: Job) -> str:
-    """The user's own network and task, in words; nothing if there are none. A data set is checked where it is read."""
+    """Name the job's user network and user task; "" if there are none. A data set is checked where it is read."""
     return " and ".join(f"`{table.name}`" for table in (job.model, job.task) if isinstance(table, UserCode))

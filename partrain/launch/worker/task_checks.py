@@ -1,4 +1,4 @@
-"""What a task of the user's own gives, looked at call by call: it may give something else in the midst of training."""
+"""Checks of the values that a user task returns, at every call: they may change in the middle of training."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from partrain.tasks.kinds import Task
 
 
 class InvalidTaskOutput(UserCodeFailed):
-    """The user's code gave something else than it is to give: it has returned, so there are no frames of it to show."""
+    """User code returned an invalid value. There is no traceback because it returned normally."""
 
 
 def check_task_calls(task: Task, name: str) -> None:
-    """Have the backward pass raise a Misfit where a task called so does not give what that needs."""
+    """Wrap the calls of a task, named `name` in messages: an invalid value raises InvalidTaskOutput."""
     owns = type(task).differentiate is not Task.differentiate
     given_loss, given_differentiate = task.loss, task.differentiate
 
@@ -35,12 +35,13 @@ def check_task_calls(task: Task, name: str) -> None:
 
 
 def check_loss(loss: Any, who: str) -> None:
+    """Check the value of a user task's `loss`."""
     if not isinstance(loss, Tensor) or loss.shape != () or not loss.is_floating_point():
         raise InvalidTaskOutput(f"{who} gives {kind(loss)}; expected the mean loss of the items, a tensor () of one number")
 
 
 def check_gradients(given: Any, parameters: Any, who: str) -> None:
-    """What a backward pass of the user's own gives."""
+    """Check the value of a user task's `differentiate`."""
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise InvalidTaskOutput(f"{who} gives {kind(given)}; expected the mean loss, and a gradient or None for each parameter")
     loss, gradients = given
@@ -54,7 +55,7 @@ def check_gradients(given: Any, parameters: Any, who: str) -> None:
 
 
 def kind(value: Any) -> str:
-    """What something is, in words."""
+    """Describe a value in words."""
     if isinstance(value, Tensor):
         return f"a tensor {tuple(value.shape)} of {value.dtype}"
     return f"{type(value).__name__}" + (f" of {len(value)}" if isinstance(value, tuple | list) else "")

@@ -10,16 +10,16 @@ from partrain.errors import BadJob
 from partrain.launch.worker import setup
 from partrain.optim import Sgd
 from partrain.system.memory import MemoryLimits
-from partrain.train.worker import row_layout
+from partrain.train.replica import row_layout
 
-SPANS = row_layout(nn.Linear(32, 2, bias=False), Sgd(lr=0.1, momentum=0.9))
+LAYOUT = row_layout(nn.Linear(32, 2, bias=False), Sgd(lr=0.1, momentum=0.9))
 """Parameters, gradient and one moment of 64 numbers each."""
 
 
-def order(devices: list[str], members: range, shares_params: bool, room: MemoryLimits) -> Any:
+def spec(devices: list[str], members: range, shares_params: bool, memory: MemoryLimits) -> Any:
     shares = [SimpleNamespace(spec=SimpleNamespace(device=device)) for device in devices]
     job = SimpleNamespace(sync=SimpleNamespace(shares_params=shares_params))
-    return SimpleNamespace(plan=SimpleNamespace(shares=shares), members=members, job=job, room=room)
+    return SimpleNamespace(plan=SimpleNamespace(shares=shares), members=members, job=job, memory=memory)
 
 
 CASES = {
@@ -32,17 +32,17 @@ CASES = {
 
 @pytest.mark.parametrize(("devices", "members", "shares_params", "needed"), CASES.values(), ids=CASES)
 def test_rows_that_never_fit_are_refused(devices: list[str], members: range, shares_params: bool, needed: int) -> None:
-    setup.require_memory(order(devices, members, shares_params, MemoryLimits(needed, needed, 0)), SPANS)
+    setup.require_memory(spec(devices, members, shares_params, MemoryLimits(needed, needed, 0)), LAYOUT)
     with pytest.raises(BadJob, match=r"^\[\[workers\]\]: \d on the CPU need .* take fewer workers or a smaller network$"):
-        setup.require_memory(order(devices, members, shares_params, MemoryLimits(needed - 1, needed - 1, 0)), SPANS)
+        setup.require_memory(spec(devices, members, shares_params, MemoryLimits(needed - 1, needed - 1, 0)), LAYOUT)
 
 
 @pytest.mark.parametrize(("devices", "members", "shares_params", "needed"), CASES.values(), ids=CASES)
 def test_rows_that_do_not_fit_now_are_refused(devices: list[str], members: range, shares_params: bool, needed: int) -> None:
     """Caches count as memory that is there, and so does swap."""
-    setup.require_memory(order(devices, members, shares_params, MemoryLimits(2 * needed, needed, 0)), SPANS)
+    setup.require_memory(spec(devices, members, shares_params, MemoryLimits(2 * needed, needed, 0)), LAYOUT)
     with pytest.raises(
         BadJob, match=r"^\[\[workers\]\]: \d on the CPU need .* are not in use; free memory, or take fewer workers"
     ):
-        setup.require_memory(order(devices, members, shares_params, MemoryLimits(2 * needed, needed - 1, 0)), SPANS)
-    setup.require_memory(order(devices, members, shares_params, MemoryLimits(needed // 2, needed, 0)), SPANS)
+        setup.require_memory(spec(devices, members, shares_params, MemoryLimits(2 * needed, needed - 1, 0)), LAYOUT)
+    setup.require_memory(spec(devices, members, shares_params, MemoryLimits(needed // 2, needed, 0)), LAYOUT)

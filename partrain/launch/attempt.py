@@ -1,0 +1,157 @@
+"""One attempt at a run: the arena and the processes over it, from the first start to the last exit. Thrown away whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from partrain.comm.arena import Arena
+from partrain.comm.machine import Machine
+from partrain.data import DatasetInfo
+from partrain.errors import UserCodeFailed, WorkersLost
+from partrain.job.load import Job
+from partrain.job.plan import Plan
+from partrain.launch import forkserver
+from partrain.launch.context import Start
+from partrain.launch.processes import MemoryFile, WorkerProcesses
+from partrain.launch.ready_check import ReadyWorkers
+from partrain.launch.worker.entry import dry_run_main, worker_main
+from partrain.launch.worker.messages import Done, Message, Ready
+from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
+from partrain.system.memory import memory_limits
+from partrain.system.parent_death import describe_exit
+
+
+class Attempt:
+    """The workers of this machine: started, ready, done or lost."""
+
+    def __init__(
+        self, job: Job, folder: Path, plan: Plan, start: Start, machine: Machine | None, dataset: DatasetInfo, dataset_fd: int
+    ) -> None:
+        """Prepare the arena. `dataset_fd` is the memory file of the data, `folder` where the job's relative paths start."""
+        self.job, self.plan, self._folder, self._start, self._machine = job, plan, folder, start, machine
+        self._dataset, self._dataset_fd = dataset, dataset_fd
+        number, count = (machine.number, machine.count) if machine else (0, 1)
+        local = len(plan.shares) // count
+        self.members = range(number * local, (number + 1) * local)
+        """The workers of this machine, by rank."""
+        self.arena = Arena.create(len(plan.shares))
+        self.processes = WorkerProcesses()
+        self.ready = ReadyWorkers()
+        self.done: dict[int, Done] = {}
+        """Workers that have left the loop."""
+        self.user_code = user_code_under_test(job)
+        """User code that a dry run tries, in words."""
+        self.dry_running = False
+        self._memory = memory_limits()  # the data are in memory by now, the workers are not
+
+    @property
+    def complete(self) -> bool:
+        """True if all workers of this machine are done."""
+        return len(self.done) == len(self.members)
+
+    @property
+    def all_ready(self) -> bool:
+        """True if all workers of this machine have built their networks."""
+        return len(self.ready.processes) == len(self.members)
+
+    def start_dry_run(self) -> None:
+        """Start a process that tries user code as the first worker would."""
+        shares = self.plan.shares
+        first = min(self.members, key=lambda rank: (shares[rank].spec.device != "cpu", rank))
+        self.dry_running = True
+        self._start_process((first,), dry_run_main, "partrain dry run")
+
+    def end_dry_run(self) -> None:
+        """End the dry run at once: user code may have left threads running in it."""
+        self.dry_running = False
+        self.kill()
+
+    def start_workers(self) -> None:
+        """Start the processes of this machine's workers, and of its parts of the center if the rule has one."""
+        groups = self.job.transport.groups(self.members)
+        if self._machine and not self.job.sync.synchronous:
+            groups[:0] = [(~number,) for number in self._machine.centers(self.job.sync.slices)]
+        for ranks in groups:
+            name = f"partrain worker {ranks[0]}" if ranks[0] >= 0 else f"partrain center {~ranks[0]}"
+            self._start_process(ranks, worker_main, name)
+
+    def _start_process(self, ranks: tuple[int, ...], main: Callable[[ProcessSpec], None], name: str) -> None:
+        def spec(pipe: Connection) -> ProcessSpec:
+            return ProcessSpec(
+                job=self.job,
+                folder=self._folder,
+                plan=self.plan,
+                ranks=ranks,
+                members=self.members,
+                machine=self._machine,
+                arena_fd=MemoryFile(self.arena.descriptor),
+                dataset_fd=MemoryFile(self._dataset_fd),
+                dataset=self._dataset,
+                pipe=pipe,
+                progress=self._start.progress,
+                elapsed=self._start.elapsed,
+                resuming=self._start.resuming,
+                parent=forkserver.pid(),
+                memory=self._memory,
+            )
+
+        self.processes.start(ranks[0], name, main, spec)
+
+    def receive(self, ready: list[Any]) -> Iterator[Message]:
+        """Yield the messages of processes with something `ready`. Readiness and ends are noted here."""
+        for message in self.processes.messages(ready):
+            match message:
+                case Ready():
+                    self.ready.enter(message)
+                case Done():
+                    self.done[message.rank] = message
+                case _:
+                    yield message
+
+    def check_exits(self, ready: list[Any]) -> None:
+        """Raise if a process has exited before its workers were done."""
+        for rank, code in self.processes.exited(ready):
+            self._on_exit(rank, code)
+
+    def check_other_processes(self, rank: int) -> None:
+        """Raise for a process of this machine that has exited while worker `rank` missed another or the center."""
+        for other, code in self.processes.other_exited(rank):
+            self._on_exit(other, code)
+
+    def _on_exit(self, rank: int, code: int | None) -> None:
+        """Raise unless the process had nothing left to do. The center's parts end when all workers have left them."""
+        if self.processes.forkserver_died(code) and not self.complete:
+            raise WorkersLost("the process that starts workers was killed, and they ended with it")
+        if self.dry_running:
+            raise UserCodeFailed(f"{self.user_code}, tried before any worker starts: its process {describe_exit(code)}")
+        if rank < 0:
+            assert self._machine is not None
+            if code:
+                raise WorkersLost(f"{self._machine.center(~rank)} {describe_exit(code)}")
+            return
+        (together,) = [group for group in self.job.transport.groups(self.members) if rank in group]
+        if any(one not in self.done for one in together):
+            device = self.plan.shares[rank].spec.device
+            raise WorkersLost(f"worker {rank} ({device}) {describe_exit(code)}", rank=rank)
+
+    def signs_of_life(self) -> object:
+        """Give a value that changes while any process makes progress."""
+        return (self.arena.beats.tobytes(), self.arena.arrivals.tobytes(), *self.ready.processes, *self.processes)
+
+    def stalled_workers(self) -> list[int]:
+        """List the workers that the others wait for."""
+        came = self.arena.arrivals.tolist()
+        return [rank for rank, count in enumerate(came) if count == min(came)]
+
+    def kill(self) -> None:
+        """End all processes. Workers that are done end by themselves."""
+        self.processes.stop(at_once=not self.complete)
+
+    def close(self) -> None:
+        """End all processes and give the arena back."""
+        self.kill()
+        os.close(self.arena.descriptor)

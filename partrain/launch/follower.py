@@ -1,0 +1,55 @@
+"""A machine that lends its workers to the run of machine 0."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from partrain.comm.machine import Machine
+from partrain.errors import BadJob, Failure
+from partrain.job.load import LoadedJob, parse
+from partrain.job.plan import make_plan
+from partrain.launch.context import RunContext, Start
+from partrain.launch.coordinator import Coordinator
+from partrain.launch.rendezvous import Rendezvous
+from partrain.launch.shared_dataset import load_shared
+from partrain.system.environment import versions
+from partrain.train.stop import Progress
+
+
+def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], None]) -> Failure | None:
+    """Take part in a run. `own` is the job as this machine has it, None on resume; `show` shows the user a line."""
+    rendezvous = Rendezvous(machine)
+    proposal = rendezvous.receive()
+    dataset_fd = -1
+    try:
+        if own is not None and own.text != proposal["job"]:
+            raise BadJob("its job file is not that of the first machine")
+        if versions() != proposal["versions"]:
+            raise BadJob(f"its versions are {versions()}, those of the first machine {proposal['versions']}")
+        folder = own.folder if own else Path(proposal["folder"])
+        loaded = parse(proposal["job"], folder, "<first machine>", here=True)
+        dataset, dataset_fd = load_shared(loaded)
+        if dataset.fingerprint != proposal["data"]:
+            raise BadJob("its data set is not that of the first machine")
+        plan = replace(make_plan(loaded.job, dataset.items, machine.count), horizon=proposal["horizon"])
+    except Failure as failure:
+        rendezvous.answer(failure.message)
+        raise
+    rendezvous.answer()
+    start = Start(Progress(**proposal["progress"]), elapsed=proposal["elapsed"], arrays_elsewhere=proposal["resuming"])
+    rendezvous.machine = replace(machine, timeout_s=loaded.job.transport.stall_seconds)
+    context = RunContext(folder=None, display=None, warn=show, machine=rendezvous.machine)
+    try:
+        with context.signals:
+            coordinator = Coordinator(loaded.job, loaded.folder, plan, start, context, dataset.card, dataset_fd, rendezvous)
+            members = coordinator.attempt.members
+            show(
+                f"machine {machine.number} of {machine.count} trains workers {members[0]} to {members[-1]}; "
+                "machine 0 has the run folder"
+            )
+            return coordinator.run({}, "", lambda *_: None).failure
+    finally:
+        os.close(dataset_fd)

@@ -1,0 +1,97 @@
+"""Messages from worker processes to the coordinator. Free of torch, which the coordinator never imports."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker has built its network and joined the group."""
+
+    rank: int
+    pid: int
+    parameters: int
+    """Numbers in the network."""
+    slots_at: int
+    """Byte of the arena where the snapshot slots begin."""
+    map: list[dict[str, Any]]
+    """`SlotMap` of a snapshot, as JSON."""
+    fixed: dict[str, str]
+    """Digests of the tensors that the worker does not train, by name."""
+
+
+@dataclass(frozen=True)
+class MemoryTight:
+    """The run may not find all the memory it will need."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class DryRunPassed:
+    """User code did what a worker's first batch needs."""
+
+
+@dataclass(frozen=True)
+class TrainingStarted:
+    """Worker 0 is about to run its first iteration."""
+
+    t: float
+    """Unix time."""
+
+
+@dataclass(frozen=True)
+class TrainingFinished:
+    """Worker 0 has trained its last iteration. The test follows."""
+
+
+@dataclass(frozen=True)
+class SnapshotFilled:
+    """All workers of the machine have copied their state to a slot."""
+
+    slot: int
+    progress: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A worker has left the loop (`train.loop.Ending`)."""
+
+    rank: int
+    reason: str
+    reached: bool
+    seconds: float
+    test: tuple[float, float | None] | None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A process ends with a failure. `rank` is below 0 for processes of the center."""
+
+    rank: int
+    code: int
+    name: str
+    message: str
+    detail: str
+
+
+Message = Ready | MemoryTight | DryRunPassed | TrainingStarted | TrainingFinished | SnapshotFilled | Done | Failed
+_KINDS = {
+    kind.__name__: kind
+    for kind in (Ready, MemoryTight, DryRunPassed, TrainingStarted, TrainingFinished, SnapshotFilled, Done, Failed)
+}
+
+
+def encode(message: Message) -> bytes:
+    """Write a message as JSON."""
+    return json.dumps({"kind": type(message).__name__, **asdict(message)}).encode()
+
+
+def decode(data: bytes) -> Message:
+    """Read a message from JSON. Nothing that a worker sends is unpickled."""
+    content = json.loads(data)
+    message: Message = _KINDS[content.pop("kind")](**content)
+    return message

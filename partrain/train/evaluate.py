@@ -1,0 +1,43 @@
+"""The loss and the correct answers of a network in evaluation mode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from partrain.errors import UserCodeFailed
+from partrain.tasks.kinds import Task
+from partrain.train.batches import Samples
+from partrain.train.gradient import computing
+from partrain.train.section import Precision
+
+CHUNK_NUMBERS = 1 << 20
+"""Numbers of the inputs evaluated at a time."""
+
+
+def evaluate(
+    module: nn.Module,
+    task: Task,
+    samples: Samples,
+    span: range,
+    heartbeat: Callable[[], None] = lambda: None,
+    precision: Precision = "float32",
+) -> tuple[float, float]:
+    """Sum the loss and count the correct answers over a range of items.
+
+    `heartbeat` is called before each chunk. Raises UserCodeFailed if a task counts more correct answers than there are items.
+    """
+    loss, correct = 0.0, 0.0
+    chunk = max(16, min(1024, CHUNK_NUMBERS // max(1, math.prod(samples.inputs.shape[1:]))))
+    with torch.no_grad(), computing(precision, samples.batch_device):
+        for first in range(span.start, span.stop, chunk):
+            heartbeat()
+            scored = task.score(module, *samples.part(slice(first, min(first + chunk, span.stop))))
+            loss, correct = loss + scored[0], correct + scored[1]
+    right = float(correct)  # user code may give tensors of any device
+    if not 0 <= right <= len(span) * 1.001:  # fractions are rounded
+        raise UserCodeFailed(f"[task] name: {type(task).__name__} counts {right:g} right answers of {len(span)} items")
+    return float(loss), right

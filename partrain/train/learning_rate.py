@@ -1,0 +1,47 @@
+"""The learning rate of one worker: the optimizer's schedule over planned global item-iterations, times the rule's scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from partrain.optim import AnyOptimizer
+from partrain.protocols import Rule
+
+
+class LearningRate:
+    """A schedule that needs no communication: progress is planned, not measured."""
+
+    def __init__(
+        self, optimizer: AnyOptimizer, rule: Rule, planned_items: Sequence[int], planned_iterations: int, horizon: int | None
+    ) -> None:
+        """Plan for workers with `planned_items` item-iterations in a full round.
+
+        Args:
+            optimizer: Holds the schedule.
+            rule: Scales the rate (`lr_scale`, `warmup_rounds`).
+            planned_items: Of each worker, by rank.
+            planned_iterations: Local iterations of this worker in a round.
+            horizon: Item-iterations of all workers over which the schedule runs.
+        """
+        self._optimizer, self._rule = optimizer, rule
+        self._planned_items, self._planned_iterations = planned_items, planned_iterations
+        self._horizon = horizon or 1
+        self.begin(1, 0, len(planned_items))
+
+    def begin(self, round: int, item_iterations: int, active_workers: int) -> None:
+        """Start a round (from 1) after `item_iterations` of all workers."""
+        self._start = item_iterations
+        self._expected = sum(self._planned_items[:active_workers])
+        self._scale = self._scale_in(round, active_workers)
+
+    def at(self, iterations: float) -> float:
+        """Give the rate after this many local iterations of the round."""
+        progress = self._start + iterations / self._planned_iterations * self._expected
+        return self._scale * self._optimizer.rate(progress, self._horizon)
+
+    def _scale_in(self, round: int, active_workers: int) -> float:
+        scale = {"none": 1.0, "linear": float(active_workers), "sqrt": math.sqrt(active_workers)}[self._rule.lr_scale]
+        if self._rule.warmup_rounds and round <= self._rule.warmup_rounds:
+            return 1 + (scale - 1) * round / self._rule.warmup_rounds
+        return scale

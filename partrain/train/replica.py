@@ -1,0 +1,164 @@
+"""One copy of the network on one device: a flat row of numbers of which the module's tensors are views.
+
+A row has one dtype and d numbers per parameter vector:
+
+    params d | gradient d | moments m x d | buffers B | scratch
+
+A rule mixes slices of it, so mixing needs no gathering. The scratch part takes vectors that lie elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from partrain.flat import Layout, adopt, trainable
+from partrain.optim import AnyOptimizer
+from partrain.optim.local import LocalOptimizer, moment_names
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """The parts of a row, in numbers."""
+
+    params: Layout
+    moments: tuple[str, ...]
+    """Names of the optimizer's vectors."""
+    buffers: Layout
+
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers of each part, in the order of the row."""
+        d = self.params.size
+        return [d, d, len(self.moments) * d, self.buffers.size, max(d, 2 * self.buffers.size + 64)]
+
+    @property
+    def scratch(self) -> int:
+        """Start of the scratch part."""
+        return sum(self.sizes[:-1])
+
+    @property
+    def numbers(self) -> int:
+        """Length of the row."""
+        return sum(self.sizes)
+
+    def part_at(self, offset: int) -> str:
+        """Name the tensor that holds the number at this offset."""
+        d = self.params.size
+        name = self.params.name_at(offset % d)
+        if offset >= self.scratch:
+            return "a vector on its way between workers"
+        if offset < d:
+            return f"parameter `{name}`"
+        return f"the gradient of `{name}`" if offset < 2 * d else f"the optimizer state of `{name}`"
+
+
+def row_layout(module: nn.Module, optimizer: AnyOptimizer) -> RowLayout:
+    """Lay out a worker's row for a network and an optimizer. Raises TypeError if the network cannot be trained."""
+    parameters = trainable(module)
+    if not parameters:
+        raise TypeError("the network has no parameters to train")
+    dtype = parameters[0][1].dtype
+    if not dtype.is_floating_point or dtype.itemsize < 4:
+        raise TypeError(f"parameter `{parameters[0][0]}` is {dtype}; networks of float32 or float64 can be trained")
+    floating = [(name, buffer) for name, buffer in persistent_buffers(module) if buffer.dtype == dtype]
+    return RowLayout(Layout.of(parameters, dtype), moment_names(optimizer), Layout.of(floating, dtype))
+
+
+def persistent_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """List the buffers that belong to the state dict, by name."""
+    buffers = list(module.named_buffers())
+    kept = module.state_dict(keep_vars=True) if buffers else {}
+    return [(name, buffer) for name, buffer in buffers if name in kept]
+
+
+class Replica:
+    """A module, its optimizer and its buffers over one row."""
+
+    def __init__(
+        self, module: nn.Module, layout: RowLayout, row: Tensor, optimizer: AnyOptimizer, shared_params: Tensor | None = None
+    ) -> None:
+        """Move the module's numbers into the row (layout.numbers,).
+
+        `shared_params` (d,) replaces the row's own parameters where all workers change one vector (hogwild).
+        """
+        self.module, self.layout = module, layout
+        self.params, self.grads, moments, self.buffers, _ = torch.split(row, layout.sizes)
+        if shared_params is not None:
+            self.params = shared_params
+        adopt(module, layout.params, self.params)
+        for part in module.modules():
+            if isinstance(part, nn.RNNBase):  # on CUDA it would move the weights out of the row, and no step would reach them
+                part.flatten_parameters = _keep_parameters  # type: ignore[method-assign]
+        self._replaceable_buffers = _adopt_buffers(module, layout.buffers, self.buffers)
+        self.has_buffers = bool(persistent_buffers(module))
+        self.parameters = [parameter for _, parameter in trainable(module)]
+        self.gradients = layout.params.views(self.grads)
+        """The gradient's part of the row, tensor by tensor."""
+        self.unused: set[int] = set()
+        """Parameters, by index, that the newest collected gradient did not reach."""
+        self.optimizer = LocalOptimizer(optimizer, self.params, moments.view(-1, layout.params.size), layout.params)
+        self.own_params = self.params
+        """x_i, also while `swapped_params` shows another network."""
+
+    @property
+    def is_cuda(self) -> bool:
+        """True if the parameters lie on a CUDA device."""
+        return self.params.is_cuda
+
+    @contextmanager
+    def swapped_params(self, network: Tensor) -> Iterator[None]:
+        """Let the module stand for another vector of parameters (d,) for a while."""
+        if network.data_ptr() == self.params.data_ptr():
+            yield
+            return
+        self.own_params = self.params.clone()
+        self.params.copy_(network)
+        yield
+        self.params.copy_(self.own_params)
+        self.own_params = self.params
+
+    def collect(self, gradients: Sequence[Tensor | None], share: float = 1.0, add: bool = False) -> None:
+        """Write `share` times a gradient, given tensor by tensor, into the row, or add it to what the row holds."""
+        unused = {index for index, gradient in enumerate(gradients) if gradient is None}
+        self.unused = self.unused & unused if add else unused
+        for view, gradient in zip(self.gradients, gradients, strict=True):
+            if not add:
+                view.zero_() if gradient is None else torch.mul(gradient, share, out=view)
+            elif gradient is not None:
+                view.add_(gradient, alpha=share)
+
+    def step(self, gradient: Tensor, lr: float) -> None:
+        """Take one optimizer step with a gradient (d,). A parameter that no worker's gradient reached stays as it is."""
+        parts = self.layout.params.views(gradient)
+        unused = {index for index in self.unused if not parts[index].any()}
+        self.optimizer.step([None if index in unused else part for index, part in enumerate(parts)], lr)
+
+    def sync_replaced_buffers(self) -> None:
+        """Copy buffers that the network replaced by new tensors back into the row."""
+        for owner, name, view in self._replaceable_buffers:
+            if owner[name].data_ptr() != view.data_ptr():
+                owner[name] = view.copy_(owner[name].detach())
+
+
+def _keep_parameters() -> None:
+    """Replace `flatten_parameters` of recurrent layers: the weights stay in the row."""
+
+
+def _adopt_buffers(module: nn.Module, layout: Layout, row: Tensor) -> list[tuple[dict[str, Any], str, Tensor]]:
+    """Make a module's floating-point buffers views of the row (B,) and keep their values.
+
+    Returns the owner's dict, the name in it and the view, buffer by buffer.
+    """
+    owners, homes = dict(module.named_modules()), []
+    for piece in layout.pieces:
+        owner, _, name = piece.name.rpartition(".")
+        home, view = owners[owner]._buffers, piece.view(row)
+        home[name].data = view.copy_(home[name])
+        homes.append((home, name, view))
+    return homes
