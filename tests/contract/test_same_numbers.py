@@ -5,6 +5,7 @@ from functools import cache, partial
 import pytest
 import torch
 from support.lab import Trial, blobs, in_processes, mlp, restless, simulate
+from support.process_pool import ProcessPool
 from support.rule_forms import SYNCHRONOUS, VARIANTS
 from torch import Tensor
 
