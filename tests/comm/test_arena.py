@@ -1,4 +1,4 @@
-"""The arena: what one process writes the others read, and nobody writes into another's place."""
+"""The arena: all processes read what one writes, and no process writes into the memory of another."""
 
 import mmap
 import os
@@ -12,8 +12,8 @@ import pytest
 from partrain.comm import futex
 from partrain.comm.arena import RECORD, RING, SCORES, SLICES, SLOTS, Arena, grow
 
-PATIENCE_S = 60.0
-"""A test that fails takes so long; one that passes does not wait."""
+TIMEOUT_S = 60.0
+"""Duration of a test that fails. A test that passes does not wait."""
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def arena() -> Iterator[Arena]:
 
 
 def again(arena: Arena) -> Arena:
-    """The same arena as another process sees it."""
+    """Map the same arena as another process does."""
     return Arena(arena.descriptor, arena.size)
 
 
@@ -38,7 +38,7 @@ def test_the_parts_of_the_board_do_not_overlap(arena: Arena) -> None:
     assert [set(part.flatten().tolist()) for part in parts] == [{number} for number in range(1, 12)]
 
 
-def test_what_one_writes_the_other_reads(arena: Arena) -> None:
+def test_one_mapping_reads_what_the_other_writes(arena: Arena) -> None:
     other = again(arena)
     arena.put("committed", 2**40)
     arena.scores[1, 2] = 0.5
@@ -56,12 +56,12 @@ def test_numbers_that_processes_spin_on_are_a_cache_line_apart(arena: Arena) -> 
     assert {part.strides for part in (arena.words, arena.arrivals, arena.beats, arena.weights)} == {(64,)}
 
 
-def test_an_arrival_is_where_its_address_says(arena: Arena) -> None:
+def test_the_address_of_an_arrival_is_that_of_its_counter(arena: Arena) -> None:
     addresses = [arena.arrival_address(rank) for rank in range(3)]
     assert addresses == [arena.arrivals[rank:].__array_interface__["data"][0] for rank in range(3)]
 
 
-def test_rows_commons_and_slots_are_everybodys_and_do_not_overlap(arena: Arena) -> None:
+def test_rows_commons_and_slots_are_shared_and_do_not_overlap(arena: Arena) -> None:
     def parts(arena: Arena) -> list[memoryview]:
         rows, commons, end = arena.map_rows(5000, 700)
         return [*rows, commons, *arena.map_slots(end, 100)]
@@ -75,7 +75,7 @@ def test_rows_commons_and_slots_are_everybodys_and_do_not_overlap(arena: Arena) 
     ]
 
 
-def test_rows_leave_the_board_alone(arena: Arena) -> None:
+def test_rows_do_not_overlap_the_board(arena: Arena) -> None:
     arena.put("drained", 7)
     rows, _, _ = arena.map_rows(mmap.PAGESIZE)
     rows[0][:] = b"\xff" * mmap.PAGESIZE
@@ -91,35 +91,35 @@ def test_a_file_grows_and_never_shrinks(arena: Arena) -> None:
     assert os.fstat(arena.descriptor).st_size == 2 * size
 
 
-def test_nothing_lies_in_a_file_system(arena: Arena) -> None:
+def test_the_arena_has_no_file_in_a_file_system(arena: Arena) -> None:
     assert Path(f"/proc/self/fd/{arena.descriptor}").readlink().name.startswith("memfd:partrain")
 
 
-def test_a_changed_word_wakes_who_sleeps_on_it(arena: Arena) -> None:
+def test_a_changed_word_wakes_its_sleepers(arena: Arena) -> None:
     woken = threading.Event()
 
     def sleeper() -> None:
         while arena.get("granted") == 0:
-            arena.sleep("granted", 0, PATIENCE_S)
+            arena.sleep("granted", 0, TIMEOUT_S)
         woken.set()
 
     thread = threading.Thread(target=sleeper)
     thread.start()
     again(arena).put("granted", 1)
-    assert woken.wait(PATIENCE_S)
+    assert woken.wait(TIMEOUT_S)
     thread.join()
 
 
-def test_nobody_sleeps_on_a_word_that_has_changed(arena: Arena) -> None:
+def test_a_word_that_has_changed_ends_the_sleep_at_once(arena: Arena) -> None:
     arena.put("granted", 2)
-    arena.sleep("granted", 1, PATIENCE_S)
+    arena.sleep("granted", 1, TIMEOUT_S)
 
 
-def test_a_sleep_ends_by_itself(arena: Arena) -> None:
+def test_a_sleep_ends_at_its_timeout(arena: Arena) -> None:
     arena.sleep("granted", 0, 0.001)
 
 
-def test_words_beyond_32_bits_are_slept_on_by_their_low_half(arena: Arena) -> None:
+def test_a_sleep_compares_the_low_32_bits_of_a_word(arena: Arena) -> None:
     arena.put("committed", 2**32 + 5)
-    arena.sleep("committed", 2**32 + 4, PATIENCE_S)
+    arena.sleep("committed", 2**32 + 4, TIMEOUT_S)
     futex.wake(arena.arrival_address(0))

@@ -1,4 +1,4 @@
-"""What all workers share under an asynchronous rule, on both transports: visits, the center, messages under way."""
+"""State that all workers share under an asynchronous rule, on both transports: visits, the center, messages in transit."""
 
 import os
 import random
@@ -23,7 +23,7 @@ sliced = pytest.mark.parametrize("slices", [1, 3, 16])
 
 
 class Adding(Rule):
-    """Its center is the sum of all updates, beside which it counts them."""
+    """A rule whose center is the sum of all updates. It also counts them."""
 
     rule: Literal["adding"] = "adding"
     cuts: int = 1
@@ -48,12 +48,12 @@ class Adding(Rule):
 def together(
     transport: Callable[..., list[Any]], size: int, program: Program[Any], slices: int = 1, **settings: Any
 ) -> list[Any]:
-    """Each worker's result, over a center of D numbers."""
+    """Run a program on each worker, over a center of D numbers, and return the results."""
     return transport(size, program, numbers=64, wire=32, common=Common(Adding(cuts=slices), D), **settings)
 
 
 def dawdle(moods: random.Random, group: ArenaGroup) -> None:
-    """Sometimes come late: simulated workers by their clocks, processes by giving their core away."""
+    """Delay a worker sometimes: a simulated worker advances its clock, a process yields its core."""
     if moods.random() < 0.1:
         group.waiting.advance_clock(0)
         os.sched_yield()
@@ -78,20 +78,20 @@ def claim_rounds(group: ArenaGroup, row: Tensor, visits: int) -> list[int]:
 @on_both
 @among
 @pytest.mark.parametrize("visits", [1, 10])
-def test_each_round_has_so_many_visits(transport: Callable[..., list[Any]], size: int, visits: int) -> None:
+def test_each_round_has_its_number_of_visits(transport: Callable[..., list[Any]], size: int, visits: int) -> None:
     counts = together(transport, size, partial(claim_rounds, visits=visits))
     assert [sum(of_round) for of_round in zip(*counts, strict=True)] == [visits, 2 * visits, 3 * visits]
 
 
 def keep_within(group: ArenaGroup, row: Tensor, fresh: int) -> tuple[int, int]:
-    """The most that this worker was ahead, and its visits."""
+    """Return this worker's largest lead over the slowest worker, and its visits."""
     moods, visits, most, count = random.Random(group.rank), group.arena.visits, 0, 0
     for _ in range(2):
         group.begin(measure=False)
         while group.claim(60):
             count += 1
             group.pull(fresh)
-            most = max(most, int(visits[group.rank] - visits.min()))  # the slowest may only have come nearer since
+            most = max(most, int(visits[group.rank] - visits.min()))  # since the claim the slowest worker can only have caught up
             dawdle(moods, group)
         group.barrier()
     return most, count
@@ -100,15 +100,15 @@ def keep_within(group: ArenaGroup, row: Tensor, fresh: int) -> tuple[int, int]:
 @on_both
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("fresh", [0, 2])
-def test_nobody_goes_further_ahead_than_allowed(transport: Callable[..., list[Any]], size: int, fresh: int) -> None:
-    """Its own newest visit, which it has only claimed, is the one more."""
+def test_no_worker_exceeds_the_allowed_lead(transport: Callable[..., list[Any]], size: int, fresh: int) -> None:
+    """The lead may exceed the limit by one: the newest visit, which the worker has claimed but not made."""
     ends = together(transport, size, partial(keep_within, fresh=fresh))
     assert max(most for most, _ in ends) <= fresh + 1
     assert sum(count for _, count in ends) == 120
 
 
 def leave_it(group: ArenaGroup, row: Tensor) -> int:
-    """Worker 0 takes no visits in round 2, and says so."""
+    """Let worker 0 take no visits in round 2 and claim that it has none left."""
     count = 0
     for number in range(2):
         group.begin(measure=False)
@@ -120,11 +120,11 @@ def leave_it(group: ArenaGroup, row: Tensor) -> int:
 
 
 @on_both
-def test_who_has_no_visits_left_is_not_waited_for(transport: Callable[..., list[Any]]) -> None:
+def test_no_worker_waits_for_one_without_visits_left(transport: Callable[..., list[Any]]) -> None:
     assert sum(together(transport, 2, leave_it)) == 16
 
 
-def test_a_worker_that_takes_no_visit_and_does_not_say_so_is_a_named_deadlock() -> None:
+def test_a_worker_that_neither_takes_nor_ends_its_visits_causes_a_named_deadlock() -> None:
     def program(group: ArenaGroup, row: Tensor) -> None:
         group.begin(measure=False)
         while group.rank == 0 and group.claim(8):
@@ -154,7 +154,7 @@ def push_all(group: ArenaGroup, row: Tensor, count: int) -> tuple[list[list[floa
 @among
 @sliced
 def test_no_update_is_lost(transport: Callable[..., list[Any]], size: int, slices: int) -> None:
-    """Every slice sees every update once, alone; staleness is the slice's own."""
+    """Every slice gets every update once, under its lock. Each slice has its own staleness."""
     count = 50
     ends = together(transport, size, partial(push_all, count=count), slices)
     first = sum(range(size))
@@ -171,8 +171,8 @@ def test_no_update_is_lost(transport: Callable[..., list[Any]], size: int, slice
         assert ends[0][3] == 0, "a lone worker is never late"
 
 
-def test_staleness_is_how_often_the_center_has_changed_since() -> None:
-    """All pull at once; worker i pushes as the (i + 1)-th. Then worker 0 pushes twice without looking."""
+def test_staleness_counts_the_changes_of_the_center_since_the_pull() -> None:
+    """All pull at once. Worker i pushes as the (i + 1)-th. Then worker 0 pushes twice without a pull."""
 
     def program(group: ArenaGroup, row: Tensor) -> tuple[list[int], float]:
         group.begin(measure=False)
@@ -192,7 +192,7 @@ def test_staleness_is_how_often_the_center_has_changed_since() -> None:
     assert together(simulate, 3, program) == [([0, 0, 1], 1 / 3), ([1], 1.0), ([2], 2.0)]
 
 
-def test_what_is_pulled_is_a_copy() -> None:
+def test_pull_returns_a_copy() -> None:
     def program(group: ArenaGroup, row: Tensor) -> list[float]:
         before = group.pull()
         group.push(torch.ones(D), base=before, lr=1.0)
@@ -203,7 +203,7 @@ def test_what_is_pulled_is_a_copy() -> None:
     assert together(simulate, 1, program) == [[1.0] * D]
 
 
-def test_what_is_no_number_does_not_reach_the_others() -> None:
+def test_non_finite_vectors_do_not_reach_other_workers() -> None:
     def program(group: ArenaGroup, row: Tensor) -> None:
         with pytest.raises(NonFinite):
             group.push(torch.full((D,), torch.nan))
@@ -215,7 +215,7 @@ def test_what_is_no_number_does_not_reach_the_others() -> None:
     together(simulate, 1, program)
 
 
-def test_a_rule_without_a_center_has_nothing_to_keep() -> None:
+def test_a_rule_without_a_center_has_no_tensors_to_keep() -> None:
     assert simulate(1, lambda group, row: group.commons.tensors()) == [{}]
 
 
@@ -223,7 +223,7 @@ def test_a_rule_without_a_center_has_nothing_to_keep() -> None:
 
 
 def exchange_all(group: ArenaGroup, row: Tensor, count: int) -> tuple[float, list[float]]:
-    """Everyone starts with a share of 1 of its own vector and sends halves around; what it has in the end."""
+    """Start each worker with share 1 of its own vector, send halves around, and return the final vector and share."""
     moods, share, x = random.Random(group.rank), 1.0, torch.full((D,), float(2**group.rank), dtype=torch.float64)
     total = x.clone()  # share * x
 
@@ -256,7 +256,7 @@ def test_no_message_is_lost_or_counted_twice(transport: Callable[..., list[Any]]
     assert [sum(column) for column in zip(*(total for _, total in ends), strict=True)] == pytest.approx([2**size - 1] * D)
 
 
-def test_messages_add_up_until_they_are_taken() -> None:
+def test_messages_add_up_until_the_worker_receives_them() -> None:
     def program(group: ArenaGroup, row: Tensor) -> list[Any]:
         group.begin(measure=False)
         seen = []
@@ -276,7 +276,7 @@ def test_messages_add_up_until_they_are_taken() -> None:
     assert together(simulate, 2, program)[1] == [([0.0, 0.75, 1.5], 0.75), ([0.0, 1.0, 2.0], 1.0)]
 
 
-def test_bytes_are_those_of_what_was_pulled_pushed_and_sent() -> None:
+def test_bytes_count_pulled_pushed_and_sent_vectors() -> None:
     def program(group: ArenaGroup, row: Tensor) -> list[int]:
         seen = []
         for action in (
@@ -294,11 +294,11 @@ def test_bytes_are_those_of_what_was_pulled_pushed_and_sent() -> None:
     assert together(simulate, 1, program) == [[4 * D, 4 * D, 8 * D, 4 * D, 0]]
 
 
-# By the simulated clock
+# Simulated clock
 
 
-def test_a_message_takes_its_time_and_the_earlier_one_comes_first() -> None:
-    """Each worker pushes after an iteration: the slow one's update comes after the second of the fast one."""
+def test_a_message_takes_simulated_time_and_the_earlier_one_arrives_first() -> None:
+    """Each worker pushes after an iteration: the slow worker's update arrives after the second update of the fast one."""
     log: list[tuple[int, int, float]] = []
 
     def program(group: ArenaGroup, row: Tensor) -> None:
@@ -312,8 +312,8 @@ def test_a_message_takes_its_time_and_the_earlier_one_comes_first() -> None:
     assert log == [(1, 1, 1.1), (1, 2, 2.2), (0, 3, 2.5), (0, 4, 5.0)]
 
 
-def test_who_waits_for_a_slower_worker_goes_on_when_that_one_has_come() -> None:
-    """In milliseconds: worker 1 visits at 0, 4 and 8, and worker 0 only with it."""
+def test_a_worker_that_waits_for_a_slower_one_continues_at_its_arrival() -> None:
+    """Worker 1 visits at 0, 4 and 8 milliseconds, and worker 0 only together with it."""
     ends = {}
 
     def program(group: ArenaGroup, row: Tensor) -> None:

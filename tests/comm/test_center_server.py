@@ -1,4 +1,4 @@
-"""The center as servers that workers reach through gloo, here in threads on loopback: the verbs mean what they mean in memory."""
+"""The center as servers behind gloo, here in threads on loopback: all operations have the results of shared memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ D = 7
 
 
 class Adding(Rule):
-    """Its center is the sum of all updates, beside which it counts them."""
+    """A rule whose center is the sum of all updates. It also counts them."""
 
     rule: Literal["adding"] = "adding"
     cuts: int = 1
@@ -53,18 +53,18 @@ class Adding(Rule):
 
 @dataclass
 class Site:
-    """Two machines: a store like torchrun's, a center, and threads that are workers: those of machine 0 first."""
+    """Two machines: a store like torchrun's, a center, and workers as threads, those of machine 0 first."""
 
     timeout_s: float = 20.0
     store: TCPStore = field(default_factory=lambda: TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
     ended: list[BaseException | None] = field(default_factory=list)
-    """How the center's processes would have ended."""
+    """Errors that would have ended the center processes."""
 
     def machine(self, number: int = 0) -> Machine:
         return Machine(number, 2, "127.0.0.1", self.store.port, 0, self.timeout_s)
 
     def start(self, size: int, rule: Rule, members: int = 0, machines: Sequence[int] = (0, 1)) -> list[threading.Thread]:
-        """What these machines have of the center, for so many workers of which so many are on its own machine."""
+        """Start the center processes of these machines for `size` workers; the first `members` of them run on machine 0."""
 
         def center(number: int, machine: Machine) -> None:
             try:
@@ -93,7 +93,7 @@ class Site:
         rule: Rule | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> list[Any]:
-        """Each worker's result; the center's processes end when all have left."""
+        """Run a program on each worker and return the results. The center processes end when all workers have left."""
         rule = rule or Adding()
         centers, arena, results = self.start(size, rule), Arena.create(size), [None] * size
         barrier, failures = threading.Barrier(size), []
@@ -133,7 +133,7 @@ among = pytest.mark.parametrize("size", [1, 2, 4])
 
 @among
 @pytest.mark.parametrize("visits", [1, 10])
-def test_each_round_has_so_many_visits(site: Site, size: int, visits: int) -> None:
+def test_each_round_has_its_number_of_visits(site: Site, size: int, visits: int) -> None:
     def program(commons: CenterClient, barrier: threading.Barrier) -> list[int]:
         counts = [0, 0, 0]
         for number in range(3):
@@ -152,8 +152,8 @@ def test_each_round_has_so_many_visits(site: Site, size: int, visits: int) -> No
 @among
 @pytest.mark.parametrize("slices", [1, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_no_update_is_lost_and_staleness_is_told(site: Site, size: int, slices: int, dtype: torch.dtype) -> None:
-    """Worker 0 fetches what is then in the center: whole, with its versions and the rule's numbers."""
+def test_no_update_is_lost_and_staleness_is_returned(site: Site, size: int, slices: int, dtype: torch.dtype) -> None:
+    """Worker 0 pulls the state of the whole center, with its versions and the rule's numbers."""
     count = 30
 
     def program(commons: CenterClient, barrier: threading.Barrier) -> tuple[int, dict[str, Tensor]]:
@@ -177,11 +177,11 @@ def test_no_update_is_lost_and_staleness_is_told(site: Site, size: int, slices: 
     assert all(not tensors["center"].any() for _, tensors in ends[1:]), "only worker 0 has a use for it"
 
 
-def test_staleness_counts_what_others_have_changed_since(site: Site) -> None:
-    """Both pull, then worker 1 pushes after worker 0; then worker 0 pushes twice after one look."""
+def test_staleness_counts_the_updates_of_others_since_the_pull(site: Site) -> None:
+    """Both pull, then worker 1 pushes after worker 0. Then worker 0 pushes twice after one pull."""
 
     def program(commons: CenterClient, barrier: threading.Barrier) -> list[int]:
-        rank = barrier.wait()  # whoever is handed 0 goes first
+        rank = barrier.wait()  # the thread that gets 0 goes first
         commons.pull()
         barrier.wait()
         stale = []
@@ -203,15 +203,15 @@ def test_staleness_counts_what_others_have_changed_since(site: Site) -> None:
 
 
 @pytest.mark.parametrize("slices", [1, 2])
-def test_what_is_published_is_what_all_pull(site: Site, slices: int) -> None:
-    """As after a resume: each slice of the center goes on from its version and numbers of before."""
+def test_all_workers_pull_the_pushed_state(site: Site, slices: int) -> None:
+    """As after a resume: each slice of the center continues from its stored version and numbers."""
 
     def program(commons: CenterClient, barrier: threading.Barrier) -> list[float]:
         held = commons.tensors()
         held["center"][:] = torch.arange(2 * D).view(2, D)
         held["versions"][:slices] = torch.arange(41, 41 + slices)
         held["numbers"][:slices, 0] = 2.5 + torch.arange(slices)
-        commons.push_state()  # of worker 0; the others' are the same, and go nowhere
+        commons.push_state()  # only worker 0 sends; the state of the others is equal
         barrier.wait()
         seen = commons.pull().tolist()
         barrier.wait()
@@ -230,14 +230,14 @@ def test_what_is_published_is_what_all_pull(site: Site, slices: int) -> None:
 @pytest.mark.parametrize("slices", [1, 3])
 @pytest.mark.parametrize("settings", [{"soft_sync": 2, "compensation": 0.5}, {"momentum": 0.5, "staleness_weight": "inverse"}])
 def test_updates_in_the_same_order_give_the_numbers_of_one_memory(site: Site, slices: int, settings: dict[str, Any]) -> None:
-    """All that goes into a checkpoint, whether the center is whole or in slices, in memory or in processes."""
+    """The tensors of a checkpoint are equal for a whole center and for slices, in memory and in processes."""
     whole = Async.model_validate({"rule": "async", "iterations": 1} | settings)
     rule = whole.model_copy(update={"parts": slices})
     moods = random.Random(5)
     order = [moods.randrange(3) for _ in range(41)]
 
     def course(workers: Sequence[CenterClient]) -> tuple[list[int], dict[str, Tensor]]:
-        """Each update is made from what its worker saw at its turn before; the last one is still waiting for its second."""
+        """Push updates in a fixed order, each from the center that its worker pulled at its turn before."""
         seen = [worker.pull() for worker in workers]
         for turn, rank in enumerate(order):
             delta = (seen[rank] - torch.sin(torch.arange(D) + turn)) * 0.3
@@ -277,8 +277,8 @@ def test_a_center_may_have_fewer_numbers_than_processes(site: Site) -> None:
     assert site.run(2, program, Adding(cuts=D + 2)) == [list(range(0, 2 * D, 2))] * 2
 
 
-def test_all_processes_of_the_center_are_asked_before_one_has_answered(site: Site) -> None:
-    """Each merges its slice only when the others do, too."""
+def test_a_worker_sends_its_requests_to_all_center_processes_before_it_waits(site: Site) -> None:
+    """Each process merges its slice only once all others merge, too."""
     meeting = threading.Barrier(3)
 
     class Meeting(Adding):
@@ -294,8 +294,8 @@ def test_all_processes_of_the_center_are_asked_before_one_has_answered(site: Sit
 
 
 @pytest.mark.parametrize("fresh", [0, 2])
-def test_nobody_goes_further_ahead_than_allowed(site: Site, fresh: int) -> None:
-    """Its own newest visit, which it has only claimed, is the one more."""
+def test_no_worker_exceeds_the_allowed_lead(site: Site, fresh: int) -> None:
+    """The lead may exceed the limit by one: the newest visit, which the worker has claimed but not made."""
     made, lock, order = [0, 0, 0], threading.Lock(), iter(range(3))
 
     def program(commons: CenterClient, barrier: threading.Barrier) -> int:
@@ -307,18 +307,18 @@ def test_nobody_goes_further_ahead_than_allowed(site: Site, fresh: int) -> None:
                 made[me] += 1
             commons.wait_for_slowest(fresh)
             with lock:
-                most = max(most, made[me] - min(made))  # the slowest may only have come nearer since
+                most = max(most, made[me] - min(made))  # since the claim the slowest worker can only have caught up
             if moods.random() < 0.2 * (me == 0):
                 threading.Event().wait(0.01)
         return most
 
-    # A claim is granted before it is counted here, by each of the two: so it may look like one more than it was.
+    # Each worker counts a claim here only after the center has granted it, so the lead may look larger by one.
     assert max(site.run(3, program)) <= fresh + 2
     assert sum(made) == 60
 
 
-def test_waiting_for_a_slow_worker_may_take_longer_than_the_center_may_be_silent(site: Site) -> None:
-    site.timeout_s = 10.0  # for meeting at the start, too: 4 seconds were once too few for a busy machine
+def test_waiting_for_a_slow_worker_may_take_longer_than_the_timeout(site: Site) -> None:
+    site.timeout_s = 10.0  # also the timeout of the connection at the start: 4 s were once too few on a busy machine
 
     def program(commons: CenterClient, barrier: threading.Barrier) -> None:
         slow = barrier.wait() == 0
@@ -332,7 +332,7 @@ def test_waiting_for_a_slow_worker_may_take_longer_than_the_center_may_be_silent
     site.run(2, program)
 
 
-def test_who_has_no_visits_left_is_not_waited_for(site: Site) -> None:
+def test_no_worker_waits_for_one_without_visits_left(site: Site) -> None:
     def program(commons: CenterClient, barrier: threading.Barrier) -> int:
         count, idle = 0, barrier.wait() == 0
         while commons.claim(0 if idle else 8):
@@ -345,7 +345,7 @@ def test_who_has_no_visits_left_is_not_waited_for(site: Site) -> None:
 
 @pytest.mark.parametrize(("size", "slices"), [(2, 1), (4, 1), (2, 3)])
 def test_no_message_is_lost_or_counted_twice(site: Site, size: int, slices: int) -> None:
-    """Everyone starts with a share of 1 of its own vector and sends halves around; a rule without a center will do."""
+    """Each worker starts with share 1 of its own vector and sends halves around. The rule has no center."""
     numbers = iter(range(size))
 
     def program(commons: CenterClient, barrier: threading.Barrier) -> tuple[float, Tensor]:
@@ -375,24 +375,24 @@ def test_no_message_is_lost_or_counted_twice(site: Site, size: int, slices: int)
     assert sum(total for _, total in ends).tolist() == pytest.approx([2**size - 1] * D)
 
 
-# What goes wrong
+# Failures
 
 
-def test_a_center_that_is_gone_is_a_failure_of_the_run(site: Site) -> None:
-    """Nobody answers at all, within the patience of the worker."""
+def test_a_lost_center_fails_the_run(site: Site) -> None:
+    """No process answers within the worker's timeout."""
     site.timeout_s = 0.5
     with pytest.raises(WorkersLost, match=r"the center's process 0 \(of machine 0\) does not answer"):
         site.join(Arena.create(1), 0, Adding())
 
 
-def test_one_process_of_the_center_that_is_gone_is_named(site: Site) -> None:
+def test_the_error_names_a_lost_center_process(site: Site) -> None:
     site.timeout_s = 0.5
     site.start(1, Adding(cuts=2), machines=[0])
     with pytest.raises(WorkersLost, match=r"the center's process 1 \(of machine 1\) does not answer"):
         site.join(Arena.create(1), 0, Adding(cuts=2))
 
 
-def test_a_worker_of_another_machine_that_is_lost_ends_the_center(site: Site) -> None:
+def test_the_loss_of_a_worker_of_another_machine_ends_the_center(site: Site) -> None:
     (center,), arena = site.start(2, Adding()), Arena.create(2)
     kept, lost = site.join(arena, 0, Adding()), site.join(arena, 1, Adding())
     del lost
@@ -403,7 +403,7 @@ def test_a_worker_of_another_machine_that_is_lost_ends_the_center(site: Site) ->
     kept.leave()
 
 
-def test_a_lost_worker_of_the_own_machine_is_left_to_its_coordinator(site: Site) -> None:
+def test_the_center_leaves_a_lost_worker_of_its_machine_to_the_coordinator(site: Site) -> None:
     (center,), arena = site.start(2, Adding(), members=2), Arena.create(2)
     kept, lost = site.join(arena, 0, Adding()), site.join(arena, 1, Adding())
     del lost
@@ -412,7 +412,7 @@ def test_a_lost_worker_of_the_own_machine_is_left_to_its_coordinator(site: Site)
     assert site.ended == [None]
 
 
-def test_what_fails_at_the_center_is_told_as_it_is(site: Site) -> None:
+def test_an_error_at_the_center_is_raised_unchanged(site: Site) -> None:
     site.timeout_s = 4.0
     (center,), arena = site.start(1, Adding()), Arena.create(1)
     worker = site.join(arena, 0, Adding())

@@ -1,4 +1,4 @@
-"""Processes meet at barriers: none goes on before all have come, whoever is late."""
+"""Barriers between processes: no process passes one before all have arrived."""
 
 import random
 import time
@@ -12,7 +12,7 @@ from partrain.comm.group import ArenaGroup
 
 
 def race(group: ArenaGroup, row: Tensor, spin: bool) -> bool:
-    """Everybody writes its turn, then reads those of all: nobody may be behind, and by the next barrier nobody ahead."""
+    """Let each process write its turn, then read all turns: none is behind, and none is ahead until the next barrier."""
     group.waiting._spin_s = 100e-6 if spin else 0.0
     moods, turns = random.Random(group.rank), group.arena.beats
     for turn in range(1, 300):
@@ -28,5 +28,5 @@ def race(group: ArenaGroup, row: Tensor, spin: bool) -> bool:
 
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("spin", [True, False], ids=["spinning", "sleeping"])
-def test_nobody_passes_a_barrier_before_all_have_come(size: int, spin: bool) -> None:
+def test_no_process_passes_a_barrier_before_all_have_arrived(size: int, spin: bool) -> None:
     assert in_processes(size, partial(race, spin=spin)) == [True] * size

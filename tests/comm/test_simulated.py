@@ -1,4 +1,4 @@
-"""Workers in one process take turns: always in the same order, and what can't go on is named."""
+"""Workers in one process take turns in a fixed order; an error names each deadlock."""
 
 import os
 import threading
@@ -31,7 +31,7 @@ def test_one_worker_runs_at_a_time_and_the_lowest_rank_first() -> None:
     assert log == [(turn, rank) for turn in range(3) for rank in range(3)]
 
 
-def test_who_waits_for_nothing_is_not_interrupted() -> None:
+def test_a_worker_that_does_not_wait_is_not_interrupted() -> None:
     log: list[int] = []
 
     def program(group: ArenaGroup, row: Tensor) -> None:
@@ -44,7 +44,7 @@ def test_who_waits_for_nothing_is_not_interrupted() -> None:
 
 
 def test_a_deadlock_is_named() -> None:
-    """Worker 1 leaves without coming to the second barrier."""
+    """Worker 1 leaves before the second barrier."""
 
     def program(group: ArenaGroup, row: Tensor) -> None:
         group.barrier()
@@ -55,7 +55,7 @@ def test_a_deadlock_is_named() -> None:
         simulate(3, program)
 
 
-def test_a_rule_that_forgets_a_verb_on_one_worker_is_a_deadlock() -> None:
+def test_a_rule_that_skips_an_operation_on_one_worker_is_a_deadlock() -> None:
     def program(group: ArenaGroup, row: Tensor) -> None:
         if group.rank == 0:
             group.all_reduce_mean(torch.ones(2))
@@ -65,7 +65,7 @@ def test_a_rule_that_forgets_a_verb_on_one_worker_is_a_deadlock() -> None:
 
 
 @pytest.mark.parametrize("culprit", [0, 1, 2])
-def test_a_failing_worker_takes_the_others_with_it(culprit: int) -> None:
+def test_a_failing_worker_stops_the_others(culprit: int) -> None:
     ended: dict[int, BaseException] = {}
 
     def program(group: ArenaGroup, row: Tensor) -> None:
@@ -86,8 +86,8 @@ def test_a_failing_worker_takes_the_others_with_it(culprit: int) -> None:
     assert all(error.__cause__ is ended[culprit] for rank, error in ended.items() if rank != culprit)
 
 
-def test_workers_that_start_late_are_waited_for() -> None:
-    """The baton may be handed out before a thread has asked for it."""
+def test_the_baton_waits_for_workers_that_start_late() -> None:
+    """The scheduler may pass the baton to a thread before that thread waits for it."""
     baton, log = TurnScheduler(2), []
 
     def member(rank: int) -> None:
@@ -111,7 +111,7 @@ def fail(group: ArenaGroup, row: Tensor) -> None:
     group.barrier()
 
 
-def test_a_failing_process_is_heard_while_others_wait() -> None:
+def test_the_error_of_a_process_is_raised_while_others_wait() -> None:
     with pytest.raises(ZeroDivisionError, match="in a process"):
         in_processes(3, fail)
 
@@ -120,7 +120,7 @@ def test_a_failing_process_is_heard_while_others_wait() -> None:
 
 
 def clocks(size: int, steps: Callable[[ArenaGroup], None], paces: Sequence[Pace]) -> list[float]:
-    """Milliseconds each worker took."""
+    """Return the simulated milliseconds of each worker."""
 
     def program(group: ArenaGroup, row: Tensor) -> float:
         steps(group)
@@ -134,12 +134,12 @@ def work(group: ArenaGroup, iterations: int = 4) -> None:
         group.waiting.advance_clock(0)
 
 
-def test_an_iteration_takes_a_millisecond_by_the_speed() -> None:
+def test_an_iteration_takes_a_millisecond_divided_by_the_speed() -> None:
     assert clocks(3, work, [Pace(), Pace(speed=0.25), Pace(speed=2.0)]) == [4.0, 16.0, 2.0]
     assert ITERATION_NS == 1_000_000
 
 
-def test_a_barrier_ends_when_the_last_has_come_and_each_adds_its_delay() -> None:
+def test_a_barrier_ends_at_the_last_arrival_and_each_worker_adds_its_delay() -> None:
     def meet(group: ArenaGroup) -> None:
         work(group)
         group.barrier()
@@ -149,7 +149,7 @@ def test_a_barrier_ends_when_the_last_has_come_and_each_adds_its_delay() -> None
     assert clocks(2, lambda group: [meet(group) for _ in range(3)], [Pace(), Pace(delay_s=1e-3)]) == [15.0] * 2
 
 
-def test_waiting_is_told_from_working() -> None:
+def test_waiting_and_working_are_counted_separately() -> None:
     def program(group: ArenaGroup, row: Tensor) -> float:
         work(group)
         group.barrier()
@@ -158,7 +158,7 @@ def test_waiting_is_told_from_working() -> None:
     assert simulate(2, program, paces=[Pace(), Pace(speed=0.25)]) == [12.0, 0.0]
 
 
-def test_the_one_whose_clock_is_behind_has_the_turn() -> None:
+def test_the_worker_with_the_earliest_clock_has_the_turn() -> None:
     log: list[int] = []
 
     def program(group: ArenaGroup, row: Tensor) -> None:
@@ -171,7 +171,7 @@ def test_the_one_whose_clock_is_behind_has_the_turn() -> None:
     assert log == [0, 1, 0, 0, 1, 0, 1, 1], "at 0, 0, 1, 2, 2.5, 3 and then, alone, 5, 7.5"
 
 
-def test_jitter_stretches_iterations_always_in_the_same_way() -> None:
+def test_jitter_stretches_iterations_reproducibly() -> None:
     def stretches(jitter: float) -> list[list[float]]:
         def program(group: ArenaGroup, row: Tensor) -> list[float]:
             seen = []
@@ -192,14 +192,14 @@ def test_jitter_stretches_iterations_always_in_the_same_way() -> None:
     assert stretches(0.0)[0] == pytest.approx([1.0] * 2000)
 
 
-# Rules by the simulated clock: four workers, of which one has a quarter of the speed
+# Rules on the simulated clock: four workers, one at a quarter of the speed
 
 UNEVEN = [Pace(), Pace(), Pace(), Pace(speed=0.25)]
 QUARTERS = [range(first, first + 12) for first in range(0, 48, 12)]
 
 
 def course(rule: Rule, paces: Sequence[Pace] = ()) -> tuple[float, float, Snapshot]:
-    """Simulated milliseconds of three rounds, local iterations in all, and how it ended."""
+    """Return the simulated milliseconds of three rounds, the local iterations in total, and the last snapshot."""
     workers, taken = Trial(rule, partitions=QUARTERS, paces=paces).run(3)
     done = sum(record["iterations"] for worker in workers for record in worker.records)
     return workers[0].ending.seconds * 1e3, done, taken
@@ -225,8 +225,8 @@ def test_a_synchronous_round_takes_as_long_as_the_slowest_worker() -> None:
 
 
 @every_asynchronous
-def test_an_asynchronous_round_shares_its_visits_out(rule: Rule) -> None:
-    """The same work; of the 3 x 16 milliseconds that averaging waits in every round, it needs less than half."""
+def test_an_asynchronous_round_gives_fast_workers_more_visits(rule: Rule) -> None:
+    """The work is equal. The round waits less than half of the 3 x 16 milliseconds that averaging waits."""
     even, done, _ = course(rule)
     uneven, also_done, _ = course(rule, UNEVEN)
     assert also_done == done == 3 * 64
@@ -235,7 +235,7 @@ def test_an_asynchronous_round_shares_its_visits_out(rule: Rule) -> None:
 
 
 @every_asynchronous
-def test_the_same_job_gives_the_same_bits_however_uneven_the_workers(rule: Rule) -> None:
+def test_a_job_gives_the_same_bits_for_workers_of_any_speed(rule: Rule) -> None:
     paces = [Pace(jitter=0.3), Pace(speed=0.7, delay_s=1e-4), Pace(jitter=0.1, delay_s=3e-4), Pace(speed=0.25)]
     seconds, _, once = course(rule, paces)
     again, _, twice = course(rule, paces)
@@ -245,7 +245,7 @@ def test_the_same_job_gives_the_same_bits_however_uneven_the_workers(rule: Rule)
 
 
 @pytest.mark.parametrize("bound", [0, 1, 3])
-def test_a_bound_costs_time_but_not_as_much_as_meeting(bound: int) -> None:
+def test_a_bound_costs_less_time_than_barriers(bound: int) -> None:
     free, _, _ = course(Async(rule="async", iterations=2, visits=8), UNEVEN)
     bounded, done, _ = course(Async(rule="async", iterations=2, visits=8, bound=bound), UNEVEN)
     assert done == 3 * 64

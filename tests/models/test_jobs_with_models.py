@@ -1,4 +1,4 @@
-"""Networks by name in jobs: what `validate` says of them, and whole runs by the command line."""
+"""Networks by name in jobs: the messages of `validate`, and whole runs by the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JOBS = Path(__file__).parents[2] / "jobs"
 
 
 def images(folder: Path, height: int = 9, width: int = 8) -> tuple[str, ...]:
-    """Overrides for grey images in IDX files beside the job; the label is which half is brighter."""
+    """Return overrides for grey images in IDX files beside the job. The label is the brighter half."""
     folder.mkdir(parents=True, exist_ok=True)
     pixels = np.random.default_rng(3).integers(0, 256, (120, height, width), dtype=np.uint8)
     labels = (pixels[:, : height // 2].mean((1, 2)) > pixels[:, height // 2 :].mean((1, 2))).astype(np.uint8)
@@ -34,7 +34,7 @@ def said(tmp_path: Path, model: str, *sets: str) -> list[str]:
     return [f"{one.message}{'; ' * bool(one.suggestion)}{one.suggestion}" for one in found if one.severity == "error"]
 
 
-def test_networks_that_do_not_fit_their_items_are_told_before_anything_starts(tmp_path: Path) -> None:
+def test_validate_reports_networks_that_do_not_fit_their_items(tmp_path: Path) -> None:
     wanted = "takes images (channels, height, width), and the items are"
     assert said(tmp_path, 'name="cnn"') == [f"`cnn` {wanted} 2 numbers"]
     assert said(tmp_path, 'name="torchvision:resnet18"') == [f"`torchvision:resnet18` {wanted} 2 numbers"]
@@ -72,7 +72,7 @@ def test_networks_that_do_not_fit_their_items_are_told_before_anything_starts(tm
         ('name="lstm", dropout=1', "`dropout`: expected at least 0 and less than 1, got 1"),
     ],
 )
-def test_settings_that_cannot_be(tmp_path: Path, model: str, expected: str) -> None:
+def test_invalid_settings(tmp_path: Path, model: str, expected: str) -> None:
     assert expected in said(tmp_path, model)
 
 
@@ -112,7 +112,7 @@ def test_the_same_bits_on_both_transports(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "code"), [('name="mlp", freeze=["conv1.*"]', 78), ('name="net.py:Net", freeze=["nothing"]', 78)]
 )
-def test_patterns_that_no_parameter_has(tmp_path: Path, model: str, code: int) -> None:
+def test_patterns_without_a_parameter(tmp_path: Path, model: str, code: int) -> None:
     path = write_job(tmp_path, f"model={{{model}}}")
     (tmp_path / "net.py").write_text("from torch import nn\ndef Net(): return nn.Linear(2, 3)\n")
     ended = partrain("run", path, "--out", tmp_path / "run", "--quiet")
@@ -121,7 +121,7 @@ def test_patterns_that_no_parameter_has(tmp_path: Path, model: str, code: int) -
     assert "Traceback" not in ended.err
 
 
-def test_the_users_own_network_may_be_frozen_in_part(tmp_path: Path) -> None:
+def test_a_user_network_may_be_partly_frozen(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(
         "from torch import nn\ndef Net(): return nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3))\n"
     )
@@ -132,7 +132,7 @@ def test_the_users_own_network_may_be_frozen_in_part(tmp_path: Path) -> None:
 
 
 def test_lazy_layers_learn_their_sizes_from_the_items(tmp_path: Path) -> None:
-    """Whoever uses the checkpoint builds the same."""
+    """Commands on the checkpoint build the same network."""
     for name, kind in (("lazy", "nn.LazyLinear(4)"), ("known", "nn.Linear(2, 4)")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "net.py").write_text(

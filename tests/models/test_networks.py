@@ -1,4 +1,4 @@
-"""What the networks by name compute: shapes, sizes as published, nothing seen of what is still to come."""
+"""Networks by name: shapes, published sizes, and causality of language models."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NAMES = {case.settings["name"] for case in CASES.values()}
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 @pytest.mark.parametrize("use", FITTING)
-def test_it_answers_what_it_is_for_and_refuses_the_rest(use: str, name: str) -> None:
+def test_it_accepts_its_tasks_and_refuses_the_rest(use: str, name: str) -> None:
     interface, fitting = FITTING[use]
     case = Case(interface, {"name": name})
     if name in fitting or (name == "autoencoder" and interface.task == "user"):
@@ -63,7 +63,7 @@ def test_answers_have_their_shape(case: Case) -> None:
 
 @pytest.mark.parametrize(("depth", "parameters"), [(20, 269_722), (32, 464_154), (44, 658_586), (56, 853_018)])
 def test_residual_networks_for_cifar_have_the_published_size(depth: int, parameters: int) -> None:
-    """0.27, 0.46, 0.66 and 0.85 million."""
+    """The paper has 0.27, 0.46, 0.66 and 0.85 million parameters."""
     assert size(Case(TINY, {"name": "resnet", "depth": depth}).build()) == parameters
 
 
@@ -79,7 +79,7 @@ def test_lenet_has_the_published_size() -> None:
 
 
 def test_the_kind_of_norm() -> None:
-    """GroupNorm leaves nothing for workers to disagree on."""
+    """GroupNorm has no buffers, so workers cannot disagree on them."""
     assert not list(Case(TINY, {"name": "resnet", "norm": "group"}).build().buffers())
     assert len(list(Case(TINY, {"name": "resnet"}).build().buffers())) == 3 * 19
 
@@ -96,7 +96,7 @@ def test_a_small_stem_keeps_small_images_larger() -> None:
 @pytest.mark.parametrize(
     "settings", [{"name": name} for name in ("rnn", "lstm", "gru")] + [{"name": "transformer", "width": 8}], ids=str
 )
-def test_a_language_model_sees_nothing_of_what_is_to_come(settings: dict[str, object]) -> None:
+def test_a_language_model_sees_no_later_token(settings: dict[str, object]) -> None:
     module = Case(TEXT, settings).build().eval()
     text = torch.arange(7)[None]
     with torch.no_grad():
@@ -110,7 +110,7 @@ def test_a_language_model_sees_nothing_of_what_is_to_come(settings: dict[str, ob
 
 
 @pytest.mark.parametrize("name", ["lstm", "transformer"])
-def test_the_beginning_of_a_text_is_a_text(name: str) -> None:
+def test_networks_take_shorter_texts(name: str) -> None:
     module = Case(TEXT, {"name": name}).build().eval()
     text = torch.arange(7)[None]
     with torch.no_grad():
@@ -118,7 +118,7 @@ def test_the_beginning_of_a_text_is_a_text(name: str) -> None:
 
 
 def test_both_directions_count() -> None:
-    """The last state of the one that reads backwards has seen the first step last."""
+    """The network that reads backwards sees the first step last."""
     module = Case(SERIES, {"name": "lstm", "bidirectional": True}).build().eval()
     series = torch.randn(1, 6, 2)
     with torch.no_grad():
@@ -145,7 +145,7 @@ def test_convolutions_back_give_images_of_any_size(height: int, width: int, stag
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 3), st.integers(1, 3))
 @settings(max_examples=50)
-def test_images_are_pooled_away_only_where_that_is_said(height: int, width: int, stages: int, pool: int) -> None:
+def test_pooling_that_leaves_no_image_is_reported(height: int, width: int, stages: int, pool: int) -> None:
     case = Case(
         Interface((1, height, width), 2, "classification"), {"name": "cnn", "channels": [2] * stages, "pool": pool, "dense": []}
     )
@@ -161,7 +161,7 @@ def test_tied_weights_are_counted_once() -> None:
     assert size(apart) - size(tied) == 11 * 8
 
 
-def test_what_is_frozen() -> None:
+def test_frozen_parameters() -> None:
     module = CASES["cnn, frozen"].build()
     assert {name for name, one in module.named_parameters() if one.requires_grad} == {"5.weight", "7.weight"}
     tied = CASES["transformer, tied"].build(freeze=["answer.*"])
@@ -178,7 +178,7 @@ def test_what_is_frozen() -> None:
         (["*"], "the patterns match all parameters, so none is left to train"),
     ],
 )
-def test_what_cannot_be_frozen(patterns: list[str], said: str) -> None:
+def test_patterns_that_cannot_freeze(patterns: list[str], said: str) -> None:
     with pytest.raises(BadJob, match=said):
         Case(IMAGES, {"name": "cnn", "channels": [4], "freeze": patterns}).build()
 
@@ -194,8 +194,8 @@ def test_initial_weights_follow_the_seed() -> None:
         assert not torch.equal(first, other)
 
 
-def test_initial_numbers_that_float32_does_not_hold() -> None:
-    """Each worker ended with torch's `from is out of bounds for float`."""
+def test_initial_ranges_beyond_float32() -> None:
+    """Without the check each worker raises torch's `from is out of bounds for float`."""
     with pytest.raises(ValidationError, match="init_range"):
         Mlp(name="mlp", init_range=1e300)
 
@@ -218,9 +218,9 @@ def test_a_network_larger_than_the_memory(table: dict[str, Any], wanted: str) ->
     assert message.startswith(f"[model] `{table['name']}` is too large: its parameters need at least {wanted} of memory, and ")
 
 
-def test_parameters_are_weighed_before_they_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_parameters_is_checked_before_they_take_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "memory_limits", lambda: MemoryLimits(4 * 90, 4 * 90, 4 * 90))
-    case = Case(Interface((4,), 2, "classification"), {"name": "mlp", "hidden": [10, 10]})  # 50 and 110 numbers, and 22
+    case = Case(Interface((4,), 2, "classification"), {"name": "mlp", "hidden": [10, 10]})  # layers of 50, 110 and 22 numbers
     filled: list[int] = []
     monkeypatch.setattr(nn.Linear, "reset_parameters", lambda layer: filled.append(layer.in_features))
     with pytest.raises(BadJob, match=r"`mlp` is too large"):

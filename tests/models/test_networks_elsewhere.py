@@ -1,4 +1,4 @@
-"""Every network on a CUDA device that is only pretended: all that it makes lies where its items lie."""
+"""Every network on a pretended CUDA device: it creates all tensors on the device of its items."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_network(pretence: Pretence, name: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", list(CASES))
 def test_every_network_on_a_real_device(name: str) -> None:
-    """Its loss and gradient are the CPU's but for rounding, and the same bits each time; torch warns where it has no such kernels."""
+    """Loss and gradient equal those of the CPU up to rounding, with the same bits each time. torch warns of nondeterministic kernels."""
     case, gradients = CASES[name], []
     with torch.random.fork_rng(devices=[]):
         for device in CPU, CUDA, CUDA:
@@ -61,7 +61,7 @@ def test_every_network_on_a_real_device(name: str) -> None:
 
 
 def _without_chance(case: Case, device: torch.device) -> nn.Module:
-    """The network without dropout and noise, which each kind of device draws for itself."""
+    """Build the network without dropout and noise, whose random numbers depend on the kind of device."""
     network = case.build().to(device)
     for module in network.modules():
         if isinstance(module, nn.Dropout):

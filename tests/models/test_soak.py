@@ -1,4 +1,4 @@
-"""Every network by name under every synchronous rule: `make soak`, seven minutes or so; the gate has a part of it."""
+"""Every network by name under every synchronous rule: `make soak`, about seven minutes. The gate runs a part of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from partrain.models import MODELS, TORCHVISION, Interface
 from partrain.optim import Sgd
 
 LARGE = "torchvision:resnet18"
-"""Of its eleven million parameters the test keeps copies: it trains one in fifteen."""
+"""Network of eleven million parameters. The test copies parameters, so it trains only one in fifteen."""
 PICTURES = Interface((3, 32, 32), 4, "classification")
 NETWORKS = CASES | {LARGE: Case(PICTURES, {"name": LARGE, "freeze": ["layer[34].*"]})}
 
@@ -28,7 +28,7 @@ def test_all_networks_are_here() -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("rule", sorted(SYNCHRONOUS))
 @pytest.mark.parametrize("name", NETWORKS)
-def test_it_trains_and_goes_on_to_the_bit(name: str, rule: str) -> None:
+def test_it_trains_and_resumes_to_the_bit(name: str, rule: str) -> None:
     if name == LARGE and not util.find_spec("torchvision"):
         pytest.skip("needs torchvision")
     case, form = NETWORKS[name], VARIANTS[rule]

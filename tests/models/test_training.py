@@ -18,14 +18,14 @@ every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 def initial(case: Case) -> nn.Module:
-    """The network as each worker begins."""
+    """Return the initial network of each worker."""
     with torch.random.fork_rng():
         torch.manual_seed(derive(0, "init"))
         return case.build()
 
 
 def loaded(case: Case, snapshot: Snapshot) -> nn.Module:
-    """The mixed network from a snapshot, in evaluation mode; raises where a tensor is missing or one too many."""
+    """Load the mixed network from a snapshot, in evaluation mode. Raises for a missing or an extra tensor."""
     module = initial(case)
     stored = {path.removeprefix("model/"): array for path, array in snapshot.arrays.items() if path.startswith("model/")}
     module.load_state_dict({name: torch.from_numpy(array) for name, array in stored.items()})
@@ -33,7 +33,7 @@ def loaded(case: Case, snapshot: Snapshot) -> nn.Module:
 
 
 def is_one_row(member: Trained) -> bool:
-    """Whether what is trained still lies in the worker's row."""
+    """Return whether all trained parameters are still views of the worker's row."""
     views = member.worker.replica.layout.params.views(member.params)
     parameters = [parameter for _, parameter in trainable(member.worker.module)]
     return [one.data_ptr() for one in parameters] == [one.data_ptr() for one in views]
@@ -64,7 +64,7 @@ def test_it_trains_under_every_synchronous_rule(name: str, rule: str) -> None:
 
 
 def only_the_rest_is_trained(case: Case, trained: nn.Module) -> None:
-    """Frozen parameters are as they were, others are not."""
+    """Training changes all parameters but the frozen ones."""
     parameters = dict(initial(case).named_parameters())
     moved = {name for name, parameter in parameters.items() if not torch.equal(parameter, trained.get_parameter(name))}
     assert moved
@@ -73,8 +73,8 @@ def only_the_rest_is_trained(case: Case, trained: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("name", ["mlp, restless", "autoencoder, convolutions", "cnn", "resnet"])
-def test_statistics_are_those_of_both(name: str) -> None:
-    """BatchNorm's running means and variances are pooled, and count what both have seen."""
+def test_statistics_are_pooled_over_both_workers(name: str) -> None:
+    """BatchNorm's running means and variances are pooled, and its counter covers the batches of both workers."""
     case = CASES[name]
     members, _ = lesson(case, rule=Average(iterations=2)).run(rounds=1)
     alone = [lesson(case).worker(rank) for rank in (0, 1)]
@@ -94,8 +94,8 @@ def test_statistics_are_those_of_both(name: str) -> None:
 
 
 @every_case
-def test_each_worker_draws_its_own(case: Case) -> None:
-    """Two workers on the same batch: only what is drawn within the network tells their gradients apart."""
+def test_each_worker_draws_its_own_random_numbers(case: Case) -> None:
+    """Two workers on the same batch: their gradients differ only by random numbers within the network."""
     trial = lesson(case, twins=True, partitions=(range(24), range(24)))
     gradients = []
     for rank in 0, 1, 1:

@@ -1,4 +1,4 @@
-"""The networks of torchvision: any of them, by name, under its own names of tensors."""
+"""The networks of torchvision: any of them, by name, with torchvision's tensor names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GREY = Interface((1, 32, 32), 4, "classification")
         ("vit_b_16", 86_567_656),
     ],
 )
-def test_the_older_benchmarks_four_and_one_more(name: str, parameters: int) -> None:
+def test_published_sizes(name: str, parameters: int) -> None:
     with torch.device("meta"):
         module = Case(LARGE, {"name": f"torchvision:{name}"}).build()
         assert size(module) == parameters
@@ -72,12 +72,12 @@ def test_other_keys_are_its_arguments() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_said_in_one_line(name: str, interface: Interface, said: str) -> None:
+def test_a_mismatch_is_one_line(name: str, interface: Interface, said: str) -> None:
     with pytest.raises(BadJob, match=rf"^\[model\] {said}$"):
         Case(interface, {"name": f"torchvision:{name}"}).build()
 
 
-def test_an_argument_it_does_not_know() -> None:
+def test_an_unknown_argument() -> None:
     with pytest.raises(BadJob, match=r"^\[model\] torchvision's `resnet18` .*unexpected keyword argument 'depth'$"):
         Case(SMALL, {"name": "torchvision:resnet18", "depth": 3}).build()
 

@@ -1,4 +1,4 @@
-"""The local optimizer is torch's, to the bit; its learning rate follows the course of the job file."""
+"""The local optimizer gives torch's bits; its learning rate follows the job's schedule."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPTIMIZERS: list[tuple[AnyOptimizer, Callable[..., torch.optim.Optimizer]]] = [
     (AdamW(name="adamw", lr=0.01), torch.optim.AdamW),
     (AdamW(name="adamw", lr=0.01, weight_decay=0.1), torch.optim.AdamW),
 ]
-"""Those that torch fuses."""
+"""Optimizers with fused kernels in torch."""
 LOOPS: list[tuple[AnyOptimizer, Callable[..., torch.optim.Optimizer]]] = [
     (NAdam(name="nadam", lr=0.01), torch.optim.NAdam),
     (NAdam(name="nadam", lr=0.01, betas=[0.7, 0.8], eps=1e-4, weight_decay=0.02, momentum_decay=0.1), torch.optim.NAdam),
@@ -52,7 +52,7 @@ LOOPS: list[tuple[AnyOptimizer, Callable[..., torch.optim.Optimizer]]] = [
     (Rprop(name="rprop", lr=0.01), torch.optim.Rprop),
     (Rprop(name="rprop", lr=0.1, etas=[0.3, 1.5], step_sizes=[0.05, 0.2]), torch.optim.Rprop),
 ]
-"""Those that are loops over tensors."""
+"""Optimizers that loop over tensors in torch."""
 OWN = {
     "alpha", "amsgrad", "betas", "centered", "dampening", "decoupled_weight_decay", "eps", "etas", "initial_accumulator_value",
     "lr_decay", "momentum", "momentum_decay", "nesterov", "step_sizes", "weight_decay",
@@ -93,7 +93,7 @@ def theirs(
 
 
 def race(section: AnyOptimizer, make: Callable[..., torch.optim.Optimizer], **how: bool) -> tuple[list[Tensor], list[Tensor]]:
-    """Parameters after 20 steps at a rate that falls, by us and by torch."""
+    """Return the parameters after 20 steps at a falling rate, by LocalOptimizer and by torch."""
     optimizer, params = ours(section, draws(0))
     reference = theirs(section, make, draws(0), **how)
     group = reference.param_groups[0]
@@ -128,7 +128,7 @@ def test_twenty_steps_are_close_to_the_textbook_loop(section: AnyOptimizer, make
 @pytest.mark.parametrize(
     "gradient", [torch.arange(6.0).view(3, 2).t(), torch.ones(()).expand(2, 3)], ids=["transposed", "expanded"]
 )
-def test_a_gradient_may_lie_in_memory_as_it_likes(section: AnyOptimizer, gradient: Tensor) -> None:
+def test_a_gradient_may_have_any_strides(section: AnyOptimizer, gradient: Tensor) -> None:
     optimizer, (param,) = ours(section, [torch.zeros(2, 3)])
     optimizer.step([gradient], section.lr)
     straight, (expected,) = ours(section, [torch.zeros(2, 3)])
@@ -137,7 +137,7 @@ def test_a_gradient_may_lie_in_memory_as_it_likes(section: AnyOptimizer, gradien
 
 
 @EACH
-def test_a_tensor_without_a_gradient_stays_as_it_is(section: AnyOptimizer) -> None:
+def test_a_tensor_without_a_gradient_does_not_change(section: AnyOptimizer) -> None:
     optimizer, params = ours(section, draws(0))
     optimizer.step([draws(1)[0], None, *draws(1)[2:]], section.lr)
     assert [torch.equal(one, other) for one, other in zip(params, draws(0), strict=True)] == [False, True, False, False]
@@ -164,7 +164,7 @@ def test_no_gradient_at_all_is_no_step() -> None:
 
 
 @EACH
-def test_after_a_reset_it_starts_anew(section: AnyOptimizer) -> None:
+def test_a_reset_restores_the_initial_state(section: AnyOptimizer) -> None:
     used, _ = ours(section, draws(0))
     used.step(draws(1), section.lr)
     used.reset()
@@ -176,7 +176,7 @@ def test_after_a_reset_it_starts_anew(section: AnyOptimizer) -> None:
     assert all(torch.equal(one, other) for one, other in zip(used._params, params, strict=True))
 
 
-# Two ways at once
+# Two parameter groups
 
 
 def matrices(tensors: Sequence[Tensor], least: int = 2, most: int = 9) -> list[int]:
@@ -212,7 +212,7 @@ def test_muon_steps_matrices_and_adamw_the_rest(settings: dict[str, object]) -> 
      (AdamW(name="adamw", lr=0.01, weight_decay=0.1, decay="matrices"), torch.optim.AdamW),
      (Adagrad(name="adagrad", lr=0.01, weight_decay=0.1, decay="matrices"), torch.optim.Adagrad)],
 )  # fmt: skip
-def test_biases_and_norms_may_be_kept_from_decay(section: AnyOptimizer, make: Callable[..., torch.optim.Optimizer]) -> None:
+def test_biases_and_norms_may_be_excluded_from_decay(section: AnyOptimizer, make: Callable[..., torch.optim.Optimizer]) -> None:
     optimizer, params = ours(section, draws(0))
     start = [tensor.requires_grad_() for tensor in draws(0)]
     groups = [{"params": [start[index] for index in (0, 3)]}, {"params": [start[index] for index in (1, 2)], "weight_decay": 0.0}]
@@ -222,7 +222,7 @@ def test_biases_and_norms_may_be_kept_from_decay(section: AnyOptimizer, make: Ca
             parameter.grad = gradient
         reference.step()
         optimizer.step(draws(step + 1), section.lr)
-    exact = not isinstance(section, Adagrad)  # which torch fuses, too, and rounds otherwise
+    exact = not isinstance(section, Adagrad)  # torch's fused Adagrad rounds differently
     for one, other in zip(params, start, strict=True):
         torch.testing.assert_close(one, other.detach(), **({"rtol": 0, "atol": 0} if exact else {}))
 
@@ -231,7 +231,7 @@ def test_biases_and_norms_may_be_kept_from_decay(section: AnyOptimizer, make: Ca
 
 
 def bowl(size: int = 40) -> tuple[Tensor, Tensor]:
-    """A and b of |x|_A^2 / 2 - b x, of which A x - b is the gradient."""
+    """Return A and b of the function |x|_A^2 / 2 - b x, whose gradient is A x - b."""
     generator = torch.Generator().manual_seed(3)
     factor = torch.randn(size, size, generator=generator, dtype=torch.float64) / size**0.5
     return factor @ factor.T + 0.1 * torch.eye(size, dtype=torch.float64), torch.randn(
@@ -253,7 +253,7 @@ def descent(section: Lbfgs, steps: int, size: int = 40) -> tuple[Tensor, LocalOp
 @pytest.mark.parametrize("history", [1, 3, 30])
 @pytest.mark.parametrize("lr", [1.0, 0.4])
 def test_lbfgs_takes_the_steps_of_torch(history: int, lr: float) -> None:
-    """In double precision, for small differences grow: here a step is x - x', there the direction times its length."""
+    """Use double precision, as small differences grow: here a step is x - x', in torch the direction times its length."""
     a, b = bowl()
     x = torch.zeros(40, dtype=torch.float64, requires_grad=True)
     reference = torch.optim.LBFGS([x], lr=lr, max_iter=1, history_size=history)
@@ -279,27 +279,25 @@ def test_lbfgs_finds_the_bottom_of_a_bowl_and_stays_there() -> None:
     assert torch.equal(found, before)
 
 
-def test_lbfgs_passes_over_pairs_that_curve_the_wrong_way() -> None:
-    """Averaged memories, or noise, may hold them: the step is that of the others."""
+def test_lbfgs_skips_pairs_of_negative_curvature() -> None:
+    """Averaging or noise may create such pairs. The step uses the others only."""
     section = Lbfgs(name="lbfgs", lr=1.0, history_size=4)
     whole, spoilt = descent(section, 3)[1], descent(section, 3)[1]
     assert spoilt.moments[:2].eq(0).all()
-    spoilt.moments[0, 0], spoilt.moments[4, 0] = 1.0, -1.0  # s y = -1: no pair of a minimum
+    spoilt.moments[0, 0], spoilt.moments[4, 0] = 1.0, -1.0  # s y = -1: negative curvature
     gradient = torch.ones(40, dtype=torch.float64)
     for optimizer in whole, spoilt:
         optimizer.step([gradient], 1.0)
     assert torch.equal(whole._params[0], spoilt._params[0])
 
 
-# Limits of the gradient
+# Clipping of the gradient
 
 
 @pytest.mark.parametrize("section", EVERY[::4], ids=lambda section: section.name)
 @settings(max_examples=25)
 @given(st.floats(0.01, 50), st.floats(0.01, 3), st.booleans())
-def test_a_step_within_limits_is_one_with_the_gradient_torch_clips(
-    section: AnyOptimizer, norm: float, value: float, both: bool
-) -> None:
+def test_a_clipped_step_equals_torchs(section: AnyOptimizer, norm: float, value: float, both: bool) -> None:
     limits = {"clip_norm": norm} | ({"clip_value": value} if both else {})
     optimizer, params = ours(section.model_copy(update=limits), draws(0))
     plain, expected = ours(section, draws(0))
@@ -315,12 +313,12 @@ def test_a_step_within_limits_is_one_with_the_gradient_torch_clips(
     assert all(torch.equal(one, other) for one, other in zip(given_, draws(1), strict=True))
 
 
-# What is kept
+# State
 
 
 @EACH
-def test_what_it_keeps_is_complete(section: AnyOptimizer) -> None:
-    """A fresh optimizer with the same moments and number of steps goes on to the bit."""
+def test_the_state_is_complete(section: AnyOptimizer) -> None:
+    """A new optimizer with the same moments and number of steps continues to the bit."""
     whole, params = ours(section, draws(0))
     for step in range(4):
         whole.step(draws(step + 1), section.lr)
@@ -334,8 +332,8 @@ def test_what_it_keeps_is_complete(section: AnyOptimizer) -> None:
 
 
 @EACH
-def test_the_number_of_steps_counts_where_it_says_so(section: AnyOptimizer) -> None:
-    """Otherwise mixing need not agree on it."""
+def test_counts_steps_tells_whether_a_step_depends_on_their_number(section: AnyOptimizer) -> None:
+    """Mixing must agree on the number of steps only if `counts_steps`."""
     one, params = ours(section, draws(0))
     one.step(draws(1), section.lr)
     other, others = ours(section, params)
@@ -347,7 +345,7 @@ def test_the_number_of_steps_counts_where_it_says_so(section: AnyOptimizer) -> N
     assert same or section.counts_steps
 
 
-def test_moments_begin_with_their_first_numbers() -> None:
+def test_moments_begin_with_their_initial_values() -> None:
     adagrad, _ = ours(Adagrad(name="adagrad", lr=0.1, initial_accumulator_value=0.5), draws(0))
     rprop, _ = ours(Rprop(name="rprop", lr=0.1), draws(0))
     assert (adagrad.moments[0, :35].eq(0.5).all(), rprop.moments[1, :35].eq(0.1).all()) == (True, True)
@@ -367,7 +365,7 @@ def test_moments_begin_with_their_first_numbers() -> None:
         ("cosine", 0.5, [0.0, 0.5, 1.0, 0.5, 0.0, 0.0]),
     ],
 )
-def test_the_learning_rate_follows_its_course_by_items(schedule: str, warmup: float, course: list[float]) -> None:
+def test_the_learning_rate_follows_item_iterations(schedule: str, warmup: float, course: list[float]) -> None:
     section = Sgd.model_validate({"lr": 8.0, "schedule": schedule, "warmup": warmup})
     rates = [section.rate(items, 400) / 8 for items in (0, 100, 200, 300, 400, 500)]
     assert rates == pytest.approx(course, abs=1e-12)
@@ -389,14 +387,14 @@ COURSES = [
 
 
 @pytest.mark.parametrize(("settings", "course"), COURSES)
-def test_every_schedule_has_its_course(settings: dict[str, object], course: list[float]) -> None:
+def test_every_schedule_by_hand(settings: dict[str, object], course: list[float]) -> None:
     section = Sgd.model_validate({"lr": 8.0, **settings})
     assert list(section.remarks()) == []
     rates = [section.rate(items, 400) / 8 for items in (0, 100, 200, 300, 400, 500)]
     assert rates == pytest.approx(course, abs=1e-12)
 
 
-def test_one_cycle_is_torchs() -> None:
+def test_one_cycle_equals_torchs() -> None:
     section, parameter = Sgd(lr=0.8, schedule="one-cycle"), torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], lr=1.0)
     reference = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.8, total_steps=201, pct_start=61 / 201)
@@ -408,7 +406,7 @@ def test_one_cycle_is_torchs() -> None:
 
 
 @given(st.sampled_from([keys for keys, _ in COURSES]), st.floats(0, 2), st.floats(0, 0.9))
-def test_no_schedule_leaves_its_bounds(settings: dict[str, object], progress: float, warmup: float) -> None:
+def test_every_schedule_stays_within_its_bounds(settings: dict[str, object], progress: float, warmup: float) -> None:
     section = Sgd.model_validate({"lr": 8.0, **settings, "warmup": warmup})
     assert 0 <= section.rate(progress * 1000, 1000) <= 8
 
@@ -439,15 +437,15 @@ def test_no_schedule_leaves_its_bounds(settings: dict[str, object], progress: fl
         ({"name": "radam", "decoupled_weight_decay": True}, "decoupled_weight_decay"),
     ],
 )
-def test_settings_without_effect_are_told(table: dict[str, object], key: str) -> None:
+def test_settings_without_effect_are_reported(table: dict[str, object], key: str) -> None:
     section = TypeAdapter(AnyOptimizer).validate_python({"name": "sgd", "lr": 1.0, **table})
     assert [(remark.key, remark.severity) for remark in section.remarks()] == [(key, "error")]
 
 
 @pytest.mark.parametrize(("key", "number"), [("eps", 1e-60), ("eps", 1e39), ("lr", 1e-40)])
 @pytest.mark.parametrize("section", [Adam, NAdam, Adagrad, Muon, RmsProp])
-def test_a_setting_that_float32_does_not_know_is_refused(section: type[AnyOptimizer], key: str, number: float) -> None:
-    """With eps = 0 an optimizer divides 0 by 0 where a gradient is 0."""
+def test_settings_beyond_float32_are_refused(section: type[AnyOptimizer], key: str, number: float) -> None:
+    """With eps = 0 an optimizer divides 0 by 0 if a gradient is 0."""
     (remark,) = section.model_validate(
         {"name": section.model_fields["name"].annotation.__args__[0], "lr": 0.1, key: number}
     ).remarks()
@@ -467,8 +465,8 @@ def test_betas_outside_their_range_are_refused(table: dict[str, object]) -> None
         TypeAdapter(AnyOptimizer).validate_python(table)
 
 
-def test_first_numbers_that_float32_does_not_hold() -> None:
-    """Each worker ended with torch's `value cannot be converted to type float without overflow`."""
+def test_initial_values_beyond_float32() -> None:
+    """Without the check each worker raises torch's `value cannot be converted to type float without overflow`."""
     with pytest.raises(ValidationError, match="initial_accumulator_value"):
         Adagrad(name="adagrad", lr=0.1, initial_accumulator_value=1e300)
     assert [remark.key for remark in Rprop(name="rprop", lr=1e300).remarks()] == ["lr"]

@@ -1,4 +1,4 @@
-"""Networks by name, each small, for every kind of item and task it is for; and items to train them on."""
+"""Small networks by name, for every kind of item and task, and items to train them on."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ PICTURES = Interface((2, 9, 8), 3, "autoencoder")
 
 @dataclass(frozen=True)
 class Case:
-    """A `[model]` table, and what its network is built for."""
+    """A `[model]` table and the interface of its network."""
 
     interface: Interface
     settings: dict[str, Any]
 
     def build(self, **more: Any) -> nn.Module:
-        """The network, initialised as torch's default generator stands."""
+        """Build the network; torch's default generator draws its parameters."""
         return build(SECTIONS.validate_python(self.settings | more), Path(), self.interface)
 
     def items(self, count: int) -> Samples:
-        """Items and targets of the right shapes: always the same, of no meaning."""
-        draw, made_for = torch.Generator().manual_seed(5), self.interface
-        if made_for.vocabulary is None:
-            inputs = torch.randn(count, *made_for.item, generator=draw)
+        """Return random items and targets of the right shapes, the same at each call."""
+        generator, interface = torch.Generator().manual_seed(5), self.interface
+        if interface.vocabulary is None:
+            inputs = torch.randn(count, *interface.item, generator=generator)
         else:
-            inputs = torch.randint(made_for.vocabulary, (count, *made_for.item), generator=draw)
-        if made_for.task == "language":
-            targets = torch.randint(made_for.outputs, (count, *made_for.item), generator=draw)
-        elif made_for.task in ("regression", "forecast"):
-            targets = torch.randn(count, made_for.outputs, generator=draw)
+            inputs = torch.randint(interface.vocabulary, (count, *interface.item), generator=generator)
+        if interface.task == "language":
+            targets = torch.randint(interface.outputs, (count, *interface.item), generator=generator)
+        elif interface.task in ("regression", "forecast"):
+            targets = torch.randn(count, interface.outputs, generator=generator)
         else:
-            targets = torch.randint(made_for.outputs, (count,), generator=draw)
+            targets = torch.randint(interface.outputs, (count,), generator=generator)
         return Samples(inputs, targets, 1.0)
 
 
@@ -84,17 +84,17 @@ CASES = {
 
 
 def lesson(case: Case, count: int = 24, **more: Any) -> Trial:
-    """Two workers that train the network of a case."""
+    """Return a trial of two workers that train the network of a case."""
     parts = range(count // 2 - 1), range(count // 2 - 1, count)
     task = KINDS[case.interface.task]()
     return Trial(**{"network": case.build, "items": case.items(count), "partitions": parts, "task": task} | more)
 
 
 def answers(case: Case, count: int = 4) -> tuple[int, ...]:
-    """Shape of the answers to so many items."""
+    """Return the shape of the answers to `count` items."""
     return (count, *case.interface.answer)
 
 
 def size(module: nn.Module) -> int:
-    """Numbers of all parameters, tied ones once."""
+    """Count the numbers of all parameters, those of tied ones once."""
     return sum(math.prod(parameter.shape) for parameter in module.parameters())

@@ -1,4 +1,4 @@
-"""The `distributed` transport for the tests: processes that stand for the workers of several machines, case after case."""
+"""The `distributed` transport for tests: a pool of processes that act as the workers of several machines."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from partrain.comm.machine import Machine
 from partrain.launch import forkserver
 
 MACHINES = {1: 1, 2: 2, 3: 3, 4: 2}
-"""Over how many machines so many workers are spread."""
-PATIENCE_S = 60.0
+"""Number of machines by number of workers."""
+TIMEOUT_S = 60.0
 
 
-class Met(Machine):
-    """A machine whose way to the store is kept from case to case: new connections by the hundred would stall the store."""
+class ConnectedMachine(Machine):
+    """A machine that reuses its connection to the store between cases: hundreds of new connections would stall the store."""
 
     def store(self, prefix: str | None = None) -> dist.Store:
         return dist.PrefixStore(f"case/{self.attempt}", connected(self.host, self.port))
@@ -39,10 +39,10 @@ def connected(host: str, port: int) -> dist.Store:
 
 @dataclass(frozen=True)
 class Case:
-    """What one process is to do."""
+    """The work of one process."""
 
     file: str
-    """The arena of its machine."""
+    """File of its machine's arena."""
     rank: int
     size: int
     members: range
@@ -67,7 +67,7 @@ class Case:
 
 
 class ProcessPool:
-    """Up to four worker processes, and the store where machines meet. Every case has arenas and a group of its own."""
+    """Up to four worker processes and the store of their machines. Each case has its own arenas and group."""
 
     def __init__(self) -> None:
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -93,7 +93,7 @@ class ProcessPool:
         common: Common = NOTHING,
         exact: bool = True,
     ) -> list[Result]:
-        """Each worker's result. The program is a function of a module, its result can be pickled. A failure ends the pool."""
+        """Run a program, a module-level function, on each worker. Return the results, which are pickled. A failure closes the pool."""
         assert self._pipes, "an earlier case has failed"
         self._cases += 1
         count, local = MACHINES[size], size // MACHINES[size]
@@ -101,7 +101,7 @@ class ProcessPool:
         try:
             for rank, pipe in enumerate(self._pipes[:size]):
                 number = rank // local
-                machine = Met(number, count, "127.0.0.1", self._store.port, self._cases, PATIENCE_S)
+                machine = ConnectedMachine(number, count, "127.0.0.1", self._store.port, self._cases, TIMEOUT_S)
                 file = f"/proc/{os.getpid()}/fd/{arenas[number].descriptor}"
                 members = range(number * local, (number + 1) * local)
                 pipe.send(Case(file, rank, size, members, machine, program, numbers, wire, dtype, common, exact))
@@ -123,12 +123,12 @@ class ProcessPool:
 
 
 def serve(pipe: Connection) -> None:
-    """One of the processes: cases come by the pipe, results go back."""
+    """Run cases from the pipe in a worker process and send their results back."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     threads = torch.get_num_threads()
     while True:
         case: Case = pipe.recv()
-        if dist.is_initialized():  # of the last case, with which all others are done, too
+        if dist.is_initialized():  # of the last case, which all processes have finished
             dist.destroy_process_group()
         torch.set_num_threads(threads)
         try:

@@ -1,4 +1,4 @@
-"""What is lost with an answer, by hand; and tasks of the user's own."""
+"""Losses of the built-in tasks, computed by hand, and user tasks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torch import nn
 
 
 class Pair(nn.Module):
-    """Two networks in one; the answer is the first's."""
+    """Two networks in one module. The first one answers."""
 
     def __init__(self):
         super().__init__()
@@ -33,7 +33,7 @@ class Pair(nn.Module):
 
 
 class Miscounts(partrain.Task):
-    """Counts what it was not given."""
+    """A task with an invalid count of correct answers."""
 
     accuracy = True
 
@@ -48,14 +48,14 @@ class Miscounts(partrain.Task):
 
 
 class Misjudges(Miscounts):
-    """All by itself."""
+    """A task with an invalid loss in `score`."""
 
     def score(self, module, inputs, targets):
         return 1.0, float("inf")
 
 
 class Hinge(partrain.Task):
-    """Only a loss."""
+    """A task with only a loss."""
 
     def __init__(self, margin=1.0):
         self.margin = margin
@@ -65,7 +65,7 @@ class Hinge(partrain.Task):
 
 
 class Counting(Hinge):
-    """Right answers, too."""
+    """A task that also counts correct answers."""
 
     accuracy = True
 
@@ -74,7 +74,7 @@ class Counting(Hinge):
 
 
 class Turns(partrain.Task):
-    """Two losses: the networks learn in turn, at every second iteration of a worker."""
+    """A task of two losses: the networks learn in turn, each at every second iteration of a worker."""
 
     def differentiate(self, module, parameters, inputs, targets, iteration):
         network = (module.first, module.second)[iteration % 2]
@@ -110,7 +110,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_loss_of_labels() -> None:
-    """Logits 0 and ln 3 are shares of 1/4 and 3/4."""
+    """Logits 0 and ln 3 are probabilities of 1/4 and 3/4."""
     answers, task = torch.tensor([[0.0, math.log(3)], [0.0, math.log(3)]]), Classification()
     assert task.loss(answers, torch.tensor([1, 0])).item() == pytest.approx((math.log(4 / 3) + math.log(4)) / 2)
     assert task.correct(answers, torch.tensor([1, 0])) == 1
@@ -123,7 +123,7 @@ def test_the_loss_of_numbers() -> None:
 
 
 def test_the_loss_of_tokens() -> None:
-    """Two items of two tokens among two: one of four answers is right, which is half an item."""
+    """Two items of two tokens, vocabulary of two: one of four answers is correct, which is half an item."""
     answers = torch.zeros(2, 2, 2)
     answers[..., 1] = math.log(3)
     targets, task = torch.tensor([[1, 0], [0, 0]]), Language()
@@ -133,7 +133,7 @@ def test_the_loss_of_tokens() -> None:
         task.loss(torch.zeros(2, 2), targets)
 
 
-def test_an_autoencoder_is_compared_with_what_it_was_given() -> None:
+def test_the_targets_of_an_autoencoder_are_its_inputs() -> None:
     inputs = torch.tensor([[1.0, 3.0], [0.0, 0.0]])
     assert Reconstruction().score(nn.Identity(), inputs, torch.tensor([1, 0])) == (0, 0)
 
@@ -146,7 +146,7 @@ def test_an_autoencoder_is_compared_with_what_it_was_given() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_gradient_is_autograds(kind: str) -> None:
-    """Of the mean loss; parameters that have no part in it have none."""
+    """The gradient is that of the mean loss. Parameters without influence on it have none."""
     network = nn.ModuleDict({"used": nn.Linear(4, 4), "idle": nn.Linear(4, 4)})
     network.forward = lambda x: network["used"](x)  # type: ignore[method-assign]
     inputs, targets = torch.randn(3, 4), torch.randn(3, 4)
@@ -169,14 +169,14 @@ def test_an_autoencoder_learns_from_items_made_for_something_else(tmp_path: Path
 
 
 def _narrow(text: str) -> str:
-    """Three features of three classes: a linear network can give them back."""
+    """Three features of three classes: a linear network can reconstruct them."""
     return text.replace('function = "blobs"', 'function = "blobs"\nfeatures = 3')
 
 
-# The user's own
+# User tasks
 
 
-def test_a_loss_of_ones_own(folder: Path) -> None:
+def test_a_user_loss(folder: Path) -> None:
     job = write_job(folder, "task={name='own.py:Hinge', margin=2.0}", "stop.rounds=30")
     assert partrain("run", job, "--out", folder / "run", "-q").code == 0
     content = summary(folder / "run")
@@ -191,14 +191,14 @@ def test_a_loss_of_ones_own(folder: Path) -> None:
     assert "the job names none: [task] name" in without.err
 
 
-def test_answers_are_counted_where_the_task_counts_them(folder: Path) -> None:
+def test_a_user_task_counts_correct_answers(folder: Path) -> None:
     job = write_job(folder, "task={name='own.py:Counting'}", "stop={rounds=200, accuracy=0.8, judge_every=5}")
     assert partrain("run", job, "--out", folder / "run", "-q").code == 0
     assert summary(folder / "run")["metrics"]["accuracy"] >= 0.8
 
 
 def test_two_networks_learn_in_turn(folder: Path) -> None:
-    """Three iterations in each round: the turn goes on from round to round, on each worker and after a resume."""
+    """Three iterations in each round: the turn continues from round to round, on each worker and after a resume."""
     job = write_job(
         folder, "model={name='own.py:Pair'}", "task={name='own.py:Turns'}", "optimizer.momentum=0.0", "sync.iterations=1"
     )
@@ -234,7 +234,7 @@ def test_two_networks_learn_in_turn(folder: Path) -> None:
         (["task={}"], 78, "kind"),
     ],
 )
-def test_what_is_wrong_with_a_task(folder: Path, sets: list[str], code: int, what: str) -> None:
+def test_errors_of_user_tasks(folder: Path, sets: list[str], code: int, what: str) -> None:
     said = partrain("run", write_job(folder, *sets), "--out", folder / "run", "-q")
     assert said.code == code, said
     assert what in said.err

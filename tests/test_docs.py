@@ -1,0 +1,35 @@
+"""README and CONTRIBUTING match the tree: the figure of the layers, and every path they name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from test_layers import LAYERS
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "CONTRIBUTING.md"]
+FOLDERS = "partrain|tests|jobs|benchmarks|datasets"
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_figure_has_the_layers(page: str) -> None:
+    """A row has the names of a layer, two spaces or more, and a description. The names of entry points may be missing."""
+    entries = {"__init__", "__main__"}
+    rows = re.findall(r"^ {4}(\S+(?: {1,2}\S+)*?)(?: {3,}\S.*)?$", text_of(page), re.MULTILINE)
+    layers = [layer - entries for layer in reversed(LAYERS) if layer - entries]
+    assert [set(row.split()) for row in rows if set(row.split()) in layers] == layers
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_path_exists(page: str) -> None:
+    """Every path but patterns (*) and those with the placeholder NAME."""
+    paths = re.findall(rf"\b(?:{FOLDERS})/[\w./*-]*\w", text_of(page))
+    real = [path for path in paths if "*" not in path and "NAME" not in path]
+    assert real
+    assert [path for path in real if not (ROOT / path).exists()] == []
