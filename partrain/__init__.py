@@ -1,8 +1,8 @@
 """partrain: one network, many workers.
 
-From Python: `partrain.train(Job(...))`, or `partrain.train("job.toml")`, gives the trained network and the course of its training.
-`partrain.Task` is what a task of the user's own begins with, `partrain.Failure` what every error of ours is. All are imported
-when first asked for: a command that ends at once is not to wait for torch.
+From Python: `partrain.train(Job(...))`, or `partrain.train("job.toml")`, returns the trained network and the history of its training.
+`partrain.Task` is the base class of user tasks, `partrain.Failure` that of all our errors. Each name is imported on first use, so that
+short commands do not wait for torch.
 """
 
 from __future__ import annotations

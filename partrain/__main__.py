@@ -1,4 +1,4 @@
-"""Where a command begins: those that train start the forkserver before anything else is imported."""
+"""The entry point. Commands that train start the forkserver before all other imports."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ import sys
 try:
     import gc
     import signal
-except KeyboardInterrupt:  # nothing has begun
+except KeyboardInterrupt:  # nothing has started
     os._exit(130)
 
 TRAINING = {"run", "resume", "bench"}
@@ -14,17 +14,17 @@ LASTING = TRAINING | {"compare", "evaluate", "predict", "export", "soup"}
 
 
 def main() -> None:
-    """Entry point of `partrain` and of `python -m partrain`."""
+    """Run `partrain` or `python -m partrain`."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _exit_on_signal)
     _reserve_std_fds()
     command, *words = sys.argv[1:] or [""]
-    # Whoever asks for help, or misspells a file's name, is not to wait for torch.
+    # A request for help or a misspelt file name must not wait for torch.
     there = command == "bench" or any(map(os.path.exists, words))
     trains = command in TRAINING and there and not {"--help", "-h"} & set(words)
     if command not in LASTING:
-        # Looking for garbage, and for plugins of pydantic's, is a good part of a command that ends at once.
+        # Garbage collection and the search for pydantic plugins take a good part of a short command's time.
         gc.disable()
         os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     if trains:
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _reserve_std_fds() -> None:
-    """Closed streams lead to /dev/null: a file or pipe opened later must not get their numbers, and what is meant for them."""
+    """Open /dev/null for closed standard streams: a file or pipe opened later must not get their numbers, and their output."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
@@ -51,7 +51,7 @@ def _reserve_std_fds() -> None:
 
 
 def _exit_on_signal(number: int, frame: object) -> None:
-    """Stopped while there is no run yet to end well. No exception: half-done imports would show it, or swallow it."""
+    """Exit on a signal before there is a run to end. No exception: half-done imports would print or swallow it."""
     if abandon := getattr(sys.modules.get("partrain.launch.forkserver"), "abandon", None):
         abandon()
     code, what = 130 if number == signal.SIGINT else 143, f"stopped by {signal.Signals(number).name} before there was a result"
@@ -59,7 +59,7 @@ def _exit_on_signal(number: int, frame: object) -> None:
         os.write(2, f"partrain: {what}\n".encode())
         if "--json" in sys.argv:
             os.write(1, f'{{"error": {{"name": "stopped", "code": {code}, "message": "{what}"}}}}\n'.encode())
-    except OSError:  # a reader who has left
+    except OSError:  # the reader has gone
         pass
     os._exit(code)
 

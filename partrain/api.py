@@ -33,14 +33,14 @@ _alone = threading.Lock()
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a training."""
+    """The result of a training."""
 
     module: torch.nn.Module
-    """The network that counts, in evaluation mode, on the CPU."""
+    """The trained network, in evaluation mode, on the CPU."""
     history: dict[str, list[float]]
     """Columns with one number for each round: round, item_iterations, loss, lr, judged_loss, accuracy; NaN where not judged."""
     summary: dict[str, Any]
-    """What `summary.json` says: status, rounds, loss, metrics, test, seconds, item_iterations, workers."""
+    """The content of `summary.json`: status, rounds, loss, metrics, test, seconds, item_iterations, workers."""
     folder: Path
     """The run folder."""
     checkpoint: Path
@@ -48,7 +48,7 @@ class Trained:
 
     @property
     def reached(self) -> bool:
-        """Whether the target of the stop table was reached."""
+        """True if the run met a target of `[stop]`."""
         return bool(self.summary["status"] == "reached")
 
 
@@ -56,17 +56,15 @@ def train(job: Job | str | os.PathLike[str], *, out: str | os.PathLike[str] | No
     """Train the network of a job. Threads that call it train one after the other.
 
     Args:
-        job: A `Job`, its relative paths starting from the current folder; or a job file.
+        job: A `Job`, whose relative paths start from the current folder; or a job file.
         out: The run folder; default: `runs/<name>/<time>`.
-        show: Show the live table, or plain lines where there is no terminal.
+        show: Show the live table, or plain lines without a terminal.
 
     Raises:
-        Failure: What the command line would say in one line: a bad job, missing input, lost workers, the user's own code...
-        KeyboardInterrupt: Ctrl-C; the round under way was ended and a checkpoint committed; its message says how to go on.
+        Failure: Any failure that the command line reports in one line: a bad job, missing input, lost workers, failing user code...
+        KeyboardInterrupt: Ctrl-C. The current round was finished and a checkpoint committed; the message names the command to resume.
     """
-    if current_process().name.startswith(
-        "partrain "
-    ):  # a worker, or the data set's process, imports the script for the user's class
+    if current_process().name.startswith("partrain "):  # a worker or the data set's process imports the script for a user class
         raise UserCodeFailed("a process of the run came upon `partrain.train`: put the call under `if __name__ == '__main__':`")
     with _alone:
         return _train(job, Path(out) if out else None, show)
@@ -83,7 +81,7 @@ def _train(job: Job | str | os.PathLike[str], out: Path | None, show: bool) -> T
         outcome = run(loaded, stage)
     finally:
         os.environ.clear()
-        os.environ.update(before)  # the forkserver's threads are not the caller's
+        os.environ.update(before)  # the forkserver's thread settings are not for the caller
         forkserver.stop()
     if outcome.failure:
         raise outcome.failure
@@ -106,8 +104,7 @@ def _trained(loaded: LoadedJob, summary: dict[str, Any], folder: Path, path: Pat
 
 @contextmanager
 def _as_trained(content: checkpoint.Content) -> Iterator[None]:
-    """Networks built within are on the CPU and of the trained numbers' type, whatever the caller has set for those of its own;
-    and the caller's random numbers go on as if there were none."""
+    """Build networks on the CPU and in the trained dtype, whatever the caller has set; leave the caller's random state as it was."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(next(one.dtype for one in network.network_tensors(content).values() if one.is_floating_point()))
     try:

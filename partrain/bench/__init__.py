@@ -1,4 +1,4 @@
-"""Does it pay? Whole runs, several seeds each, taken in turn, with medians and spread."""
+"""Benchmarks: whole runs with several seeds each, in turn, with medians and spread."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ class Case:
     """One row of a table: a job for each seed."""
 
     label: str
-    """Another one for each case."""
+    """A different label for each case."""
     job: Callable[[int], LoadedJob]
     """The job for a seed."""
 
 
 class Interrupted(SystemExit):
-    """A signal has ended a run before its time, or before it started."""
+    """A signal ended a run early, or before it started."""
 
     code: int
-    """Exit code: which signal."""
+    """Exit code for the signal."""
 
 
 def outcomes(
     cases: Sequence[Case], seeds: Iterable[int], note: Callable[[str], None]
 ) -> Generator[tuple[Case, Outcome], None, None]:
-    """Run every case with every seed; each run folder is there until the next run begins.
+    """Run every case with every seed; each run folder exists until the next run begins.
 
-    Seeds outermost: what the machine does meanwhile falls on all cases alike. To have diverged is an outcome; any other failure is
-    raised, and `Interrupted` where a signal came.
+    Seeds are the outer loop, so that other load on the machine falls on all cases alike. Divergence is an outcome. Any other failure
+    is raised, and `Interrupted` after a signal.
     """
     with _interruptible() as signals:
         for seed in seeds:
@@ -55,16 +55,16 @@ def outcomes(
                 with tempfile.TemporaryDirectory(prefix="partrain-bench-") as scratch:
                     outcome = _run(case, seed, Path(scratch), note, signals)
                     yield case, outcome
-                done = outcome.summary  # said when it is taken down: a signal comes before both, or after
+                done = outcome.summary  # recorded together with its removal: a signal comes before both, or after
                 seconds, items = done["seconds"]["train"], done["item_iterations"]
                 note(f"{case.label}, seed {seed}: {done['status']} after {seconds:.2f} s, {items:,} items")
 
 
 @contextmanager
 def _interruptible() -> Iterator[Signals]:
-    """A run heeds signals by itself; one between two runs ends the next before it starts, a second one raises.
+    """Catch signals between two runs, during which no run handles them. A second signal raises.
 
-    The first does not, for what a handler raises is lost where a finalizer runs.
+    The first does not raise, because an exception in a handler is lost inside a finalizer.
     """
     signals = Signals()
 
@@ -91,7 +91,7 @@ def _run(case: Case, seed: int, scratch: Path, note: Callable[[str], None], sign
 
 
 def refuse_seed(overrides: Sequence[str]) -> None:
-    """Raises BadJob where `--set` gives a seed: it would be lost, for each run gets one of its own."""
+    """Raise BadJob if `--set` gives a seed: each run gets a seed of its own, so it would be lost."""
     for override in overrides:
         if override.partition("=")[0].strip(" \t\"'") == "seed":
             raise BadJob(
@@ -101,7 +101,7 @@ def refuse_seed(overrides: Sequence[str]) -> None:
 
 @dataclass
 class Row:
-    """What the runs of a case gave, one summary per seed."""
+    """The results of a case, one summary per seed."""
 
     summaries: list[dict[str, Any]] = field(default_factory=list)
 
@@ -111,7 +111,7 @@ class Row:
         return sum(summary["status"] == "reached" for summary in self.summaries)
 
     def values(self, *path: str) -> list[float]:
-        """A number of every summary that has it, as in ``values("seconds", "train")``."""
+        """Return a number of every summary that has it, as in ``values("seconds", "train")``."""
         found = []
         for summary in self.summaries:
             value: Any = summary
@@ -137,7 +137,7 @@ class Row:
 
 
 def measure(cases: Sequence[Case], seeds: int, note: Callable[[str], None]) -> tuple[list[Row], dict[str, Any]]:
-    """Every case's row, and how far it came (see `shortfalls`); after a signal, rows of those runs that are over."""
+    """Measure every case's row, and how far it came (see `incomplete_rows`); after a signal, only completed runs count."""
     rows, code, diverged = {case.label: Row() for case in cases}, OK, {}
     try:
         with closing(outcomes(cases, range(seeds), note)) as runs:
@@ -154,8 +154,9 @@ def measure(cases: Sequence[Case], seeds: int, note: Callable[[str], None]) -> t
 
 
 def incomplete_rows(result: Mapping[str, Any]) -> list[str]:
-    """What to say below a table: which rows hold a run that `diverged`; and where a signal has cut it short, by its `planned` and
-    `finished` runs, the rows `without` any."""
+    """List notes below a table: rows with a run that `diverged`, and after a signal the `planned` and `finished` runs and the rows
+    `without` any.
+    """
     lines = [f"diverged: {label}: {why}" for label, why in result.get("diverged", {}).items()]
     if result["finished"] < result["planned"]:
         without = f", none of {'; '.join(result['without'])}" if result["without"] else ""
@@ -164,7 +165,7 @@ def incomplete_rows(result: Mapping[str, Any]) -> list[str]:
 
 
 def spread(values: Sequence[float], digits: str = ",.2f") -> str:
-    """Median, and least to most: `1.23 (1.20-1.30)`."""
+    """Format the median with minimum and maximum: `1.23 (1.20-1.30)`."""
     if not values:
         return "-"
     middle, least, most = statistics.median(values), min(values), max(values)

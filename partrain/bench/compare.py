@@ -1,4 +1,4 @@
-"""`partrain compare`: jobs or run folders side by side, one line each, and what they differ in."""
+"""`partrain compare`: jobs or run folders side by side, one line each, and their differences."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from partrain.errors import OK, BadJob, InputMissing
 from partrain.job.load import LoadedJob, load, parse
 
 UNSAID = object()
-"""What a job has for a key it does not mention."""
+"""The value of a key that a job does not mention."""
 
 Facts = dict[str, float | str | None]
-"""What a run came to; None where nobody knows."""
+"""The results of a run; None if unknown."""
 
 
 @dataclass
 class ComparedJob:
-    """One line of the table: a job to be run with several seeds, or one run that is there already."""
+    """One line of the table: a job to run with several seeds, or one existing run."""
 
     label: str
     settings: dict[str, Any]
-    """Its job, parsed; without the seed where each run gets one of its own."""
+    """Its parsed job, without the seed if each run gets its own."""
     loaded: LoadedJob | None = None
-    """The job to be run."""
+    """The job to run."""
     runs: list[Facts] = field(default_factory=list)
 
     @property
     def cases(self) -> list[Case]:
-        """What is to be run: nothing, where the run is there."""
+        """The runs to do: none for an existing run."""
         return [Case(self.label, self.seeded)] if self.loaded else []
 
     def seeded(self, seed: int) -> LoadedJob:
-        """The job as it was when the comparison began, with this seed."""
+        """Return the job with this seed, as it was when the comparison began."""
         assert self.loaded
         return parse(self.loaded.text, self.loaded.folder, self.label, here=True, overrides=[f"seed={seed}"])
 
@@ -52,7 +52,7 @@ class ComparedJob:
 
 
 def enter(paths: Sequence[Path], overrides: Sequence[str]) -> list[ComparedJob]:
-    """The jobs, checked, and what came of the runs in the run folders; overrides are for the jobs."""
+    """Load and check the jobs, and read the results in the run folders. Overrides apply to the jobs."""
     refuse_seed(overrides)
     if overrides and all(path.is_dir() for path in paths):
         raise BadJob(f"--set {overrides[0]}: there is no job to change, for all of these are runs that are over; leave it out")
@@ -67,7 +67,7 @@ def enter(paths: Sequence[Path], overrides: Sequence[str]) -> list[ComparedJob]:
 
 
 def compare(contenders: Sequence[ComparedJob], seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
-    """Train the jobs, each with every seed and in turn, and say what came of all; after a signal, of those runs that are over."""
+    """Train the jobs, each with every seed and in turn, and return all results; after a signal, those of completed runs."""
     by_label, code = {one.label: one for one in contenders}, OK
     cases = [case for one in contenders for case in one.cases]
     planned = len(contenders) + len(cases) * (seeds - 1)
@@ -89,7 +89,7 @@ def compare(contenders: Sequence[ComparedJob], seeds: int, note: Callable[[str],
 
 
 def facts(folder: Path) -> Facts:
-    """What a run folder says about its run."""
+    """Return the results in a run folder."""
     told = list(read_events(folder / "events.jsonl")) if (folder / "events.jsonl").exists() else []
     if told and not (folder / "summary.json").exists():
         raise InputMissing(f"{folder}: the run is under way, or was killed: partrain resume {folder}")
@@ -125,7 +125,7 @@ def facts(folder: Path) -> Facts:
 
 
 def differences(jobs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The keys in which jobs differ, and what each has there; those that do not mention a key are left out."""
+    """Return the keys in which jobs differ, with each job's value; jobs that do not mention a key are left out."""
     flat = {label: dict(_flat(job)) for label, job in jobs.items()}
     keys = {key: None for one in flat.values() for key in one}
     found = {}
@@ -137,7 +137,7 @@ def differences(jobs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, An
 
 
 def render(result: dict[str, Any]) -> list[str]:
-    """The table, and the settings that differ."""
+    """Render the table, and the settings that differ."""
     head = ("job", "rule", "workers", "reached", "seconds to target", "items to target", "judged acc.", "test acc.",
             "bytes/round", "waiting", "staleness", "distance")  # fmt: skip
     lines = [*table(head, [_cells(row) for row in result["rows"]]), *incomplete_rows(result)]
@@ -151,7 +151,7 @@ def render(result: dict[str, Any]) -> list[str]:
 
 
 def describe_values(values: Mapping[str, Any], jobs: Sequence[str]) -> str:
-    """What each job has for a key; what more than half of them have is said once, and then who has none."""
+    """Describe the jobs' values of one key: the majority value first, then the exceptions."""
     words = {job: json.dumps(values[job]) if job in values else "-" for job in jobs}
     usual, count = Counter(words.values()).most_common(1)[0]
     plain = usual == "-" or 2 * count <= len(words)
@@ -160,7 +160,7 @@ def describe_values(values: Mapping[str, Any], jobs: Sequence[str]) -> str:
 
 
 def labels(paths: Sequence[Path]) -> list[str]:
-    """For each path as much of its end as tells it from the others, without `.toml`; what is given twice is numbered."""
+    """Label each path by the end that tells it from the others, without `.toml`; number duplicates."""
     whole = [path.resolve() if path.is_dir() else path.parent.resolve() / path.name for path in paths]
     bare = [one.with_suffix("") if one.suffix == ".toml" and one.with_suffix("") not in whole else one for one in whole]
     ends = [_end(one, [other for other in bare if other != one]) for one in bare]
@@ -172,13 +172,13 @@ def labels(paths: Sequence[Path]) -> list[str]:
 
 
 def _end(path: Path, others: Sequence[Path]) -> str:
-    """As much of a path's end as none of the others has."""
+    """Return the shortest end of a path that no other path has."""
     ends = (path.parts[start:] for start in range(len(path.parts) - 1, -1, -1))
     return str(Path(*next(end for end in ends if all(other.parts[-len(end) :] != end for other in others))))
 
 
 def _kept_job(folder: Path) -> dict[str, Any]:
-    """A run folder's own copy of its job, parsed."""
+    """Parse a run folder's copy of its job."""
     try:
         return tomllib.loads((folder / "job.toml").read_text(encoding="utf-8"))
     except OSError as error:
@@ -219,7 +219,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Keys with dots and their values; lists of tables by index."""
+    """Flatten a table to dotted keys; lists of tables by index."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")

@@ -1,10 +1,11 @@
-"""`partrain bench --suite seeds`: the function fit on which an older parallel trainer reported four orders of magnitude, twice.
+"""`partrain bench --suite seeds`: the function fit for which an older parallel trainer reported a speed-up of four orders of
+magnitude, measured twice.
 
-As it was run: items in increasing x, contiguous partitions, the run over as soon as one worker does well on its own slice.
-Honestly: items shuffled, the mixed network judged on items held out. Counts are exact in both.
+As published: items in increasing x, contiguous partitions, and the run ends as soon as one worker fits its own slice. Corrected:
+items shuffled, the mixed network judged on held-out items. Counts are exact in both.
 
-The older gradient was (o - t), ours of the squared error is twice that: learning rates are halved to give the same steps. Its
-momentum left biases out and its passes went in order; ours does not, which changes no conclusion.
+The older gradient was (o - t); ours of the squared error is twice that. Learning rates are halved to give the same steps. The older
+momentum left biases out, and its passes went in order. Ours differs, which changes no conclusion.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class Scenario:
     size: int | None
     """Items of each partition; None = all."""
     published: int
-    """Item-iterations per thread as printed then."""
+    """Item-iterations per thread as published."""
     corrected: int
-    """The same, counted right: the single-thread counter had added up 1 + 2 + ... + passes."""
+    """The same, counted correctly: the single-thread counter had added up 1 + 2 + ... + passes."""
 
     @property
     def label(self) -> str:
@@ -106,7 +107,7 @@ rows (124 times too many). Judged honestly, the mean of N networks moves like on
 
 
 def bench(cap: int, seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
-    """Measure both readings, after a signal as far as they came; `cap` bounds the item-iterations of each worker."""
+    """Measure both readings, after a signal as far as they came; `cap` limits the item-iterations of each worker."""
     readings = ("as run", "honest")
     cases = [Case(f"{reading}: {one.label}", partial(_job, one, reading, cap)) for reading in readings for one in SCENARIOS]
     rows, progress = measure(cases, seeds, note)
@@ -116,7 +117,7 @@ def bench(cap: int, seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
 
 
 def render(result: dict[str, Any]) -> list[str]:
-    """Both tables and the explanation."""
+    """Render both tables and the explanation."""
     head = ("threads, learning rate", "published", "counted right", "items/worker", "reached", "seconds", "judged error", "test")
     lines = [
         f"Function fit to an error of {result['target']}, at most {result['cap']:,} items per worker, {result['seeds']} seeds."
@@ -130,7 +131,7 @@ def render(result: dict[str, Any]) -> list[str]:
 
 
 def _found(result: dict[str, Any]) -> list[str]:
-    """What this measurement says of it."""
+    """Describe the result of this measurement."""
     parallel = [row for one, row in zip(SCENARIOS, result["as run"], strict=True) if one.threads > 1 and row["reached"]]
     above = sum(statistics.median(row["test"]) > result["target"] for row in parallel)
     lines = [

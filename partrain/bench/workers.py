@@ -1,4 +1,4 @@
-"""`partrain bench --threads 1,2,4`: the same job with so many CPU workers, at the same and at a scaled learning rate."""
+"""`partrain bench --threads 1,2,4`: the same job with different numbers of CPU workers, at the same and at a scaled learning rate."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ item_iterations = 192000
 """
 
 CADENCE = 12_800
-"""Item-iterations between two judgements, whatever the number of workers; a job's own `judge_every` is for one worker."""
+"""Item-iterations between two judgements, for any number of workers; a job's own `judge_every` is for one worker."""
 
 
 def bench(
@@ -57,10 +57,10 @@ def bench(
     note: Callable[[str], None],
     warn: Callable[[LoadedJob], None],
 ) -> dict[str, Any]:
-    """Measure and return what the tables show; after a signal, of those runs that are over.
+    """Measure and return the content of the tables; after a signal, that of completed runs.
 
-    The second variant, where there is a learning rate, scales it with the square root of N. `warn` is told the job of most
-    workers, before any runs.
+    The second variant scales the learning rate, if there is one, with the square root of N. Before any run, `warn` receives the job
+    with the most workers.
     """
     refuse_seed(overrides)
     largest = _job(job, max(counts), "none", tuple(overrides), 0)
@@ -87,7 +87,7 @@ def bench(
 
 
 def render(result: dict[str, Any]) -> list[str]:
-    """The tables and the verdict."""
+    """Render the tables and the verdict."""
     lines = []
     titles = {"equal": "Equal learning rate", "scaled": "Learning rate times sqrt(N) (lr_scale)"}
     for name, rows in result["variants"].items():
@@ -116,7 +116,7 @@ def render(result: dict[str, Any]) -> list[str]:
 
 
 def _job(job: Path | None, count: int, scale: str, overrides: tuple[str, ...], seed: int) -> LoadedJob:
-    """The job with `count` CPU workers, judged after as many item-iterations as with any other count."""
+    """Return the job with `count` CPU workers, judged after as many item-iterations as with any other count."""
     changes = [*overrides, f"seed={seed}", f'workers=[{{device="cpu", count={count}}}]', f'sync.lr_scale="{scale}"']
     changes.append('checkpoint.commit="coalesce"')
 
@@ -138,7 +138,7 @@ def _job(job: Path | None, count: int, scale: str, overrides: tuple[str, ...], s
 
 
 def _numbers(count: int, row: Row, base: Row, base_count: int, cores: int) -> dict[str, Any]:
-    """The row of so many workers as numbers. Speed-up is the median over seeds of the ratio of times, each seed against itself."""
+    """Return the numbers of a row. Speed-up is the median over seeds of the ratio of times, each seed against itself."""
     ratios = [one / other for one, other in zip(base.seconds, row.seconds, strict=False)]  # a signal may come between two rows
     complete = row.reached == len(row.summaries) and base.reached == len(base.summaries)
     gains = [other / one for one, other in zip(base.rates, row.rates, strict=False) if one]
@@ -175,7 +175,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _verdict(result: dict[str, Any]) -> list[str]:
-    """Whether more workers paid, in words."""
+    """Tell in words whether more workers paid."""
     lines = []
     for name, rows in result["variants"].items():
         how = "at equal learning rate" if name == "equal" else "with the learning rate scaled"

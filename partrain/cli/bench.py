@@ -31,7 +31,7 @@ def bench(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Time to target, items and speed-up for each number of CPU workers."""
+    """Measure time to target, items and speed-up for each number of CPU workers."""
     if suite not in (None, "seeds"):
         raise typer.BadParameter(f"no suite `{suite}`; there is: seeds", param_hint="--suite")
     if suite and (job or threads or set_):
@@ -63,7 +63,7 @@ def compare(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Jobs or runs side by side: time and items to target, accuracy, bytes, waiting, and the settings that differ."""
+    """Compare jobs or runs: time and items to target, accuracy, bytes, waiting, and the settings that differ."""
     from partrain.bench import compare as comparison
 
     contenders = comparison.enter([_run_folder_of(path) for path in paths], set_ or ())
@@ -76,7 +76,7 @@ def compare(
 
 
 def _run_folder_of(path: Path) -> Path:
-    """A checkpoint stands for the run folder it lies in: only there is what its run took."""
+    """Return the run folder of a checkpoint: only the folder records time and bytes."""
     if path.suffix != ".h5" or path.is_dir():
         return path
     if not path.exists():

@@ -23,8 +23,9 @@ def validate(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Report every problem of job files, each with its place and a suggestion; exit 78 if there is an error, 66 if all that is
-    wrong is that files are missing."""
+    """Report every problem of job files, each with its place and a suggestion. Exit 78 if there is an error, 66 if only files are
+    missing.
+    """
     from partrain.config.problems import Problem, Rejected, shown
     from partrain.job.load import load
 
@@ -58,7 +59,7 @@ def validate(
 
 @app.command()
 def verify(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) -> None:
-    """Check header, digest and structure of a checkpoint; exit 65 if anything is off."""
+    """Check header, digest and structure of a checkpoint; exit 65 if any is wrong."""
     from partrain import checkpoint as checkpoints
 
     summary = checkpoints.verify(newest_checkpoint(checkpoint))

@@ -1,4 +1,4 @@
-"""The command line of what is done after training; help imports neither torch nor numpy."""
+"""The commands after training. Their help imports neither torch nor numpy."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def evaluate(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Judge a checkpoint's network: loss, and metrics by class, number, token or item; on its data set or on a file."""
+    """Evaluate a checkpoint's network on its data set or on a file: loss, and metrics by class, number, token or item."""
     if split and input:
         raise typer.BadParameter("a split is of the checkpoint's data set, --input is another one", param_hint="--split")
     if targets and not input:
@@ -101,7 +101,7 @@ def predict(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Answer the items of a file, or go on with a text; the answers go to stdout, or to a CSV, NPZ or JSON file."""
+    """Predict the items of a file, or continue a text. Answers go to stdout, or to a CSV, NPZ or JSON file."""
     if (input is None) == (prompt is None):
         raise typer.BadParameter("give either --input F, or --prompt TEXT", param_hint="--input")
     if prompt is None and (tokens, temperature, seed) != (None, None, None):
@@ -147,7 +147,7 @@ def export(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write a checkpoint's network in a format that other programs read, once both have given the same answers."""
+    """Export a checkpoint's network to a format of other programs, after both have given the same answers."""
     from partrain.inference.output import check, create
 
     check(output, force)
@@ -175,7 +175,7 @@ def diff(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Distances of two networks tensor by tensor, or of the workers of one checkpoint; exit 0 if equal to the bit, 1 if not."""
+    """Measure distances of two networks by tensor, or of the workers of one checkpoint; exit 0 if all bits are equal, else 1."""
     if workers == (other is not None):
         raise typer.BadParameter("give either another checkpoint, or --workers", param_hint="OTHER.h5")
     from partrain.inference import diff as distances
@@ -201,7 +201,7 @@ def soup(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Average the networks of several checkpoints into one more, and judge it beside them."""
+    """Average the networks of several checkpoints into a new one, and evaluate it beside them."""
     from partrain.inference.output import check, create
 
     if output.suffix.lower() != ".h5":
@@ -223,7 +223,7 @@ def soup(
 
 
 def _judge_setting(content: Content) -> str | None:
-    """Whose loss is the judged one, if its job says so: what it says is nobody's word but the file's."""
+    """Return which loss was judged, read from the checkpoint's job without validating it."""
     import tomllib
 
     try:
@@ -241,7 +241,7 @@ def _restored(checkpoint: Path, trusted: bool, own: Path | None, data: bool = Fa
 
 
 def _layout(path: Path, content: Content, trusted: bool, own: Path | None) -> Layout | None:
-    """Which tensors a worker's row holds: what the network tells, if it is ours or trusted."""
+    """Return the layout of a worker's row, if the network is built in or trusted."""
     try:
         loaded = load_job(content, path, trusted, job_file=own, data=False)
     except NotTrusted:
@@ -255,5 +255,5 @@ def _layout(path: Path, content: Content, trusted: bool, own: Path | None) -> La
 
 
 def _show(content: Mapping[str, Any], lines: Sequence[str], as_json: bool) -> None:
-    """The one JSON document, or lines for people."""
+    """Print one JSON document, or lines for people."""
     print(document(content) if as_json else "\n".join(lines))

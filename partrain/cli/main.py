@@ -1,4 +1,4 @@
-"""The command line. Nothing heavy is imported before a command needs it: help and `validate` never see torch."""
+"""The command line. Commands import heavy modules when they need them: help and `validate` never import torch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def root(
 
 
 def _print_failure(name: str, code: int, message: str) -> None:
-    """A failure as the one JSON document, if that is wanted."""
+    """Print a failure as the one JSON document, if `--json` is given."""
     if "--json" in sys.argv:
         print(json.dumps({"error": {"name": name, "code": code, "message": message}}))
 
@@ -50,7 +50,7 @@ for module in train, check, bench, inference, data:
 
 
 def main() -> None:
-    """Entry point: every failure becomes its line and its exit code."""
+    """Run a command; turn every failure into its message and its exit code."""
     try:
         app()
     except SystemExit as end:

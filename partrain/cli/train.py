@@ -60,7 +60,7 @@ def resume(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Continue to the bit where a checkpoint stands; exit 0 if there is nothing to do."""
+    """Continue from a checkpoint, with the same bits as an uninterrupted run; exit 0 if there is nothing to do."""
     machine = _find_machine()
     if machine and machine.number:
         _run_as_machine(machine, None, quiet, as_json)
@@ -93,12 +93,12 @@ def resume(
         folder = new_folder(out, loaded.job.name)
     stage = RunContext(folder, make_display(sys.stdout, as_json, quiet), _warn, machine=machine)
     outcome = proceed(loaded, content, stage)
-    outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # where it came from, if it has added nothing
+    outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
     _finish(outcome, loaded, as_json, () if made_progress(stage, content) else until or ())
 
 
 def _run_folder(path: Path) -> Path | None:
-    """The run folder a checkpoint lies in."""
+    """Return the run folder that a checkpoint lies in."""
     path = path.absolute()
     for folder in (path.parent, path.parent.parent):
         if (folder / "events.jsonl").exists():
@@ -107,7 +107,7 @@ def _run_folder(path: Path) -> Path | None:
 
 
 def _find_machine() -> Machine | None:
-    """Which machine this is under torchrun, whose death nobody here outlives."""
+    """Return this machine under torchrun, else None. The process then exits when torchrun dies."""
     from partrain.comm.machine import Machine
 
     if machine := Machine.find():
@@ -118,9 +118,9 @@ def _find_machine() -> Machine | None:
 
 
 def _run_as_machine(machine: Machine, own: LoadedJob | None, quiet: bool, as_json: bool) -> Path | None:
-    """One of several machines: the first goes on where torchrun has started it anew, the others help it, and both end here.
+    """Take part in a run of several machines: the first leads and resumes after a restart by torchrun, the others assist and exit.
 
-    Returns the folder in which the first is to begin once more, if nothing was committed there.
+    Returns the folder in which the first machine starts again, if nothing was committed there.
     """
     from partrain.launch.follower import run_follower
     from partrain.launch.rendezvous import previous_run_folder
@@ -142,7 +142,7 @@ def _note(text: str) -> None:
 
 
 def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[str] = ()) -> None:
-    """Say how a run ended; `until`: what the job in its newest checkpoint does not know of."""
+    """Print the end of a run and exit. `until`: stop conditions that the job in its newest checkpoint does not have."""
     from partrain.display.closing_lines import closing_lines
 
     stop = loaded.job.stop.model_dump(exclude_none=True)
@@ -151,7 +151,7 @@ def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[
     else:
         spent = _rate_is_zero(loaded, outcome.horizon, outcome.summary["item_iterations"])
         lines = closing_lines(outcome.summary, outcome.folder, outcome.checkpoint, stop, bool(loaded.job.user_code), spent, until)
-        print("\n".join(lines), flush=True)  # before the line about the failure, also where both go to one file
+        print("\n".join(lines), flush=True)  # before the failure, even if both go to one file
     if outcome.failure:
         print(outcome.failure.render(), file=sys.stderr)
     raise typer.Exit(outcome.code)
@@ -180,7 +180,7 @@ def _nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob,
 
 
 def _rate_is_zero(loaded: LoadedJob, horizon: int | None, items: int) -> bool:
-    """Whether the learning rate has come to 0 after so many item-iterations."""
+    """Return whether the learning rate is 0 after this many item-iterations."""
     return horizon is not None and not loaded.job.optimizer.rate(items, horizon)
 
 

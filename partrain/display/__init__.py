@@ -1,1 +1,1 @@
-"""What a run tells: its event log, its state, the live table and plain lines."""
+"""The output of a run: event log, run state, live table and plain lines."""

@@ -1,4 +1,4 @@
-"""The last lines of a run, and what would let it go on."""
+"""The last lines of a run, with commands to continue."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ def closing_lines(
     spent: bool = False,
     until: Sequence[str] = (),
 ) -> list[str]:
-    """The last lines of a run: how it ended, what came out, where it is, and commands to go on with, ready to paste.
+    """Return the last lines of a run: its end, results and folder, and commands to continue, ready to paste.
 
-    `content` is that of summary.json; `checkpoint`: what to go on from, which lies outside `folder` where a run came from there and
-    has added nothing; `stop`, the `[stop]` table, tells which condition a resumed run must move;
-    `own_code`: the network is the user's, who has to say so each time; `spent`: the learning rate has come to 0, so there is no
-    use in going on; `until`: stop conditions moved by hand, for a run that is to go on from where it did.
+    `content` is that of summary.json. `checkpoint` is the one to continue from; it lies outside `folder` if a run resumed from there
+    and added nothing. `stop` is the `[stop]` table. `own_code`: the network is user code, which each command must trust. `spent`: the
+    learning rate is 0, so continuing is useless. `until`: stop conditions that the user moved for a run that added nothing.
     """
     reason = f" ({content['reason']})" if content.get("reason") not in (None, content["status"]) else ""
     seconds = content["seconds"]["train"]
@@ -51,7 +50,7 @@ def closing_lines(
     into = "" if here else f" --out {shlex.quote(str(folder))}"
     lines += [] if here else [f"nothing was added to {shlex.quote(str(checkpoint))}"]
     further = "".join(f" --until {shlex.quote(each)}" for each in until or _until(content, stop or {}))
-    again = content["status"] == "diverged"  # the same numbers would come
+    again = content["status"] == "diverged"  # it would diverge again
     onward = [] if spent or again else [f"  partrain resume {path}{into}{further}"]
     return [*lines, f"  partrain evaluate {path}", f"  partrain inspect {shlex.quote(str(checkpoint))}", *onward]
 

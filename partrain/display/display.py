@@ -1,8 +1,7 @@
-"""What a person sees of a run: a live table on a terminal, or a plain line per round elsewhere.
+"""Displays of a run: a live table on a terminal, or a plain line per round elsewhere.
 
-The coordinator shares its cores with the workers, so nothing here runs by itself: events are fed, and `refresh` draws, at
-most four times a second. rich is imported only where there is a terminal. A reader who goes away, or who pauses the
-terminal, never stops the training.
+The coordinator shares its cores with the workers, so a display has no thread: it receives events, and `refresh` draws at most
+four times a second. rich is imported only for a terminal. A reader who goes away or pauses the terminal never stops the training.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ if TYPE_CHECKING:
 REDRAW_S = 0.25
 """Seconds between two redraws, and between two writes of plain lines."""
 IDLE_REDRAW_S = 1.0
-"""The same while nothing happens: only clocks move."""
+"""The same while no event arrives: only clocks move."""
 FLASH_S = 1.5
-"""A new best stands out for so long."""
+"""Seconds for which a new best is highlighted."""
 BACKLOG_LINES = 10_000
-"""Plain lines kept for a reader who is slow; older ones are left out (events.jsonl has them)."""
+"""Plain lines kept for a slow reader; older ones are dropped (events.jsonl has them)."""
 BAR = 30
 """Characters of a bar."""
 BITE = 4096
-"""Characters written at a time to a pipe that has room: so much never blocks."""
+"""Characters written at a time to a pipe with free space: this many never block."""
 
 
 class Display:
-    """A display that shows nothing, and the interface of the others. `view` is the state behind it."""
+    """A display that shows nothing, and the interface of the others. `view` is the run state behind it."""
 
     def __init__(self, view: RunState) -> None:
         self.view = view
@@ -50,20 +49,20 @@ class Display:
         self.view = view
 
     def apply(self, event: Event) -> None:
-        """Take note of an event."""
+        """Apply an event to the state."""
         self.view.apply(event)
 
     def refresh(self, now: float) -> None:
-        """Show what is new, if it is time to. `now` is Unix time in seconds."""
+        """Show the changes, if it is time to. `now` is Unix time in seconds."""
 
     def close(self) -> None:
-        """Show the last state and leave the terminal as it was."""
+        """Show the last state and restore the terminal."""
 
 
 def make_display(stream: TextIO | None, json: bool = False, quiet: bool = False, view: RunState | None = None) -> Display:
-    """The display for a stream (stdout): a table on a terminal, plain lines elsewhere, nothing for `json` and `quiet`.
+    """Make the display for a stream (stdout): a table on a terminal, plain lines elsewhere, nothing for `json` and `quiet`.
 
-    `view` continues the state of a run that is resumed.
+    `view` is the state of a resumed run.
     """
     view = RunState() if view is None else view
     if json or quiet or stream is None:
@@ -72,7 +71,7 @@ def make_display(stream: TextIO | None, json: bool = False, quiet: bool = False,
 
 
 def _animates(stream: TextIO) -> bool:
-    """Whether a cursor can be moved on it."""
+    """Return whether the stream is a terminal with a movable cursor."""
     refused = os.environ.get("TTY_COMPATIBLE") == "0" or os.environ.get("TTY_INTERACTIVE") == "0"
     return is_terminal(stream) and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "") and not refused
 
@@ -83,7 +82,7 @@ class PlainDisplay(Display):
     def __init__(self, stream: TextIO, view: RunState) -> None:
         super().__init__(view)
         self._stream: TextIO | None = stream
-        """None once nobody reads."""
+        """None once the reader has gone."""
         self._outlet = open_output(stream)
         self._lines: deque[str] = deque(maxlen=BACKLOG_LINES)
         self._round: tuple[float, int, str] | None = None
@@ -126,7 +125,7 @@ class PlainDisplay(Display):
         return f" round={view.round} item_iterations={view.item_iterations}{trained} items_per_second={view.rate():.0f}"
 
     def _finish(self) -> None:
-        """Complete the newest round's line by what has come since: its judgement and commit follow the workers' lines."""
+        """Complete the newest round's line with its judgement and commit, which follow the workers' events."""
         if self._round is None:
             return
         (t, number, line), view, (judged, committed) = self._round, self.view, self._shown
@@ -143,14 +142,14 @@ class PlainDisplay(Display):
         self._round, self._shown = None, (judged, committed)
 
     def _time(self, t: float) -> str:
-        """ISO 8601 in UTC; the part up to the second is formatted once a second."""
+        """Format a time as ISO 8601 in UTC; the part up to the second is cached."""
         second = math.floor(t)
         if second != self._second[0]:
             self._second = (second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)))
         return f"{self._second[1]}.{int((t - second) * 1000):03d}Z"
 
     def _write(self, most: int | None) -> None:
-        """Write whole lines, at most so many characters; silent for good once nobody reads."""
+        """Write whole lines, at most `most` characters; stay silent once the reader has gone."""
         if self._stream is None:
             return
         text = ""
@@ -174,7 +173,7 @@ class LiveDisplay(Display):
         super().__init__(view)
         self._stream, self._outlet = stream, open_output(stream)
         self._console = Console(file=cast("TextIO", self._outlet), force_terminal=True, force_interactive=True, highlight=False)
-        both = sys.stderr is not None and is_terminal(sys.stderr)  # then messages go above the table, else where they were sent
+        both = sys.stderr is not None and is_terminal(sys.stderr)  # then messages appear above the table
         self._live: Live | None = Live(
             self, console=self._console, auto_refresh=False, vertical_overflow="crop", redirect_stderr=both
         )
@@ -226,7 +225,7 @@ class LiveDisplay(Display):
 
 @contextmanager
 def transfers(stream: TextIO | None) -> Iterator[Callable[[str, int, int | None], None] | None]:
-    """Shows files that are being fetched by a bar on a terminal; elsewhere gives nothing to show them."""
+    """Show downloads as bars on a terminal; elsewhere yield nothing to report to."""
     if stream is None or not _animates(stream):
         yield None
         return

@@ -1,4 +1,4 @@
-"""`events.jsonl` and `summary.json`: what a run folder says about the run's course.
+"""`events.jsonl` and `summary.json`: the record of a run in its folder.
 
 Only the coordinator writes events. A line is one JSON object; times are in seconds, `t` is Unix time:
 
@@ -7,8 +7,8 @@ Only the coordinator writes events. A line is one JSON object; times are in seco
                seconds (of training so far)                                                one per worker
     judgement  judge, round, item_iterations, seconds (of training so far), loss, metrics{}, best
     commit     round, file, bytes, seconds, digest
-    fault      what, rank (null where it is not one worker's)
-    stopping   signal, what (the user was told)
+    fault      what, rank (null if no single worker failed)
+    stopping   signal, what (the message to the user)
     end        status, reason, round, seconds {startup, train, total}
 
 Numbers that are not finite are null: NaN is no JSON.
@@ -32,9 +32,9 @@ from partrain.errors import InputMissing, InputOutputFailed
 from partrain.system.atomic_file import atomic_file
 
 BATCH_LINES = 256
-"""Lines kept back at most: a coordinator that forgets to flush loses no more."""
+"""Most lines kept in memory: a coordinator that forgets to flush loses no more."""
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
-"""Errors that neither room nor another disk would mend."""
+"""Errors that neither free space nor another disk would mend."""
 
 
 class EventLog:
@@ -53,13 +53,13 @@ class EventLog:
             raise unwritable(path, error) from error
 
     def add(self, event: Event) -> None:
-        """Take the next event."""
+        """Add the next event."""
         self._lines.append(encode(event))
         if len(self._lines) >= BATCH_LINES:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was added. Raises InputOutputFailed; what was not written goes first next time."""
+        """Write all added events. Raises InputOutputFailed; the rest is written first next time."""
         if not self._lines and not self._rest:
             return
         data = self._rest + b"".join(self._lines)
@@ -87,7 +87,7 @@ class EventLog:
 
 
 def encode(event: Event) -> bytes:
-    """An event as its line: by pydantic's encoder, five times faster than Python's, which a round of milliseconds feels."""
+    """Encode an event as its line with pydantic's encoder, five times faster than Python's: rounds may take milliseconds."""
     try:
         return to_json(event, inf_nan_mode="null") + b"\n"
     except PydanticSerializationError:  # a file's name that is no UTF-8
@@ -95,16 +95,16 @@ def encode(event: Event) -> bytes:
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a file; a last line without its end is passed over, as a run that goes on or was killed leaves one."""
+    """Read the events of a file; skip a last line without its end, which a running or killed run leaves."""
     for number, line in _lines(path):
         yield _decoded(path, number, line)
 
 
 def truncate_after(path: Path, after_round: int) -> RunState:
-    """Remove what came after a round, for a run that continues from there; returns the run as it stood at that round.
+    """Remove the events after a round, for a run that resumes there; return the run state at that round.
 
-    What names a round stays up to that round, wherever it stands: a commit is recorded late. What names none (a fault)
-    stays if it came before the first line that goes. The file is replaced as a whole, or not at all.
+    Events that name a round stay up to that round, wherever they stand: a commit is recorded late. Events without a round (faults)
+    stay if they precede the first removed line. The file is replaced atomically.
     """
     view = RunState()
     _replace(path, _kept(path, after_round, view) if path.exists() else ())
@@ -113,7 +113,7 @@ def truncate_after(path: Path, after_round: int) -> RunState:
 
 
 def _kept(path: Path, after_round: int, view: RunState) -> Iterator[bytes]:
-    """The lines that stay; the view is told of each."""
+    """Yield the lines that stay, and apply each to the run state."""
     gone = False
     for number, line in _lines(path):
         event = _decoded(path, number, line)
@@ -126,10 +126,10 @@ def _kept(path: Path, after_round: int, view: RunState) -> Iterator[bytes]:
 
 
 def summary(view: RunState, test: Mapping[str, float | None] | None = None) -> dict[str, Any]:
-    """The content of `summary.json`; `test` holds loss and metrics on the test set. Seconds cover all sessions."""
+    """Return the content of `summary.json`; `test` holds loss and metrics on the test set. Seconds cover all sessions."""
     judged, clock = view.judged, view.clock
     how: dict[str, Any] = {"judge": "any-worker"} if view.stop.get("judge") == "any-worker" else {}
-    if judged and judged.round != view.round:  # whoever stops a run early does not wait for another judgement
+    if judged and judged.round != view.round:  # stopping early skips the last judgement
         how["judged_round"] = judged.round
     return {
         "status": view.status or "failed",
@@ -146,7 +146,7 @@ def summary(view: RunState, test: Mapping[str, float | None] | None = None) -> d
 
 
 def write_summary(path: Path, content: Mapping[str, Any]) -> None:
-    """Write `summary.json`, as a whole or not at all."""
+    """Write `summary.json` atomically."""
     _replace(path, [(json.dumps(finite(content), indent=2, allow_nan=False) + "\n").encode()])
 
 
@@ -164,12 +164,12 @@ def _worker_summary(worker: WorkerState, train: float) -> dict[str, Any]:
 
 
 def _seconds(value: float) -> float:
-    """To the microsecond: more digits are noise."""
+    """Round to microseconds: more digits are noise."""
     return round(value, 6)
 
 
 def finite(value: Any) -> Any:
-    """The same with null for every number that is not finite."""
+    """Replace every number that is not finite by null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -180,7 +180,7 @@ def finite(value: Any) -> Any:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The complete lines of a file, numbered from 1."""
+    """Yield the complete lines of a file, numbered from 1."""
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
@@ -201,7 +201,7 @@ def _decoded(path: Path, number: int, line: bytes) -> dict[str, Any]:
 
 
 def _replace(path: Path, lines: Iterable[bytes]) -> None:
-    """Write a file so that it is at any moment the old one or the new one."""
+    """Write a file atomically: at any moment it is the old one or the new one."""
     try:
         with atomic_file(path, unique=False) as descriptor, open(descriptor, "wb", closefd=False) as file:
             file.writelines(lines)
@@ -210,7 +210,7 @@ def _replace(path: Path, lines: Iterable[bytes]) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> InputOutputFailed:
-    """The failure that an error is while something of a run folder is written."""
+    """Return the failure for an error while a file of a run folder is written."""
     elsewhere = "the newest checkpoint can be resumed elsewhere"
     remedy = "give --out a folder that can be written" if error.errno in FORBIDDEN else elsewhere
     return InputOutputFailed(f"{path}: cannot be written: {error.strerror}; {remedy}")

@@ -1,4 +1,4 @@
-"""The live table as lines of styled text: what is known of a run, fitted to a width and a height. Free of rich."""
+"""The live table as lines of styled text, fitted to a width and a height. Free of rich."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from partrain.display.number_format import clock, count, number, size, tenths
 from partrain.display.run_state import CELLS, RunState, WorkerState
 
 FLASH_S = 1.5
-"""A new best stands out for so long."""
+"""Seconds for which a new best is highlighted."""
 SLOW, VERY_SLOW = 1.2, 1.5
-"""Computing time over that of the fastest worker, from which a worker is yellow, and red."""
+"""Slowdowns from which a worker is yellow, and red: its computing time over that of the fastest worker."""
 Line = list[tuple[str, str]]
 """Pieces of text, each with its style."""
 
@@ -42,7 +42,7 @@ class Column(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """What a worker's cells are made of."""
+    """The data that a worker's cells show."""
 
     worker: WorkerState
     state: str
@@ -78,13 +78,13 @@ STATE_STYLES = {
 
 
 def frame(view: RunState, now: float, width: int, height: int, glyphs: Glyphs = UNICODE) -> list[Line]:
-    """The whole display: no line longer than `width`, no more lines than `height`. `now` is Unix time in seconds."""
+    """Lay out the display: no line longer than `width`, no more lines than `height`. `now` is Unix time in seconds."""
     head = [_whole(line, width, glyphs) for line in _header(view, now, width, glyphs)]
     return (head + _table(view, width, height - len(head) - 2, glyphs))[: max(height, 1)]
 
 
 def _table(view: RunState, width: int, room: int, glyphs: Glyphs) -> list[Line]:
-    """Two lines of titles, and a line per worker in `room` lines; columns that do not fit are left out from the right."""
+    """Lay out two lines of titles, and a line per worker in `room` lines; drop columns that do not fit, from the right."""
     gap = "  " if width >= 80 else " "
     ends = accumulate(column.width + len(gap) for column in COLUMNS)
     columns = [column for column, end in zip(COLUMNS, ends, strict=True) if end - len(gap) <= width]
@@ -110,7 +110,7 @@ def _fit(column: Column, text: str) -> str:
 
 
 def _whole(line: Line, width: int, glyphs: Glyphs) -> Line:
-    """The pieces that fit, from the left: half a number would be another number. Only the first may be cut."""
+    """Keep the pieces that fit, from the left: half a number would be another number. Only the first may be cut."""
     kept: Line = [(text[:width], style) for text, style in line[:1]]
     used = sum(len(text) for text, _ in kept)
     for text, style in line[1:]:
@@ -122,19 +122,19 @@ def _whole(line: Line, width: int, glyphs: Glyphs) -> Line:
 
 
 def _trimmed(line: Line) -> Line:
-    """Without spaces at its end."""
+    """Remove spaces at the end of a line."""
     return [*line[:-1], *((text.rstrip(), style) for text, style in line[-1:])]
 
 
 def _state(at: Cells) -> tuple[str, str]:
-    """The state; a worker that others wait for shows by how much it is slower than the fastest."""
+    """Return text and style of a state; a worker that others wait for shows its slowdown."""
     if at.state == "training" and at.slowdown >= SLOW:
         return f"slow {at.slowdown:.1f}x", "bold red" if at.slowdown >= VERY_SLOW else "yellow"
     return at.state, STATE_STYLES[at.state]
 
 
 def _header(view: RunState, now: float, width: int, glyphs: Glyphs) -> Iterator[Line]:
-    """Progress, other stop conditions, judged network, totals, last checkpoint, last fault."""
+    """Lay out progress, other stop conditions, judged network, totals, last checkpoint and last fault."""
     dot = f" {glyphs.dot} "
     yield _progress(view, now, width, glyphs)
     yield []
@@ -168,7 +168,7 @@ def _progress(view: RunState, now: float, width: int, glyphs: Glyphs) -> Line:
 
 
 def _facts(label: str, facts: Sequence[str], dot: str) -> Line:
-    """A labelled line, each fact a piece."""
+    """Lay out a labelled line, each fact a piece."""
     return [(f"{label:<8}", "dim"), *((fact if place == 0 else dot + fact, "") for place, fact in enumerate(facts))]
 
 
@@ -188,13 +188,13 @@ def _judged(view: RunState, now: float, dot: str) -> Line:
 
 
 def printable(text: str) -> str:
-    """On one line, in characters of known width: the text may be that of anybody's exception."""
+    """Put a text on one line, in characters of known width: it may come from any exception."""
     plain = "".join(each if each.isprintable() else " " for each in text)
     return plain.encode("ascii", "backslashreplace").decode()
 
 
 def sparkline(values: list[float], levels: str = UNICODE.levels) -> str:
-    """A character per value, on a logarithmic scale where all are positive: losses fall by orders of magnitude."""
+    """Draw a character per value, on a logarithmic scale if all are positive: losses fall by orders of magnitude."""
     if not values:
         return ""
     heights = [math.log(value) for value in values] if min(values) > 0 else values

@@ -1,8 +1,8 @@
-"""Where a run stands, told event by event: the state behind the live table, the plain lines and the summary.
+"""The state of a run, built event by event, behind the live table, the plain lines and the summary.
 
-A view takes the lines of `events.jsonl` in their order, live or read back later, and keeps what does not grow with the
-run. All times are in seconds; `t` and `now` are Unix time, `seconds` those of training by the workers' clocks, which may be
-simulated. A run may have several sessions: each resume is one.
+A `RunState` takes the lines of `events.jsonl` in their order, live or read back later. Its size does not grow with the run. All
+times are in seconds: `t` and `now` are Unix time, `seconds` are training time by the workers' clocks, which may be simulated. A run
+may have several sessions: each resume is one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Event = Mapping[str, Any]
 """One line of `events.jsonl`."""
 
 COMPLETED = ("reached", "finished", "not-reached")
-"""Statuses of a run that has come to its end."""
+"""Statuses of a run that was not interrupted."""
 WINDOW_S = 4.0
-"""Rates are means over this time, and over three rounds where those take longer."""
+"""Seconds over which rates are averaged; three rounds if those take longer."""
 MARK_S = 0.5
-"""Time between two marks of the window: rounds may take milliseconds, and memory is bounded."""
+"""Seconds between two marks of the window: rounds may take milliseconds, and memory is bounded."""
 SMOOTHING = 5
 """Rounds over which a worker's training loss is smoothed."""
 CELLS = 16
@@ -40,7 +40,7 @@ class Curve:
         self._stride, self._count, self._sum = 1, 0, 0.0
 
     def add(self, value: float) -> None:
-        """Append a value; when the list is full, neighbours are merged."""
+        """Append a value; if the list is full, merge neighbours."""
         self._sum += value
         self._count += 1
         if self._count == self._stride:
@@ -51,7 +51,7 @@ class Curve:
                 self._stride *= 2
 
     def resampled(self) -> list[float]:
-        """At most CELLS means over the whole history."""
+        """Return at most CELLS means over the whole history."""
         means, size = self.means, len(self.means)
         if size <= CELLS:
             return list(means)
@@ -72,18 +72,18 @@ class Totals(NamedTuple):
 
 @dataclass(slots=True)
 class WorkerState:
-    """One worker: totals of the whole run, and what it did lately."""
+    """One worker: totals of the whole run, and its recent rates."""
 
     rank: int
     device: str = "?"
     round: int = 0
-    """The newest round it finished."""
+    """The newest round that the worker finished."""
     rounds: int = 0
-    """Rounds counted here."""
+    """Rounds in this folder's events."""
     iterations: int = 0
     item_iterations: int = 0
     elsewhere: int = 0
-    """Item-iterations in another folder, whose seconds are not known here."""
+    """Item-iterations in another folder, whose seconds are unknown here."""
     compute: float = 0.0
     wait: float = 0.0
     mix: float = 0.0
@@ -96,7 +96,7 @@ class WorkerState:
     distance: float | None = None
     """RMS distance to the mean, when last measured."""
     unevenness: float | None = None
-    """How unlike all together its partition is, from 0 to 1, where that was measured."""
+    """Label skew of the partition against all items, from 0 to 1, if measured."""
     lost: bool = False
     curve: Curve = field(default_factory=Curve)
     marks: deque[Totals] = field(default_factory=deque)
@@ -104,7 +104,7 @@ class WorkerState:
     seconds: float = 0.0
 
     def begin(self, described: Event, round_: int) -> None:
-        """A session begins after this round; `before` holds what the worker did in another folder."""
+        """Begin a session after this round; `before` holds the worker's totals in another folder."""
         before = described.get("before")
         if before and not self.rounds:
             self.iterations, self.item_iterations = before["iterations"], before["item_iterations"]
@@ -114,7 +114,7 @@ class WorkerState:
         self.marks.clear()
 
     def count(self, event: Event, seconds: float) -> None:
-        """Add a round that ended after so many seconds of training."""
+        """Add a round that ended after `seconds` of training."""
         items, loss = event["items"], event["loss"]
         compute, wait, mix = event["compute"], event["wait"], event["mix"]
         if not self.marks:
@@ -136,7 +136,7 @@ class WorkerState:
             self._remember(seconds)
 
     def recent(self) -> Totals | None:
-        """What it did within the window: differences, `seconds` being the window's length; None before the first round."""
+        """Return the totals of the window as differences; `seconds` is its length. None before the first round."""
         if not self.marks or self.seconds <= self.marks[0].seconds:
             return None
         return Totals._make(now - then for now, then in zip(self._mark(self.seconds), self.marks[0], strict=True))
@@ -158,7 +158,7 @@ class WorkerState:
 class Clock:
     """Seconds of the run up to the newest event, earlier sessions included.
 
-    Training time is what the workers say. A session that was killed counts from its start line to its last line.
+    Training time is that of the workers' clocks. A killed session counts from its start line to its last line.
     """
 
     def __init__(self) -> None:
@@ -168,30 +168,30 @@ class Clock:
 
     @property
     def running(self) -> bool:
-        """Whether a session has begun and not ended."""
+        """True between the start and the end of a session."""
         return self._session is not None
 
     def start(self, t: float) -> None:
-        """A session begins."""
+        """Begin a session."""
         self._trains, self._session = False, (t, self.total)
 
     def round(self, t: float, lasted: float, seconds: float) -> None:
-        """A worker finished a round that lasted so long, after so many seconds of training."""
+        """Record a worker's round that took `lasted` seconds and ended after `seconds` of training."""
         if self._session and not self._trains:
             self.startup += max(0.0, t - lasted - self._session[0])
         self._trains, self.train = True, seconds
 
     def pass_to(self, t: float) -> None:
-        """Time goes on, within a session."""
+        """Advance the total time within a session."""
         if self._session:
             self.total = self._session[1] + t - self._session[0]
 
     def stop(self) -> None:
-        """The session is over; what is told until another begins lies outside."""
+        """End the session. Later events do not count until the next `start`."""
         self._session = None
 
     def end(self, seconds: Mapping[str, float]) -> None:
-        """The coordinator's own figures for the whole run, where it gives them."""
+        """Take the coordinator's figures for the whole run, if it gives them."""
         self.startup = seconds.get("startup", self.startup)
         self.train = seconds.get("train", self.train)
         self.total = seconds.get("total", self.total)
@@ -217,7 +217,7 @@ class Commit(NamedTuple):
 
 
 class RunState:
-    """The state of a run. `apply` it events; it costs the same for each."""
+    """The state of a run. `apply` costs the same for each event."""
 
     def __init__(self) -> None:
         self.t = 0.0
@@ -233,19 +233,19 @@ class RunState:
         self.judged: Judgement | None = None
         self.best: Judgement | None = None
         self.misses = 0
-        """Judgements since the best."""
+        """Judgements since the best one."""
         self.commit: Commit | None = None
         self.faults = 0
         self.fault = ""
-        """The newest one."""
+        """The newest fault."""
         self.status: str | None = None
-        """How the run ended; None while it runs, or when it was killed."""
+        """Status at the end of the run; None while it runs, or if it was killed."""
         self.reason: str | None = None
         self._behind = 0
         self._pace: tuple[float, Standing] | None = None
 
     def apply(self, event: Event) -> None:
-        """Take note of the next event. Kinds that are not known are passed over: a newer partrain wrote them."""
+        """Apply the next event. Unknown kinds are skipped: a newer partrain wrote them."""
         self.t = t = event["t"]
         match event["event"]:
             case "round":
@@ -270,13 +270,13 @@ class RunState:
         return sum(worker.rate() for worker in self.workers.values())
 
     def loss(self) -> float | None:
-        """Mean training loss of each worker's newest round, weighted by items."""
+        """Return the mean training loss of each worker's newest round, weighted by items."""
         known = [(worker.round_items, worker.round_loss) for worker in self.workers.values() if worker.round_loss is not None]
         items = sum(items for items, _ in known)
         return sum(items * loss for items, loss in known) / items if items else None
 
     def state(self, worker: WorkerState) -> str:
-        """`starting`, `done`, `stopped` before the end, `lost`, or what took most of its time lately: `training`, `waiting`, `mixing`."""
+        """Return `starting`, `done`, `stopped` (before the end), `lost`, or the recent main activity: `training`, `waiting`, `mixing`."""
         if worker.lost:
             return "lost"
         if self.status is not None:
@@ -287,7 +287,7 @@ class RunState:
         return max((recent.compute, "training"), (recent.wait, "waiting"), (recent.mix, "mixing"))[1]
 
     def slowdowns(self) -> dict[int, float]:
-        """By rank: computing time per round lately, over that of the fastest worker; only after three rounds."""
+        """Map ranks to computing time per round lately, over that of the fastest worker; empty before three rounds."""
         recents = {rank: worker.recent() for rank, worker in self.workers.items() if not worker.lost}
         times = {rank: recent.compute / recent.rounds for rank, recent in recents.items() if recent and recent.rounds >= 3}
         fastest = min(times.values(), default=0.0)
@@ -332,7 +332,7 @@ class RunState:
     def _round(self, event: Event) -> None:
         worker = self._worker(event["rank"])
         before = worker.round
-        seconds = event.get("seconds", self.clock.train)  # a run that an earlier version began has them with judgements only
+        seconds = event.get("seconds", self.clock.train)  # earlier versions wrote `seconds` in judgements only
         worker.count(event, seconds)
         self.item_iterations += event["items"]
         self.clock.round(event["t"], event["compute"] + event["wait"] + event["mix"], seconds)

@@ -1,4 +1,4 @@
-"""What a display writes to, so that a reader who pauses, as a pager or a connection that hangs, never holds up the training."""
+"""Terminal output that never blocks: a reader who pauses (a pager, a hanging connection) does not hold up the training."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TextIO
 
 
 class Terminal(io.TextIOBase):
-    """A terminal that is written to without waiting for it: what it has no room for waits here.
+    """A terminal written to without waiting: text beyond its free space waits here.
 
-    It is opened once more, for whether writes wait belongs to the open file, and that is shared with the shell. A terminal that has room
-    for one character may have none for a frame.
+    The terminal is opened once more, because O_NONBLOCK belongs to the open file, which the shell shares. A terminal with space for
+    one character may have none for a frame.
     """
 
     encoding = "utf-8"
@@ -37,12 +37,12 @@ class Terminal(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Keep it for the next `flush`."""
+        """Keep text for the next `flush`."""
         self._left += text.encode(self.encoding, "replace")
         return len(text)
 
     def flush(self) -> None:
-        """Write as much as there is room for. Raises OSError where the terminal is gone."""
+        """Write as much as the terminal takes. Raises OSError if the terminal is gone."""
         with suppress(BlockingIOError):
             while self._left and select.select([], [self._descriptor], [], 0)[1]:
                 self._write()
@@ -52,12 +52,12 @@ class Terminal(io.TextIOBase):
 
     @property
     def has_room(self) -> bool:
-        """Whether all has been written."""
+        """Return whether all text is written."""
         self.flush()
         return not self._left
 
     def close(self) -> None:
-        """Wait until all is written."""
+        """Wait until all text is written."""
         if not self.closed and self._descriptor >= 0:  # none if the stream was no terminal after all
             try:
                 os.set_blocking(self._descriptor, True)
@@ -70,12 +70,12 @@ class Terminal(io.TextIOBase):
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a stream says that it is one; what stands in for stdout in a script may say nothing."""
+    """Return whether a stream is a terminal; stand-ins for stdout in a script may lack `isatty`."""
     return bool(getattr(stream, "isatty", bool)())
 
 
 def open_output(stream: TextIO) -> TextIO | Terminal:
-    """What to write to, so that a stream which is a terminal is not waited for."""
+    """Open the output for a stream: writes to a terminal do not block."""
     if is_terminal(stream):
         with suppress(OSError, ValueError):  # it may only say that it is one
             return Terminal(stream)
@@ -83,7 +83,7 @@ def open_output(stream: TextIO) -> TextIO | Terminal:
 
 
 def has_room(stream: TextIO | Terminal) -> bool:
-    """Whether a write would not block: a pager that waits, or Ctrl-S on the terminal, must not hold up the workers."""
+    """Return whether a write would not block: a waiting pager, or Ctrl-S on the terminal, must not hold up the workers."""
     try:
         if isinstance(stream, Terminal):
             return stream.has_room
@@ -93,14 +93,14 @@ def has_room(stream: TextIO | Terminal) -> bool:
 
 
 def finish(outlet: TextIO | Terminal) -> None:
-    """A stream that is ours alone is closed once all is written."""
+    """Close a stream that only we use, once all is written."""
     if isinstance(outlet, Terminal):
         with suppress(OSError):
             outlet.close()
 
 
 def discard(stream: TextIO) -> None:
-    """Send the rest to /dev/null: a closed stdout would raise again when Python flushes it at exit."""
+    """Redirect a stream to /dev/null: a closed stdout would raise again when Python flushes it at exit."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())

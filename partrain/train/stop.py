@@ -38,7 +38,7 @@ class Stop(Section):
 
     @property
     def has_target(self) -> bool:
-        """Success is defined."""
+        """True if the table has a target: then the run can succeed or fail."""
         return any(each.kind == "target" for each in self.conditions())
 
     def reached(self, progress: Progress) -> bool:
