@@ -148,7 +148,7 @@ def _section(path: Path) -> DataSection:
         return Hdf5(kind="hdf5", path=str(path))
     if _is(mapped.is_mapped, path):
         return mapped.Mapped(kind="mapped", path=str(path))
-    raise InputMissing(f"{path}: does not say what to learn from what: give a job whose [dataset] table does")
+    raise InputMissing(f"{path}: cannot tell inputs from targets; pass a job file instead")
 
 
 def _is(question: Any, path: Path) -> bool:

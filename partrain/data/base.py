@@ -270,7 +270,7 @@ def count_classes(targets: Sequence[NDArray[Any]], where: str) -> int:
         raise InputMissing(f"{where}: all {items:,} items have the label 0: there is nothing to tell apart")
     if count > max(1000, items):
         raise InputMissing(
-            f"{where}: the largest label is {count - 1:,}, of {items:,} items; labels are to run from 0 on: number them so"
+            f"{where}: the largest label is {count - 1:,}, of {items:,} items; labels must run from 0: renumber them"
         )
     return count
 

@@ -47,7 +47,7 @@ def _check_file(text: str) -> str:
 
 def _check_name(text: str) -> None:
     if not text or "\0" in text:
-        raise ValueError("expected the name of a file or folder" + ", which holds no character of code 0" * bool(text))
+        raise ValueError("expected the name of a file or folder" + " without NUL characters" * bool(text))
 
 
 def _check_folder(text: str) -> str:
@@ -92,7 +92,7 @@ def require_regular(path: Path) -> Path:
     except OSError:  # opening the file reports the error
         return path
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise InputMissing(f"{path}: is a pipe or a device: save what it gives in a file, and name that")
+        raise InputMissing(f"{path}: is a pipe or a device: save its content to a file")
     return path
 
 
@@ -161,7 +161,7 @@ def _fetch_one(url: str, report: TransferReport) -> Path | None:
         with target.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != wanted:
-            raise InputMissing(f"{target}: its SHA-256 is {found}, not the one the job gives: delete it, and it is fetched anew")
+            raise InputMissing(f"{target}: its SHA-256 is {found}, not the one the job gives: delete it to fetch it again")
         return None
     with _part(target) as part:
         if target.is_file():  # another run has fetched it meanwhile

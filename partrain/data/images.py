@@ -99,7 +99,7 @@ class _ImageFolders:
     def _labelled(self, base: Path) -> Iterator[tuple[Path, int]]:
         for entry in sorted(_folders(base)):
             if entry.name not in self.classes:
-                raise InputMissing(f"{entry}: nothing to train on is of the class `{entry.name}`")
+                raise InputMissing(f"{entry}: no training image has the class `{entry.name}`")
             files = sorted(file for file in entry.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
             if not files:
                 raise InputMissing(f"{entry}: no images in it")

@@ -66,7 +66,7 @@ def describe_file(path: Path) -> dict[str, Any]:
         return {"arrays": [_array(name, one) for name, one in hdf5(path).items() if one.shape]}
     if path.is_dir() or not path.name.lower().endswith(TABLES):
         what = f"{path}: by its name neither a table ({', '.join(TABLES)}) nor arrays (.npz, .npy, .h5, .idx)"
-        raise InputMissing(f"{what}: give a job whose [dataset] table says what it is")
+        raise InputMissing(f"{what}: pass a job file instead")
     return _table(open_by_name(path, way=INSPECT))
 
 

@@ -73,8 +73,8 @@ def skew_warning(targets: NDArray[Any], windows: Sequence[range]) -> str | None:
         distance = float(_distances(shares[b], shares[a]))
         chance = float(np.sqrt((count - 1) * (1 / len(windows[a]) + 1 / len(windows[b])) / (2 * np.pi)))
         text = (
-            f'order = "given" makes partitions unlike: {distance:.0%} of worker {b}\'s items would need other targets to look like'
-            f' worker {a}\'s (by chance about {chance:.0%}); order = "shuffled" evens them out'
+            f'order = "given" skews the labels: the targets of workers {a} and {b} differ by {distance:.0%} (total variation distance;'
+            f' about {chance:.0%} by chance); order = "shuffled" avoids it'
         )
         worst = max(worst, (distance - 2 * chance, text))
     return worst[1] if worst[0] > 0.2 else None

@@ -68,7 +68,7 @@ def standardize(numbers: NDArray[Any], scale: Pair, where: str, source: NDArray[
         if not (fine := np.isfinite(block)).all():
             item = first + int(np.argwhere(~fine)[0][0])
             raise InputMissing(
-                f"{where}: item {item} is too far from those trained on: {numbers.dtype} cannot hold it standardised"
+                f"{where}: item {item} is too far from the training items: {numbers.dtype} cannot hold it standardised"
             )
 
 

@@ -49,7 +49,7 @@ class HasTestSplit(DataSection):
         """Count the test items among `items`; InputMissing if training or test would be empty."""
         tests = self.test_items or round(self.test_share * items)
         if tests >= items or (self.test_share and not tests):
-            raise InputMissing(f"{where}: holds {items:,} {noun}: {tests:,} test items of them leave nothing of one part")
+            raise InputMissing(f"{where}: holds {items:,} {noun}: with {tests:,} test items, training or test would be empty")
         return tests
 
     def split_off(self, items: int, tests: int, labels: Indices | None) -> tuple[Indices, Indices]:

@@ -170,7 +170,7 @@ def test_inspect_finds_the_bad_cell_of_a_table(tmp_path: Path) -> None:
 def test_inspect_says_that_something_else_parts_the_cells(tmp_path: Path, mark: str) -> None:
     (tmp_path / "t.csv").write_text("a,b,c\n1,2,3\n".replace(",", mark))
     found = json.loads(partrain("data", "inspect", tmp_path / "t.csv", "--json").out)
-    told = "all of line 1 is one name: its cells seem to be parted by"
+    told = "line 1 is a single name: its cells seem to be separated by"
     assert found["faults"] == [f"{tmp_path / 't.csv'}:1: {told} {mark!r}, so inspect a job that sets `separator`"]
     (tmp_path / "t.csv").write_text("a;b\n1,5;2\n")
     assert "quotes, or inspect a job that sets `separator`" in partrain("data", "inspect", tmp_path / "t.csv").err
@@ -191,7 +191,7 @@ def test_inspect_of_what_a_job_must_explain(tmp_path: Path, name: str) -> None:
         (tmp_path / name).write_text("It was, as it is, a text.\n")
     said = partrain("data", "inspect", tmp_path / name)
     assert (said.code, said.errors) == (66, ["no-input"]), said
-    assert "give a job whose [dataset] table says what it is" in said.err
+    assert "pass a job file instead" in said.err
 
 
 def test_a_number_that_is_none_is_named_by_its_item(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_convert_a_job_and_inspect_what_came_of_it(tmp_path: Path, birds: list[s
     ("words", "said"),
     [
         (["inspect", "nothing.csv"], "nothing.csv: No such file or directory"),
-        (["convert", "birds.csv", "-o", "x.items"], "birds.csv: does not say what to learn from what: give a job"),
+        (["convert", "birds.csv", "-o", "x.items"], "birds.csv: cannot tell inputs from targets; pass a job file"),
     ],
 )
 def test_what_the_commands_cannot_do(

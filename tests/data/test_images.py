@@ -109,7 +109,7 @@ def test_deep_pixels_are_refused(folder: Path) -> None:
     ("extra", "message"),
     [
         ("pets/fish/", r"pets/fish: no images in it$"),
-        ("test/fish/x.png", r"test/fish: nothing to train on is of the class `fish`"),
+        ("test/fish/x.png", r"test/fish: no training image has the class `fish`"),
     ],
 )
 def test_classes_that_will_not_do(folder: Path, extra: str, message: str) -> None:

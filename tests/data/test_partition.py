@@ -178,7 +178,7 @@ def test_sorted_labels_are_told_apart_and_shuffled_ones_are_not() -> None:
     cut = windows(5000, [None] * 5)
     warning = skew_warning(labels, cut)
     assert warning is not None
-    assert "worker 0" in warning
+    assert "workers 0 and" in warning
     assert "100%" in warning
     assert skew_warning(np.random.default_rng(0).permutation(labels), cut) is None
 

@@ -48,7 +48,7 @@ class SavedDataset:
         """All rows, memory-mapped."""
         if self.state.get("_indices_data_files"):
             raise InputMissing(
-                f"{self.path}: saved by an old version of datasets, with rows to choose: save it again by a newer one"
+                f"{self.path}: saved by an old version of datasets, with an index of rows: save it again with a newer one"
             )
         files = [self.path / Path(one["filename"]).name for one in self.state.get("_data_files") or []]
         if not files:

@@ -206,9 +206,9 @@ def _missing_data(one: Any, path: Path) -> str | None:
             with h5py.File(place, "r") as file:
                 there = source.dset_name in file
         except OSError as error:
-            return f"its numbers are to lie in {place}, which cannot be read: {(error.strerror or str(error)).splitlines()[0]}"
+            return f"its numbers should lie in {place}, which cannot be read: {(error.strerror or str(error)).splitlines()[0]}"
         if not there:
-            return f"its numbers are to lie in {place}, which has no dataset `{source.dset_name}`"
+            return f"its numbers should lie in {place}, which has no dataset `{source.dset_name}`"
     return None
 
 

@@ -82,7 +82,7 @@ def forms_of(section: ArraySection, found: ArraySources) -> Forms:
         problem = f"`{section.split_key}` splits test items off, but there are some already: {found['test_inputs'].where}"
         raise WrongSetting(section.split_key, problem, "remove it")
     if section.standardise and slots["inputs"].dtype == "uint8":
-        problem = f"`standardise` is for other numbers than bytes, which are scaled to [0, 1]: {inputs.where}"
+        problem = f"`standardise` does not apply to bytes, which are scaled to [0, 1]: {inputs.where}"
         raise WrongSetting("standardise", problem, "remove it, or write them as float32")
     if section.standardise_target and task != "regression":
         problem = f"`standardise_target` is for numbers, but these targets are for {task}: {found['targets'].where}"
@@ -112,7 +112,7 @@ def _slots_and_task(found: ArraySources, tokens: bool) -> tuple[dict[str, ArrayF
             now, before = f"{slot.dtype} {slot.shape[1:]}", f"{first.dtype} {first.shape[1:]}"
             raise InputMissing(f"{found[role].where}: its items are {now}, those for training {before}")
         if (found[role].texts is None) != (found[role.removeprefix("test_")].texts is None):
-            raise InputMissing(f"{found[role].where}: of texts and numbers, its labels are one and those for training the other")
+            raise InputMissing(f"{found[role].where}: only one of training and test labels are texts")
     targets = slots["targets"]
     if targets.dtype != "int64":
         return slots, "regression"

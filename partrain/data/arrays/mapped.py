@@ -86,8 +86,8 @@ def load(section: Mapped, folder: Path, allocate: Allocate, training: Training) 
     dataset, kept = read(path).open(allocate(0)), stored_training_hash(path)
     if kept and kept != training_hash(dataset, training):
         raise InputMissing(
-            f"{path}: was converted for a job that trains on other items (`validation`, `stratify`, `seed` or `order` differ), "
-            "and what was learnt from them is in it; convert it again with this job's"
+            f"{path}: was converted for other training items (`validation`, `stratify`, `seed` or `order` differ) "
+            "and contains means or windows that depend on them; convert it again with this job"
         )
     return dataset
 

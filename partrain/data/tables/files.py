@@ -105,7 +105,7 @@ class CsvFile(TableFile):
         if other is None:
             return None
         advice = f"so {self.way} `separator`" if self.way else f"and the job's by {self._separator!r}"
-        return f"all of line 1 is one name: its cells seem to be parted by {other!r}, {advice}"
+        return f"line 1 is a single name: its cells seem to be separated by {other!r}, {advice}"
 
     def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[RowBlock]:
         getters = {name: itemgetter(self.names.index(name)) for name in names}

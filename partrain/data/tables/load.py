@@ -195,7 +195,7 @@ def moments(numbers: NDArray[Any], names: Iterable[str], path: str) -> Pair:
     """Compute mean and divisor of each column over the values present; the divisor is 1 where a column is constant."""
     present = ~np.isnan(numbers)
     if empty := [name for name, some in zip(names, present.any(axis=0), strict=True) if not some]:
-        raise InputMissing(f"{path}: column `{empty[0]}`: no item trained on has a value there: drop the column")
+        raise InputMissing(f"{path}: column `{empty[0]}`: no training item has a value there: drop the column")
     with np.errstate(over="ignore"):
         mean = np.nanmean(numbers, axis=0)
         std = np.sqrt(np.nanmean((numbers - mean) ** 2, axis=0))

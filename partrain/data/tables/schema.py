@@ -184,7 +184,7 @@ def _classes(section: Tabular, table: TableFile, found: dict[str, set[Any]], row
         for name in () if numbers else section.target:
             if any(not _is_number(cell) for cell in found[name]):
                 place = _locate_first(table, name, lambda cell: not _is_number(cell))
-                raise InputMissing(f"{place}: column `{name}`: holds a word, where targets are to be numbers")
+                raise InputMissing(f"{place}: column `{name}`: holds a word, but targets must be numbers")
         return None
     if section.target_kind == "auto" and not numbers and any(map(_is_number, cells)):
         name = section.target[0]

@@ -180,7 +180,7 @@ def _describe_fault(where: str, names: list[str], cells: list[Any]) -> str:
     """Describe the first cell of a row that holds no finite number."""
     for name, cell in zip(names, cells, strict=True):
         if is_missing(cell):
-            return f"{where}: column `{name}`: no value; a series has no holes: fill it in, or leave out the rows before it"
+            return f"{where}: column `{name}`: no value; a series needs every value: fill it in, or delete the rows before it"
         try:
             _number(cell)
         except (TypeError, ValueError):

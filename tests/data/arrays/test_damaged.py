@@ -150,7 +150,7 @@ def test_hdf5_whose_numbers_are_elsewhere_or_nowhere(tmp_path: Path, lost: str) 
         load(section, tmp_path)
 
 
-@pytest.mark.parametrize(("labels", "said"), [(np.zeros(4), "nothing to tell apart"), (np.arange(4) << 20, "number them so")])
+@pytest.mark.parametrize(("labels", "said"), [(np.zeros(4), "nothing to tell apart"), (np.arange(4) << 20, "renumber them")])
 def test_idx_labels_that_cannot_be_meant(tmp_path: Path, labels: Any, said: str) -> None:
     (tmp_path / "x").write_bytes(struct.pack(">4B2I", 0, 0, 8, 2, 4, 3) + bytes(12))
     (tmp_path / "y").write_bytes(struct.pack(">4BI", 0, 0, 0x0C, 1, 4) + labels.astype(">i4").tobytes())

@@ -131,8 +131,8 @@ def test_a_split_is_part_of_the_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"test_items": N}, "holds 60 items: 60 test items of them leave nothing of one part"),
-        ({"test_share": 0.001}, "holds 60 items: 0 test items of them leave nothing of one part"),
+        ({"test_items": N}, "holds 60 items: with 60 test items, training or test would be empty"),
+        ({"test_share": 0.001}, "holds 60 items: with 0 test items, training or test would be empty"),
         ({"test_items": 2, "test_from": "end"}, 'the class `3` occurs among the test items only: set test_from = "shuffled", or'),
     ],
 )
@@ -275,7 +275,7 @@ def test_targets_are_standardised_by_each_number(tmp_path: Path) -> None:
         ({"inputs": X.astype("f8") * 1e200, "targets": Y}, "feature 0: its numbers are too large for a mean and a deviation"),
         (
             {"inputs": X * np.float32(1e-20), "targets": Y, "test_inputs": X * np.float32(1e30), "test_targets": Y},
-            "item 0 is too far from those trained on: float32 cannot hold it standardised",
+            "item 0 is too far from the training items: float32 cannot hold it standardised",
         ),
     ],
 )
@@ -343,7 +343,7 @@ def test_texts_that_are_no_classes(tmp_path: Path, form: str, names: list[str], 
         ({"targets": np.array([b"a", b"\xff"] * 30)}, "item 1 has a label that is not UTF-8"),
         ({"targets": np.stack([KIND, KIND], 1)}, "texts of shape (60, 2); names of classes have one axis"),
         ({"test_inputs": X[:2], "test_targets": np.array(["cat", "cow"])}, "item 1: the class `cow` is not in a.npz: array `targets`"),
-        ({"test_inputs": X[:2], "test_targets": Y[:2]}, "of texts and numbers, its labels are one and those for training the other"),
+        ({"test_inputs": X[:2], "test_targets": Y[:2]}, "only one of training and test labels are texts"),
         ({"inputs": KIND}, "array `inputs`: holds text; arrays of numbers can be used"),
         ({"targets": np.array(["a", {}] * 30, object)}, "holds objects, which are code to run; arrays of numbers can be used"),
     ],
@@ -402,7 +402,7 @@ def test_keys_that_exclude_one_another(keys: dict[str, Any]) -> None:
             "standardise = true",
             {"inputs": np.zeros((N, 4), np.uint8)},
             "standardise",
-            "other numbers than bytes, which are scaled",
+            "does not apply to bytes, which are scaled",
         ),
         ("standardise_target = true", {}, "standardise_target", "is for numbers, but these targets are for classification"),
         ("standardise_target = true", {"targets": KIND}, "standardise_target", "these targets are for classification"),
@@ -511,7 +511,7 @@ def test_what_was_learnt_from_other_items_is_not_used(tmp_path: Path) -> None:
     one = mapped.Mapped(kind="mapped", path="a.items", validation=9)
     assert load(one, tmp_path, training=trained_with(one)).codec.keys() == {"target_mean", "target_std"}
     other = one.model_copy(update={"validation": 10})
-    with pytest.raises(InputMissing, match="was converted for a job that trains on other items"):
+    with pytest.raises(InputMissing, match="was converted for other training items"):
         load(other, tmp_path, training=trained_with(other))
 
 

@@ -111,7 +111,7 @@ def test_an_empty_line_between_moments_is_a_hole(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ("", "column `y`: no value; a series has no holes"),
+        ("", "column `y`: no value; a series needs every value"),
         ("NA", "column `y`: no value"),
         ("nan", "column `y`: no value"),
         ("inf", "column `y`: `inf` is no finite number"),

@@ -296,7 +296,7 @@ def test_words_and_targets_have_no_mean(tmp_path: Path, old: str, column: str) -
 def test_faults_have_their_place(tmp_path: Path, old: str, new: str, message: str | None) -> None:
     assert old in HOUSES
     section = houses(tmp_path, HOUSES.replace(old, new), target_kind="number")
-    assert said(section, tmp_path) == (message or "t.csv:3: column `price`: holds a word, where targets are to be numbers")
+    assert said(section, tmp_path) == (message or "t.csv:3: column `price`: holds a word, but targets must be numbers")
 
 
 def test_numbers_too_large_for_an_item(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ def test_what_is_hardly_a_class(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("split", [{"test_items": 30}, {"test_share": 0.01}, {"test_share": 0.99}])
 def test_nothing_left_of_one_part(tmp_path: Path, split: dict[str, Any]) -> None:
-    assert "leave nothing of one part" in said(table(tmp_path, BIRDS, target="kind", **split), tmp_path)
+    assert "training or test would be empty" in said(table(tmp_path, BIRDS, target="kind", **split), tmp_path)
 
 
 @pytest.mark.parametrize(

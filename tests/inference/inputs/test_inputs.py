@@ -102,7 +102,7 @@ def test_a_bad_cell_of_a_table_to_be_judged_by(place: Path, tmp_path: Path, row:
         ("x,y\n1,2,3\n", ":2: 3 cells where line 1 names 2 columns: put cells that hold the separator ',' in quotes"),
         (
             "x;y\n1;2\n",
-            ":1: no column `x`, which `inputs` asks for: all of line 1 is one name: its cells seem to be parted by ';', and the job's by ','",
+            ":1: no column `x`, which `inputs` asks for: line 1 is a single name: its cells seem to be separated by ';', and the job's by ','",
         ),
     ],
 )
