@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from partrain.comm.arena import Arena
-from partrain.protocols import Center, Update
+from partrain.protocols_async import Center, Update
 
 CLAIMS, INBOX, SLICE = 0, 1, 1 << 12
 """Places to be alone at: the round's visits, the inbox of a worker, a slice of the center."""

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from partrain.comm.machine import Machine
 from partrain.config.problems import FileFinding, Finding
@@ -22,12 +22,12 @@ from partrain.data.partition import uncovered, windows
 from partrain.errors import InputMissing
 from partrain.job.workers import WorkerGroup, cuda_count
 from partrain.models import Interface
+from partrain.rule_traits import JobContext, Partitions
 from partrain.tasks import FITTING
 from partrain.train.section import cpu_has_bfloat16
 
 if TYPE_CHECKING:
     from partrain.job.schema import Job
-    from partrain.rules.fednova import Fednova
 
 MAX_WORKERS = 1024
 FEW_ITEMS = 100
@@ -44,8 +44,8 @@ def contradictions(job: Job) -> Iterator[Finding]:
             _length_of_a_round,
             _equal_rounds,
             _rule,
+            _rule_in_job,
             _optimizer,
-            _reckoning,
             _paces,
             _settings_without_effect,
             _overlap,
@@ -150,9 +150,13 @@ def _crowd(job: Job) -> Iterator[Finding]:
 
 
 def _rule(job: Job) -> Iterator[Finding]:
+    """Let the rule check its settings."""
     workers = sum(group.count for group in job.workers)
-    for key, message, advice, severity in job.sync.remarks(workers):
-        yield Finding(("sync", key), message, advice, severity=severity)
+    yield from job.sync.check(JobContext(workers, getattr(job, "optimizer", None), job.workers))
+
+
+def _rule_in_job(job: Job) -> Iterator[Finding]:
+    """Check the base keys of the rule against the job."""
     if job.sync.full_batch and "optimizer" in job.model_fields_set:
         message = f'rule "{job.sync.rule}" takes its own steps on full batches: [optimizer] has no effect'
         yield Finding(("optimizer",), message, "remove it", severity="warning")
@@ -162,7 +166,7 @@ def _rule(job: Job) -> Iterator[Finding]:
     if job.sync.shares_params and cuda:
         message = f'under rule "{job.sync.rule}" all workers train the same numbers in memory: CPU workers only'
         yield Finding(("workers", cuda[0], "device"), message)
-    for key in job.sync.in_rounds:
+    for key in job.sync.counted_in_rounds:
         number, rounds = getattr(job.sync, key), job.stop.rounds
         if key in job.sync.model_fields_set and number and rounds and number > rounds:
             message = f"`{key}` = {number} rounds, and the run ends after {rounds}"
@@ -176,33 +180,13 @@ def _optimizer(job: Job) -> Iterator[Finding]:
     for key, message, advice, severity in job.optimizer.remarks():
         yield Finding(("optimizer", key), message, advice, "key", severity)
     if job.rateless and job.sync.lr_scale != "none":
-        message = '`lr_scale` has no effect on the steps of "rprop", which have sizes of their own'
+        name = job.sync.rule if job.sync.full_batch else job.optimizer.name
+        message = f'`lr_scale` has no effect on the steps of "{name}", which have sizes of their own'
         yield Finding(("sync", "lr_scale"), message, "remove it", at="key")
-    apart = sum(group.count for group in job.workers) > 1 and job.sync.rule != "bsp"
+    apart = sum(group.count for group in job.workers) > 1 and not job.sync.averages_gradients
     if job.optimizer.name == "lbfgs" and job.sync.optimizer_state == "average" and apart:
         message = 'averaged gradients of different partitions tell "lbfgs" little of any one of them'
         yield Finding(("optimizer", "name"), message, 'set optimizer_state = "local" in [sync]', severity="warning")
-
-
-def _reckoning(job: Job) -> Iterator[Finding]:
-    """FedNova reckons how far unequal work goes: with SGD, whose momentum each worker keeps, or begins each round without."""
-    if job.sync.rule != "fednova":
-        return
-    sync, optimizer, caps = cast("Fednova", job.sync), cast(Any, job.optimizer), [_caps(job, group) for group in job.workers]
-    sized = any(passes and group.partition_size for (_, passes), group in zip(caps, job.workers, strict=True))
-    momentum = optimizer.momentum if "momentum" in type(optimizer).model_fields else 0.0
-    if sync.local_momentum not in (0.0, momentum):
-        message = f"the local optimizer has another momentum, {momentum:g}: the work of unequal workers is reckoned wrongly"
-        yield Finding(("sync", "local_momentum"), message, "use the same in both, or leave it out here", severity="warning")
-    elif len(set(caps)) == 1 and not sized:
-        return
-    elif optimizer.moments and optimizer.name != "sgd":
-        message = f'how far unequal work goes is reckoned as for "sgd": with "{optimizer.name}" the bias towards more work stays'
-        yield Finding(("optimizer", "name"), message, 'use "sgd", or equal work', severity="warning")
-    elif momentum and not sync.local_momentum and sync.optimizer_state != "local":
-        message = f"the optimizer's momentum, {momentum:g}, is not reckoned with: the bias towards those who do more work stays"
-        todo = f'set local_momentum = {momentum:g} and optimizer_state = "reset"'
-        yield Finding(("sync", "local_momentum"), message, todo, severity="warning")
 
 
 def _paces(job: Job) -> Iterator[Finding]:
@@ -285,7 +269,7 @@ def _horizon(job: Job) -> Iterator[Finding]:
 def _moving_end(job: Job) -> Iterator[Finding]:
     """Where rounds change their length, their number says little about the end of the learning rate's schedule."""
     counted = job.optimizer.needs_horizon and not job.optimizer.horizon and job.stop.rounds
-    if counted and not job.stop.item_iterations and getattr(job.sync, "schedule", "constant") != "constant":
+    if counted and not job.stop.item_iterations and job.sync.varies_round_length:
         message = "rounds change their length, so the learning rate will not have run its course after so many"
         yield Finding(("stop", "rounds"), message, "give `item_iterations`, or `horizon` in [optimizer]", severity="warning")
 
@@ -374,21 +358,8 @@ def _shares(job: Job, items: int) -> Iterator[Finding]:
     if missed := sum(map(len, uncovered(training, cut))) * (job.partition.uncovered == "error"):
         message = f"no worker has {missed:,} of the {training:,} training items"
         yield Finding(place, message, 'raise or remove `partition_size`, or set uncovered = "allow" in [partition]')
-    yield from _as_one(job, [len(window) for window in cut], training, place)
+    yield from job.sync.check_partitions(Partitions([len(window) for window in cut], training, place))
     yield from _smallest_share(job, min(map(len, cut)))
-
-
-def _as_one(job: Job, sizes: Sequence[int], training: int, place: tuple[str | int, ...]) -> Iterator[Finding]:
-    """Under `rprop` workers do together what one would do with all items, if each of these counts once."""
-    if job.sync.rule != "rprop" or len(sizes) == 1:
-        return
-    once = "so these workers do something else than one with all items"
-    if (twice := sum(sizes) - training) >= len(sizes):  # fewer are those of sizes rounded up
-        message = f"partitions overlap by {twice:,} items, which count twice: {once}"
-        yield Finding(place, message, "remove `overlap`, or lower `partition_size`", severity="warning")
-    if job.sync.weights == "equal" and max(sizes) - min(sizes) > 1:
-        message = f"items of partitions of {min(sizes):,} count more than those of {max(sizes):,}: {once}"
-        yield Finding(("sync", "weights"), message, 'use "items"', severity="warning")
 
 
 def _smallest_share(job: Job, smallest: int) -> Iterator[Finding]:

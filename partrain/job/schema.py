@@ -21,7 +21,7 @@ from partrain.errors import UserCodeFailed
 from partrain.job.workers import WorkerGroup
 from partrain.models import AnyModel
 from partrain.optim import AnyOptimizer, Sgd
-from partrain.rules import AnyRule
+from partrain.rules import OTHER_NAMES, AnyRule
 from partrain.tasks import AnyTask, Kind, UserTask, make
 from partrain.train.section import Engine
 from partrain.train.stop import Stop
@@ -67,7 +67,7 @@ class Job(Section):
     @property
     def rateless(self) -> bool:
         """Steps have sizes of their own: there is no learning rate to scale."""
-        return self.sync.full_batch or self.optimizer.name == "rprop"
+        return self.sync.full_batch or self.optimizer.rateless
 
     def kind_of_task(self, implied: Kind) -> str:
         """What the network is trained to do: by the job's own word, the model's nature, or else what the items are made for."""
@@ -109,11 +109,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "name": ("rule", "kind"),
     "kind": ("name", "rule"),
     "type": ("kind", "name", "rule"),
-    "fedavg": ("average",),
-    "local-sgd": ("average",),
-    "ddp": ("bsp",),
-    "allreduce": ("bsp",),
-}
+} | OTHER_NAMES
 """What other tools call our keys and rules."""
 
 NAMING = ("rule", "kind", "name")

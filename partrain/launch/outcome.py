@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from partrain.display.run_state import WELL
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure
 from partrain.launch.context import RunContext
 from partrain.launch.coordinator import Ended
-from partrain.rules.compression.messages import HEAD, STEP
+from partrain.protocols import Rule
+from partrain.rule_traits import Traffic
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Outcome:
 
 def close(
     ended: Ended,
+    rule: Rule,
     began_at: float | None,
     stage: RunContext,
     hear: Callable[[dict[str, Any]], None],
@@ -41,7 +43,7 @@ def close(
     """Write down how a run ended."""
     hear(_end_event(ended, stage, began_at))
     tick()
-    if ended.status in WELL and (text := silence(read_events(stage.folder / "events.jsonl"))):
+    if ended.status in WELL and (text := rule.review(_traffic(rule, read_events(stage.folder / "events.jsonl")))):
         stage.warn(text)
     content = summary(stage.display.view, _scores(ended.test))
     write_summary(stage.folder / "summary.json", content)
@@ -85,22 +87,10 @@ def _scores(test: tuple[float, float | None] | None) -> dict[str, float]:
     return {name: value for name, value in (("loss", loss), ("accuracy", accuracy)) if value is not None}
 
 
-EMPTY = HEAD + STEP
-"""Bytes of a message without any sign."""
-
-
-def silence(told: Iterable[Mapping[str, Any]]) -> str | None:
-    """What to say of the events of a run in whose last half or more nothing was sent; None where there is no such thing."""
-    loud = newest = 0
-    for event in told:
-        if event["event"] == "start" and event["rule"] != "threshold":
-            return None
+def _traffic(rule: Rule, events: Iterable[Mapping[str, Any]]) -> Iterator[Traffic]:
+    """Give the traffic of all rounds; stop at a session under another rule."""
+    for event in events:
+        if event["event"] == "start" and event["rule"] != rule.rule:
+            return
         if event["event"] == "round":
-            newest = max(newest, event["round"])
-            if event["iterations"] and event.get("bytes", 0) > EMPTY * event["iterations"]:
-                loud = max(loud, event["round"])
-    if 2 * loud > newest or not newest:
-        return None
-    since = f"since round {loud + 1:,} of {newest:,}" if loud else f"in any of the {newest:,} rounds"
-    todo = "lower `threshold` in [sync], or let it fall (adaptive = true, the lower `target` above 0)"
-    return f"nothing was sent {since}, for no update came up to the threshold: {todo}"
+            yield Traffic(event["round"], event["iterations"], event.get("bytes", 0))

@@ -21,7 +21,6 @@ from partrain.job.plan import Plan, make_plan
 from partrain.launch.coordinator import STOPPED, Coordinator, Start
 from partrain.launch.shared_dataset import load_shared
 from partrain.launch.signals import Signals
-from partrain.protocols import Rule
 from partrain.system.environment import versions
 from partrain.train.stop import Progress
 
@@ -95,10 +94,7 @@ def refusal(loaded: LoadedJob) -> str:
     """Why a job cannot run on several machines, if it cannot."""
     if loaded.job.transport.kind == "simulated":
         return "simulated workers live in one process: run the job without torchrun"
-    rule = loaded.job.sync
-    if rule.shared_vectors and type(rule).merge is Rule.merge:
-        return f'under "{rule.rule}" workers change numbers in one memory: run the job on one machine, or use rule = "async"'
-    return ""
+    return loaded.job.sync.single_machine_reason
 
 
 def keep_folder(machine: Machine, folder: Path) -> None:

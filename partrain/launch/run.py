@@ -94,7 +94,7 @@ def _train(loaded: LoadedJob, stage: RunContext, start: Start, prepare: Callable
             seconds = stage.display.view.clock.train
             with suppress(Failure):  # the disk may be what has failed
                 hear({"event": "fault", "t": time.time(), "what": what, "rank": None})
-                close(Ended("failed", reason, start.progress, seconds, None), None, stage, hear, tick)
+                close(Ended("failed", reason, start.progress, seconds, None), loaded.job.sync, None, stage, hear, tick)
             raise
 
 
@@ -117,4 +117,4 @@ def _perform(
         coordinator = Coordinator(job, loaded.folder, plan, start, hear, tick, signals, machine, agree, stage.warn)
         describe = describer(loaded, plan, ground.manifest, start, stage, hear, unevenness_of(job, plan, dataset))
         ended = coordinator.run(dataset.card, ground.stock, stage.folder, ground.manifest.model_dump(), loaded.text, describe)
-        return replace(close(ended, coordinator.began_at, stage, hear, tick), horizon=plan.horizon)
+        return replace(close(ended, job.sync, coordinator.began_at, stage, hear, tick), horizon=plan.horizon)

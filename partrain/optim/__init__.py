@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from partrain.config.section import OneOf, by_key
-from partrain.optim.schedule import Scheduled
-from partrain.protocols import Remark
+from partrain.optim.schedule import Remark, Scheduled
 
 FLOAT32 = 1.18e-38, 3.4e38
 """What is smaller is 0 in float32, what is larger infinite."""
@@ -36,6 +35,8 @@ class Optimizer(Scheduled):
 
     in_vain: ClassVar[tuple[str, ...]] = ()
     """Keys that are common to all but have no effect here."""
+    rateless: ClassVar[bool] = False
+    """True: steps have sizes of their own, and no learning rate scales them."""
 
     @property
     def moments(self) -> dict[str, float]:

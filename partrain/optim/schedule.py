@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
 from partrain.config.section import Section
-from partrain.protocols import Remark
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -21,6 +20,15 @@ _LAST = {"linear": 0.0, "cosine": 0.0, "polynomial": 0.0, "exponential": 0.01, "
 
 _SERVES = {"lr_end": (*_LAST,), "power": ("polynomial",), "milestones": ("step",), "every": ("step",), "gamma": ("step",)}
 """The schedules under which a key has an effect."""
+
+
+class Remark(NamedTuple):
+    """A finding about a key of `[optimizer]`."""
+
+    key: str
+    message: str
+    advice: str = ""
+    severity: Literal["error", "warning"] = "error"
 
 
 class Scheduled(Section):
