@@ -40,7 +40,7 @@ class Traffic(NamedTuple):
 
     round: int
     iterations: int
-    bytes: int
+    bytes: float
 
 
 class RuleTraits(Section):

@@ -3,12 +3,13 @@
 import pytest
 import torch
 from support.lab import Common, Quadratic, Trial, descend, simulate
+from support.rule_forms import findings
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup
 from partrain.comm.simulated import Pace
 from partrain.optim import Sgd
-from partrain.protocols import Center, Remark, Update
+from partrain.protocols_async import Center, Update
 from partrain.rules.async_ import Async
 from partrain.rules.average import Average
 from partrain.rules.diloco import Diloco
@@ -191,19 +192,15 @@ def test_workers_that_do_not_train_yet_are_not_waited_for(bound: int | None) -> 
     assert torch.equal(workers[0].params, workers[1].params)
 
 
-def remarks(workers: int, **settings: object) -> list[tuple[str, str]]:
-    rule = Async.model_validate({"rule": "async", **settings})
-    assert all(isinstance(remark, Remark) for remark in rule.remarks(workers))
-    return [(remark.key, remark.severity) for remark in rule.remarks(workers)]
+def found(workers: int, **settings: object) -> list[tuple[str, str]]:
+    return findings(Async.model_validate({"rule": "async", **settings}), workers)
 
 
-def test_remarks() -> None:
-    assert remarks(2) == remarks(1) == remarks(2, soft_sync=2) == remarks(2, momentum=0.5) == []
-    assert remarks(2, soft_sync=2, momentum=0.5) == [("soft_sync", "error")]
-    assert remarks(2, soft_sync=3) == [("soft_sync", "warning")]
-    assert remarks(2, outer_lr=1.5) == [("outer_lr", "warning")]
-    assert remarks(2, momentum=0.9) == remarks(8, momentum=0.9, outer_lr=0.7) == [("momentum", "warning")]
-    assert remarks(3) == remarks(8, outer_lr=0.5) == remarks(8, soft_sync=2) == [("outer_lr", "warning")]
-    assert remarks(8, outer_lr=0.25) == remarks(8, soft_sync=4) == remarks(8, momentum=0.5) == [], (
-        "shares, means, and shares of 1/N"
-    )
+def test_findings() -> None:
+    assert found(2) == found(1) == found(2, soft_sync=2) == found(2, momentum=0.5) == []
+    assert found(2, soft_sync=2, momentum=0.5) == [("soft_sync", "error")]
+    assert found(2, soft_sync=3) == [("soft_sync", "warning")]
+    assert found(2, outer_lr=1.5) == [("outer_lr", "warning")]
+    assert found(2, momentum=0.9) == found(8, momentum=0.9, outer_lr=0.7) == [("momentum", "warning")]
+    assert found(3) == found(8, outer_lr=0.5) == found(8, soft_sync=2) == [("outer_lr", "warning")]
+    assert found(8, outer_lr=0.25) == found(8, soft_sync=4) == found(8, momentum=0.5) == [], "shares, means, and shares of 1/N"

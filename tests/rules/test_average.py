@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from support.lab import Quadratic, Trial, descend, same, simulate
+from support.rule_forms import findings
 
 from partrain.comm.simulated import Pace
 from partrain.optim import Sgd
@@ -208,6 +209,5 @@ def test_a_schedule_goes_on_from_a_snapshot(rule: Average) -> None:
         ({"iterations": 2, "schedule": "adacomm", "switch_round": 9}, "switch_round"),
     ],
 )
-def test_remarks(settings: dict[str, Any], key: str | None) -> None:
-    remarks = [(remark.key, remark.severity) for remark in Average.model_validate(settings).remarks(2)]
-    assert remarks == ([(key, "error")] if key else [])
+def test_findings(settings: dict[str, Any], key: str | None) -> None:
+    assert findings(Average.model_validate(settings)) == ([(key, "error")] if key else [])

@@ -3,6 +3,7 @@
 from pydantic import TypeAdapter
 
 from partrain.protocols import Rule
+from partrain.rule_traits import JobContext
 from partrain.rules import RULES, AnyRule
 
 SPARSE = {"compressor": {"kind": "topk", "density": 0.2}}
@@ -59,3 +60,8 @@ MEAN = {"average", "bsp", "slowmo", "diloco", "fednova", "swap", "gossip", "goss
 """A step of all keeps the mean of what each would do alone."""
 
 SYNCHRONOUS = {name for name, rule in VARIANTS.items() if rule.synchronous}
+
+
+def findings(rule: Rule, workers: int = 2) -> list[tuple[str, str]]:
+    """Check a rule for N workers: key and severity of each finding."""
+    return [(str(finding.path[-1]), finding.severity) for finding in rule.check(JobContext(workers))]
