@@ -48,7 +48,7 @@ class ScheduledIterations(Rule):
     """
 
     schedule: Literal["constant", "post-local", "qsr", "adacomm", "overhead"] = "constant"
-    """How the number of local iterations changes from round to round."""
+    """Change of the number of local iterations from round to round."""
     switch_round: int | None = Field(None, ge=2)
     """post-local: first round of `iterations` local iterations."""
     alpha: float | None = Field(None, gt=0)

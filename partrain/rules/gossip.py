@@ -65,7 +65,7 @@ class Gossip(DivergentReplicas, AsyncRule):
             if key in self.model_fields_set:
                 yield warning(key, f'`{key}` has no effect under style = "{self.style}"', "leave it out")
         if workers == 1:
-            yield warning("rule", "a single worker has no one to gossip with", 'use rule = "average"')
+            yield warning("rule", "a single worker has no peer to gossip with", 'use rule = "average"')
         elif self.style == "push-sum" and self.probability == 0:
             yield warning("probability", "at 0 no message is ever sent, and replicas never mix", "0.02 is the authors'")
         elif self.style == "pairs" and not pairable(self.topology, workers):

@@ -60,7 +60,7 @@ class Hogwild(AsyncRule):
 
     def check(self, context: JobContext) -> Iterator[Finding]:
         if context.workers == 1:
-            yield warning("rule", "a single worker has no one to share its parameters with", 'use rule = "average"')
+            yield warning("rule", "a single worker shares its parameters with no other", 'use rule = "average"')
 
     def init(self, worker: Worker, group: AsyncGroup) -> State:
         if self.local and worker.rank == 0:

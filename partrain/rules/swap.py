@@ -42,7 +42,7 @@ class Swap(DivergentReplicas):
 
     def check(self, context: JobContext) -> Iterator[Finding]:
         if context.workers == 1:
-            yield warning("rule", "a single worker has no one to swap with", 'use rule = "average"')
+            yield warning("rule", "a single worker has no partner to swap with", 'use rule = "average"')
         elif context.workers % 2:
             message = f"{context.workers} workers are an odd number: each time one of them, drawn at random, keeps its network"
             yield warning("rule", message, "use an even number of workers")

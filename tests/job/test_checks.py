@@ -283,7 +283,7 @@ def test_a_rule_says_what_is_wrong_with_its_settings(said) -> None:
     pairs = 'rule = "gossip"\nstyle = "pairs"\ntopology = "exponential"'
     assert said('rule = "average"', pairs) == []
     (problem,) = said('rule = "average"', pairs, "count = 2", "count = 3")
-    assert problem.startswith("13:12 3 workers, no power of two, cannot be paired along an exponential topology")
+    assert problem.startswith("13:12 3 workers cannot be paired along an exponential topology")
 
 
 def test_a_momentum_that_the_local_optimizer_does_not_have(said) -> None:
