@@ -1,4 +1,4 @@
-"""Asynchronous training: what becomes of an update that comes late."""
+"""Asynchronous training: weights of stale updates, and the moments they are applied."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_a_stale_update_counts_less(weight: str, end: float) -> None:
     ],
 )
 def test_staleness_weights(weight: str, discounts: list[float]) -> None:
-    """How far the center follows an update of length 1 that is so many versions old."""
+    """Measure how far the center follows an update of length 1 and of this staleness."""
     rule, center = ONCE.model_copy(update={"staleness_weight": weight}), torch.zeros(1, 7, dtype=torch.float64)
     for staleness in range(7):
         part = Center(center[:, staleness : staleness + 1], torch.zeros(8, dtype=torch.float64), staleness, 2)
@@ -188,7 +188,7 @@ def test_workers_that_do_not_train_yet_are_not_waited_for(bound: int | None) -> 
     workers, _ = trial.run(2)
     items = [[record["items"] for record in worker.records] for worker in workers]
     visit = items[0][0] / 3
-    assert items == [[3 * visit, 3 * visit], [0, 3 * visit]], "a worker that is not there leaves its visits to nobody"
+    assert items == [[3 * visit, 3 * visit], [0, 3 * visit]], "an inactive worker leaves no visits to others"
     assert torch.equal(workers[0].params, workers[1].params)
 
 

@@ -1,4 +1,4 @@
-"""Gossip: neighbours, pairs, and messages that nobody waits for."""
+"""Gossip: neighbours, pairs, and one-way messages."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ def numbers(course: list[list[list[float]]]) -> list[list[float]]:
 
 
 def test_golden_neighbours() -> None:
-    """On a ring of four, W = 1/3 each for oneself and the two beside.
+    """On a ring of four, W = 1/3 each for the worker and its two neighbours.
 
     0, 6, 0, 12   mixed   (12 + 0 + 6) / 3 = 6,  (0 + 6 + 0) / 3 = 2,  6,  (0 + 12 + 0) / 3 = 4
     3, 7, 3, 14   mixed   (14 + 3 + 7) / 3 = 8,  13/3,                 8,  20/3

@@ -19,7 +19,7 @@ D = 112
 
 
 def threshold(**settings: Any) -> Threshold:
-    """The rule without adaptation and clipping, unless told otherwise."""
+    """Make the rule, by default without adaptation and clipping."""
     plain = {"rule": "threshold", "iterations": 1, "adaptive": False, "clip_every": 0}
     return Threshold.model_validate(plain | settings)
 
@@ -202,7 +202,7 @@ def test_a_short_batch_weighs_less_in_the_mean() -> None:
 @pytest.mark.parametrize(("settings", "message"), [({"threshold": 0.0}, 4 + 4 * D), ({"threshold": 1e3}, 9)])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_bytes_of_everything_and_of_nothing(settings: dict[str, Any], message: int, momentum: float) -> None:
-    """Three messages a round; momentum stays at home. A round of nine bytes an iteration has said nothing."""
+    """Three messages a round; momentum stays with the worker. Nine bytes an iteration are messages without signs."""
     rule = threshold(iterations=3, **settings)
     workers, _ = Trial(rule, Sgd(lr=0.1, momentum=momentum, batch_size=4)).run(1)
     assert workers[0].records[0]["bytes"] == 3 * message

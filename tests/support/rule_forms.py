@@ -1,4 +1,4 @@
-"""Every sync rule, in each of its forms: what the contract suites go through."""
+"""Every sync rule, in each of its forms, for the contract suites."""
 
 from pydantic import TypeAdapter
 
@@ -54,10 +54,10 @@ NAMES = set(RULES)
 ALONE = {
     "average", "average, ramp", "bsp", "swap", "gossip", "gossip, before", "gossip, pairs", "gossip, push-sum", "hogwild", "fednova",
 }  # fmt: skip
-"""With one worker these are its local optimizer, to the bit (three iterations, or three visits of three)."""
+"""Forms that equal the local optimizer for one worker, to the bit (three iterations, or three visits of three)."""
 
 MEAN = {"average", "bsp", "slowmo", "diloco", "fednova", "swap", "gossip", "gossip, before", "gossip, pairs", "topk, fp16"}
-"""A step of all keeps the mean of what each would do alone."""
+"""Forms in which a step of all keeps the mean of the steps that each worker takes alone."""
 
 SYNCHRONOUS = {name for name, rule in VARIANTS.items() if rule.synchronous}
 
