@@ -112,8 +112,8 @@ def test_no_circle() -> None:
 def test_a_rule_sees_numbers_and_nothing_else() -> None:
     for module, file in MODULES.items():
         if unit(module) == "rules":
-            choosing = {"config"} if module == "partrain.rules" else set()
-            assert {unit(other) for other in needed(file)} <= {"protocols", "flat", "rules"} | choosing, module
+            vocabulary = {"protocols", "flat", "config"}
+            assert {unit(other) for other in needed(file)} <= {"rules"} | vocabulary, module
 
 
 def test_a_library_has_one_home() -> None:

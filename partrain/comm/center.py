@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from partrain.comm.arena import Arena
-from partrain.protocols import Center, Update
+from partrain.protocols.asynchronous import Center, Update
 
 CLAIMS, INBOX, SLICE = 0, 1, 1 << 12
 """Indices of locks: the round's visits; + rank: the inbox of a worker; + number: a slice of the center."""

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from partrain.comm.machine import Machine
 from partrain.config.problems import FileFinding, Finding, KeyPath
@@ -22,6 +22,7 @@ from partrain.errors import InputMissing
 from partrain.job.schema import is_rateless, kind_of_task
 from partrain.job.workers import WorkerGroup, cuda_count
 from partrain.models import Interface
+from partrain.protocols.rule_traits import JobContext, Partitions
 from partrain.tasks import COMPATIBLE_TASKS
 from partrain.train.section import cpu_has_bfloat16
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from partrain.models import AnyModel
     from partrain.optim import AnyOptimizer
     from partrain.rules import AnyRule
-    from partrain.rules.fednova import Fednova
     from partrain.tasks import AnyTask
     from partrain.train.section import Engine
     from partrain.train.stop import Stop
@@ -60,7 +60,6 @@ def check_job(tables: Tables) -> Iterator[Finding]:
         _optimizer,
         _lr_scale,
         _lbfgs,
-        _fednova,
         _worker_speeds,
         _settings_without_effect,
         _overlap,
@@ -96,15 +95,15 @@ def check_machine(tables: Tables, folder: Path) -> Iterator[Finding]:
 
 def check_data(tables: Tables, spec: DatasetSpec) -> Iterator[Finding]:
     """Check tables against the data set."""
-    return _run((_task, _accuracy, _stratify, _order, _partitions, _rprop, _batch_size), {**tables, "spec": spec})
+    return _run((_task, _accuracy, _stratify, _order, _partitions, _rule_partitions, _batch_size), {**tables, "spec": spec})
 
 
 def _run(checks: Sequence[Callable[..., Iterator[Finding]]], tables: Tables) -> Iterator[Finding]:
     """Run the checks whose tables are all valid."""
     for check in checks:
-        names = signature(check).parameters
-        if all(name in tables for name in names):
-            yield from check(**{name: tables[name] for name in names})
+        parameters = signature(check).parameters.values()
+        if all(each.name in tables for each in parameters if each.default is each.empty):
+            yield from check(**{each.name: tables[each.name] for each in parameters if each.name in tables})
 
 
 # The length of a round
@@ -161,9 +160,9 @@ def _count(workers: list[WorkerGroup]) -> int:
     return sum(group.count for group in workers)
 
 
-def _rule(sync: AnyRule, workers: list[WorkerGroup]) -> Iterator[Finding]:
-    for key, message, advice, severity in sync.remarks(_count(workers)):
-        yield Finding(("sync", key), message, advice, severity=severity)
+def _rule(sync: AnyRule, workers: list[WorkerGroup], optimizer: AnyOptimizer | None = None) -> Iterator[Finding]:
+    """Let the rule check its settings."""
+    yield from sync.check(JobContext(_count(workers), optimizer, workers))
 
 
 def _optimizer_given(sync: AnyRule, given: Set[str]) -> Iterator[Finding]:
@@ -182,7 +181,7 @@ def _shared_params(sync: AnyRule, workers: list[WorkerGroup]) -> Iterator[Findin
 
 
 def _rounds_of_settings(sync: AnyRule, stop: Stop) -> Iterator[Finding]:
-    for key in sync.in_rounds:
+    for key in sync.counted_in_rounds:
         number, rounds = getattr(sync, key), stop.rounds
         if key in sync.model_fields_set and number and rounds and number > rounds:
             message = f"`{key}` = {number} rounds, but the run ends after {rounds}"
@@ -202,36 +201,16 @@ def _optimizer(optimizer: AnyOptimizer) -> Iterator[Finding]:
 
 def _lr_scale(sync: AnyRule, optimizer: AnyOptimizer) -> Iterator[Finding]:
     if is_rateless(sync, optimizer) and sync.lr_scale != "none":
-        message = '`lr_scale` has no effect on the steps of "rprop", which have sizes of their own'
+        name = sync.rule if sync.full_batch else optimizer.name
+        message = f'`lr_scale` has no effect on the steps of "{name}", which have sizes of their own'
         yield Finding(("sync", "lr_scale"), message, "remove it", at="key")
 
 
 def _lbfgs(sync: AnyRule, optimizer: AnyOptimizer, workers: list[WorkerGroup]) -> Iterator[Finding]:
-    apart = _count(workers) > 1 and sync.rule != "bsp"
+    apart = _count(workers) > 1 and not sync.averages_gradients
     if optimizer.name == "lbfgs" and sync.optimizer_state == "average" and apart:
         message = 'averaged gradients of different partitions tell "lbfgs" little of any one of them'
         yield Finding(("optimizer", "name"), message, 'set optimizer_state = "local" in [sync]', severity="warning")
-
-
-def _fednova(sync: AnyRule, optimizer: AnyOptimizer, workers: list[WorkerGroup]) -> Iterator[Finding]:
-    """FedNova reckons how far unequal work goes: with SGD, whose momentum each worker keeps, or begins each round without."""
-    if sync.rule != "fednova":
-        return
-    sync, caps = cast("Fednova", sync), [_caps(sync, group) for group in workers]
-    sized = any(passes and group.partition_size for (_, passes), group in zip(caps, workers, strict=True))
-    momentum = cast(Any, optimizer).momentum if "momentum" in type(optimizer).model_fields else 0.0
-    if sync.local_momentum not in (0.0, momentum):
-        message = f"the local optimizer has another momentum, {momentum:g}: the work of unequal workers is reckoned wrongly"
-        yield Finding(("sync", "local_momentum"), message, "use the same in both, or leave it out here", severity="warning")
-    elif len(set(caps)) == 1 and not sized:
-        return
-    elif optimizer.moments and optimizer.name != "sgd":
-        message = f'how far unequal work goes is reckoned as for "sgd": with "{optimizer.name}" the bias towards more work stays'
-        yield Finding(("optimizer", "name"), message, 'use "sgd", or equal work', severity="warning")
-    elif momentum and not sync.local_momentum and sync.optimizer_state != "local":
-        message = f"the optimizer's momentum, {momentum:g}, is not reckoned with: the bias towards those who do more work stays"
-        todo = f'set local_momentum = {momentum:g} and optimizer_state = "reset"'
-        yield Finding(("sync", "local_momentum"), message, todo, severity="warning")
 
 
 def _worker_speeds(transport: TransportSection, workers: list[WorkerGroup]) -> Iterator[Finding]:
@@ -282,7 +261,7 @@ def _horizon(optimizer: AnyOptimizer, stop: Stop) -> Iterator[Finding]:
 def _varying_rounds(optimizer: AnyOptimizer, stop: Stop, sync: AnyRule) -> Iterator[Finding]:
     """Warn if `rounds` must imply the end of the learning-rate schedule, but rounds vary in length."""
     counted = optimizer.needs_horizon and not optimizer.horizon and stop.rounds
-    if counted and not stop.item_iterations and getattr(sync, "schedule", "constant") != "constant":
+    if counted and not stop.item_iterations and sync.varies_round_length:
         message = "rounds vary in length, so this number of rounds may end before the learning-rate schedule does"
         yield Finding(("stop", "rounds"), message, "give `item_iterations`, or `horizon` in [optimizer]", severity="warning")
 
@@ -433,20 +412,12 @@ def _partition_sizes(dataset: AnyDataset, partition: Partition, workers: list[Wo
         return []
 
 
-def _rprop(
+def _rule_partitions(
     sync: AnyRule, dataset: AnyDataset, partition: Partition, workers: list[WorkerGroup], spec: DatasetSpec
 ) -> Iterator[Finding]:
-    """Under `rprop` workers do together what one would do with all items, if each of these counts once."""
-    sizes, training = _partition_sizes(dataset, partition, workers, spec), spec.items - dataset.validation
-    if sync.rule != "rprop" or len(sizes) < 2:
-        return
-    once = "so these workers do something else than one with all items"
-    if (twice := sum(sizes) - training) >= len(sizes):  # fewer are those of sizes rounded up
-        message = f"partitions overlap by {twice:,} items, which count twice: {once}"
-        yield Finding(_place_of_sizes(workers), message, "remove `overlap`, or lower `partition_size`", severity="warning")
-    if sync.weights == "equal" and max(sizes) - min(sizes) > 1:
-        message = f"items of partitions of {min(sizes):,} count more than those of {max(sizes):,}: {once}"
-        yield Finding(("sync", "weights"), message, 'use "items"', severity="warning")
+    """Let the rule check the sizes of the partitions."""
+    if sizes := _partition_sizes(dataset, partition, workers, spec):
+        yield from sync.check_partitions(Partitions(sizes, spec.items - dataset.validation, _place_of_sizes(workers)))
 
 
 def _batch_size(

@@ -21,7 +21,7 @@ from partrain.errors import UserCodeFailed
 from partrain.job.workers import WorkerGroup
 from partrain.models import AnyModel
 from partrain.optim import AnyOptimizer, Sgd
-from partrain.rules import AnyRule
+from partrain.rules import OTHER_NAMES, AnyRule
 from partrain.tasks import AnyTask, Kind, UserTask, make
 from partrain.train.section import Engine
 from partrain.train.stop import Stop
@@ -83,7 +83,7 @@ class Job(Section):
 
 def is_rateless(sync: AnyRule, optimizer: AnyOptimizer) -> bool:
     """Return whether steps have sizes of their own, so that there is no learning rate to scale."""
-    return sync.full_batch or optimizer.name == "rprop"
+    return sync.full_batch or optimizer.rateless
 
 
 def kind_of_task(task: AnyTask | None, model: AnyModel, implied: Kind) -> str:
@@ -124,12 +124,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "name": ("rule", "kind"),
     "kind": ("name", "rule"),
     "type": ("kind", "name", "rule"),
-    "fedavg": ("average",),
-    "local-sgd": ("average",),
-    "ddp": ("bsp",),
-    "allreduce": ("bsp",),
-}
-"""Names of other tools for our keys and rules."""
+} | OTHER_NAMES
+"""What other tools call our keys and rules."""
 
 NAMING = ("rule", "kind", "name")
 """Keys that tell alternative tables apart. If a table has two of them, the earlier counts."""

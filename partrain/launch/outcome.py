@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from partrain.display.event_log import read_events, summary, write_summary
 from partrain.display.run_state import COMPLETED
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure
 from partrain.launch.context import Ended, RunContext
-from partrain.rules.compression.messages import HEAD, STEP
+from partrain.protocols import Rule
+from partrain.protocols.rule_traits import Traffic
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,12 @@ class Outcome:
     """Item-iterations over which the learning rate's schedule runs, if it has one."""
 
 
-def close(ended: Ended, started_at: float | None, context: RunContext) -> Outcome:
+def close(ended: Ended, rule: Rule, started_at: float | None, context: RunContext) -> Outcome:
     """Write the end of a run: the `end` event and summary.json. `started_at`: Unix time of the first iteration."""
     folder = context.run_folder
     context.emit(_end_event(ended, context, started_at))
     context.poll()
-    if ended.status in COMPLETED and (text := silence(read_events(folder / "events.jsonl"))):
+    if ended.status in COMPLETED and (text := rule.review(_traffic(rule, read_events(folder / "events.jsonl")))):
         context.warn(text)
     content = summary(context.state, scores_by_name(ended.test))
     write_summary(folder / "summary.json", content)
@@ -79,22 +80,10 @@ def scores_by_name(test: tuple[float, float | None] | None) -> dict[str, float]:
     return {name: value for name, value in (("loss", loss), ("accuracy", accuracy)) if value is not None}
 
 
-EMPTY = HEAD + STEP
-"""Bytes of a message without any sign."""
-
-
-def silence(told: Iterable[Mapping[str, Any]]) -> str | None:
-    """Write a warning if workers sent nothing in the last half of a run or more; None otherwise."""
-    loud = newest = 0
-    for event in told:
-        if event["event"] == "start" and event["rule"] != "threshold":
-            return None
+def _traffic(rule: Rule, events: Iterable[Mapping[str, Any]]) -> Iterator[Traffic]:
+    """Give the traffic of all rounds; stop at a session under another rule."""
+    for event in events:
+        if event["event"] == "start" and event["rule"] != rule.rule:
+            return
         if event["event"] == "round":
-            newest = max(newest, event["round"])
-            if event["iterations"] and event.get("bytes", 0) > EMPTY * event["iterations"]:
-                loud = max(loud, event["round"])
-    if 2 * loud > newest or not newest:
-        return None
-    since = f"since round {loud + 1:,} of {newest:,}" if loud else f"in any of the {newest:,} rounds"
-    todo = "lower `threshold` in [sync], or let it fall (adaptive = true, the lower `target` above 0)"
-    return f"nothing was sent {since}, for no update came up to the threshold: {todo}"
+            yield Traffic(event["round"], event["iterations"], event.get("bytes", 0))

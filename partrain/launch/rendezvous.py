@@ -17,7 +17,6 @@ from partrain.errors import BadJob, UserCodeFailed, WorkersLost
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan
 from partrain.launch.context import Start
-from partrain.protocols import Rule
 from partrain.system.environment import versions
 
 STOPPED = "it was stopped"
@@ -91,12 +90,7 @@ class Rendezvous:
 
 def refusal(loaded: LoadedJob) -> str:
     """Say why a job cannot run on several machines; "" if it can."""
-    if problem := loaded.job.transport.refuses_machines:
-        return problem
-    rule = loaded.job.sync
-    if rule.shared_vectors and type(rule).merge is Rule.merge:
-        return f'under "{rule.rule}" workers change numbers in one memory: run the job on one machine, or use rule = "async"'
-    return ""
+    return loaded.job.transport.refuses_machines or loaded.job.sync.single_machine_reason
 
 
 def store_run_folder(machine: Machine, folder: Path) -> None:

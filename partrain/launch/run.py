@@ -81,7 +81,7 @@ def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callab
             seconds = context.state.clock.train
             with suppress(Failure):  # the disk may be what has failed
                 context.emit({"event": "fault", "t": time.time(), "what": problem, "rank": None})
-                close(Ended("failed", reason, start.progress, seconds, None), None, context)
+                close(Ended("failed", reason, start.progress, seconds, None), loaded.job.sync, None, context)
             raise
 
 
@@ -100,4 +100,4 @@ def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: Pre
             context.emit(start_event(loaded, plan, prepared.manifest, start, context, skews, pids, parameters))
 
         ended = coordinator.run(prepared.manifest.model_dump(), loaded.text, on_start)
-        return replace(close(ended, coordinator.started_at, context), horizon=plan.horizon)
+        return replace(close(ended, job.sync, coordinator.started_at, context), horizon=plan.horizon)

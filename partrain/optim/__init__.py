@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from partrain.config.section import OneOf, by_key
-from partrain.optim.schedule import Scheduled
-from partrain.protocols import Remark
+from partrain.optim.schedule import Remark, Scheduled
 
 FLOAT32_RANGE = 1.18e-38, 3.4e38
 """Range of float32: smaller numbers become 0, larger ones infinite."""
@@ -36,6 +35,8 @@ class Optimizer(Scheduled):
 
     unused_keys: ClassVar[tuple[str, ...]] = ()
     """Common keys that have no effect on this optimizer."""
+    rateless: ClassVar[bool] = False
+    """True: steps have sizes of their own, and no learning rate scales them."""
 
     @property
     def moments(self) -> dict[str, float]:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
 from partrain.config.section import Section
-from partrain.protocols import Remark
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 
@@ -27,6 +26,15 @@ _SCHEDULES_OF_KEY = {
     "gamma": ("step",),
 }
 """Schedules that use a key."""
+
+
+class Remark(NamedTuple):
+    """A finding about a key of `[optimizer]`."""
+
+    key: str
+    message: str
+    advice: str = ""
+    severity: Literal["error", "warning"] = "error"
 
 
 class Scheduled(Section):

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from partrain.optim import Decaying, Optimizer
-from partrain.protocols import Remark
+from partrain.optim.schedule import Remark
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Betas = Annotated[list[Beta], Field(min_length=2, max_length=2)]
@@ -145,6 +145,7 @@ class Rprop(Optimizer):
     """Smallest and largest step."""
 
     unused_keys: ClassVar[tuple[str, ...]] = ("schedule", "warmup", "horizon", "clip_norm", "clip_value")
+    rateless: ClassVar[bool] = True
 
     @property
     def moments(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Sync rules: the `[sync]` table. One word changes the algorithm."""
+"""Sync rules: the `[sync]` table. Its key `rule` names the algorithm."""
 
 from typing import Annotated
 
@@ -22,5 +22,13 @@ RULES = {
     "threshold": "partrain.rules.threshold:Threshold",
     "topk": "partrain.rules.topk:Topk",
 }
+
+OTHER_NAMES: dict[str, tuple[str, ...]] = {
+    "fedavg": ("average",),
+    "local-sgd": ("average",),
+    "ddp": ("bsp",),
+    "allreduce": ("bsp",),
+}
+"""Other tools' names of our rules, for the hint after an unknown name."""
 
 AnyRule = Annotated[Rule, OneOf(RULES, by_key("rule"))]

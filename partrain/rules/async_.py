@@ -1,66 +1,71 @@
-"""Asynchronous training: each worker visits the center in its own time, and nobody waits for the slowest."""
+"""Asynchronous training: each worker visits the center in its own time and does not wait for the slowest."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from partrain.protocols import Center, Group, Remark, Rule, Update, Worker
+from partrain.protocols import Worker
+from partrain.protocols.asynchronous import AsyncGroup, AsyncRule, Center, Update
 from partrain.rules.async_updates import AtOnce, DelayedNesterov, Discount, SoftSync, phi
+from partrain.rules.findings import error, warning
 
-FAR = 3.0
-"""So many times as far as the updates' mean is too far for the center (measured on MNIST: `benchmarks/momentum.py`)."""
+if TYPE_CHECKING:
+    from partrain.config.problems import Finding
+    from partrain.protocols.rule_traits import JobContext
+
+MAX_GAIN = 3.0
+"""Gain from which the center moves too far, relative to the updates' mean (measured on MNIST: `benchmarks/momentum.py`)."""
 
 
-class Async(Rule):
-    """A visit brings the worker the center and the center what the worker has learnt from it, stale by then.
+class Async(AsyncRule):
+    """In a visit a worker copies the center, trains, and sends back an update, which is stale when it arrives.
 
         b <- c;   x_i <- H_i local steps from b;   delta <- b - x_i
         delta <- delta + lambda / (gamma H_i) delta^2 (c - b)            (`compensation`: DC-ASGD, by a gradient delta / (gamma H_i))
         c <- c - eta phi(s) delta                                        (s: how often c has changed since b)
 
     phi(s): 1 | 1 / max(1, s) | (1 + s)^-0.5 | 1 if s <= 4 else 1 / (10 (s - 4) + 1). eta is `outer_lr`, gamma the learning rate.
-    The last two are FedAsync's, which draws c to x_i, its delta being c - x_i; here it is what the worker has learnt since b.
-    With `soft_sync` = n updates wait until there are n, and their mean is applied. With `momentum` = beta it is delayed
-    Nesterov: each arrival is followed by a share of 1/N, and every N arrivals m <- beta m + mean delta, c <- c - eta beta m besides.
-    At a round's end all take over the center.
+    The last two are FedAsync's, whose delta is c - x_i; here delta is b - x_i. With `soft_sync` = n, updates wait until there are n,
+    and their mean is applied. `momentum` = beta is delayed Nesterov: c follows 1/N of each arrival, and after every N arrivals
+    m <- beta m + mean delta, c <- c - eta beta m. At a round's end all workers take over the center.
 
     Source: Zhang, Gupta, Lian, Liu. Staleness-aware Async-SGD for Distributed Deep Learning. 2016. arXiv:1511.05950
     Source: Xie, Koyejo, Gupta. Asynchronous Federated Optimization. 2019. arXiv:1903.03934
     Source: Ho et al. More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server. 2013 (`bound`)
     Source: Zheng et al. Asynchronous Stochastic Gradient Descent with Delay Compensation. 2017. arXiv:1609.08326
     Source: Liu et al. Asynchronous Local-SGD Training for Language Modeling. 2024. arXiv:2401.09135 (`momentum`, `paced`)
-    Source: Mitliagkas, Zhang, Hadjis, Re. Asynchrony Begets Momentum. 2016. arXiv:1605.09774 (the remark on `momentum`)
+    Source: Mitliagkas, Zhang, Hadjis, Re. Asynchrony Begets Momentum. 2016. arXiv:1605.09774 (the warning about `momentum`)
     """
 
     rule: Literal["async"]
     visits: int = Field(8, ge=1)
     """Visits of each worker in a round, on average; `iterations` are those of one visit."""
     staleness_weight: Discount = "none"
-    """phi: how much less a stale update counts."""
+    """phi: the weight of an update by its staleness."""
     soft_sync: int = Field(1, ge=1)
-    """Updates that are gathered and applied together, as their mean. (The authors' n-softsync gathers N / n.)"""
+    """n: updates that are applied together, as their mean. (The authors' n-softsync gathers N / n.)"""
     bound: int | None = Field(None, ge=0)
     """Visits that a worker may be ahead of the slowest; default: any number."""
     compensation: float = Field(0.0, ge=0)
-    """lambda: how much of the update's change since b is made up for; the authors' is 0.04. For plain SGD, where delta is a gradient."""
+    """lambda: strength of the correction for the center's change since b; the authors' is 0.04. For plain SGD, whose delta is a gradient."""
     outer_lr: float = Field(1.0, gt=0)
     """eta: share of an update that the center follows."""
     momentum: float = Field(0.0, ge=0, lt=1)
-    """beta of the delayed Nesterov momentum; at 0 there is none, and updates are not divided by N."""
+    """beta of the delayed Nesterov momentum; 0 = none, and updates are not divided by N."""
     parts: int = Field(1, ge=1, le=16)
-    """Slices of the center, which different workers may change at the same time; on several machines each has its own process."""
+    """Slices of the center, which different workers may change at the same time. On several machines each slice has a process."""
     paced: bool = False
-    """Whether a slower worker runs fewer iterations per visit: H_i = max(1, floor(H v_i / max v)), by the speeds of the round before."""
+    """Give slower workers fewer iterations per visit: H_i = max(1, floor(H v_i / max v)), by the speeds of the round before."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
-    """What happens to momentum and moments at the end of a round: here they stay with the worker, as between its visits."""
+    """Treatment of momentum and moments at the end of a round: here they stay with the worker, as between its visits."""
 
     @property
     def arrival(self) -> AtOnce | SoftSync | DelayedNesterov:
-        """How the center takes in what comes."""
+        """The way the center applies updates."""
         if self.momentum:
             return DelayedNesterov(self.momentum)
         return SoftSync(self.soft_sync) if self.soft_sync > 1 else AtOnce()
@@ -77,63 +82,64 @@ class Async(Rule):
     def slices(self) -> int:
         return self.parts
 
-    def remarks(self, workers: int) -> Iterator[Remark]:
+    def check(self, context: JobContext) -> Iterator[Finding]:
+        workers = context.workers
         if self.soft_sync > 1 and self.momentum:
-            message = "delayed Nesterov momentum gathers updates in its own way"
-            yield Remark("soft_sync", message, "leave out `soft_sync` or `momentum`")
+            message = "delayed Nesterov momentum gathers updates itself"
+            yield error("soft_sync", message, "leave out `soft_sync` or `momentum`")
         if self.soft_sync > workers:
-            message = f"{self.soft_sync} updates are more than there are workers ({workers}): some are of one and the same c"
-            yield Remark("soft_sync", message, f"gather {workers} at most", "warning")
-        reach = self.outer_lr * (1 / (1 - self.momentum) if self.momentum else workers / self.soft_sync)
-        if reach >= FAR:
+            message = f"{self.soft_sync} updates are more than there are workers ({workers}): some are made from the same c"
+            yield warning("soft_sync", message, f"gather {workers} at most")
+        gain = self.outer_lr * (1 / (1 - self.momentum) if self.momentum else workers / self.soft_sync)
+        if gain >= MAX_GAIN:
             message = (
-                f"by all workers' updates the center goes {reach:.3g} times as far as their mean, and staleness adds to that"
+                f"all workers' updates together move the center {gain:.3g} times as far as their mean, and staleness adds to that"
             )
-            yield Remark("momentum" if self.momentum else "outer_lr", message, "lower it until that is 2 or less", "warning")
+            yield warning("momentum" if self.momentum else "outer_lr", message, "lower it until that is 2 or less")
         elif self.outer_lr > 1:
-            message = f"at {self.outer_lr:g} the center goes further than any worker has been, and further with each stale update"
-            yield Remark("outer_lr", message, "1 or less", "warning")
+            message = f"at {self.outer_lr:g} the center overshoots every worker, and further with each stale update"
+            yield warning("outer_lr", message, "1 or less")
 
-    def init(self, worker: Worker, group: Group) -> Speed | None:
+    def init(self, worker: Worker, group: AsyncGroup) -> PacedState | None:
         if worker.rank == 0:
             group.center[0].copy_(worker.params)
         group.barrier()
-        return Speed(0.0) if self.paced else None
+        return PacedState(0.0) if self.paced else None
 
-    def round(self, worker: Worker, group: Group, state: Speed | None) -> None:
+    def round(self, worker: Worker, group: AsyncGroup, state: PacedState | None) -> None:
         iterations = state.iterations(worker, group) if state else worker.iterations
         while group.claim(self.open_visits(worker)):
             base = group.pull(self.bound)
             worker.params.copy_(base)
             worker.train(iterations)
-            # Steps of the rate gamma, H of them, are about one of the rate gamma H.
+            # H steps of rate gamma are about one step of rate gamma H.
             group.push(base - worker.params, base if self.compensation else None, worker.lr * iterations)
         group.barrier()
         worker.params.copy_(group.pull())
         if state:
-            state.note(worker)
+            state.measure(worker)
 
     def merge(self, center: Center, update: Update) -> None:
         delta, base = update.delta, update.base
         if base is not None and update.lr:
             delta = delta + delta.square() * (center.vectors[0] - base) * (self.compensation / update.lr)
-        self.arrival.take(center, delta * phi(self.staleness_weight, update.staleness), self.outer_lr)
+        self.arrival.apply(center, delta * phi(self.staleness_weight, update.staleness), self.outer_lr)
 
 
 @dataclass
-class Speed:
-    """The state of a paced worker: measured times, which no replay would give again, end here."""
+class PacedState:
+    """The state of a paced worker: the result of measured times, which a replay would not reproduce."""
 
     speed: float
     """v_i: local iterations a second in the round before; 0 before the first."""
 
-    def iterations(self, worker: Worker, group: Group) -> int:
-        """H_i = max(1, floor(H v_i / max v)), by what all workers did in the round before."""
+    def iterations(self, worker: Worker, group: AsyncGroup) -> int:
+        """Compute H_i = max(1, floor(H v_i / max v)) from all workers' speeds in the round before."""
         speeds = [speed for (speed,) in group.scores(self.speed)]
         relative = self.speed / max(speeds) if self.speed else 1.0
         return max(1, int(worker.iterations * relative + 1e-4))  # equal speeds differ in the last digits
 
-    def note(self, worker: Worker) -> None:
-        """The round is over; a worker that did nothing in it keeps its speed."""
+    def measure(self, worker: Worker) -> None:
+        """Measure the speed of the round that ends; a worker without iterations keeps its speed."""
         if worker.done:
-            self.speed = float(f"{worker.done / worker.seconds:.6g}")  # further digits are noise of the clock
+            self.speed = float(f"{worker.done / worker.seconds:.6g}")  # further digits are the clock's noise

@@ -1,6 +1,6 @@
-"""What becomes of an update when it arrives at the center of the rule `async`: how much it counts, and when.
+"""Updates that arrive at the center under the rule `async`: their weight, and the moment they are applied.
 
-Everything here works on one slice of the center, and is done by whoever pushes.
+All of this works on one slice of the center. The worker that pushes an update does the work.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from partrain.protocols import Center
+from partrain.protocols.asynchronous import Center
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +17,7 @@ Discount = Literal["none", "inverse", "polynomial", "hinge"]
 
 
 def phi(discount: Discount, staleness: int) -> float:
-    """phi(s): how much an update of this staleness counts."""
+    """Compute phi(s), the weight of an update of staleness s."""
     match discount:
         case "inverse":
             return 1 / max(1, staleness)
@@ -30,28 +30,28 @@ def phi(discount: Discount, staleness: int) -> float:
 
 @dataclass(frozen=True)
 class AtOnce:
-    """Each update is applied as it comes: c <- c - eta delta."""
+    """Apply each update as it arrives: c <- c - eta delta."""
 
     vectors = 0
-    """What is kept beside c: vectors (d,)."""
+    """Vectors (d,) that the center keeps beside c."""
 
-    def take(self, center: Center, delta: Tensor, lr: float) -> None:
-        """Take in delta (d',) at the outer learning rate eta."""
+    def apply(self, center: Center, delta: Tensor, lr: float) -> None:
+        """Apply delta (d',) at the outer learning rate eta."""
         center.vectors[0].sub_(delta * lr)
         center.version += 1
 
 
 @dataclass(frozen=True)
 class SoftSync:
-    """Updates wait until there are n, and their mean is applied."""
+    """Gather n updates, then apply their mean."""
 
     count: int
     """n"""
     vectors = 1
-    """Their sum."""
+    """The updates' sum."""
 
-    def take(self, center: Center, delta: Tensor, lr: float) -> None:
-        """Take in delta (d',) at the outer learning rate eta."""
+    def apply(self, center: Center, delta: Tensor, lr: float) -> None:
+        """Apply delta (d',) at the outer learning rate eta."""
         if (mean := gather(center, delta, self.count)) is not None:
             center.vectors[0].sub_(mean * lr)
             center.version += 1
@@ -59,15 +59,15 @@ class SoftSync:
 
 @dataclass(frozen=True)
 class DelayedNesterov:
-    """Each arrival is followed by a share of 1/N; every N of them m <- beta m + mean delta, c <- c - eta beta m besides."""
+    """Apply 1/N of each update as it arrives; after every N updates m <- beta m + mean delta, c <- c - eta beta m."""
 
     momentum: float
     """beta"""
     vectors = 2
     """The updates' sum, and m."""
 
-    def take(self, center: Center, delta: Tensor, lr: float) -> None:
-        """Take in delta (d',) at the outer learning rate eta."""
+    def apply(self, center: Center, delta: Tensor, lr: float) -> None:
+        """Apply delta (d',) at the outer learning rate eta."""
         center.vectors[0].sub_(delta * (lr / center.size))
         center.version += 1
         if (mean := gather(center, delta, center.size)) is not None:
@@ -76,7 +76,7 @@ class DelayedNesterov:
 
 
 def gather(center: Center, delta: Tensor, count: int) -> Tensor | None:
-    """The mean of so many updates (d',), this one the last of them; None while there are fewer."""
+    """Add an update (d',); return the mean of `count` updates once they have arrived, else None."""
     gathered = center.vectors[1].add_(delta)
     center.numbers[0] += 1
     if center.numbers[0] < count:

@@ -1,8 +1,8 @@
-"""Bulk-synchronous gradient averaging: what data-parallel training does."""
+"""Bulk-synchronous gradient averaging, as in data-parallel training."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from partrain.protocols import Group, Rule, State, Worker
 
@@ -13,14 +13,15 @@ class Bsp(Rule):
         g <- sum_i w_i g_i(x) / sum_i w_i        (w_i: items of worker i's batch, or 1)
         x <- optimizer step with g
 
-    A round is `iterations` such steps. Replicas stay equal up to the rounding of unlike devices, which worker 0's
-    parameters remove at the end of a round.
+    A round is `iterations` such steps. Replicas stay equal, up to the rounding of different devices. At the end of a round all
+    workers take over worker 0's parameters.
 
     Source: Valiant. A Bridging Model for Parallel Computation. 1990. doi:10.1145/79173.79181
     Source: Li et al. PyTorch Distributed: Experiences on Accelerating Data Parallel Training. 2020. arXiv:2006.15704
     """
 
     rule: Literal["bsp"]
+    averages_gradients: ClassVar[bool] = True
 
     @property
     def syncs_every_iteration(self) -> bool:

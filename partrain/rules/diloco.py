@@ -8,34 +8,39 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from partrain.protocols import Group, Remark, Rule, Worker, replicated
+from partrain.protocols import Group, Rule, Worker, replicated
+from partrain.rules.findings import warning
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FAR, FEW = 13.0, 4
-"""So many times a delta's length are too many to follow it, half as many for fewer workers than this, whose mean is noisier: the
-paper's 0.7 / (1 - 0.9) is 7. On MNIST (`benchmarks/momentum.py`) that is the best beside AdamW; beside SGD two workers lose by it."""
+    from partrain.config.problems import Finding
+    from partrain.protocols.rule_traits import JobContext
+
+MAX_GAIN, FEW_WORKERS = 13.0, 4
+"""Gain from which the outer optimizer moves too far: outer_lr / (1 - outer_momentum). Half of it for fewer workers than this, whose
+mean is noisier. The paper's gain is 0.7 / (1 - 0.9) = 7. On MNIST (`benchmarks/momentum.py`) that is best with AdamW; with SGD two
+workers lose accuracy by it."""
 
 
 @dataclass
-class Outer:
-    """The state."""
+class DilocoState:
+    """The outer optimizer's state."""
 
     momentum: Tensor = replicated()
     """m (d,)"""
 
 
 class Diloco(Rule):
-    """What the mean has moved in a round, the delta, is the gradient that an outer optimizer sees.
+    """An outer optimizer takes the mean's movement in a round, the delta, as its gradient.
 
         x_i   <- K_i local steps from a            (in parallel)
         delta <- a - sum_i w_i x_i / sum_i w_i
         m     <- mu m + delta
         a     <- a - eta (delta + mu m)            (`nesterov`; otherwise a - eta m)
 
-    a: the params at the round's start; eta: `outer_lr`; mu: `outer_momentum`. With eta = 1 and mu = 0 it is averaging; with one
-    worker it looks ahead as Lookahead does. The paper's local optimizer is AdamW, of which each worker keeps its moments.
+    a: the params at the round's start; eta: `outer_lr`; mu: `outer_momentum`. With eta = 1 and mu = 0 this is averaging. With one
+    worker it is a Lookahead optimizer. The paper's local optimizer is AdamW, whose moments stay with each worker.
 
     Source: Douillard et al. DiLoCo: Distributed Low-Communication Training of Language Models. 2023. arXiv:2311.08105
     """
@@ -46,27 +51,21 @@ class Diloco(Rule):
     outer_momentum: float = Field(0.9, ge=0, lt=1)
     """Momentum of the outer optimizer."""
     nesterov: bool = True
-    """Whether the outer momentum is Nesterov's."""
+    """Use Nesterov's momentum in the outer optimizer."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
-    """What happens to momentum and moments when replicas are mixed: here they stay with the worker, as in the paper."""
+    """Treatment of momentum and moments when replicas are mixed: here they stay with the worker, as in the paper."""
 
-    def remarks(self, workers: int) -> Iterator[Remark]:
-        reach, few = self.outer_lr / (1 - self.outer_momentum), workers < FEW
-        if reach >= (FAR / 2 if few else FAR):
-            message = (
-                f"with an outer momentum of {self.outer_momentum:g} each delta is followed {reach:.3g} times its length in all"
-            )
-            advice = (
-                "0.8 or less suits fewer than 4 workers, unless the optimizer is AdamW"
-                if few
-                else "the paper's 0.9 makes that 7 times"
-            )
-            yield Remark("outer_momentum", message, advice, "warning")
+    def check(self, context: JobContext) -> Iterator[Finding]:
+        gain, few = self.outer_lr / (1 - self.outer_momentum), context.workers < FEW_WORKERS
+        if gain >= (MAX_GAIN / 2 if few else MAX_GAIN):
+            message = f"outer_lr / (1 - outer_momentum) = {gain:.3g}: the outer optimizer moves {gain:.3g} times each delta"
+            suited = "0.8 or less suits fewer than 4 workers, unless the optimizer is AdamW"
+            yield warning("outer_momentum", message, suited if few else "the paper's 0.9 makes that 7 times")
 
-    def init(self, worker: Worker, group: Group) -> Outer:
-        return Outer(worker.params.new_zeros(worker.params.shape))
+    def init(self, worker: Worker, group: Group) -> DilocoState:
+        return DilocoState(worker.params.new_zeros(worker.params.shape))
 
-    def round(self, worker: Worker, group: Group, state: Outer) -> None:
+    def round(self, worker: Worker, group: Group, state: DilocoState) -> None:
         anchor = worker.params.clone()
         worker.train()
         group.all_reduce_mean(worker.params, weight=self.weight(worker.items))

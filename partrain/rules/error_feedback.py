@@ -1,4 +1,4 @@
-"""What the rules with compressed messages share: the memory of what was left out."""
+"""Error feedback: compressed messages leave something out, and a worker adds it to its next message."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Memory:
-    """The state of error feedback."""
+class ErrorFeedbackState:
+    """The error memory."""
 
     error: Tensor
-    """e_i (d,): what a worker has left out so far."""
+    """e_i (d,): the sum of all that this worker's messages left out."""

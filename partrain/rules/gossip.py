@@ -1,4 +1,4 @@
-"""Gossip: no worker ever meets all others, and yet replicas draw together."""
+"""Gossip: each worker mixes with few others, and yet all replicas draw together."""
 
 from __future__ import annotations
 
@@ -8,29 +8,35 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from partrain.protocols import DivergentReplicas, Group, Remark, Worker
+from partrain.protocols import Group, Worker
+from partrain.protocols.asynchronous import AsyncGroup, AsyncRule
+from partrain.rules.divergent import DivergentReplicas
+from partrain.rules.findings import error, warning
 from partrain.rules.topology import Topology, pairable, pairs, peers
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from partrain.config.problems import Finding
+    from partrain.protocols.rule_traits import JobContext
 
-class Gossip(DivergentReplicas):
+
+class Gossip(DivergentReplicas, AsyncRule):
     """Each worker mixes with a few others only.
 
         x_i <- K_i local steps from x_i,  then  x_i <- sum_j W_ij x_j                         (`order = "after"`)
         x_i <- sum_j W_ij x_j + (K_i local steps from x_i) - x_i                              (`order = "before"`)
 
     W is the mixing matrix of the topology (`style = "neighbours"`), or 1/2 for a worker and its partner of the round (`"pairs"`).
-    "before" is D-PSGD, where K_i = 1: gradients are taken at the own, unmixed x_i, so messages could travel meanwhile.
-    `"push-sum"` is GoSGD, where nobody waits. A visit is
+    "before" is D-PSGD, where K_i = 1: gradients are taken at the unmixed x_i, so messages could travel meanwhile.
+    `"push-sum"` is GoSGD, whose messages are one-way and never make a worker wait. A visit is
 
         x_i <- (a_i x_i + sum_m a_m x_m) / (a_i + sum_m a_m),  a_i <- a_i + sum_m a_m         (m: messages that have come)
         x_i <- K_i local steps from x_i
         with probability 1 - (1 - p)^K_i:  a_i <- a_i / 2,  send (x_i, a_i) to any other worker
 
-    In the paper K_i = 1; a longer visit sends as often as one of its iterations would have sent. At a round's end all messages
-    are taken in. The network that counts is the mean of all replicas, under push-sum sum_i a_i x_i.
+    In the paper K_i = 1. A longer visit sends with the probability that at least one of its iterations would. At a round's end all
+    workers receive all messages. The network that counts is the mean of all replicas; under push-sum it is sum_i a_i x_i.
 
     Source: Lian et al. Can Decentralized Algorithms Outperform Centralized Algorithms? 2017. arXiv:1705.09056
     Source: Blot, Picard, Cord, Thome. Gossip Training for Deep Learning. 2016. arXiv:1611.09726
@@ -38,47 +44,48 @@ class Gossip(DivergentReplicas):
 
     rule: Literal["gossip"]
     style: Literal["neighbours", "pairs", "push-sum"] = "neighbours"
-    """With all neighbours in the topology, with one partner at a time, or one-way messages that nobody waits for."""
+    """Mix with all neighbours in the topology, with one partner at a time, or by one-way messages."""
     topology: Topology = "ring"
-    """Who is whose neighbour; not for push-sum, where anyone may write to anyone."""
+    """Graph of neighbours; not for push-sum, where a worker may send to any other."""
     order: Literal["after", "before"] = "after"
-    """Whether what is mixed are replicas after the round's local iterations, or as they were before them."""
+    """Mix the replicas as they are after the round's local iterations, or before them."""
     visits: int = Field(32, ge=1)
     """Push-sum: visits of each worker in a round, on average."""
     probability: float = Field(0.02, ge=0, le=1)
-    """Push-sum: p, probability of a message after a local iteration."""
+    """Push-sum: p, the probability of a message after a local iteration."""
 
     @property
     def visits_per_worker(self) -> int | None:
         return self.visits if self.style == "push-sum" else None
 
-    def remarks(self, workers: int) -> Iterator[Remark]:
-        idle = ("topology", "order") if self.style == "push-sum" else ("visits", "probability")
-        for key in idle:
+    def check(self, context: JobContext) -> Iterator[Finding]:
+        workers = context.workers
+        unused = ("topology", "order") if self.style == "push-sum" else ("visits", "probability")
+        for key in unused:
             if key in self.model_fields_set:
-                yield Remark(key, f'`{key}` means nothing to style = "{self.style}"', "leave it out", "warning")
+                yield warning(key, f'`{key}` has no effect under style = "{self.style}"', "leave it out")
         if workers == 1:
-            yield Remark("rule", "a single worker has no one to gossip with", 'use rule = "average"', "warning")
+            yield warning("rule", "a single worker has no peer to gossip with", 'use rule = "average"')
         elif self.style == "push-sum" and self.probability == 0:
-            yield Remark("probability", "at 0 nothing is ever sent, and replicas never mix", "0.02 is the authors'", "warning")
+            yield warning("probability", "at 0 no message is ever sent, and replicas never mix", "0.02 is the authors'")
         elif self.style == "pairs" and not pairable(self.topology, workers):
-            message = f"{workers} workers, no power of two, cannot be paired along an exponential topology"
-            yield Remark("topology", message, 'use topology = "complete" or "ring"')
-        elif self.style == "pairs" and self.alone(workers):
-            message = f"{workers} workers do not come out even: in some rounds {self.alone(workers)} of them have no partner"
-            yield Remark("topology", message, "use an even number of workers", "warning")
+            message = f"{workers} workers cannot be paired along an exponential topology: it needs a power of two"
+            yield error("topology", message, 'use topology = "complete" or "ring"')
+        elif self.style == "pairs" and (unpaired := self.most_unpaired(workers)):
+            message = f"{workers} workers do not make whole pairs: in some rounds {unpaired} of them have no partner"
+            yield warning("topology", message, "use an even number of workers")
 
-    def alone(self, workers: int) -> int:
-        """Most workers without a partner in a round."""
+    def most_unpaired(self, workers: int) -> int:
+        """Count the workers without a partner, in the round that has most of them."""
         if self.topology == "complete":
             return workers % 2
         rounds = (pairs(self.topology, workers, round) for round in range(4))
         return max(sum(partner == rank for rank, partner in enumerate(partners)) for partners in rounds)
 
-    def init(self, worker: Worker, group: Group) -> Share | None:
-        return Share(1 / worker.size) if self.style == "push-sum" else None
+    def init(self, worker: Worker, group: Group) -> PushSumState | None:
+        return PushSumState(1 / worker.size) if self.style == "push-sum" else None
 
-    def round(self, worker: Worker, group: Group, state: Share | None) -> None:
+    def round(self, worker: Worker, group: AsyncGroup, state: PushSumState | None) -> None:
         if state is not None:
             state.round(worker, group, self.open_visits(worker), self.probability)
         elif self.order == "after":
@@ -90,50 +97,50 @@ class Gossip(DivergentReplicas):
             worker.params.add_(pull)
 
     def pull(self, worker: Worker, group: Group) -> Tensor:
-        """sum_j W_ij (x_j - x_i) (d,)"""
-        links = [link for link in self.links(worker) if link[0] != worker.rank]
-        theirs = group.exchange(worker.params, [peer for peer, _ in links])
+        """Compute sum_j W_ij (x_j - x_i) (d,)."""
+        others = [(peer, weight) for peer, weight in self.mixing_row(worker) if peer != worker.rank]
+        replicas = group.exchange(worker.params, [peer for peer, _ in others])
         pull = worker.params.new_zeros(worker.params.shape)
-        for (_, weight), x in zip(links, theirs, strict=True):
+        for (_, weight), x in zip(others, replicas, strict=True):
             pull.add_(x.sub_(worker.params), alpha=weight)
         return pull
 
-    def links(self, worker: Worker) -> list[tuple[int, float]]:
-        """Whom a worker mixes with in this round, with their W_ij."""
+    def mixing_row(self, worker: Worker) -> list[tuple[int, float]]:
+        """Return the peers that a worker mixes with in this round, with their W_ij."""
         if self.style == "neighbours":
             return peers(self.topology, worker.rank, worker.size, worker.round)
         return [(pairs(self.topology, worker.size, worker.round, worker.draw("pairs", common=True))[worker.rank], 0.5)]
 
-    def result(self, worker: Worker, group: Group, state: Share | None) -> Tensor:
+    def result(self, worker: Worker, group: Group, state: PushSumState | None) -> Tensor:
         network = worker.params.clone()
         group.all_reduce_mean(network, weight=1.0 if state is None else state.share)
         return network
 
 
 @dataclass
-class Share:
+class PushSumState:
     """The state of push-sum."""
 
     share: float
-    """a_i: how much of all replicas' sum is this worker's; those of all workers and messages add up to 1."""
+    """a_i: the worker's share of the mean. The shares of all workers and messages add up to 1."""
 
-    def round(self, worker: Worker, group: Group, visits: int, probability: float) -> None:
-        """A round of so many visits of all, after which no message is under way; each iteration sends with `probability`."""
+    def round(self, worker: Worker, group: AsyncGroup, visits: int, probability: float) -> None:
+        """Run a round of `visits` shared visits; each iteration sends with `probability`. All messages arrive before it ends."""
         draw, chance = worker.draw("push-sum"), 1 - (1 - probability) ** worker.iterations
-        group.barrier()  # until now messages might have come to where others still read means
+        group.barrier()  # before it, messages could overwrite memory where others still read means
         while group.claim(visits):
-            self.take_in(worker, group)
+            self.mix_messages(worker, group)
             worker.train()
             if worker.size > 1 and draw.random() < chance:
                 self.share /= 2
                 group.send(worker.params, self.share, int(worker.rank + draw.integers(1, worker.size)) % worker.size)
         group.barrier()
-        self.take_in(worker, group)
+        self.mix_messages(worker, group)
 
-    def take_in(self, worker: Worker, group: Group) -> None:
-        """Mix what has come into the params."""
+    def mix_messages(self, worker: Worker, group: AsyncGroup) -> None:
+        """Mix the messages that have arrived into the params."""
         total, share = group.receive()
         if share:
             self.share += share
-            # Own share: what is left of 1. So equal replicas stay equal, up to rounding.
+            # The worker's own weight is what is left of 1: equal replicas stay equal, up to rounding.
             worker.params.mul_(1 - share / self.share).add_(total[: len(worker.params)], alpha=1 / self.share)

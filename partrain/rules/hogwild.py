@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from partrain.protocols import Group, Remark, Rule, State, Worker
+from partrain.protocols import State, Worker
+from partrain.protocols.asynchronous import AsyncGroup, AsyncRule
+from partrain.rules.findings import warning
+
+if TYPE_CHECKING:
+    from partrain.config.problems import Finding
+    from partrain.protocols.rule_traits import JobContext
 
 
-class Hogwild(Rule):
-    """Nobody waits and nothing is copied: everyone's parameters are the one vector c in shared memory.
+class Hogwild(AsyncRule):
+    """Workers never wait or copy: the parameters of all of them are one vector c in shared memory.
 
-        c <- c - gamma g_i(c)                               whenever worker i has a gradient
+        c <- c - gamma g_i(c)                               when worker i has a gradient
         x_i <- c;  b <- x_i;  x_i <- K_i local steps;  c <- c + (x_i - b)           (`local`: the form of A3C)
 
-    Neither is atomic: a step may be lost in part, and a gradient may see numbers of before and after another's step. That does
-    little harm where steps rarely meet, as with sparse gradients; here it is a baseline for what locks and copies cost. It is for
-    the workers of one machine, the first form for its CPUs. The same job gives the same bits on the simulated transport, where
-    visits are never interrupted; not where workers really run side by side.
+    Neither update is atomic: parts of a step may be lost, and a gradient may read numbers from before and after another worker's
+    step. With sparse gradients steps rarely collide, and this does little harm. Here the rule is a baseline: it shows the cost of
+    locks and copies. All workers need one machine; the first form needs CPU workers. The same job gives the same bits on the
+    simulated transport, which never interrupts a visit, but not on the others.
 
     Source: Recht, Re, Wright, Niu. Hogwild!: A Lock-Free Approach to Parallelizing Stochastic Gradient Descent. 2011.
         arXiv:1106.5730
@@ -30,9 +36,9 @@ class Hogwild(Rule):
     visits: int = Field(10, ge=1)
     """Visits of each worker in a round, on average; `iterations` are those of one visit."""
     local: bool = False
-    """Whether a visit trains a copy and adds what it has changed, instead of each step going to the shared numbers."""
+    """Train a copy in each visit and add its change to c, instead of applying each step to c."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
-    """What happens to momentum and moments at the end of a round: here they stay with the worker."""
+    """Treatment of momentum and moments at the end of a round: here they stay with the worker."""
     buffers: Literal["average", "recalibrate", "local"] = "recalibrate"
     """BatchNorm statistics: pooled, recomputed for the network that counts, or each worker's own."""
 
@@ -48,17 +54,21 @@ class Hogwild(Rule):
     def shares_params(self) -> bool:
         return not self.local
 
-    def remarks(self, workers: int) -> Iterator[Remark]:
-        if workers == 1:
-            yield Remark("rule", "a single worker has no one to share its parameters with", 'use rule = "average"', "warning")
+    @property
+    def single_machine_reason(self) -> str:
+        return 'under "hogwild" workers change numbers in one memory: run the job on one machine, or use rule = "async"'
 
-    def init(self, worker: Worker, group: Group) -> State:
+    def check(self, context: JobContext) -> Iterator[Finding]:
+        if context.workers == 1:
+            yield warning("rule", "a single worker shares its parameters with no other", 'use rule = "average"')
+
+    def init(self, worker: Worker, group: AsyncGroup) -> State:
         if self.local and worker.rank == 0:
             group.center[0].copy_(worker.params)
         group.barrier()
         return None
 
-    def round(self, worker: Worker, group: Group, state: State) -> None:
+    def round(self, worker: Worker, group: AsyncGroup, state: State) -> None:
         while group.claim(self.open_visits(worker)):
             if self.local:
                 worker.params.copy_(group.center[0])

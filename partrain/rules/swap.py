@@ -1,4 +1,4 @@
-"""Swapping: networks are not mixed; they travel, and so see all partitions."""
+"""Swapping: networks are not mixed; they travel between workers, and so train on all partitions."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from partrain.protocols import DivergentReplicas, Group, Remark, State, Worker
+from partrain.protocols import Group, State, Worker
+from partrain.rules.divergent import DivergentReplicas
+from partrain.rules.findings import warning
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from partrain.config.problems import Finding
+    from partrain.protocols.rule_traits import JobContext
+
 
 class Swap(DivergentReplicas):
-    """After its local iterations each worker changes its network for that of a partner, in random disjoint pairs.
+    """After its local iterations each worker swaps its network with a partner's, in random disjoint pairs.
 
         x_i <- K_i local steps from x_i                (in parallel)
         x_i, x_j <- x_j, x_i                           for each pair (i, j), drawn alike on all workers
 
-    Made for networks that must not be averaged, as the two of a GAN: each discriminator meets other generators' work. Only the
-    parameters travel: moments stay with the worker by default (`optimizer_state`), for they belong to its items as much as
-    to a network.
+    Made for networks that must not be averaged, such as the two of a GAN: each discriminator meets other generators' work. Only
+    parameters travel. Moments stay with the worker by default (`optimizer_state`), for they depend on its items as much as on a
+    network.
 
-    The network that counts is worker 0's, as in Theano-MPI. The mean of networks that never meet is none that anybody has
-    trained, and may be worse than each of them; worker 0 always trains and in time has every network in its hands.
+    The network that counts is worker 0's, as in Theano-MPI. The mean of networks that never mix may be worse than each of them.
+    Worker 0 always trains, and in time every network passes through it.
 
     Source: Im, Ma, Kim, Taylor. Generative Adversarial Parallelization. 2016. arXiv:1612.04021
     Source: Ma, Mao, Taylor. Theano-MPI: a Theano-based Distributed Training Framework. 2016. arXiv:1605.08325
@@ -32,15 +37,15 @@ class Swap(DivergentReplicas):
 
     rule: Literal["swap"]
     every: int = Field(1, ge=1)
-    """Swap at the end of every so many rounds."""
-    in_rounds: ClassVar[tuple[str, ...]] = ("ramp_workers", "every")
+    """Rounds between swaps."""
+    counted_in_rounds: ClassVar[tuple[str, ...]] = ("ramp_workers", "every")
 
-    def remarks(self, workers: int) -> Iterator[Remark]:
-        if workers == 1:
-            yield Remark("rule", "a single worker has no one to swap with", 'use rule = "average"', "warning")
-        elif workers % 2:
-            message = f"{workers} workers are an odd number: each time one of them, drawn at random, keeps its network"
-            yield Remark("rule", message, "use an even number of workers", "warning")
+    def check(self, context: JobContext) -> Iterator[Finding]:
+        if context.workers == 1:
+            yield warning("rule", "a single worker has no partner to swap with", 'use rule = "average"')
+        elif context.workers % 2:
+            message = f"{context.workers} workers are an odd number: each time one of them, drawn at random, keeps its network"
+            yield warning("rule", message, "use an even number of workers")
 
     def round(self, worker: Worker, group: Group, state: State) -> None:
         worker.train()
@@ -49,7 +54,7 @@ class Swap(DivergentReplicas):
             worker.params.copy_(theirs)
 
     def partner(self, worker: Worker) -> int:
-        """The worker to swap with; itself if it is left over, or does not train yet and has nothing to give."""
+        """Return the rank to swap with; the worker's own if it is left over or inactive."""
         order = worker.draw("pairs", common=True).permutation(self.active_workers(worker.size, worker.round)).tolist()
         pairs = dict(zip(order[::2], order[1::2], strict=False))
         return int((pairs | {other: one for one, other in pairs.items()}).get(worker.rank, worker.rank))

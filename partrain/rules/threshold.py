@@ -1,4 +1,4 @@
-"""Threshold encoding: whatever has grown large enough is sent as a sign, all else waits."""
+"""Threshold encoding: workers send the signs of large updates; smaller ones add up until they are large."""
 
 from __future__ import annotations
 
@@ -7,28 +7,33 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from partrain.protocols import Group, Remark, Rule, Worker
+from partrain.protocols import Group, Rule, Worker
+from partrain.rules.findings import error, warning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from torch import Tensor
 
-LOWEST = 1e-6
-"""An adaptive threshold stays above this share of the one it started with."""
+    from partrain.config.problems import Finding
+    from partrain.protocols.rule_traits import JobContext, Traffic
+
+MIN_TAU = 1e-6
+"""Lower bound of an adaptive threshold, as a share of its first value."""
 
 
 @dataclass
-class Waiting:
-    """What a worker has not sent yet."""
+class ThresholdState:
+    """The unsent updates of a worker, and its threshold."""
 
     residual: Tensor
     """r_i (d,)"""
     tau: float
+    """tau_i"""
 
 
 class Threshold(Rule):
-    """After every iteration each worker sends the signs of those entries whose unsent updates have reached a threshold.
+    """After every iteration each worker sends the signs of the entries whose unsent updates reach a threshold.
 
         u_i <- x - (local step from x)                          (in parallel)
         r_i <- r_i + u_i
@@ -36,12 +41,13 @@ class Threshold(Rule):
         r_i <- r_i - q_i
         x   <- x - sum_i q_i                                    (or their mean)
 
-    r_i is the residual, tau_i the worker's own threshold. A round is `iterations` such steps. A sign and its place cost about nine
-    bits where one entry in a hundred is sent; a message without any, nine bytes. `threshold = 0` sends r_i itself.
+    u_i is the update, r_i the residual, tau_i the worker's own threshold. A round is `iterations` such steps. If one entry in a
+    hundred is sent, a sign and its index cost about nine bits. A message without signs has nine bytes. `threshold = 0` sends r_i
+    itself.
 
     Source: Strom. Scalable Distributed DNN Training Using Commodity GPU Cloud Computing. 2015. Interspeech, 1488-1492
-    Source: Eclipse Deeplearning4j. AdaptiveThresholdAlgorithm, ResidualClippingPostProcessor. 2019. The defaults are theirs, but
-        for the first threshold, which is that of their EncodingHandler before it was adaptive (since then: 1e-4)
+    Source: Eclipse Deeplearning4j. AdaptiveThresholdAlgorithm, ResidualClippingPostProcessor. 2019. The defaults are theirs. The
+        first threshold is that of their EncodingHandler before it was adaptive (since then: 1e-4)
     """
 
     rule: Literal["threshold"]
@@ -52,15 +58,15 @@ class Threshold(Rule):
     target: list[Annotated[float, Field(ge=0, le=1)]] = Field([1e-4, 1e-2], min_length=2, max_length=2)
     """Shares of entries between which tau_i stays as it is; below, it falls; above, it rises."""
     decay: float = Field(0.5 ** (1 / 20), gt=0, lt=1)
-    """What tau_i is multiplied, or divided, by: half of it in 20 iterations."""
+    """Factor or divisor of tau_i per iteration; by default it halves tau_i in 20 iterations."""
     combine: Literal["sum", "mean"] = "sum"
-    """Whether updates add up, as in the paper, so that N workers take N times the step, or are averaged by `weights`."""
+    """Add updates, as in the paper, so that N workers take N times the step, or average them by `weights`."""
     clip: float = Field(5.0, gt=0)
-    """Residuals are cut to +- so many tau_i: what has waited too long is stale."""
+    """Bound of residuals, in units of tau_i: updates that have waited long are stale."""
     clip_every: int = Field(5, ge=0)
-    """Iterations between cuts; 0 = never."""
+    """Iterations between clippings; 0 = never."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
-    """What happens to momentum and moments: each worker's own, for averaging them would cost what the messages save."""
+    """Treatment of momentum and moments: each worker's own, for averaging them would cost the bytes that messages save."""
 
     @property
     def uses_weights(self) -> bool:
@@ -70,30 +76,45 @@ class Threshold(Rule):
     def syncs_every_iteration(self) -> bool:
         return True
 
-    def remarks(self, workers: int) -> Iterator[Remark]:
-        low, high = self.target
+    def check(self, context: JobContext) -> Iterator[Finding]:
+        workers, (low, high) = context.workers, self.target
         if self.adaptive and low > high:
-            yield Remark("target", f"the lower share, {low}, is above the upper, {high}", "the threshold would never rest")
+            yield error("target", f"the lower share, {low}, is above the upper, {high}", "the threshold would never rest")
         elif self.adaptive and high == 0:
-            message = "the threshold rises whenever anything is sent and never falls: in the end nothing is"
-            yield Remark("target", message, "[1e-4, 1e-2] is the default; adaptive = false keeps it as it is")
-        idle = {} if self.adaptive else {"target": "adaptive = false", "decay": "adaptive = false"}
-        for key, setting in (idle | ({} if self.clip_every else {"clip": "clip_every = 0"})).items():
+            message = "the threshold rises with each message that has signs and never falls: in the end no signs are sent"
+            yield error("target", message, "[1e-4, 1e-2] is the default; adaptive = false keeps the threshold constant")
+        unused = {} if self.adaptive else {"target": "adaptive = false", "decay": "adaptive = false"}
+        for key, setting in (unused | ({} if self.clip_every else {"clip": "clip_every = 0"})).items():
             if key in self.model_fields_set:
-                yield Remark(key, f"`{key}` means nothing to {setting}", "leave it out", "warning")
+                yield warning(key, f"`{key}` has no effect under {setting}", "leave it out")
         if self.threshold > 1:
-            yield Remark("threshold", f"no update may ever reach {self.threshold}", "it is 1e-3 by default", "warning")
+            yield warning("threshold", f"no update may ever reach {self.threshold}", "it is 1e-3 by default")
         if self.threshold and self.clip_every and self.clip < 1:
             message = f"residuals are cut to {self.clip:g} of the threshold: updates much smaller than that never add up to it"
-            yield Remark("clip", message, "1 at least; 5 is the default", "warning")
+            yield warning("clip", message, "1 at least; 5 is the default")
         if workers > 1 and self.combine == "sum" and self.lr_scale == "linear":
             message = f"updates of {workers} workers add up already; lr_scale makes the step {workers} times longer once more"
-            yield Remark("lr_scale", message, 'combine = "mean", or no lr_scale', "warning")
+            yield warning("lr_scale", message, 'combine = "mean", or no lr_scale')
 
-    def init(self, worker: Worker, group: Group) -> Waiting:
-        return Waiting(worker.params.new_zeros(len(worker.params)), self.threshold)
+    def review(self, rounds: Iterable[Traffic]) -> str | None:
+        """Warn if messages had no signs in the last half or more of the run."""
+        from partrain.rules.compression.messages import HEAD, STEP
 
-    def round(self, worker: Worker, group: Group, state: Waiting) -> None:
+        last_signs = newest = 0
+        for number, iterations, sent in rounds:
+            newest = max(newest, number)
+            if iterations and sent > (HEAD + STEP) * iterations:
+                last_signs = max(last_signs, number)
+        if 2 * last_signs > newest or not newest:
+            return None
+        since = f"since round {last_signs + 1:,} of {newest:,}" if last_signs else f"in any of the {newest:,} rounds"
+        todo = "lower `threshold` in [sync], or let it fall (adaptive = true, the lower `target` above 0)"
+        return f"nothing was sent {since}, for no update came up to the threshold: {todo}"
+
+    def init(self, worker: Worker, group: Group) -> ThresholdState:
+        return ThresholdState(worker.params.new_zeros(len(worker.params)), self.threshold)
+
+    def round(self, worker: Worker, group: Group, state: ThresholdState) -> None:
         from partrain.rules.compression.messages import read_signs, sign_message
 
         for iteration in range(worker.iterations):
@@ -109,10 +130,10 @@ class Threshold(Rule):
                 state.residual.clamp_(-self.clip * state.tau, self.clip * state.tau)
             state.tau = self.adapted(state, count / len(sent))
 
-    def adapted(self, state: Waiting, share: float) -> float:
-        """tau_i for the next iteration. A worker that has nothing to send says nothing about its threshold."""
+    def adapted(self, state: ThresholdState, share: float) -> float:
+        """Return tau_i for the next iteration, given the share of entries sent. An empty residual leaves tau_i unchanged."""
         if self.adaptive and share > self.target[1]:
             return state.tau / self.decay
         if self.adaptive and share < self.target[0] and bool(state.residual.any()):
-            return max(state.tau * self.decay, LOWEST * self.threshold)
+            return max(state.tau * self.decay, MIN_TAU * self.threshold)
         return state.tau

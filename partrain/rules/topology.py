@@ -1,11 +1,11 @@
-"""Who mixes with whom where not all workers meet: the topology, and the mixing matrix W over it.
+"""Topologies: the graph of workers that mix with each other, and the mixing matrix W over it.
 
-Every matrix here is symmetric and doubly stochastic, so that mixing keeps the mean of all replicas, and its graph is
-connected, so that they draw together. All workers of a graph have the same number of neighbours, hence W_ij = 1 / (1 +
-neighbours) for each of them and for oneself; a neighbour met in two directions counts once.
+Every W here is symmetric and doubly stochastic, so mixing keeps the mean of all replicas. Its graph is connected, so the replicas
+draw together. All workers of a graph have the same number of neighbours, hence W_ij = 1 / (1 + neighbours) for each neighbour and
+for the worker itself. A neighbour in two directions counts once.
 
     ring          the ranks before and after
-    torus         a grid, as square as the number of workers has divisors for, whose edges meet; a prime number of them is a ring
+    torus         the most nearly square grid, whose edges meet; with a prime number of workers it is a ring
     exponential   the ranks 1, 2, 4, ... before and after
     complete      all others
 
@@ -25,15 +25,17 @@ Topology = Literal["ring", "torus", "exponential", "complete"]
 
 
 def peers(topology: Topology, rank: int, size: int, round: int = 0) -> list[tuple[int, float]]:
-    """Row `rank` of W, in ascending order: (peer, W_ij), oneself among them. These four are the same in every `round`."""
+    """Return row `rank` of W in ascending order, the worker itself included: (peer, W_ij). It is the same in every `round`."""
     linked = sorted({rank, *_neighbours(topology, rank, size)})
     return [(peer, 1 / len(linked)) for peer in linked]
 
 
 def pairs(topology: Topology, size: int, round: int, draw: np.random.Generator | None = None) -> list[int]:
-    """The partner of every rank in disjoint pairs of neighbours, which change from round to round; itself if it is left over.
+    """Return the partner of every rank in disjoint pairs of neighbours; a rank that is left over is its own partner.
 
-    complete      a random perfect matching, from `draw`, which has to be the same on all workers
+    Pairs change from round to round:
+
+    complete      a random perfect matching, from `draw`, which must be equal on all workers
     ring          each even rank with the next, then each odd one
     torus         the same along the rows, along the columns, and so on with the odd ones
     exponential   rank XOR 2^k, k = 0, 1, ... in turn: after all of them the mean is exact. Only for powers of two
@@ -46,7 +48,7 @@ def pairs(topology: Topology, size: int, round: int, draw: np.random.Generator |
         return [partners.get(rank, rank) for rank in range(size)]
     if topology == "exponential":
         if not pairable(topology, size):
-            raise ValueError(f"{size} workers, no power of two, have no exponential pairs")
+            raise ValueError(f"{size} workers have no exponential pairs: it needs a power of two")
         hops = max(size.bit_length() - 1, 1)
         return [(rank ^ 1 << round % hops) % size for rank in range(size)]
     rows, columns = grid(size) if topology == "torus" else (1, size)
@@ -60,18 +62,18 @@ def pairs(topology: Topology, size: int, round: int, draw: np.random.Generator |
 
 
 def pairable(topology: Topology, size: int) -> bool:
-    """Whether `pairs` knows any for so many workers."""
+    """Tell whether `pairs` has pairs for this number of workers."""
     return topology != "exponential" or size & (size - 1) == 0
 
 
 def grid(size: int) -> tuple[int, int]:
-    """Rows and columns, as near to a square as can be, no more rows than columns."""
+    """Return rows and columns of the most nearly square grid, with rows <= columns."""
     rows = next(rows for rows in range(math.isqrt(size), 0, -1) if size % rows == 0)
     return rows, size // rows
 
 
 def _neighbours(topology: Topology, rank: int, size: int) -> list[int]:
-    """Ranks one hop away."""
+    """List the ranks one hop away."""
     if topology == "complete":
         return list(range(size))
     if topology == "torus":
@@ -83,9 +85,9 @@ def _neighbours(topology: Topology, rank: int, size: int) -> list[int]:
     return [(rank + way * hop) % size for hop in hops for way in (-1, 1)]
 
 
-def _beside(place: int, length: int, start: int) -> int:
-    """The partner of a place on a ring where pairs begin at each even place, or (`start` 1) at each odd one."""
-    partner = place + 1 if (place - start) % 2 == 0 else place - 1
+def _beside(index: int, length: int, start: int) -> int:
+    """Return the partner of an index on a ring, with pairs that begin at even indices, or (`start` 1) at odd ones."""
+    partner = index + 1 if (index - start) % 2 == 0 else index - 1
     if length % 2 and not 0 <= partner < length:
-        return place  # on an odd ring one place is left over
+        return index  # on an odd ring one index is left over
     return partner % length

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from partrain.comm.group import ArenaGroup, NonFinite
 from partrain.comm.simulated import Deadlock, Pace
-from partrain.protocols import Center, Rule, Update
+from partrain.protocols import Rule
+from partrain.protocols.asynchronous import Center, Update
 
 D = 7
 

@@ -19,7 +19,8 @@ from partrain.comm.center_server import Remote, serve
 from partrain.comm.machine import Machine
 from partrain.comm.shared import SharedTransport
 from partrain.errors import WorkersLost
-from partrain.protocols import Center, Rule, Update
+from partrain.protocols import Rule
+from partrain.protocols.asynchronous import Center, Update
 from partrain.rules.async_ import Async
 
 D = 7

@@ -1,4 +1,4 @@
-"""What rules are to one another, and workers to a lone one."""
+"""Relations between rules, and between many workers and one."""
 
 from dataclasses import replace
 

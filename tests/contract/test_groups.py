@@ -1,4 +1,4 @@
-"""Every verb of a group, on every transport, among one to four workers: the same numbers, whoever comes late."""
+"""Every verb of a group, on every transport, among one to four workers: the same numbers, whichever worker is late."""
 
 import math
 import os
@@ -31,7 +31,7 @@ among = pytest.mark.parametrize("size", [1, 2, 3, 4])
 
 
 def own(rank: int, count: int = D, dtype: torch.dtype = torch.float32) -> Tensor:
-    """What worker `rank` brings: awkward numbers."""
+    """Make the numbers of worker `rank`: awkward ones."""
     return torch.randn(count, generator=torch.Generator().manual_seed(rank), dtype=torch.float64).mul(3).to(dtype)
 
 
@@ -110,8 +110,8 @@ def test_gather_from_the_rows(transport: Any, size: int) -> None:
 
 
 def reduce_messages(group: ArenaGroup, row: Tensor, weigh: bool, form: str) -> list[float]:
-    """Twice, for what one leaves behind must not be seen by the next; with longer messages than the wire holds."""
-    heard = []
+    """Reduce twice: leftovers of the first call must not reach the second. "long" messages exceed the wire."""
+    sums = []
     for turn in range(2):
         x = own(group.rank + turn)
         kept = (x.abs() > 2 + group.rank).nonzero().view(-1)  # of some workers nothing at all
@@ -121,8 +121,8 @@ def reduce_messages(group: ArenaGroup, row: Tensor, weigh: bool, form: str) -> l
             "long": lambda x=x: torch.cat([raw_message(x)] * 4),
         }[form]()
         read = {"raw": read_raw, "sparse": partial(read_sparse, precision="fp32"), "long": read_first}[form]
-        heard += group.reduce_messages(message, read, D, 0.1 + group.rank if weigh else None).tolist()
-    return heard
+        sums += group.reduce_messages(message, read, D, 0.1 + group.rank if weigh else None).tolist()
+    return sums
 
 
 def read_first(message: Tensor, d: int) -> SparseVector:
@@ -138,8 +138,8 @@ def test_sum_of_what_messages_say(transport: Any, size: int, weigh: bool, form: 
         total, weights = torch.zeros(D, dtype=torch.float64), 0.0
         for rank in range(size):
             x, weight = own(rank + turn), 0.1 + rank if weigh else 1.0
-            said = x * (x.abs() > 2 + rank) if form == "sparse" else x
-            total.add_(said.double(), alpha=weight)
+            decoded = x * (x.abs() > 2 + rank) if form == "sparse" else x
+            total.add_(decoded.double(), alpha=weight)
             weights += weight
         expected += (total / (weights if weigh else 1.0)).float().tolist()
     assert transport(size, partial(reduce_messages, weigh=weigh, form=form), NUMBERS, WIRE) == [expected] * size
@@ -335,7 +335,7 @@ def received() -> dict[int, int]:
 
 
 def traffic(group: ArenaGroup, row: Tensor) -> float:
-    """What a mean brings this process from elsewhere, in vectors."""
+    """Measure the bytes that a mean receives from other machines, in vectors."""
     x = row[:100_000].fill_(1.0)
     group.all_reduce_mean(x)  # now all connections are there
     before = received()

@@ -1,4 +1,4 @@
-"""What holds for every sync rule; a new one joins by its line in `RULES`."""
+"""Properties of every sync rule; a new rule joins by its line in `RULES`."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ POLICIES = [
 UNUSED = {"rule/versions"}
 """Only differences between versions matter."""
 SELDOM = {"average, qsr": "rule/rate", "average, adacomm": "rule/rate", "rprop, irprop+": "rule/move", "hogwild": "rule/center"}
-"""What counts only in other circumstances, which the rules' own tests make: a rising rate, a rising loss; the center that is params."""
+"""Arrays that matter only in circumstances of the rules' own tests: a rising rate, a rising loss; a center that is the params."""
 
 JUDGED = ("model/1.running", "model/1.num")
 """BatchNorm's statistics of the judged network."""
@@ -116,7 +116,7 @@ def test_nothing_in_a_snapshot_is_idle(name: str, policy: dict[str, str]) -> Non
 
 
 def matters(trial: Trial, crippled: Snapshot, whole: Snapshot) -> bool:
-    """Whether training from a snapshot that has forgotten something ends elsewhere, or nowhere."""
+    """Tell whether training from a snapshot with an array zeroed ends elsewhere, or diverges."""
     try:
         return not same(trial.run(3, since=crippled)[1], whole)
     except Diverged:
@@ -130,13 +130,13 @@ def everything(rule: Rule, policy: dict[str, str]) -> Trial:
 
 
 def needed(rule: Rule, snapshot: Snapshot, policy: dict[str, str]) -> set[str]:
-    """What training goes on from.
+    """List the arrays of a snapshot that training continues from.
 
-    Where each worker has statistics of its own, or gets new ones, those of the judged network are not; where replicas differ, or
-    all work on a center, nor are its parameters.
+    Statistics of the judged network are left out if each worker has its own, or gets new ones. Its parameters are left out if
+    replicas differ, or if workers share a center.
     """
     parameters = {f"model/{name}" for name, _ in restless().named_parameters()}
-    told = {path for path, array in snapshot.arrays.items() if array.any()} - UNUSED
-    told -= parameters if rule.shared_vectors or not rule.keeps_replicas_equal else set()
+    used = {path for path, array in snapshot.arrays.items() if array.any()} - UNUSED
+    used -= parameters if rule.shared_vectors or not rule.keeps_replicas_equal else set()
     averaged = policy["buffers"] == "average"
-    return {path for path in told if averaged or not path.startswith(JUDGED)}
+    return {path for path in used if averaged or not path.startswith(JUDGED)}

@@ -1,14 +1,15 @@
-"""Asynchronous training: what becomes of an update that comes late."""
+"""Asynchronous training: weights of stale updates, and the moments they are applied."""
 
 import pytest
 import torch
 from support.lab import Common, Quadratic, Trial, descend, simulate
+from support.rule_forms import findings
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup
 from partrain.comm.simulated import Pace
 from partrain.optim import Sgd
-from partrain.protocols import Center, Remark, Update
+from partrain.protocols.asynchronous import Center, Update
 from partrain.rules.async_ import Async
 from partrain.rules.average import Average
 from partrain.rules.diloco import Diloco
@@ -50,7 +51,7 @@ def test_a_stale_update_counts_less(weight: str, end: float) -> None:
     ],
 )
 def test_staleness_weights(weight: str, discounts: list[float]) -> None:
-    """How far the center follows an update of length 1 that is so many versions old."""
+    """Measure how far the center follows an update of length 1 and of this staleness."""
     rule, center = ONCE.model_copy(update={"staleness_weight": weight}), torch.zeros(1, 7, dtype=torch.float64)
     for staleness in range(7):
         part = Center(center[:, staleness : staleness + 1], torch.zeros(8, dtype=torch.float64), staleness, 2)
@@ -187,23 +188,19 @@ def test_workers_that_do_not_train_yet_are_not_waited_for(bound: int | None) -> 
     workers, _ = trial.run(2)
     items = [[record["items"] for record in worker.records] for worker in workers]
     visit = items[0][0] / 3
-    assert items == [[3 * visit, 3 * visit], [0, 3 * visit]], "a worker that is not there leaves its visits to nobody"
+    assert items == [[3 * visit, 3 * visit], [0, 3 * visit]], "an inactive worker leaves no visits to others"
     assert torch.equal(workers[0].params, workers[1].params)
 
 
-def remarks(workers: int, **settings: object) -> list[tuple[str, str]]:
-    rule = Async.model_validate({"rule": "async", **settings})
-    assert all(isinstance(remark, Remark) for remark in rule.remarks(workers))
-    return [(remark.key, remark.severity) for remark in rule.remarks(workers)]
+def found(workers: int, **settings: object) -> list[tuple[str, str]]:
+    return findings(Async.model_validate({"rule": "async", **settings}), workers)
 
 
-def test_remarks() -> None:
-    assert remarks(2) == remarks(1) == remarks(2, soft_sync=2) == remarks(2, momentum=0.5) == []
-    assert remarks(2, soft_sync=2, momentum=0.5) == [("soft_sync", "error")]
-    assert remarks(2, soft_sync=3) == [("soft_sync", "warning")]
-    assert remarks(2, outer_lr=1.5) == [("outer_lr", "warning")]
-    assert remarks(2, momentum=0.9) == remarks(8, momentum=0.9, outer_lr=0.7) == [("momentum", "warning")]
-    assert remarks(3) == remarks(8, outer_lr=0.5) == remarks(8, soft_sync=2) == [("outer_lr", "warning")]
-    assert remarks(8, outer_lr=0.25) == remarks(8, soft_sync=4) == remarks(8, momentum=0.5) == [], (
-        "shares, means, and shares of 1/N"
-    )
+def test_findings() -> None:
+    assert found(2) == found(1) == found(2, soft_sync=2) == found(2, momentum=0.5) == []
+    assert found(2, soft_sync=2, momentum=0.5) == [("soft_sync", "error")]
+    assert found(2, soft_sync=3) == [("soft_sync", "warning")]
+    assert found(2, outer_lr=1.5) == [("outer_lr", "warning")]
+    assert found(2, momentum=0.9) == found(8, momentum=0.9, outer_lr=0.7) == [("momentum", "warning")]
+    assert found(3) == found(8, outer_lr=0.5) == found(8, soft_sync=2) == [("outer_lr", "warning")]
+    assert found(8, outer_lr=0.25) == found(8, soft_sync=4) == found(8, momentum=0.5) == [], "shares, means, and shares of 1/N"

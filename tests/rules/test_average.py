@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 from support.lab import Quadratic, Trial, descend, same, simulate
+from support.rule_forms import findings
 
 from partrain.comm.simulated import Pace
 from partrain.optim import Sgd
 from partrain.rules.average import Average
-from partrain.rules.average_schedules import Losses
+from partrain.rules.average_schedules import AdacommState
 
 
 def test_replicas_are_weighted_by_their_items() -> None:
@@ -127,15 +128,15 @@ def test_adacomm_looks_at_whole_windows() -> None:
     assert [one[0] for one, _ in course] == [2.0, 2**-1, 2**-3, 2**-5, 2**-6]
 
 
-def losses(base: int = 8) -> Losses:
-    return Losses(base, 0.0, 0.0, 0, 0.0)
+def losses(base: int = 8) -> AdacommState:
+    return AdacommState(base, 0.0, 0.0, 0, 0.0)
 
 
 def test_adacomm_follows_the_root_of_the_loss_and_else_halves() -> None:
     state, seen = losses(), []
     for loss in (4.0, 1.0, 1.0, 0.0625, 9.0):
         state.add([[3, loss], [5, loss]])
-        state.close(8)
+        state.end_window(8)
         seen.append(state.period)
     assert seen == [8, 4, 2, 1, 1]
 
@@ -144,7 +145,7 @@ def test_adacomm_weighs_losses_by_items() -> None:
     state = losses()
     state.add([[3, 2.0], [1, 6.0]])
     state.add([[4, 5.0]])
-    state.close(8)
+    state.end_window(8)
     assert state.first == 4.0
 
 
@@ -208,6 +209,5 @@ def test_a_schedule_goes_on_from_a_snapshot(rule: Average) -> None:
         ({"iterations": 2, "schedule": "adacomm", "switch_round": 9}, "switch_round"),
     ],
 )
-def test_remarks(settings: dict[str, Any], key: str | None) -> None:
-    remarks = [(remark.key, remark.severity) for remark in Average.model_validate(settings).remarks(2)]
-    assert remarks == ([(key, "error")] if key else [])
+def test_findings(settings: dict[str, Any], key: str | None) -> None:
+    assert findings(Average.model_validate(settings)) == ([(key, "error")] if key else [])

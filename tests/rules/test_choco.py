@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from support.lab import PLAIN, Trial, descend
+from support.rule_forms import findings
 
 from partrain.optim import Sgd
 from partrain.rules.choco import Choco
@@ -111,14 +112,14 @@ def test_settings_for_replicas_that_differ() -> None:
 )
 def test_gamma_follows_the_density(compressor: dict[str, Any] | None, step: float) -> None:
     assert choco(compressor).step == step
-    assert list(choco(compressor).remarks(2)) == []
+    assert findings(choco(compressor)) == []
 
 
-def test_a_gamma_too_large_for_the_density_is_remarked_on() -> None:
-    far, near = ([(one.key, one.severity) for one in choco(gamma=gamma).remarks(2)] for gamma in (0.041, 0.04))
+def test_a_gamma_too_large_for_the_density_is_warned_about() -> None:
+    far, near = (findings(choco(gamma=gamma)) for gamma in (0.041, 0.04))
     assert far == [("gamma", "warning")]
     assert near == []
-    assert list(choco({"kind": "2bit"}, gamma=1.0).remarks(2)) == []
+    assert findings(choco({"kind": "2bit"}, gamma=1.0)) == []
 
 
 @pytest.mark.parametrize(("gamma", "together"), [(None, True), (1.0, False)])

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 import torch
 from support.lab import Trial, descend
+from support.rule_forms import findings
 
 from partrain.optim import Sgd
 from partrain.optim.sections import AdamW
+from partrain.protocols.rule_traits import JobContext
 from partrain.rules.average import Average
 from partrain.rules.diloco import Diloco
 
@@ -86,15 +88,15 @@ def test_a_worker_that_does_not_train_yet_has_no_say() -> None:
 
 
 @pytest.mark.parametrize("workers", [4, 8, 64])
-def test_an_extreme_momentum_is_remarked_on_for_any_number(workers: int) -> None:
-    (remark,) = diloco(outer_momentum=0.99).remarks(workers)
-    assert (remark.key, remark.severity) == ("outer_momentum", "warning")
-    assert "followed 70 times its length" in remark.message
-    assert list(diloco(outer_momentum=0.92).remarks(workers)) == []
+def test_an_extreme_momentum_is_warned_about_for_any_number(workers: int) -> None:
+    (finding,) = diloco(outer_momentum=0.99).check(JobContext(workers))
+    assert (finding.path, finding.severity) == (("sync", "outer_momentum"), "warning")
+    assert "moves 70 times each delta" in finding.message
+    assert findings(diloco(outer_momentum=0.92), workers) == []
 
 
 @pytest.mark.parametrize(("momentum", "workers", "warned"), [(0.9, 1, True), (0.9, 3, True), (0.9, 4, False), (0.5, 2, False)])
-def test_a_high_momentum_among_few_is_remarked_on(momentum: float, workers: int, warned: bool) -> None:
-    remarks = list(diloco(outer_momentum=momentum).remarks(workers))
-    assert [(remark.key, remark.severity) for remark in remarks] == [("outer_momentum", "warning")] * warned
-    assert all("7 times" in remark.message for remark in remarks)
+def test_a_high_momentum_among_few_is_warned_about(momentum: float, workers: int, warned: bool) -> None:
+    found = list(diloco(outer_momentum=momentum).check(JobContext(workers)))
+    assert [(finding.path, finding.severity) for finding in found] == [(("sync", "outer_momentum"), "warning")] * warned
+    assert all("7 times" in finding.message for finding in found)

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import pytest
 import torch
 from support.lab import Common, Quadratic, Trial, simulate
+from support.rule_forms import findings
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup
 from partrain.comm.simulated import Pace
-from partrain.protocols import Remark
+from partrain.protocols.rule_traits import JobContext
 from partrain.rules.easgd import Easgd
 
 Course = list[list[list[float]]]
@@ -123,26 +124,24 @@ def test_workers_that_do_not_train_yet_do_not_hold_the_center_back() -> None:
     assert again[1].records[1]["items"] > 0
 
 
-def remarks(workers: int, **settings: float | bool) -> list[tuple[str, str]]:
-    rule = Easgd.model_validate({"rule": "easgd", **settings})
-    assert all(isinstance(remark, Remark) for remark in rule.remarks(workers))
-    return [(remark.key, remark.severity) for remark in rule.remarks(workers)]
+def found(workers: int, **settings: float | bool) -> list[tuple[str, str]]:
+    return findings(Easgd.model_validate({"rule": "easgd", **settings}), workers)
 
 
-def test_remarks() -> None:
-    assert remarks(2) == remarks(4, asynchronous=True) == remarks(2, asynchronous=True, visits=3) == []
-    assert remarks(2, elasticity=0.0) == remarks(2, elasticity=0.0, asynchronous=True) == [("elasticity", "error")]
-    assert remarks(4, elasticity=1.6) == remarks(2, elasticity=1.4) == [("elasticity", "error")]
-    assert remarks(4, elasticity=1.5) == [("elasticity", "warning")], "the center overshoots"
-    assert remarks(4, elasticity=1.5, asynchronous=True) == [("elasticity", "warning")], "where visits coincide it does, too"
-    assert remarks(4, elasticity=2.5, asynchronous=True) == [("elasticity", "warning")]
-    assert remarks(4, elasticity=4.0, asynchronous=True) == [("elasticity", "error")]
-    assert remarks(1) == [("elasticity", "warning")], "a lone worker and its center change sides"
-    assert remarks(4, ramp_workers=8) == [("elasticity", "warning")], "so do the first of a ramp"
-    assert remarks(4, ramp_workers=8, elasticity=1.0) == [("elasticity", "error")]
-    assert remarks(4, ramp_workers=8, elasticity=0.5) == remarks(4, ramp_workers=1) == []
-    assert remarks(4, ramp_workers=2, elasticity=1.2) == [("elasticity", "warning")], "two begin"
-    assert remarks(2, visits=3) == [("visits", "warning")]
+def test_findings() -> None:
+    assert found(2) == found(4, asynchronous=True) == found(2, asynchronous=True, visits=3) == []
+    assert found(2, elasticity=0.0) == found(2, elasticity=0.0, asynchronous=True) == [("elasticity", "error")]
+    assert found(4, elasticity=1.6) == found(2, elasticity=1.4) == [("elasticity", "error")]
+    assert found(4, elasticity=1.5) == [("elasticity", "warning")], "the center overshoots"
+    assert found(4, elasticity=1.5, asynchronous=True) == [("elasticity", "warning")], "it also does if visits coincide"
+    assert found(4, elasticity=2.5, asynchronous=True) == [("elasticity", "warning")]
+    assert found(4, elasticity=4.0, asynchronous=True) == [("elasticity", "error")]
+    assert found(1) == [("elasticity", "warning")], "a lone worker and its center overshoot each other"
+    assert found(4, ramp_workers=8) == [("elasticity", "warning")], "so do the first of a ramp"
+    assert found(4, ramp_workers=8, elasticity=1.0) == [("elasticity", "error")]
+    assert found(4, ramp_workers=8, elasticity=0.5) == found(4, ramp_workers=1) == []
+    assert found(4, ramp_workers=2, elasticity=1.2) == [("elasticity", "warning")], "two begin"
+    assert found(2, visits=3) == [("visits", "warning")]
 
 
 @pytest.mark.parametrize(("asynchronous", "workers"), [(False, 1), (False, 2), (False, 4), (True, 2), (True, 3)])
@@ -168,7 +167,7 @@ def test_the_limit_of_stability_is_where_the_error_says(asynchronous: bool, work
 
     ends = simulate(workers, program, 64, 32, common=Common(rule, 1))
     assert (max(ends) < 0.1) == (side < 1)
-    assert bool(remarks(workers, elasticity=limit * side, asynchronous=asynchronous)[0][1] == "error") == (side > 1)
+    assert bool(found(workers, elasticity=limit * side, asynchronous=asynchronous)[0][1] == "error") == (side > 1)
 
 
 @pytest.mark.parametrize("side", [0.97, 1.1])
@@ -189,4 +188,4 @@ def test_where_all_visits_coincide_the_limit_is_that_of_a_meeting(side: float) -
 
     ends = simulate(4, program, 64, 32, common=Common(rule, 1), paces=[Pace(delay_s=1.0)] * 4)
     assert (max(ends) < 0.1) == (side < 1)
-    assert any("at once" in remark.message for remark in rule.remarks(4)) == (side > 1)
+    assert any("at once" in finding.message for finding in rule.check(JobContext(4))) == (side > 1)

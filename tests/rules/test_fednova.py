@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from support.lab import OneWeight, Trial, descend, line
+from support.rule_forms import findings
 
 from partrain.optim import Sgd
 from partrain.protocols import Rule
@@ -44,7 +45,7 @@ def test_one_worker_trains_alone_to_the_bit() -> None:
 
 
 def rests_at(rule: Rule) -> float:
-    """Where two workers come to rest, one iteration a round towards 0 and three towards 4, at the rate 1/64."""
+    """Find the fixed point of two workers: one iteration a round towards 0, three towards 4, at the rate 1/64."""
     (end, _) = descend(rule, start=[8.0], targets=[[0.0], [4.0]], rounds=400, caps=[1, 3], lr=1 / 64)[-1]
     return end[0]
 
@@ -83,7 +84,7 @@ def test_weights_are_shares_of_the_items_not_of_the_work(weights: str, share: fl
 @pytest.mark.parametrize("iterations", [0, 1, 2, 5, 40])
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 def test_amount_of_work_under_momentum(iterations: int, momentum: float) -> None:
-    """What a constant gradient of 1 moves, in steps of the rate: v <- rho v + 1, a <- a + v."""
+    """Sum the movement under a constant gradient of 1, in steps of the rate: v <- rho v + 1, a <- a + v."""
     velocity = way = 0.0
     for _ in range(iterations):
         velocity = momentum * velocity + 1
@@ -119,6 +120,5 @@ def test_a_worker_that_does_not_train_yet_has_no_say() -> None:
     ("settings", "warned"),
     [({}, False), ({"local_momentum": 0.9}, True), ({"local_momentum": 0.9, "optimizer_state": "reset"}, False)],
 )
-def test_momentum_that_outlives_the_round_is_remarked_on(settings: dict[str, Any], warned: bool) -> None:
-    remarks = list(fednova(**settings).remarks(2))
-    assert [(remark.key, remark.severity) for remark in remarks] == [("local_momentum", "warning")] * warned
+def test_momentum_that_outlives_the_round_is_warned_about(settings: dict[str, Any], warned: bool) -> None:
+    assert findings(fednova(**settings)) == [("local_momentum", "warning")] * warned

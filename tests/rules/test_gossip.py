@@ -1,15 +1,15 @@
-"""Gossip: neighbours, pairs, and messages that nobody waits for."""
+"""Gossip: neighbours, pairs, and one-way messages."""
 
 from collections.abc import Sequence
 
 import pytest
 import torch
 from support.lab import Common, Quadratic, Trial, descend, simulate
+from support.rule_forms import findings
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup
 from partrain.comm.simulated import Pace
-from partrain.protocols import Remark
 from partrain.rules.average import Average
 from partrain.rules.gossip import Gossip
 
@@ -24,7 +24,7 @@ def numbers(course: list[list[list[float]]]) -> list[list[float]]:
 
 
 def test_golden_neighbours() -> None:
-    """On a ring of four, W = 1/3 each for oneself and the two beside.
+    """On a ring of four, W = 1/3 each for the worker and its two neighbours.
 
     0, 6, 0, 12   mixed   (12 + 0 + 6) / 3 = 6,  (0 + 6 + 0) / 3 = 2,  6,  (0 + 12 + 0) / 3 = 4
     3, 7, 3, 14   mixed   (14 + 3 + 7) / 3 = 8,  13/3,                 8,  20/3
@@ -212,35 +212,33 @@ def test_workers_that_do_not_train_yet_still_mix() -> None:
         assert not torch.equal(workers[1].params, start), "it has what came from worker 0"
 
 
-# Remarks
+# Findings
 
 
-def remarks(workers: int, **settings: float | str) -> list[tuple[str, str]]:
-    rule = Gossip.model_validate({"rule": "gossip", **settings})
-    assert all(isinstance(remark, Remark) for remark in rule.remarks(workers))
-    return [(remark.key, remark.severity) for remark in rule.remarks(workers)]
+def found(workers: int, **settings: float | str) -> list[tuple[str, str]]:
+    return findings(Gossip.model_validate({"rule": "gossip", **settings}), workers)
 
 
 @pytest.mark.parametrize("topology", ["ring", "torus", "complete"])
 def test_pairs_of_an_odd_number_leave_someone_over(topology: str) -> None:
-    assert remarks(3, style="pairs", topology=topology) == [("topology", "warning")]
-    assert remarks(4, style="pairs", topology=topology) == []
-    assert remarks(3, topology=topology) == [], "neighbours need no partner"
+    assert found(3, style="pairs", topology=topology) == [("topology", "warning")]
+    assert found(4, style="pairs", topology=topology) == []
+    assert found(3, topology=topology) == [], "neighbours need no partner"
 
 
 def test_a_grid_with_odd_rows_leaves_some_over() -> None:
-    assert remarks(6, style="pairs", topology="torus") == [("topology", "warning")]
-    assert remarks(6, style="pairs", topology="ring") == []
+    assert found(6, style="pairs", topology="torus") == [("topology", "warning")]
+    assert found(6, style="pairs", topology="ring") == []
 
 
 def test_exponential_pairs_need_a_power_of_two() -> None:
-    assert remarks(6, style="pairs", topology="exponential") == [("topology", "error")]
-    assert remarks(8, style="pairs", topology="exponential") == remarks(6, topology="exponential") == []
+    assert found(6, style="pairs", topology="exponential") == [("topology", "error")]
+    assert found(8, style="pairs", topology="exponential") == found(6, topology="exponential") == []
 
 
-def test_other_remarks() -> None:
-    assert remarks(1) == remarks(1, style="pairs") == remarks(1, style="push-sum") == [("rule", "warning")]
-    assert remarks(2, style="push-sum") == remarks(2, style="push-sum", visits=3, probability=1.0) == []
-    assert remarks(2, style="push-sum", probability=0.0) == [("probability", "warning")]
-    assert remarks(2, style="push-sum", topology="ring", order="before") == [("topology", "warning"), ("order", "warning")]
-    assert remarks(2, visits=3, probability=0.5) == [("visits", "warning"), ("probability", "warning")]
+def test_other_findings() -> None:
+    assert found(1) == found(1, style="pairs") == found(1, style="push-sum") == [("rule", "warning")]
+    assert found(2, style="push-sum") == found(2, style="push-sum", visits=3, probability=1.0) == []
+    assert found(2, style="push-sum", probability=0.0) == [("probability", "warning")]
+    assert found(2, style="push-sum", topology="ring", order="before") == [("topology", "warning"), ("order", "warning")]
+    assert found(2, visits=3, probability=0.5) == [("visits", "warning"), ("probability", "warning")]

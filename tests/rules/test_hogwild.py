@@ -3,12 +3,12 @@
 import pytest
 import torch
 from support.lab import Common, Quadratic, Trial, in_processes, simulate
+from support.rule_forms import findings
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup
 from partrain.comm.simulated import Pace
 from partrain.optim import Sgd
-from partrain.protocols import Remark
 from partrain.rules.average import Average
 from partrain.rules.hogwild import Hogwild
 
@@ -112,9 +112,7 @@ def test_workers_that_do_not_train_yet_take_no_visits(local: bool) -> None:
     assert more[0].records[0]["iterations"] == 5
 
 
-def test_remarks() -> None:
+def test_findings() -> None:
     rule = Hogwild(rule="hogwild")
-    assert list(rule.remarks(2)) == []
-    (remark,) = rule.remarks(1)
-    assert isinstance(remark, Remark)
-    assert (remark.key, remark.severity) == ("rule", "warning")
+    assert findings(rule) == []
+    assert findings(rule, 1) == [("rule", "warning")]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from support.lab import OneWeight, Trial, descend, line, restless
+from support.rule_forms import findings
 from torch.nn import functional
 
 from partrain.optim import Sgd
@@ -137,5 +138,5 @@ def test_workers_meet_after_each_iteration() -> None:
         ({"step": 1e-3, "step_min": 0.01}, "step"),
     ],
 )
-def test_remarks(settings: dict[str, Any], key: str | None) -> None:
-    assert [(remark.key, remark.severity) for remark in rprop(**settings).remarks(2)] == ([(key, "error")] if key else [])
+def test_findings(settings: dict[str, Any], key: str | None) -> None:
+    assert findings(rprop(**settings)) == ([(key, "error")] if key else [])

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from support.lab import PLAIN, Trial, descend
+from support.rule_forms import findings
 
 from partrain.optim import Sgd
 from partrain.rules.average import Average
@@ -89,9 +90,9 @@ def test_replicas_stay_equal_to_the_bit() -> None:
 
 
 @pytest.mark.parametrize(("settings", "key"), [({"outer_lr": 2.0}, "outer_lr"), ({"beta": 1.0}, "beta")])
-def test_remarks(settings: dict[str, float], key: str) -> None:
-    assert [(remark.key, remark.severity) for remark in sparseloco(**settings).remarks(2)] == [(key, "warning")]
+def test_findings(settings: dict[str, float], key: str) -> None:
+    assert findings(sparseloco(**settings)) == [(key, "warning")]
 
 
-def test_no_remarks() -> None:
-    assert list(sparseloco(outer_lr=1.5, beta=0.99).remarks(2)) == []
+def test_no_findings() -> None:
+    assert findings(sparseloco(outer_lr=1.5, beta=0.99)) == []

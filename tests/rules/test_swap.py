@@ -9,6 +9,7 @@ from torch import Tensor
 
 from partrain.comm.group import ArenaGroup
 from partrain.optim import Sgd
+from partrain.protocols.rule_traits import JobContext
 from partrain.rules.swap import Swap
 
 
@@ -101,7 +102,7 @@ def test_a_worker_that_does_not_train_yet_swaps_with_nobody() -> None:
 
 
 @pytest.mark.parametrize(("workers", "word"), [(1, "single"), (2, None), (3, "odd"), (4, None), (7, "odd")])
-def test_an_odd_number_is_remarked_on(workers: int, word: str | None) -> None:
-    remarks = list(swap().remarks(workers))
-    assert [remark.severity for remark in remarks] == ["warning"] * bool(word)
-    assert all(str(word) in remark.message for remark in remarks)
+def test_an_odd_number_is_warned_about(workers: int, word: str | None) -> None:
+    found = list(swap().check(JobContext(workers)))
+    assert [finding.severity for finding in found] == ["warning"] * bool(word)
+    assert all(str(word) in finding.message for finding in found)

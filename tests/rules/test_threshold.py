@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import torch
 from support.lab import PLAIN, Quadratic, Trial, descend, simulate
+from support.rule_forms import findings
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup
-from partrain.launch.outcome import silence
 from partrain.optim import Sgd
+from partrain.protocols.rule_traits import Traffic
 from partrain.rules.bsp import Bsp
 from partrain.rules.threshold import Threshold
 
@@ -18,7 +19,7 @@ D = 112
 
 
 def threshold(**settings: Any) -> Threshold:
-    """The rule without adaptation and clipping, unless told otherwise."""
+    """Make the rule, by default without adaptation and clipping."""
     plain = {"rule": "threshold", "iterations": 1, "adaptive": False, "clip_every": 0}
     return Threshold.model_validate(plain | settings)
 
@@ -201,7 +202,7 @@ def test_a_short_batch_weighs_less_in_the_mean() -> None:
 @pytest.mark.parametrize(("settings", "message"), [({"threshold": 0.0}, 4 + 4 * D), ({"threshold": 1e3}, 9)])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_bytes_of_everything_and_of_nothing(settings: dict[str, Any], message: int, momentum: float) -> None:
-    """Three messages a round; momentum stays at home. A round of nine bytes an iteration has said nothing."""
+    """Three messages a round; momentum stays with the worker. Nine bytes an iteration are messages without signs."""
     rule = threshold(iterations=3, **settings)
     workers, _ = Trial(rule, Sgd(lr=0.1, momentum=momentum, batch_size=4)).run(1)
     assert workers[0].records[0]["bytes"] == 3 * message
@@ -229,32 +230,33 @@ def test_bytes_are_those_of_the_messages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "sent", "since"),
+    ("sent", "since"),
     [
-        ("threshold", [0, 0, 0, 0], "nothing was sent in any of the 4 rounds, "),
-        ("threshold", [7, 7, 0, 0], "nothing was sent since round 3 of 4, "),
-        ("threshold", [0, 7, 7, 0], None),
-        ("average", [0, 0, 0, 0], None),
-        ("threshold", [], None),
+        ([0, 0, 0, 0], "nothing was sent in any of the 4 rounds, "),
+        ([7, 7, 0, 0], "nothing was sent since round 3 of 4, "),
+        ([0, 7, 7, 0], None),
+        ([], None),
     ],
 )
-def test_a_run_that_sends_nothing_says_so(rule: str, sent: list[int], since: str | None) -> None:
-    """Two workers, three iterations a round, of which worker 1 has none in the first; nine bytes each without any sign."""
+def test_a_run_that_sends_nothing_is_warned_about(sent: list[int], since: str | None) -> None:
+    """Two workers, three iterations a round, but none of worker 1 in the first round; a message without signs has nine bytes."""
     rounds = [
-        {"event": "round", "round": number, "iterations": 3 * (rank == 0 or number > 1), "bytes": 27.0 + more * (rank == 0)}
+        Traffic(number, 3 * (rank == 0 or number > 1), 27.0 + more * (rank == 0))
         for number, more in enumerate(sent, 1)
         for rank in (0, 1)
     ]
-    said = silence([{"event": "start", "rule": rule}, *rounds, {"event": "end"}])
-    assert (said or "").startswith(since or "")
-    assert (said is None) == (since is None)
+    warning = threshold().review(rounds)
+    assert (warning or "").startswith(since or "")
+    assert (warning is None) == (since is None)
+    assert Bsp(rule="bsp").review(rounds) is None
 
 
 @pytest.mark.parametrize(("tau", "mute"), [(1e3, True), (0.01, False)])
-def test_what_a_worker_records_tells_whether_it_sent_anything(tau: float, mute: bool) -> None:
-    workers, _ = Trial(threshold(threshold=tau, iterations=3), PLAIN).run(3)
-    told = [{"event": "round", "round": number, **record} for one in workers for number, record in enumerate(one.records, 1)]
-    assert bool(silence([{"event": "start", "rule": "threshold"}, *told])) == mute
+def test_records_of_workers_show_whether_signs_were_sent(tau: float, mute: bool) -> None:
+    rule = threshold(threshold=tau, iterations=3)
+    workers, _ = Trial(rule, PLAIN).run(3)
+    records = [(number, record) for worker in workers for number, record in enumerate(worker.records, 1)]
+    assert bool(rule.review(Traffic(number, int(record["iterations"]), record["bytes"]) for number, record in records)) == mute
 
 
 @pytest.mark.parametrize(
@@ -271,8 +273,8 @@ def test_what_a_worker_records_tells_whether_it_sent_anything(tau: float, mute: 
         ({"lr_scale": "linear"}, 2, "lr_scale", "warning"),
     ],
 )
-def test_remarks(settings: dict[str, Any], workers: int, key: str, severity: str) -> None:
-    assert [(remark.key, remark.severity) for remark in threshold(**settings).remarks(workers)] == [(key, severity)]
+def test_findings(settings: dict[str, Any], workers: int, key: str, severity: str) -> None:
+    assert findings(threshold(**settings), workers) == [(key, severity)]
 
 
 @pytest.mark.parametrize(
@@ -289,5 +291,5 @@ def test_remarks(settings: dict[str, Any], workers: int, key: str, severity: str
         ({"lr_scale": "sqrt"}, 2),
     ],
 )
-def test_no_remarks(settings: dict[str, Any], workers: int) -> None:
-    assert list(threshold(**settings).remarks(workers)) == []
+def test_no_findings(settings: dict[str, Any], workers: int) -> None:
+    assert findings(threshold(**settings), workers) == []

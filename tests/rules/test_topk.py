@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from support.lab import PLAIN, Quadratic, Trial, descend, simulate
+from support.rule_forms import findings
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup
@@ -128,13 +129,11 @@ def test_one_worker_sends_all_in_the_end() -> None:
 
 
 @pytest.mark.parametrize("kind", ["topk", "2bit"])
-def test_a_coarse_compressor_without_memory_is_remarked_on(kind: str) -> None:
-    assert [(remark.key, remark.severity) for remark in topk({"kind": kind}, error_feedback=False).remarks(2)] == [
-        ("error_feedback", "warning")
-    ]
-    assert list(topk({"kind": kind}).remarks(2)) == []
+def test_a_coarse_compressor_without_memory_is_warned_about(kind: str) -> None:
+    assert findings(topk({"kind": kind}, error_feedback=False)) == [("error_feedback", "warning")]
+    assert findings(topk({"kind": kind})) == []
 
 
 @pytest.mark.parametrize("kind", ["fp16", "bf16", "identity"])
 def test_a_fine_one_is_not(kind: str) -> None:
-    assert list(topk({"kind": kind}, error_feedback=False).remarks(2)) == []
+    assert findings(topk({"kind": kind}, error_feedback=False)) == []

@@ -25,7 +25,7 @@ def matrix(topology: Topology, size: int, round: int = 0) -> np.ndarray:
 
 
 def connected(links: np.ndarray) -> bool:
-    """Whether everyone is reached from everyone along non-zero entries."""
+    """Tell whether non-zero entries of W connect all workers."""
     size = len(links)
     return bool((np.linalg.matrix_power((links + np.eye(size) > 0).astype(float) / size, size) > 0).all())
 
@@ -154,7 +154,7 @@ def test_exponential_pairs_find_the_exact_mean(size: int) -> None:
 @pytest.mark.parametrize("size", [3, 6, 12])
 def test_exponential_pairs_need_a_power_of_two(size: int) -> None:
     assert not pairable("exponential", size)
-    with pytest.raises(ValueError, match=f"{size} workers, no power of two, have no exponential pairs"):
+    with pytest.raises(ValueError, match=f"{size} workers have no exponential pairs"):
         pairs("exponential", size, 0)
 
 

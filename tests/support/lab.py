@@ -1,4 +1,4 @@
-"""What the tests train: workers without a coordinator, in threads that take turns or in processes of their own."""
+"""Trainings for tests: workers without a coordinator, in threads that take turns or in processes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from partrain.train.worker import LocalWorker
 
 Result = TypeVar("Result")
 Program = Callable[[ArenaGroup, Tensor], Result]
-"""What one worker does, given its group and its row."""
+"""The program of one worker, given its group and its row."""
 
 
 # Groups
@@ -45,7 +45,7 @@ Program = Callable[[ArenaGroup, Tensor], Result]
 
 @dataclass(frozen=True)
 class Common:
-    """What the workers of an asynchronous rule share: the rule's vectors, of so many numbers."""
+    """The vectors (m, d) that the workers of an asynchronous rule share."""
 
     rule: Rule = field(default_factory=Average)
     d: int = 0
@@ -64,7 +64,7 @@ def simulate(
     paces: Sequence[Pace] = (),
     exact: bool = True,
 ) -> list[Result]:
-    """Each worker's result: N threads over one arena, one running at a time; the first failure is raised here."""
+    """Run N threads over one arena, one at a time: each worker's result. Raises the first failure."""
     baton, results, failures = TurnScheduler(size), [None] * size, []
 
     def member(rank: int) -> None:
@@ -102,7 +102,7 @@ def in_processes(
     dtype: torch.dtype = torch.float32,
     common: Common = NOTHING,
 ) -> list[Result]:
-    """Each worker's result: N processes over one arena. The program is a function of a module, its result can be pickled."""
+    """Run N processes over one arena: each worker's result. The program is a module's function; its result can be pickled."""
     context = forkserver.start()
     arena = Arena.create(size)
     file = f"/proc/{os.getpid()}/fd/{arena.descriptor}"
@@ -129,7 +129,7 @@ TRANSPORTS = {"simulated": simulate, "shared": in_processes}
 
 
 def collect(pipes: list[Connection]) -> list[Any]:
-    """What each process sends; the first failure is raised at once."""
+    """Receive the result of each process. Raises the first failure at once."""
     results: dict[Connection, Any] = {}
     while len(results) < len(pipes):
         for pipe in wait([pipe for pipe in pipes if pipe not in results]):
@@ -168,7 +168,7 @@ def join(
     members: range | None = None,
     exact: bool = True,
 ) -> tuple[ArenaGroup, Tensor]:
-    """A worker's group and row over an arena."""
+    """Make a worker's group and row over an arena."""
     rule = common.rule
     lines, shared, _ = arena.map_rows(numbers * dtype.itemsize, rule.shared_vectors * common.d * dtype.itemsize)
     rows = [torch.frombuffer(line, dtype=dtype) for line in lines]
@@ -202,7 +202,7 @@ class Quadratic:
         self._target = torch.tensor(target)
 
     def begin(self) -> None:
-        """The next round begins."""
+        """Begin the next round."""
         self.round, self.items, self.done, self.seconds = self.round + 1, 0, 0, 0.0
 
     def train(self, iterations: int | None = None) -> None:
@@ -236,7 +236,7 @@ def descend(
     lr: float = 0.5,
     paces: Sequence[Pace] = (),
 ) -> list[list[list[float]]]:
-    """For each round, the parameters of every `Quadratic` worker."""
+    """Train `Quadratic` workers: for each round, the parameters of every worker."""
 
     def program(group: ArenaGroup, row: Tensor) -> list[list[float]]:
         cap = caps[group.rank] if caps else rule.iterations or 1
@@ -261,7 +261,7 @@ AVERAGE, PLAIN, FOREVER = Average(iterations=3), Sgd(lr=0.1, batch_size=4), Stop
 
 
 def blobs(count: int = 48, features: int = 5, classes: int = 3, dtype: torch.dtype = torch.float32) -> Samples:
-    """Items to classify: Gaussian clouds, always the same."""
+    """Make items to classify: Gaussian clouds, always the same."""
     centers, drawn = np.random.default_rng(7).normal(size=(classes, features)), np.random.default_rng(8)
     labels = drawn.integers(0, classes, count)
     inputs = centers[labels] + 0.5 * drawn.normal(size=(count, features))
@@ -269,7 +269,7 @@ def blobs(count: int = 48, features: int = 5, classes: int = 3, dtype: torch.dty
 
 
 def line(inputs: Sequence[float], targets: Sequence[float]) -> Samples:
-    """Items to fit: one number each."""
+    """Make items to fit: one number each."""
     return Samples(torch.tensor(inputs)[:, None], torch.tensor(targets)[:, None], 1.0)
 
 
@@ -285,24 +285,24 @@ class OneWeight(nn.Module):
 
 
 def mlp() -> nn.Module:
-    """Two layers."""
+    """Make a network of two layers."""
     return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3))
 
 
 def restless() -> nn.Module:
-    """A network with all that a snapshot must hold and a seed must repeat: BatchNorm's statistics, dropout."""
+    """Make a network that tests snapshots and seeds: BatchNorm's statistics, dropout."""
     return nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.25), nn.Linear(8, 3))
 
 
 @dataclass
 class Snapshot:
-    """Where a training stood."""
+    """The state of a training."""
 
     progress: Progress
     arrays: dict[str, NDArray[Any]]
 
     def without(self, path: str) -> Snapshot:
-        """As if this array had been forgotten."""
+        """Copy the snapshot with one array zeroed."""
         return replace(self, arrays=self.arrays | {path: np.zeros_like(self.arrays[path])})
 
 
@@ -345,10 +345,10 @@ class Trial:
     signals: Sequence[Signal] = ()
     """What worker 0 learns at the end of each round."""
     task: Task | None = None
-    """What is learnt; default: what the targets imply."""
+    """The task; default: by the targets."""
 
     def run(self, rounds: int = 3, since: Snapshot | None = None) -> tuple[list[Trained], Snapshot]:
-        """Train for so many rounds in all, from the beginning or from a snapshot; every worker, and the last snapshot."""
+        """Train until this round, from the beginning or from a snapshot: every worker, and the last snapshot."""
         with torch.random.fork_rng():
             layout, taken = self.layout, self.nothing()
             size = len(self.partitions)
@@ -364,7 +364,7 @@ class Trial:
             return members, taken
 
     def train(self, group: ArenaGroup, row: Tensor, rounds: int, taken: Snapshot, since: Snapshot | None = None) -> Trained:
-        """What one worker does; `taken` becomes the last snapshot."""
+        """Train one worker; `taken` becomes the last snapshot."""
         worker, progress = self.worker(group.rank, row, group.center[0] if self.rule.shares_params else None), Progress()
         worker.clock = group.waiting.clock
         worker.on_iteration = lambda: group.waiting.advance_clock(worker.total_iterations + worker.done)
@@ -388,11 +388,11 @@ class Trial:
         return row_layout(self.network(), self.optimizer)
 
     def nothing(self) -> Snapshot:
-        """A snapshot without content."""
+        """Make an empty snapshot."""
         return Snapshot(Progress(), {})
 
     def worker(self, rank: int = 0, row: Tensor | None = None, shared: Tensor | None = None) -> LocalWorker:
-        """A fresh worker, over a row of its own unless given one."""
+        """Make a fresh worker, over the row given or a new one."""
         torch.manual_seed(derive(self.seed, "init"))
         network, layout = self.network().train(), self.layout
         row = torch.zeros(layout.numbers, dtype=layout.params.dtype) if row is None else row
@@ -404,7 +404,7 @@ class Trial:
         return LocalWorker(rank, replica, self.items, batches, task, self.rule, self.seed, planned, self.horizon, self.precision)
 
     def cap(self, items: int) -> int:
-        """Iterations of a round on a partition of so many items."""
+        """Count the iterations of a round on a partition of `items` items."""
         return self.rule.iterations or (self.rule.passes or 1) * -(-items // self.optimizer.batch_size)
 
     def batches(self, rank: int, cap: int) -> Batches:
@@ -440,6 +440,6 @@ class Hooks:
 
 
 def same(one: Snapshot, other: Snapshot) -> bool:
-    """Whether two snapshots hold the same bits."""
+    """Tell whether two snapshots hold the same bits."""
     assert one.arrays.keys() == other.arrays.keys()
     return all(one.arrays[path].tobytes() == other.arrays[path].tobytes() for path in one.arrays)

@@ -1,4 +1,4 @@
-"""Whole replicas in one process, from a job's text to the snapshot: everything is real but the coordinator and the processes."""
+"""Whole replicas in one process, from a job's text to the snapshot. Only the coordinator and the processes are replaced."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Coordinator:
     held: dict[str, NDArray[Any]]
     """The checkpoint's arrays, if there is one."""
     newest: dict[str, NDArray[Any]] | None = None
-    """Those of the newest snapshot."""
+    """Arrays of the newest snapshot."""
 
     def send(self, message: Message) -> None:
         """As `Channel.send`."""
@@ -92,19 +92,19 @@ class Coordinator:
 
 @dataclass
 class Course:
-    """What a training came to."""
+    """The result of a training."""
 
     endings: list[Ending]
     arrays: dict[str, NDArray[Any]]
 
     def same(self, other: Course) -> bool:
-        """The same bits in every array, and the same scores."""
+        """Tell whether every array has the same bits, and the scores are equal."""
         assert self.arrays.keys() == other.arrays.keys()
         equal = all(self.arrays[path].tobytes() == other.arrays[path].tobytes() for path in self.arrays)
         return equal and [one.test for one in self.endings] == [one.test for one in other.endings]
 
     def assert_near(self, other: Course, relative: float, absolute: float) -> None:
-        """The same numbers but for rounding."""
+        """Assert equal numbers, up to rounding."""
         assert self.arrays.keys() == other.arrays.keys()
         for path, array in other.arrays.items():
             np.testing.assert_allclose(self.arrays[path], array, rtol=relative, atol=absolute, err_msg=path)
@@ -116,7 +116,7 @@ class Trainer:
 
     folder: Path
     on: Callable[[], AbstractContextManager[None]] = nullcontext
-    """What a worker that is not on the CPU lives in."""
+    """The context of a worker that is not on the CPU."""
 
     def __call__(
         self,
@@ -129,7 +129,7 @@ class Trainer:
         rounds: int = 2,
         since: tuple[int, Course] | None = None,
     ) -> Course:
-        """Two workers; `since`: go on after so many rounds of another course."""
+        """Train two workers; `since`: continue another course after a number of rounds."""
         text = JOB.format(devices=devices, sync=sync, optimizer=optimizer, model=model, iterations=iterations, rounds=rounds)
         loaded = parse(text, self.folder, here=True)
         job = loaded.job
@@ -171,7 +171,7 @@ class Trainer:
 
 @dataclass(frozen=True)
 class Handed:
-    """A memory file that has come to its new owner."""
+    """A memory file, as a process receives it."""
 
     descriptor: int
 
@@ -180,7 +180,7 @@ class Handed:
 
 
 def table(settings: dict[str, object]) -> str:
-    """Settings as lines of TOML."""
+    """Write settings as lines of TOML."""
 
     def value(one: object) -> str:
         if isinstance(one, dict):
@@ -191,7 +191,7 @@ def table(settings: dict[str, object]) -> str:
 
 
 def optimizer_of(name: str) -> str:
-    """An `[optimizer]` table with what else this one can."""
+    """Write an `[optimizer]` table with settings that only this optimizer has."""
     more = {"adam": "amsgrad = true", "rmsprop": "momentum = 0.9\ncentered = true", "adagrad": "lr_decay = 0.1"}.get(name, "")
     clip = "" if name == "rprop" else "clip_norm = 1.0\nclip_value = 0.5"
     batch = "" if name in ("rprop", "lbfgs") else "batch_size = 4"

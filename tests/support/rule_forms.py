@@ -1,8 +1,9 @@
-"""Every sync rule, in each of its forms: what the contract suites go through."""
+"""Every sync rule, in each of its forms, for the contract suites."""
 
 from pydantic import TypeAdapter
 
 from partrain.protocols import Rule
+from partrain.protocols.rule_traits import JobContext
 from partrain.rules import RULES, AnyRule
 
 SPARSE = {"compressor": {"kind": "topk", "density": 0.2}}
@@ -53,9 +54,14 @@ NAMES = set(RULES)
 ALONE = {
     "average", "average, ramp", "bsp", "swap", "gossip", "gossip, before", "gossip, pairs", "gossip, push-sum", "hogwild", "fednova",
 }  # fmt: skip
-"""With one worker these are its local optimizer, to the bit (three iterations, or three visits of three)."""
+"""Forms that equal the local optimizer for one worker, to the bit (three iterations, or three visits of three)."""
 
 MEAN = {"average", "bsp", "slowmo", "diloco", "fednova", "swap", "gossip", "gossip, before", "gossip, pairs", "topk, fp16"}
-"""A step of all keeps the mean of what each would do alone."""
+"""Forms in which a step of all keeps the mean of the steps that each worker takes alone."""
 
 SYNCHRONOUS = {name for name, rule in VARIANTS.items() if rule.synchronous}
+
+
+def findings(rule: Rule, workers: int = 2) -> list[tuple[str, str]]:
+    """Check a rule for N workers: key and severity of each finding."""
+    return [(str(finding.path[-1]), finding.severity) for finding in rule.check(JobContext(workers))]

@@ -1,12 +1,12 @@
-"""Messages of fewer bytes: what a rule sends of a vector, in real bytes, so that what is counted is what would go over a wire.
+"""Compressed messages, in real bytes: a run counts the bytes that a wire would carry.
 
-    kinds      compressors, as a job names them       values   numbers in fewer bits
-    messages   vectors as bytes, and back             bits     whole numbers as bits
+    compressors   as a job names them                    quantize      numbers in fewer bits
+    messages      vectors as bytes, and back             bit_packing   whole numbers as bits
 
 Importing this package loads neither torch nor numpy.
 """
 
 from partrain.rules.compression.compressors import AnyCompressor, Dense, Identity, TopK
-from partrain.rules.compression.quantize import Precision
+from partrain.rules.compression.precision import Precision
 
 __all__ = ["AnyCompressor", "Dense", "Identity", "Precision", "TopK"]

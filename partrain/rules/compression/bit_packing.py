@@ -13,23 +13,23 @@ FIXED, RICE = 0, 1
 
 
 def pack(values: Integers, width: int) -> Bytes:
-    """Numbers below 2**width, width <= 32, in ceil(n * width / 8) bytes."""
+    """Pack numbers below 2**width, width <= 32, into ceil(n * width / 8) bytes."""
     words = values.astype("<u4").view(np.uint8).reshape(-1, 4)
     return np.packbits(np.unpackbits(words, axis=1, count=width, bitorder="little"), bitorder="little")
 
 
 def unpack(code: Bytes, count: int, width: int) -> Integers:
-    """The inverse of `pack`."""
+    """Invert `pack`."""
     starts = np.arange(count) * width
     padded = np.zeros(len(code) + 8, np.uint8)
     padded[:-8] = code
-    words = np.ndarray(len(code) + 1, "<u8", padded, strides=(1,))  # the eight bytes from each one on
-    found: Integers = words[starts >> 3].astype(np.int64) >> (starts & 7)
-    return found & ((1 << width) - 1)
+    words = np.ndarray(len(code) + 1, "<u8", padded, strides=(1,))  # eight bytes from each byte on
+    shifted: Integers = words[starts >> 3].astype(np.int64) >> (starts & 7)
+    return shifted & ((1 << width) - 1)
 
 
 def pack_unary(values: Integers) -> Bytes:
-    """Each number as so many zeros and a one."""
+    """Encode each number n as n zeros and a one."""
     ends = np.cumsum(values + 1) - 1
     bits = np.zeros(ends[-1] + 1 if len(ends) else 0, np.uint8)
     bits[ends] = 1
@@ -37,18 +37,18 @@ def pack_unary(values: Integers) -> Bytes:
 
 
 def ends_of_unary(code: Bytes, count: int) -> Integers:
-    """Where each of the numbers that `pack_unary` packed ends: the i-th is their sum so far, and i."""
+    """Find the ends of `pack_unary`'s codes: that of number i is the sum of numbers 0 to i, plus i."""
     return np.flatnonzero(np.unpackbits(code, bitorder="little"))[:count]
 
 
 def pack_indices(index: Integers, d: int) -> tuple[int, Bytes]:
-    """Form and code of increasing indices below d, whichever is shorter."""
+    """Encode increasing indices below d in the shorter form: the form and the code."""
     rice = pack_rice(index)
     return (RICE, rice) if len(rice) < -(-len(index) * _width(d) // 8) else (FIXED, pack_fixed(index, d))
 
 
 def unpack_indices(form: int, code: Bytes, count: int, d: int) -> Integers:
-    """The inverse of `pack_indices`."""
+    """Invert `pack_indices`."""
     return unpack(code, count, _width(d)) if form == FIXED else unpack_rice(code, count)
 
 
@@ -57,9 +57,9 @@ def pack_fixed(index: Integers, d: int) -> Bytes:
 
 
 def pack_rice(index: Integers) -> Bytes:
-    """Gaps between increasing indices: the low b bits of each, then the rest in unary; b, the first byte, is the best there is.
+    """Encode the gaps between increasing indices: b, the low b bits of each gap, then the rest in unary. b is the best choice.
 
-    That all low bits come before all unary ones changes no length and lets whole arrays be decoded at once (Elias-Fano).
+    All low bits come before all unary ones. The length is the same, and whole arrays can be decoded at once (Elias-Fano).
 
     Source: Rice. Some Practical Universal Noiseless Coding Techniques. 1979. JPL 79-22
     """
@@ -69,7 +69,7 @@ def pack_rice(index: Integers) -> Bytes:
 
 
 def _best_low(gaps: Integers) -> int:
-    """The b for which n b low bits and the unary rest, sum of gaps >> b, are fewest. Their number is convex in b."""
+    """Find the b with the fewest bits: n b low bits, and sum(gaps >> b) for the unary rest. Their number is convex in b."""
 
     def bits(b: int) -> int:
         return len(gaps) * b + int((gaps >> b).sum())

@@ -1,6 +1,6 @@
-"""Compressors, as a rule's `compressor` table names them: how a vector (d,) becomes a message of bytes.
+"""Compressors, as a rule's `compressor` table names them: they encode a vector (d,) as a message of bytes.
 
-`compress` gives the message and what its receivers will `read` in it, to the bit: the sender keeps the difference.
+`compress` returns the message and the vector that its receivers will `read` in it, to the bit. The sender keeps the difference.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Discriminator, Field
 
 from partrain.config.section import Section
-from partrain.rules.compression.quantize import Precision
+from partrain.rules.compression.precision import Precision
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 class Identity(Section):
-    """Nothing is lost: the vector's own bytes."""
+    """The vector's own bytes, without loss."""
 
     kind: Literal["identity"]
 
     def compress(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The message, and what it says (d,)."""
+        """Encode a vector: the message, and the vector (d,) it stands for."""
         from partrain.rules.compression.messages import raw_message
 
         return raw_message(x), x.clone()
 
     def read(self, message: Tensor, d: int) -> SparseVector:
-        """What a message says of a vector (d,)."""
+        """Decode a message to a vector (d,)."""
         from partrain.rules.compression.messages import read_raw
 
         return read_raw(message, d)
@@ -42,14 +42,14 @@ class Dense(Section):
     kind: Precision
 
     def compress(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The message, and what it says (d,)."""
+        """Encode a vector: the message, and the vector (d,) it stands for."""
         from partrain.rules.compression.messages import dense_message
 
         message = dense_message(x, self.kind)
         return message, self.read(message, len(x)).dense(len(x)).to(x)
 
     def read(self, message: Tensor, d: int) -> SparseVector:
-        """What a message says of a vector (d,)."""
+        """Decode a message to a vector (d,)."""
         from partrain.rules.compression.messages import read_dense
 
         return read_dense(message, d, self.kind)
@@ -65,12 +65,12 @@ class TopK(Section):
     density: float = Field(0.01, gt=0, le=1)
     """Share of the entries that are sent; at least one."""
     values: Precision = "fp32"
-    """Precision of what is sent of each."""
+    """Precision of the entries that are sent."""
     chunk: int = Field(0, ge=0)
-    """Choose within consecutive chunks of so many entries, instead of the whole vector (0)."""
+    """Entries of the chunks within which to choose; 0 = the whole vector."""
 
     def compress(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The message, and what it says (d,)."""
+        """Encode a vector: the message, and the vector (d,) it stands for."""
         from partrain.rules.compression.messages import sparse_message
 
         index = self.choose(x)
@@ -78,13 +78,13 @@ class TopK(Section):
         return message, self.read(message, len(x)).dense(len(x)).to(x)
 
     def read(self, message: Tensor, d: int) -> SparseVector:
-        """What a message says of a vector (d,)."""
+        """Decode a message to a vector (d,)."""
         from partrain.rules.compression.messages import read_sparse
 
         return read_sparse(message, d, self.values)
 
     def choose(self, x: Tensor) -> Tensor:
-        """Increasing indices of the entries to be sent."""
+        """Choose the entries to send: increasing indices."""
         import torch
 
         d = len(x)
@@ -97,16 +97,16 @@ class TopK(Section):
         return index[x[index] != 0].sort().values
 
     def _largest(self, rows: Tensor) -> Tensor:
-        """Indices of the largest of each row, counted through."""
+        """Find the largest entries of each row: indices into the flattened rows."""
         from partrain.rules.compression.messages import largest
 
         count, size = rows.shape
-        wanted = max(1, round(self.density * size))
+        k = max(1, round(self.density * size))
         if count == 1:
-            return largest(rows[0].abs(), wanted)
-        places = rows.abs().topk(wanted, dim=1, sorted=False).indices
-        starts = (places.new_ones(count).cumsum(0) - 1) * size
-        return (places + starts[:, None]).view(-1)
+            return largest(rows[0].abs(), k)
+        columns = rows.abs().topk(k, dim=1, sorted=False).indices
+        starts = (columns.new_ones(count).cumsum(0) - 1) * size
+        return (columns + starts[:, None]).view(-1)
 
 
 AnyCompressor = Annotated[Identity | Dense | TopK, Discriminator("kind")]

@@ -1,4 +1,4 @@
-"""Messages of some or all entries of a vector (d,), and what their receiver makes of them. A message is flat, bytes on the CPU.
+"""Messages of some or all entries of a vector (d,): encode and decode. A message is flat, bytes on the CPU.
 
 form | count | content of each entry | indices       some entries, in increasing order; or, for signs,
 form | two bits for each of the d entries            all of them: none, plus, minus
@@ -18,44 +18,44 @@ from partrain.rules.compression.quantize import pack_values, packed_bytes, unpac
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from partrain.rules.compression.quantize import Precision
+    from partrain.rules.compression.precision import Precision
 
 MAP = 2
-"""The form beside those of indices: a map of all d entries."""
+"""The form of a map of all d entries; `bit_packing` defines the others."""
 HEAD = 5
 """Bytes of form and count."""
 SAMPLE = 16
-"""One entry in so many is looked at to find the largest."""
+"""Stride of the sample in which `largest` looks first."""
 STEP = 4
 """Bytes of a threshold."""
 
 
-def total(said: list[SparseVector], weights: list[float], d: int) -> Tensor:
-    """sum_i w_i v_i (d,) of what the workers say, on the CPU; in rank order in float64, so the same bits everywhere."""
+def total(vectors: list[SparseVector], weights: list[float], d: int) -> Tensor:
+    """Sum sum_i w_i v_i (d,) of decoded vectors, on the CPU; in the order given in float64, so the same bits everywhere."""
     import torch
 
-    result = np.zeros(d)  # numpy's, for its ways to scattered places are the shorter ones
-    for (places, values), weight in zip(said, weights, strict=True):
-        result[slice(None) if places is None else places.numpy()] += values.double().numpy() * weight
+    result = np.zeros(d)  # numpy's, whose scattered additions are faster
+    for (index, values), weight in zip(vectors, weights, strict=True):
+        result[slice(None) if index is None else index.numpy()] += values.double().numpy() * weight
     return torch.from_numpy(result)
 
 
 def raw_message(x: Tensor) -> Tensor:
-    """The vector as it is."""
+    """Encode the vector unchanged."""
     import torch
 
     return x.detach().cpu().contiguous().view(torch.uint8).clone()
 
 
 def read_raw(message: Tensor, d: int) -> SparseVector:
-    """In its own type, which its length tells."""
+    """Decode a vector of float32 or float64, by the message's length."""
     import torch
 
     return SparseVector(None, message.view(torch.float64 if len(message) == 8 * d else torch.float32))
 
 
 def dense_message(x: Tensor, precision: Precision) -> Tensor:
-    """All entries, rounded."""
+    """Encode all entries, rounded."""
     return _tensor(pack_values(x, precision))
 
 
@@ -64,7 +64,7 @@ def read_dense(message: Tensor, d: int, precision: Precision) -> SparseVector:
 
 
 def sparse_message(index: Tensor, values: Tensor, d: int, precision: Precision) -> Tensor:
-    """The entries of x at increasing indices (n,)."""
+    """Encode the entries of x at increasing indices (n,)."""
     form, code = pack_indices(index.cpu().numpy(), d)
     return _tensor(_head(form, len(index)), pack_values(values, precision), code)
 
@@ -79,9 +79,10 @@ def read_sparse(message: Tensor, d: int, precision: Precision) -> SparseVector:
 
 
 def sign_message(x: Tensor, threshold: float) -> tuple[Tensor, Tensor, int]:
-    """The signs of the entries whose magnitude is at least the threshold; what that stands for, (d,): +-threshold or zero; how many.
+    """Encode the signs of the entries of at least the threshold's magnitude.
 
-    The threshold comes first in the message; zero sends the vector as it is, and a vector that is not finite is sent as NaN.
+    Returns the message, the vector (d,) it stands for, +-threshold or zero, and the number of signs. The threshold comes first in the
+    message. Threshold zero sends the vector unchanged; a vector that is not finite becomes NaN.
     """
     import torch
 
@@ -100,21 +101,21 @@ def sign_message(x: Tensor, threshold: float) -> tuple[Tensor, Tensor, int]:
 
 
 def where_not_below(x: Tensor, least: float) -> Tensor:
-    """Increasing indices (n,) of the entries of x (d,) that are not below a number, NaN among them."""
+    """Find the entries of x (d,) that are not below a number, NaN included: increasing indices (n,)."""
     import torch
 
     if x.is_cuda:
         return (~(x < least)).nonzero().view(-1)
-    return torch.from_numpy(np.flatnonzero(~(x.numpy() < least)))  # in a sixth of the time
+    return torch.from_numpy(np.flatnonzero(~(x.numpy() < least)))  # takes a sixth of torch's time
 
 
 def largest(x: Tensor, k: int) -> Tensor:
-    """Indices (k,), in no order, of the k largest of x (d,); NaN is larger than any number.
+    """Find the k largest entries of x (d,): indices (k,), in no order; NaN is larger than any number.
 
-    A sample tells about how large they are, so that few have to be compared with each other: a fifth of the time.
+    A sample gives a lower bound, so that topk has to compare few entries: a fifth of the time.
     """
     sample = x[::SAMPLE]
-    reach = k * 3 // (2 * SAMPLE) + SAMPLE  # half as many again as are wanted, for it is only a sample
+    reach = k * 3 // (2 * SAMPLE) + SAMPLE  # one and a half times the expected number, for a sample varies
     if x.is_cuda or reach > len(sample) // 2:
         return x.topk(k, sorted=False).indices
     few = where_not_below(x, float(sample.topk(reach).values[-1]))
@@ -139,14 +140,14 @@ def read_signs(message: Tensor, d: int) -> SparseVector:
 
 
 def _signs(index: Integers, positive: Bytes, d: int) -> Bytes:
-    """The shorter of the sparse form and the map."""
+    """Encode signs in the shorter of the sparse form and the map."""
     form, code = pack_indices(index, d)
     sparse = np.concatenate([_head(form, len(index)), np.packbits(positive, bitorder="little"), code])
     return sparse if len(sparse) <= 1 + -(-d // 4) else sign_map(index, positive, d)
 
 
 def sign_map(index: Integers, positive: Bytes, d: int) -> Bytes:
-    """Form, and two bits for each of d entries."""
+    """Encode signs as a map: the form, and two bits for each of d entries."""
     signs = np.zeros(d, np.int64)
     signs[index] = np.where(positive, 1, 2)
     return np.concatenate([np.array([MAP], np.uint8), pack(signs, 2)])

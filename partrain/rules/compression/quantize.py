@@ -1,11 +1,6 @@
-"""Floating-point numbers in fewer bits. What a receiver decodes has the same bits everywhere; what is lost, the sender keeps."""
+"""Floating-point numbers in fewer bits. Every receiver decodes the same bits; the sender keeps the difference."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 from typing import TYPE_CHECKING
 
@@ -16,14 +11,15 @@ from partrain.rules.compression.bit_packing import Bytes, pack, unpack
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from partrain.rules.compression.precision import Precision
 
 LEVELS = 4
 SIGMAS = 6
-"""The two inner bounds between levels are this / 4 standard deviations apart; the outer levels have no end."""
+"""Standard deviations that the four bins span, before the outer two are extended without end."""
 
 
 def pack_values(values: Tensor, precision: Precision) -> Bytes:
-    """Values (n,) as `packed_bytes` bytes."""
+    """Encode values (n,) as `packed_bytes` bytes."""
     import torch
 
     values = values.detach().cpu()
@@ -36,11 +32,11 @@ def pack_values(values: Tensor, precision: Precision) -> Bytes:
 
 
 def unpack_values(code: Bytes, count: int, precision: Precision) -> Tensor:
-    """What a receiver makes of them, float32 (n,)."""
+    """Decode values, float32 (n,)."""
     import torch
 
     if not count:
-        return torch.zeros(0)  # torch cannot view no bytes as no numbers
+        return torch.zeros(0)  # torch cannot view an empty tensor of bytes as numbers
     raw = torch.from_numpy(code.copy())
     if precision == "2bit":
         levels = raw[: 4 * LEVELS].view(torch.float32)
@@ -49,15 +45,15 @@ def unpack_values(code: Bytes, count: int, precision: Precision) -> Tensor:
 
 
 def packed_bytes(count: int, precision: Precision) -> int:
-    """Length of what `pack_values` makes of so many values."""
+    """Compute the length of `count` packed values."""
     return {"fp32": 4 * count, "fp16": 2 * count, "bf16": 2 * count, "2bit": 4 * LEVELS - (-count // 4)}[precision]
 
 
 def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Four levels, float32 (4,), and which of them each value becomes, int64 (n,).
+    """Choose four levels, float32 (4,), and each value's level, int64 (n,).
 
-    Bins of equal width, by mean and standard deviation; a level is the mean of the values in its bin, so that equal values stay
-    what they are and the sum of all is kept.
+    Bins have equal width, by mean and standard deviation. A level is the mean of the values in its bin: equal values do not change,
+    and the sum of all values is kept.
     """
     import torch
 
@@ -70,7 +66,3 @@ def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
     sums = torch.zeros(LEVELS, dtype=torch.float64).index_add_(0, codes, centered)
     levels = shift + sums / torch.bincount(codes, minlength=LEVELS).clamp(min=1)
     return levels.float(), codes
-
-
-Precision = Literal["fp32", "fp16", "bf16", "2bit"]
-"""Of a value in a message: IEEE single and half precision, bfloat16, or one of four levels that the message brings along."""

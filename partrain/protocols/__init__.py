@@ -1,0 +1,152 @@
+"""The vocabulary of partrain: a rule sees one `Worker`, one `Group` and its own `State`, nothing else.
+
+Symbols: N workers; d numbers in the network; x_i the parameters of worker i; g_i its gradient. Tensors carry their shape: `(d,)` is
+one flat vector of which the network's own tensors are views. Asynchronous rules also need `protocols.asynchronous`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from pydantic import Field
+
+from partrain.protocols.rule_traits import RuleTraits
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    from partrain.flat import SparseVector
+
+State = Any
+"""A rule's memory from round to round: a dataclass of tensors and numbers, or None. Every field is checkpointed."""
+
+
+def replicated(**settings: Any) -> Any:
+    """Declare a field of a state that is equal on all workers at a round's end: a checkpoint keeps it once."""
+    return field(metadata={"same": True}, **settings)
+
+
+class Worker(Protocol):
+    """One replica of the network on one device."""
+
+    params: Tensor
+    """x_i (d,), flat, on the worker's device."""
+    rank: int
+    size: int
+    """N."""
+    round: int
+    """Number of this round, from 1."""
+    iterations: int
+    """Cap on local iterations: per round, or per visit under an asynchronous rule."""
+    done: int
+    """Local iterations since the round began."""
+    items: int
+    """Item-iterations since the round began."""
+    lr: float
+    """Learning rate of the newest iteration; before the first, of the one to come."""
+    seconds: float
+    """Seconds spent computing since the round began, by the simulated clock if there is one."""
+    active: bool
+    """True if the worker trains in this round (`ramp_workers`). Otherwise `train` does nothing and gradients are zero."""
+
+    @property
+    def partition_size(self) -> int:
+        """Items of the worker's partition."""
+
+    def train(self, iterations: int | None = None) -> None:
+        """Run local iterations (default: the cap): x_i <- optimizer step on each next mini-batch."""
+
+    def gradient(self, full: bool = False) -> Tensor:
+        """Compute g_i(x_i) (d,) on the next mini-batch, or on the whole partition; x_i does not change."""
+
+    def apply(self, gradient: Tensor) -> None:
+        """Take one step of the local optimizer with this gradient (d,)."""
+
+    def loss(self) -> float:
+        """Return the mean training loss over the items of the round so far."""
+
+    def clock(self) -> float:
+        """Read the clock in seconds, from an arbitrary start: the simulated clock if there is one."""
+
+    def draw(self, *purpose: str | int, common: bool = False) -> np.random.Generator:
+        """Return a random generator for one purpose in this round: the worker's own, or (`common`) equal on all workers."""
+
+
+class Group(Protocol):
+    """All workers together. All workers call each of these verbs, in the same order."""
+
+    def all_reduce_mean(self, x: Tensor, weight: float = 1.0) -> None:
+        """Average in place: x <- sum_i w_i x_i / sum_i w_i, in rank order in float64, rounded once (see `[engine] exact`)."""
+
+    def all_gather(self, x: Tensor) -> list[Tensor]:
+        """Return the x of every worker, by rank."""
+
+    def broadcast(self, x: Tensor, source: int = 0) -> None:
+        """Overwrite x with the x of worker `source`."""
+
+    def exchange(self, x: Tensor, peers: Sequence[int]) -> list[Tensor]:
+        """Return the x of some workers, in the order of `peers`. Being a peer is mutual: each sends its own x."""
+
+    def gather(self, message: Tensor) -> list[Tensor]:
+        """Return the message of every worker, bytes (n_i,), by rank. Lengths may differ."""
+
+    def reduce_messages(
+        self, message: Tensor, read: Callable[[Tensor, int], SparseVector], d: int, weight: float | None = None
+    ) -> Tensor:
+        """Sum decoded messages: sum_i q_i (d,), q_i = `read`(message of i, d); with weights sum_i w_i q_i / sum_i w_i.
+
+        Adds in rank order in float64 and rounds once. The workers of a machine share the decoding.
+        """
+
+    def scores(self, *values: float) -> list[list[float]]:
+        """Return a few numbers of every worker, by rank."""
+
+    def barrier(self) -> None:
+        """Wait until every worker has called this."""
+
+
+class Rule(RuleTraits):
+    """A sync rule: a frozen model that owns one round. Its fields are its `[sync]` table; these are the base keys of all rules."""
+
+    if TYPE_CHECKING:  # each rule narrows this to its only value
+        rule: str = ""
+
+    iterations: int | None = Field(None, ge=1)
+    """Cap on local iterations (optimizer steps) per worker and round."""
+    passes: int | None = Field(None, ge=1)
+    """Instead: passes over the partition per worker and round."""
+    weights: Literal["items", "equal"] = "items"
+    """Weight of each replica in the mean: its item-iterations of the round, or the same for all."""
+    optimizer_state: Literal["average", "local", "reset"] = "average"
+    """Treatment of momentum and moments when replicas are mixed."""
+    buffers: Literal["average", "recalibrate", "local"] = "average"
+    """BatchNorm statistics: pooled as mean and variance, recomputed for the mixed network, or each worker's own."""
+    lr_scale: Literal["none", "linear", "sqrt"] = "none"
+    """Learning rate times N, or times its square root: averaging N replicas lowers noise, not the step."""
+    warmup_rounds: int = Field(0, ge=0)
+    """Rounds over which the scaled learning rate is approached from the unscaled one."""
+    ramp_workers: int = Field(0, ge=0)
+    """Rounds over which the number of workers that train rises from one to N."""
+
+    def init(self, worker: Worker, group: Group) -> State:
+        """Make the rule's state before the first round, when all replicas are equal."""
+        return None
+
+    def round(self, worker: Worker, group: Group, state: State) -> None:
+        """Run one round of one worker: the paper's pseudo-code."""
+        raise NotImplementedError
+
+    def result(self, worker: Worker, group: Group, state: State) -> Tensor:
+        """Return the network this rule hands back (d,), the same on every worker. All workers call it together."""
+        return worker.params
+
+    def weight(self, items: int) -> float:
+        """Weigh a replica for the mean by its item-iterations; 0 for a worker that did not train."""
+        return float(items) if self.weights == "items" else float(items > 0)
+
+    def active_workers(self, workers: int, round: int) -> int:
+        """Count the workers that train in a round: those of the lowest ranks."""
+        return workers if round >= self.ramp_workers else -(-workers * round // self.ramp_workers)

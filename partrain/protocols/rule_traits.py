@@ -1,0 +1,130 @@
+"""Traits of a rule: what the engine and the checks of a job ask it. A rule overrides those in which it differs from averaging."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from partrain.config.section import Section
+
+if TYPE_CHECKING:
+    from partrain.config.problems import Finding, KeyPath
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """The rest of the job, as a rule's `check` sees it."""
+
+    workers: int
+    """N."""
+    optimizer: Any = None
+    """The `[optimizer]` table; None if it is invalid."""
+    groups: Sequence[Any] = ()
+    """The `[[workers]]` tables."""
+
+
+class Partitions(NamedTuple):
+    """The workers' partitions, as a rule's `check_partitions` sees them."""
+
+    sizes: Sequence[int]
+    """Items of each worker, by rank."""
+    items: int
+    """Training items in all."""
+    path: KeyPath
+    """The table or key that decides about the sizes."""
+
+
+class Traffic(NamedTuple):
+    """One worker's traffic in one round."""
+
+    round: int
+    iterations: int
+    bytes: float
+
+
+class RuleTraits(Section):
+    """The base of `protocols.Rule`."""
+
+    # Checks of the settings, and of the finished run
+
+    counted_in_rounds: ClassVar[tuple[str, ...]] = ("ramp_workers",)
+    """Settings that count rounds: the user is warned if the run ends before them."""
+
+    def check(self, context: JobContext) -> Iterator[Finding]:
+        """Find wrong or unwise settings, before anything starts."""
+        return iter(())
+
+    def check_partitions(self, partitions: Partitions) -> Iterator[Finding]:
+        """Find settings that do not suit the partitions, once their sizes are known."""
+        return iter(())
+
+    def review(self, rounds: Iterable[Traffic]) -> str | None:
+        """Warn about the finished run, given the traffic of every worker and round; None if all is well."""
+        return None
+
+    # Properties that the engine asks for
+
+    averages_gradients: ClassVar[bool] = False
+    """True: workers average gradients, and their optimizers take equal steps."""
+
+    @property
+    def keeps_replicas_equal(self) -> bool:
+        """True: all replicas are equal at the end of a round. Otherwise a checkpoint keeps each of them."""
+        return True
+
+    @property
+    def uses_weights(self) -> bool:
+        """True: `weights` apply to parameters. Otherwise they apply to moments and buffers only."""
+        return self.keeps_replicas_equal and self.synchronous
+
+    @property
+    def syncs_every_iteration(self) -> bool:
+        """True: workers meet after each iteration, and so need equal numbers of iterations."""
+        return False
+
+    @property
+    def full_batch(self) -> bool:
+        """True: the rule itself steps on the gradient of the whole partition; the local optimizer is not used."""
+        return False
+
+    @property
+    def varies_round_length(self) -> bool:
+        """True: rounds do not all have the same number of iterations."""
+        return False
+
+    # Properties of asynchronous rules, which `protocols.asynchronous.AsyncRule` explains
+
+    @property
+    def synchronous(self) -> bool:
+        """True: all workers run the same rounds, and the same job gives the same bits. Otherwise visits make up a round."""
+        return self.visits_per_worker is None
+
+    @property
+    def visits_per_worker(self) -> int | None:
+        """Visits of a worker in a round, on average; None under a synchronous rule."""
+        return None
+
+    @property
+    def shared_vectors(self) -> int:
+        """Number m of vectors (d,) that all workers share."""
+        return 0
+
+    @property
+    def shares_params(self) -> bool:
+        """True: the parameters of all workers are one vector."""
+        return False
+
+    @property
+    def slices(self) -> int:
+        """Parts of the center that workers may change at the same time."""
+        return 1
+
+    @property
+    def single_machine_reason(self) -> str:
+        """Reason why all workers need one machine; empty if several machines will do."""
+        return ""
+
+    def merge(self, center: Any, update: Any) -> None:
+        """Apply an update that arrives at the center."""
+        raise NotImplementedError

@@ -1,0 +1,29 @@
+"""The base of rules under which replicas differ at the end of a round."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from partrain.protocols import Group, Rule, State, Worker
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class DivergentReplicas(Rule):
+    """A rule that keeps a replica per worker, and defines which network counts."""
+
+    optimizer_state: Literal["average", "local", "reset"] = "local"
+    """Treatment of momentum and moments at the end of a round: here they stay with the worker, as its parameters do."""
+    buffers: Literal["average", "recalibrate", "local"] = "recalibrate"
+    """BatchNorm statistics: pooled, recomputed for the network that counts, which no worker has trained, or each worker's own."""
+
+    @property
+    def keeps_replicas_equal(self) -> bool:
+        return False
+
+    def result(self, worker: Worker, group: Group, state: State) -> Tensor:
+        """Return the network that counts (d,): by default the mean of all replicas."""
+        mean = worker.params.clone()
+        group.all_reduce_mean(mean)
+        return mean
