@@ -13,7 +13,7 @@ from partrain.checkpoint.content import manifest_text
 from partrain.config.section import Section
 from partrain.data.fetch import describe_source
 from partrain.errors import BadCheckpoint
-from partrain.train.stop import Progress
+from partrain.training.stop import Progress
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content

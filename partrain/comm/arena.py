@@ -1,7 +1,7 @@
 """The shared arena of a run: one anonymous memory file (nothing in /dev/shm) that every process of the run maps.
 
     board      messages between the processes: commands, arrivals, weights, scores, a ring of round records
-    rows       one flat row per worker (`partrain.train.worker` defines its layout)
+    rows       one flat row per worker (`partrain.training.worker` defines its layout)
     commons    vectors that all workers share: the center variable of asynchronous rules
     slots      snapshots: each is one consistent copy of everything a round changes
 

@@ -14,7 +14,7 @@ from partrain.inference.inputs.read import read
 from partrain.inference.metrics import ByClass, ByItem, ByNumber, ByToken, Metric
 from partrain.inference.network import TrainedNetwork, evaluate_items, load_dataset, split_items
 from partrain.tasks.kinds import Task
-from partrain.train.batches import Samples
+from partrain.training.batches import Samples
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,8 +17,8 @@ from partrain.errors import BadCheckpoint, BadJob, Failure, InputMissing, UserCo
 from partrain.models import Interface, build
 from partrain.tasks import UserTask
 from partrain.tasks.kinds import Classification, Language, Reconstruction, Regression, Task
-from partrain.train.batches import Samples
-from partrain.train.evaluate import evaluate
+from partrain.training.batches import Samples
+from partrain.training.evaluate import evaluate
 
 if TYPE_CHECKING:
     from partrain.data import Dataset

@@ -21,7 +21,7 @@ from partrain.errors import InputMissing, UserCodeFailed
 from partrain.inference.codec import Codec
 from partrain.inference.metrics import reconstruction_errors
 from partrain.inference.network import TrainedNetwork, blame_user_code
-from partrain.train.evaluate import CHUNK_NUMBERS
+from partrain.training.evaluate import CHUNK_NUMBERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

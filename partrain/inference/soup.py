@@ -21,7 +21,7 @@ from partrain.display.text_table import table
 from partrain.errors import BadCheckpoint, InputMissing
 from partrain.inference.evaluate import items_by_split
 from partrain.inference.network import evaluate_items, load_dataset, load_network, load_tensors, network_tensors, split_items
-from partrain.train.buffers import pooled
+from partrain.training.buffers import pooled
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content

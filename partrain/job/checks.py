@@ -24,7 +24,7 @@ from partrain.job.workers import WorkerGroup, cuda_count
 from partrain.models import Interface
 from partrain.protocols.rule_traits import JobContext, Partitions
 from partrain.tasks import COMPATIBLE_TASKS
-from partrain.train.section import cpu_has_bfloat16
+from partrain.training.section import cpu_has_bfloat16
 
 if TYPE_CHECKING:
     from partrain.comm.section import TransportSection
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from partrain.optim import AnyOptimizer
     from partrain.rules import AnyRule
     from partrain.tasks import AnyTask
-    from partrain.train.section import Engine
-    from partrain.train.stop import Stop
+    from partrain.training.section import Engine
+    from partrain.training.stop import Stop
 
 MAX_WORKERS = 1024
 FEW_ITEMS = 100

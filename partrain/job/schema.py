@@ -23,8 +23,8 @@ from partrain.models import AnyModel
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.rules import OTHER_NAMES, AnyRule
 from partrain.tasks import AnyTask, Kind, UserTask, make
-from partrain.train.section import Engine
-from partrain.train.stop import Stop
+from partrain.training.section import Engine
+from partrain.training.stop import Stop
 
 if TYPE_CHECKING:
     from partrain.data.base import Training

@@ -22,7 +22,7 @@ from partrain import checkpoint
 from partrain.errors import Diverged, Failure, InputOutputFailed, Internal
 from partrain.launch.signals import STOPPING
 from partrain.system.parent_death import describe_exit, die_with_parent
-from partrain.train.snapshot_layout import SlotMap
+from partrain.training.snapshot_layout import SlotMap
 
 BUSY_SHARE = 0.005
 """Share of a core that a coalescing writer takes at most: on a small machine it is a worker's core."""

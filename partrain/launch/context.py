@@ -15,7 +15,7 @@ from partrain.display.run_state import RunState
 from partrain.errors import Failure
 from partrain.launch.signals import Signals
 from partrain.system.environment import process_start
-from partrain.train.stop import Progress
+from partrain.training.stop import Progress
 
 
 @dataclass

@@ -16,7 +16,7 @@ from partrain.launch.coordinator import Coordinator
 from partrain.launch.rendezvous import Rendezvous
 from partrain.launch.shared_dataset import load_shared
 from partrain.system.environment import versions
-from partrain.train.stop import Progress
+from partrain.training.stop import Progress
 
 
 def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], None]) -> Failure | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from partrain.errors import BadCheckpoint, UserCodeFailed
 from partrain.launch.worker.messages import Ready
-from partrain.train.snapshot_layout import SlotMap
+from partrain.training.snapshot_layout import SlotMap
 
 
 class ReadyWorkers:

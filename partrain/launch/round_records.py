@@ -8,7 +8,7 @@ import time
 from partrain.comm.arena import RING, Arena
 from partrain.launch.context import RunContext
 from partrain.records import RoundRecord, finite
-from partrain.train.stop import Progress
+from partrain.training.stop import Progress
 
 
 class RoundRecords:

@@ -35,7 +35,7 @@ from partrain import checkpoint
 from partrain.errors import InputOutputFailed
 from partrain.launch import checkpointer, coordinator
 from partrain.launch.checkpoint_writer import CheckpointContext, Writer
-from partrain.train.snapshot_layout import SlotMap
+from partrain.training.snapshot_layout import SlotMap
 
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 

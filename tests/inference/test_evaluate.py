@@ -21,7 +21,7 @@ from partrain.inference.evaluate import scores
 from partrain.inference.metrics import ByClass, ByItem, ByNumber
 from partrain.inference.network import TrainedNetwork
 from partrain.tasks.kinds import Classification
-from partrain.train.batches import Samples
+from partrain.training.batches import Samples
 
 Runs = Callable[[str], Path]
 Networks = Callable[[str], TrainedNetwork]

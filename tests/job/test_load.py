@@ -21,7 +21,7 @@ from partrain.job.schema import identity
 from partrain.models import AnyModel
 from partrain.optim import AnyOptimizer
 from partrain.rules import AnyRule
-from partrain.train.stop import Stop
+from partrain.training.stop import Stop
 
 JOB = """\
 # A trial.

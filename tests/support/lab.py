@@ -27,13 +27,13 @@ from partrain.records import RoundRecord
 from partrain.rules.average import Average
 from partrain.seeds import derive, generator
 from partrain.tasks.kinds import Classification, Regression, Task
-from partrain.train.batches import Batches, Samples
-from partrain.train.loop import Ending, LoopConfig, Signal, run
-from partrain.train.replica import Replica, RowLayout, row_layout
-from partrain.train.section import Precision
-from partrain.train.snapshot import restore, save, slot_map
-from partrain.train.stop import Progress, Stop
-from partrain.train.worker import LocalWorker
+from partrain.training.batches import Batches, Samples
+from partrain.training.loop import Ending, LoopConfig, Signal, run
+from partrain.training.replica import Replica, RowLayout, row_layout
+from partrain.training.section import Precision
+from partrain.training.snapshot import restore, save, slot_map
+from partrain.training.stop import Progress, Stop
+from partrain.training.worker import LocalWorker
 
 Result = TypeVar("Result")
 Program = Callable[[ArenaGroup, Tensor], Result]

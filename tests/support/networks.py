@@ -14,7 +14,7 @@ from torch import nn
 
 from partrain.models import AnyModel, Interface, build
 from partrain.tasks.kinds import KINDS
-from partrain.train.batches import Samples
+from partrain.training.batches import Samples
 
 SECTIONS: TypeAdapter[Any] = TypeAdapter(AnyModel)
 

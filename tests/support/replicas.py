@@ -24,9 +24,9 @@ from partrain.launch.worker.messages import Message, Ready, SnapshotFilled
 from partrain.launch.worker.process import WorkerProcess
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.system.memory import memory_limits
-from partrain.train.loop import Ending
-from partrain.train.snapshot_layout import SlotMap
-from partrain.train.stop import Progress
+from partrain.training.loop import Ending
+from partrain.training.snapshot_layout import SlotMap
+from partrain.training.stop import Progress
 
 JOB = """
 name = "pretended"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from partrain.system.environment import Processor, processor
-from partrain.train import onednn
+from partrain.training import onednn
 
 CPUINFO = """processor\t: 0
 vendor_id\t: AuthenticAMD

@@ -23,8 +23,8 @@ from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
 from partrain.models import Interface
 from partrain.tasks import UserTask
 from partrain.tasks.kinds import Task
-from partrain.train.replica import persistent_buffers
-from partrain.train.snapshot import slot_map
+from partrain.training.replica import persistent_buffers
+from partrain.training.snapshot import slot_map
 
 MOST = 256
 """Items tried at most if a batch is the whole partition."""

@@ -24,10 +24,10 @@ from partrain.launch.worker.spec import ProcessSpec
 from partrain.launch.worker.task_checks import InvalidTaskOutput, check_task_calls
 from partrain.records import RoundRecord
 from partrain.tasks import UserTask
-from partrain.train.loop import Ending, LoopConfig, Signal, run
-from partrain.train.snapshot import restore, save, slot_map
-from partrain.train.stop import Progress
-from partrain.train.worker import LocalWorker
+from partrain.training.loop import Ending, LoopConfig, Signal, run
+from partrain.training.snapshot import restore, save, slot_map
+from partrain.training.stop import Progress
+from partrain.training.worker import LocalWorker
 
 
 def main(spec: ProcessSpec, channel: Channel) -> None:

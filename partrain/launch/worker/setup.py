@@ -19,10 +19,10 @@ from partrain.errors import BadJob, UserCodeFailed
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.models import Interface, build
 from partrain.seeds import derive
-from partrain.train.batches import Batches, Samples
-from partrain.train.replica import Replica, RowLayout, row_layout
-from partrain.train.snapshot import slot_map
-from partrain.train.worker import LocalWorker
+from partrain.training.batches import Batches, Samples
+from partrain.training.replica import Replica, RowLayout, row_layout
+from partrain.training.snapshot import slot_map
+from partrain.training.worker import LocalWorker
 
 SHARE = 0.5
 """Share of a device's free memory that items may take."""

@@ -12,7 +12,7 @@ from partrain.data import DatasetInfo
 from partrain.job.load import Job
 from partrain.job.plan import Plan
 from partrain.system.memory import MemoryLimits
-from partrain.train.stop import Progress
+from partrain.training.stop import Progress
 
 if TYPE_CHECKING:
     from partrain.comm.machine import Machine

@@ -10,7 +10,7 @@ from partrain.errors import BadJob
 from partrain.launch.worker import setup
 from partrain.optim import Sgd
 from partrain.system.memory import MemoryLimits
-from partrain.train.replica import row_layout
+from partrain.training.replica import row_layout
 
 LAYOUT = row_layout(nn.Linear(32, 2, bias=False), Sgd(lr=0.1, momentum=0.9))
 """Parameters, gradient and one moment of 64 numbers each."""

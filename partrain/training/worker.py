@@ -15,13 +15,13 @@ from torch import Tensor
 from partrain.protocols import Rule
 from partrain.seeds import derive, generator
 from partrain.tasks.kinds import Task
-from partrain.train.batches import Batches, Samples
-from partrain.train.evaluate import evaluate
-from partrain.train.feed import Feed
-from partrain.train.gradient import AutogradEngine, GradientEngine, Gradients, engine_for
-from partrain.train.learning_rate import LearningRate
-from partrain.train.replica import Replica
-from partrain.train.section import Precision
+from partrain.training.batches import Batches, Samples
+from partrain.training.evaluate import evaluate
+from partrain.training.feed import Feed
+from partrain.training.gradient import AutogradEngine, GradientEngine, Gradients, engine_for
+from partrain.training.learning_rate import LearningRate
+from partrain.training.replica import Replica
+from partrain.training.section import Precision
 
 FULL_GRADIENT_ITEMS = 1024
 """Items at a time where the gradient of a whole partition is asked for."""

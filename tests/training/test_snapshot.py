@@ -11,9 +11,9 @@ from torch import nn
 from partrain.optim import Sgd
 from partrain.optim.sections import Adam
 from partrain.rules.average import Average
-from partrain.train.replica import row_layout
-from partrain.train.snapshot import restore, save, slot_map
-from partrain.train.snapshot_layout import SlotMap
+from partrain.training.replica import row_layout
+from partrain.training.snapshot import restore, save, slot_map
+from partrain.training.snapshot_layout import SlotMap
 
 ARRAYS = [("a", "<f4", (3, 5)), ("b", "<i8", ()), ("empty", "<f4", (0, 4)), ("c", "|u1", (7,)), ("d", "<f8", (2,))]
 

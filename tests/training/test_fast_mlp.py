@@ -18,8 +18,8 @@ from partrain.optim.sections import Adam
 from partrain.rules.average import Average
 from partrain.rules.bsp import Bsp
 from partrain.tasks.kinds import Classification, Regression
-from partrain.train.fast_mlp import MlpGradient
-from partrain.train.worker import LocalWorker
+from partrain.training.fast_mlp import MlpGradient
+from partrain.training.worker import LocalWorker
 
 ACTIVATIONS: list[Callable[[], nn.Module]] = [nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity]
 
@@ -133,7 +133,7 @@ def test_training_has_the_same_bits_with_it_and_without(
     trial = replace(Trial(rule, optimizer, mlp), held_out=blobs(20))
     with_it, _ = trial.run(4)
     assert all(one.worker._engine.in_row for one in with_it)
-    monkeypatch.setattr("partrain.train.gradient.MlpGradient.of", lambda *_: None)
+    monkeypatch.setattr("partrain.training.gradient.MlpGradient.of", lambda *_: None)
     without, _ = trial.run(4)
     assert not any(one.worker._engine.in_row for one in without)
     assert with_it[0].courses == without[0].courses
@@ -147,7 +147,7 @@ def test_a_whole_partitions_gradient_has_the_same_bits(monkeypatch: pytest.Monke
         return worker.gradient(full=True).clone()
 
     one = gradient()
-    monkeypatch.setattr("partrain.train.gradient.MlpGradient.of", lambda *_: None)
+    monkeypatch.setattr("partrain.training.gradient.MlpGradient.of", lambda *_: None)
     assert torch.equal(one, gradient())
     assert one.any()
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from partrain.tasks.kinds import KINDS, Task
-from partrain.train.fast_mlp import MlpGradient
-from partrain.train.onednn import use_onednn_linear
-from partrain.train.replica import Replica
-from partrain.train.section import Precision
+from partrain.training.fast_mlp import MlpGradient
+from partrain.training.onednn import use_onednn_linear
+from partrain.training.replica import Replica
+from partrain.training.section import Precision
 
 Differentiate = Callable[[nn.Module, Sequence[nn.Parameter], Tensor, Tensor, int], tuple[Tensor, Sequence[Tensor | None]]]
 """The signature of `Task.differentiate`."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from partrain.train.stop import Progress, Stop
+from partrain.training.stop import Progress, Stop
 
 
 def progress(*losses: float, accuracies: tuple[float | None, ...] = ()) -> Progress:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from partrain.train.batches import Batches, Samples
+from partrain.training.batches import Batches, Samples
 
 BLOCK_BYTES = 1 << 20
 """Inputs gathered at a time: iterations then train on slices of one contiguous block."""

@@ -19,12 +19,12 @@ from partrain.optim.sections import Adam
 from partrain.rules.average import Average
 from partrain.rules.bsp import Bsp
 from partrain.tasks.kinds import Classification
-from partrain.train.batches import Batches, Samples
-from partrain.train.evaluate import evaluate
-from partrain.train.gradient import backward_of
-from partrain.train.replica import row_layout
-from partrain.train.snapshot import restore, save, slot_map
-from partrain.train.worker import LocalWorker
+from partrain.training.batches import Batches, Samples
+from partrain.training.evaluate import evaluate
+from partrain.training.gradient import backward_of
+from partrain.training.replica import row_layout
+from partrain.training.snapshot import restore, save, slot_map
+from partrain.training.worker import LocalWorker
 
 Network = Callable[[], nn.Module]
 SGD = Sgd(lr=0.1, momentum=0.9, batch_size=4)

@@ -20,8 +20,8 @@ from partrain.errors import BadJob, UserCodeFailed
 from partrain.launch.worker.channel import explain
 from partrain.optim import OPTIMIZERS
 from partrain.tasks.kinds import Classification
-from partrain.train.evaluate import evaluate
-from partrain.train.worker import LocalWorker
+from partrain.training.evaluate import evaluate
+from partrain.training.worker import LocalWorker
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from partrain.comm.group import ArenaGroup
 from partrain.errors import Diverged
 from partrain.flat import first_non_finite
 from partrain.protocols import Rule
-from partrain.train.replica import persistent_buffers
-from partrain.train.worker import LocalWorker
+from partrain.training.replica import persistent_buffers
+from partrain.training.worker import LocalWorker
 
 RECALIBRATION_ITEMS = 4096
 """Items of each partition that recompute the statistics of a mixed network, at most."""

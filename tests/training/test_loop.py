@@ -16,8 +16,8 @@ from partrain.comm.simulated import Pace
 from partrain.optim import Sgd
 from partrain.rules.average import Average
 from partrain.rules.swap import Swap
-from partrain.train.loop import Signal, fractions
-from partrain.train.stop import Stop
+from partrain.training.loop import Signal, fractions
+from partrain.training.stop import Stop
 
 
 def judged(**stop: Any) -> Trial:

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from partrain.comm.center import CenterClient
 from partrain.protocols import Rule
-from partrain.train.replica import RowLayout, persistent_buffers
-from partrain.train.snapshot_layout import SlotMap
-from partrain.train.worker import LocalWorker
+from partrain.training.replica import RowLayout, persistent_buffers
+from partrain.training.snapshot_layout import SlotMap
+from partrain.training.worker import LocalWorker
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from partrain.system.environment import processor
 from partrain.tasks.kinds import Classification
-from partrain.train import onednn
-from partrain.train.fast_mlp import MlpGradient
+from partrain.training import onednn
+from partrain.training.fast_mlp import MlpGradient
 
 needs_onednn = pytest.mark.skipif(
     processor().rounds_to_bfloat16, reason="oneDNN would multiply in bfloat16 on this processor (AMX or Arm BF16)"

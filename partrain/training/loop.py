@@ -20,11 +20,11 @@ from partrain.comm.group import ArenaGroup
 from partrain.errors import Diverged
 from partrain.protocols import Rule
 from partrain.records import NAN, RoundRecord
-from partrain.train.batches import Samples
-from partrain.train.buffers import pool as pool_buffers
-from partrain.train.buffers import recalibrate, shared_buffers
-from partrain.train.stop import Progress, Stop
-from partrain.train.worker import LocalWorker
+from partrain.training.batches import Samples
+from partrain.training.buffers import pool as pool_buffers
+from partrain.training.buffers import recalibrate, shared_buffers
+from partrain.training.stop import Progress, Stop
+from partrain.training.worker import LocalWorker
 
 
 class Signal(IntFlag):

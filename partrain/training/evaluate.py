@@ -10,9 +10,9 @@ from torch import nn
 
 from partrain.errors import UserCodeFailed
 from partrain.tasks.kinds import Task
-from partrain.train.batches import Samples
-from partrain.train.gradient import computing
-from partrain.train.section import Precision
+from partrain.training.batches import Samples
+from partrain.training.gradient import computing
+from partrain.training.section import Precision
 
 CHUNK_NUMBERS = 1 << 20
 """Numbers of the inputs evaluated at a time."""

@@ -14,10 +14,10 @@ from partrain.optim import AnyOptimizer, Sgd
 from partrain.optim.sections import Adam
 from partrain.protocols import Rule
 from partrain.rules.average import Average
-from partrain.train.buffers import pool, recalibrate, shared_buffers
-from partrain.train.loop import Signal, mixed
-from partrain.train.replica import row_layout
-from partrain.train.worker import LocalWorker
+from partrain.training.buffers import pool, recalibrate, shared_buffers
+from partrain.training.loop import Signal, mixed
+from partrain.training.replica import row_layout
+from partrain.training.worker import LocalWorker
 
 SGD = Sgd(lr=0.1, momentum=0.9, batch_size=4)
 ADAM = Adam(name="adam", lr=0.01, batch_size=4)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from partrain.train.onednn import multiplying
+from partrain.training.onednn import multiplying
 
 _log_softmax = torch.ops.aten._log_softmax.default
 _log_softmax_back = torch.ops.aten._log_softmax_backward_data.default
