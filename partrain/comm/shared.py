@@ -24,7 +24,7 @@ NAP_S = 0.05
 
 
 class SharedTransport:
-    """One worker process among N. If a worker is lost, the coordinator kills all others, which end their waits so."""
+    """One worker process among N. If a worker is lost, the coordinator kills the others, which would wait forever."""
 
     def __init__(self, arena: Arena, rank: int, members: range | None = None) -> None:
         """Join the arena. `members`: the workers of this machine; default: all workers of the arena."""
