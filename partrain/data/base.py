@@ -108,7 +108,7 @@ class ArrayField:
     """Index of the buffer that holds the array: 0 is the one buffer, i the i-th file of the info. `offset` counts in it."""
 
     def __repr__(self) -> str:
-        """Return the text that fingerprints are made of. Checkpoints keep them, so it stays `Slot` whatever the class is called."""
+        """Return the text that fingerprints hash. Checkpoints keep fingerprints, so it stays `Slot` whatever the class is called."""
         return f"Slot({', '.join(f'{key}={value!r}' for key, value in vars(self).items())})"
 
     @property

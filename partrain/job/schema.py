@@ -125,7 +125,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "kind": ("name", "rule"),
     "type": ("kind", "name", "rule"),
 } | OTHER_NAMES
-"""What other tools call our keys and rules."""
+"""Names of our keys and rules in other tools."""
 
 NAMING = ("rule", "kind", "name")
 """Keys that tell alternative tables apart. If a table has two of them, the earlier counts."""
