@@ -13,7 +13,7 @@ BIRDS = "wing,leg,kind\n" + "".join(f"{wing},{wing % 7},{'abc'[wing % 3]}\n" for
 
 
 def on(folder: Path, table: str, *sets: str) -> list[str]:
-    """Overrides that put this `[dataset]` table in the job's place."""
+    """Return overrides that replace the job's `[dataset]` table."""
     folder.mkdir(parents=True, exist_ok=True)
     return [f"dataset={table}", *sets]
 
@@ -158,7 +158,7 @@ def test_inspect_files(tmp_path: Path) -> None:
 
 
 def test_inspect_finds_the_bad_cell_of_a_table(tmp_path: Path) -> None:
-    """A column of numbers stays one, whatever a cell of it says."""
+    """A column of numbers stays one, whatever one cell holds."""
     (tmp_path / "t.csv").write_text("x,w\n" + "".join(f"{x},{x % 2}\n" for x in range(9)) + "1O,1\ninf,0\n")
     found = json.loads(partrain("data", "inspect", tmp_path / "t.csv", "--json").out)
     assert [(one["min"], one["max"]) for one in found["columns"]] == [(0, 8), (0, 1)]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
-from support.generated import HERE, made
+from support.generated import HERE, generate
 
 from partrain.data import AnyDataset, Dataset, DatasetInfo, DatasetSpec, load, read_spec
 from partrain.data.arrays import idx
@@ -113,7 +113,7 @@ def test_everything_lies_in_the_one_buffer_asked_for(section: Mnist | Synthetic,
 
 
 def test_the_older_trainers_function_is_theirs() -> None:
-    data = made("seeds")
+    data = generate("seeds")
     assert data.inputs.shape == data.targets.shape == (5000, 1)
     for i in (0, 1, 1234, 4999):
         x = 0.048 * i
@@ -137,18 +137,18 @@ def test_the_older_trainers_function_is_theirs() -> None:
     ],
 )
 def test_the_older_trainers_slices_have_the_variances_that_misled_them(start: int, size: int, variance: float) -> None:
-    assert made("seeds").targets[start : start + size].var() == pytest.approx(variance, abs=1e-5)
+    assert generate("seeds").targets[start : start + size].var() == pytest.approx(variance, abs=1e-5)
 
 
 def test_sine() -> None:
-    exact = made("sine", noise=0.0)
+    exact = generate("sine", noise=0.0)
     assert np.allclose(exact.targets, np.sin(exact.inputs), atol=1e-6)
     assert abs(exact.inputs).max() <= np.float32(math.pi)
-    assert (made("sine").targets - np.sin(made("sine").inputs)).std() == pytest.approx(0.1, rel=0.05)
+    assert (generate("sine").targets - np.sin(generate("sine").inputs)).std() == pytest.approx(0.1, rel=0.05)
 
 
 def test_blobs_lie_around_their_centers() -> None:
-    data = made("blobs", features=5, classes=4, items=4000, test_items=400)
+    data = generate("blobs", features=5, classes=4, items=4000, test_items=400)
     assert (data.inputs.shape, data.outputs, set(data.targets.tolist())) == ((4000, 5), 4, {0, 1, 2, 3})
     assert data.test_inputs is not None
     for label in range(4):
@@ -158,7 +158,7 @@ def test_blobs_lie_around_their_centers() -> None:
 
 
 def test_xor() -> None:
-    data = made("xor")
+    data = generate("xor")
     bits = data.inputs > 0.5
     assert np.array_equal(bits[:, 0] ^ bits[:, 1], data.targets)
     assert data.outputs == 2
@@ -166,7 +166,11 @@ def test_xor() -> None:
 
 @pytest.mark.parametrize("function", ["sine", "seeds", "blobs", "xor"])
 def test_generated_items_repeat_and_test_items_are_fresh(function: str) -> None:
-    data, again, other = made(function, test_items=50), made(function, test_items=50), made(function, items=4999, test_items=50)
+    data, again, other = (
+        generate(function, test_items=50),
+        generate(function, test_items=50),
+        generate(function, items=4999, test_items=50),
+    )
     assert data.fingerprint == again.fingerprint != other.fingerprint
     assert np.array_equal(data.inputs, again.inputs)
     assert data.test_inputs is not None

@@ -24,14 +24,14 @@ DIGEST = hashlib.sha256(TEXT).hexdigest()
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Has one file, and remembers what it was asked for."""
+    """A server of one file that records its requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked: list[str | None] = []
         self.ranges, self.breaks_off = True, False
         self.partial_whole = False
-        """It answers any range with all there is, called a part."""
+        """Answer each range with the whole file, marked as partial content."""
 
     @property
     def url(self) -> str:
@@ -138,7 +138,7 @@ def test_a_server_that_cannot_continue_begins_again(server: Server, partial_whol
 
 
 def test_all_that_was_lacking_was_the_new_name(server: Server) -> None:
-    """Stopped between the last byte and the end."""
+    """The transfer stopped after the last byte, before the file was renamed."""
     path = local_path(server.url, Path())
     path.parent.mkdir(parents=True)
     path.with_name("hamlet.txt.part").write_bytes(TEXT)

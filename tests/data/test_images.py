@@ -1,4 +1,4 @@
-"""Folders of images: classes, pixels, and files that are none."""
+"""Folders of images: classes, pixels, and files that are no images."""
 
 import sys
 from pathlib import Path
@@ -25,7 +25,7 @@ def save(path: Path, pixels: Any, **more: Any) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two dogs and three cats, the n-th all of one colour (10 n, 20 n, 30 n)."""
+    """Write two dogs and three cats; the n-th image has the single color (10 n, 20 n, 30 n)."""
     for number, name in enumerate(["dog/b", "dog/a", "cat/1", "cat/2", "cat/deep/3"]):
         save(tmp_path / "pets" / f"{name}.png", np.full((4, 6, 3), number) * [10, 20, 30])
     (tmp_path / "pets" / "cat" / "notes.txt").write_text("no image")

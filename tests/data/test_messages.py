@@ -1,4 +1,4 @@
-"""What a review with fresh eyes found: each of these ended as a defect, or passed in silence."""
+"""Faults found in a review: each was once a defect, or passed silently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TABLE = "\n".join(["x,y,kind", *(f"{i / 7:.3f},{(i * i) % 11},{'ab'[i % 2]}" for
 
 
 def job(folder: Path, dataset: str, *sets: str, text: str = JOB) -> Path:
-    """The small job over another data set."""
+    """Return the small job with another data set."""
     start, end = text.index("[dataset]"), text.index("[optimizer]")
     return write_job(folder, *sets, text=f"{text[:start]}[dataset]\n{dataset}\n\n{text[end:]}")
 
@@ -75,7 +75,7 @@ def test_labels_that_cannot_be_meant(tmp_path: Path, draw: np.random.Generator, 
     ("change", "code"), [("validation = 20", 0), ("validation = 30", 66), ("validation = 20\nstratify = true", 66)]
 )
 def test_what_was_learnt_from_other_items_is_not_used(tmp_path: Path, change: str, code: int) -> None:
-    """Means of a table are in the converted items: they are to be those of the items this job trains on."""
+    """Converted items contain means of a table: they must be those of this job's training items."""
     (tmp_path / "t.csv").write_text(TABLE)
     table = job(tmp_path / "from", 'kind = "csv"\npath = "../t.csv"\ntarget = "kind"\nvalidation = 20')
     assert partrain("data", "convert", table, "-o", tmp_path / "t.items").code == 0

@@ -1,4 +1,4 @@
-"""Orders by class, stratified held-out items, and the measured unevenness."""
+"""Orders by class, stratified held-out items, and the measured label skew."""
 
 import doctest
 from typing import Any
@@ -110,7 +110,7 @@ def test_alpha_says_how_unlike_workers_are() -> None:
 
 
 def test_label_shares_are_dirichlet_draws() -> None:
-    """The first worker's, whom nobody was before: mean n_g / n, and variance p (1 - p) / (alpha + 1)."""
+    """The first worker draws freely: its shares have mean n_g / n and variance p (1 - p) / (alpha + 1)."""
     labels, alpha = np.repeat(np.arange(3), [5000, 3000, 2000]), 4.0
     first = [dirichlet(labels, [range(500), range(500, 10_000)], alpha, np.random.default_rng(seed))[:500] for seed in range(400)]
     drawn = np.stack([np.bincount(labels[part], minlength=3) / 500 for part in first])

@@ -1,4 +1,4 @@
-"""Windows, held-out items, assignment, and the warning about unlike partitions."""
+"""Windows, held-out items, assignment, and the warning about label skew."""
 
 import doctest
 import math

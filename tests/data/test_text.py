@@ -1,4 +1,4 @@
-"""Text as tokens: what items hold, what is kept apart, and what is said about files that are no text."""
+"""Text as tokens: items, held-out parts, and messages for files that are no text."""
 
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def test_the_end_is_held_out_whatever_the_order(folder: Path, order: Any) -> Non
 def test_no_token_that_is_held_out_was_trained_on(
     data: st.DataObject, length: int, stride: int, validation: int, tests: int
 ) -> None:
-    """Whatever the windows: no target of a later part lies in a window of an earlier one, and no window could be spared."""
+    """For any windows: no target of a later part lies in a window of an earlier one, and the gap is as small as possible."""
     elements = data.draw(st.integers((length + 1) + 2 * length + stride * (validation + tests + 3), 1000))
     given = data.draw(st.sampled_from([length, 1]))
     span = length + 1 if given == length else length + given

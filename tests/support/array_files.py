@@ -15,8 +15,8 @@ from partrain.errors import InputMissing
 KINDS = ["npz", "npy", "hdf5"]
 
 
-def written(folder: Path, kind: str, keys: Mapping[str, Any] | None = None, **arrays: Any) -> Any:
-    """A data set's table with these keys, its files written."""
+def write_dataset(folder: Path, kind: str, keys: Mapping[str, Any] | None = None, **arrays: Any) -> Any:
+    """Write the files of a data set, and return its section with these keys."""
     table: dict[str, Any] = {"kind": kind, **(keys or {})}
     if kind == "npz":
         np.savez(folder / "a.npz", **arrays)
@@ -33,7 +33,7 @@ def written(folder: Path, kind: str, keys: Mapping[str, Any] | None = None, **ar
     return TypeAdapter[Any](AnyDataset).validate_python(table)
 
 
-def said(section: Any, folder: Path) -> str:
+def load_error(section: Any, folder: Path) -> str:
     with pytest.raises(InputMissing) as caught:
         load(section, folder)
     assert "\n" not in caught.value.message
@@ -41,7 +41,7 @@ def said(section: Any, folder: Path) -> str:
 
 
 def is_mapped(array: Any) -> bool:
-    """Whether its numbers lie in a file."""
+    """Tell if an array's numbers lie in a mapped file."""
     address = array.ctypes.data
     for line in Path("/proc/self/maps").read_text().splitlines():
         start, end = (int(part, 16) for part in line.split()[0].split("-"))

@@ -10,5 +10,5 @@ from partrain.data.generated.section import Synthetic
 HERE = Path()
 
 
-def made(function: str, **more: object) -> Dataset:
+def generate(function: str, **more: object) -> Dataset:
     return load(Synthetic.model_validate({"kind": "synthetic", "function": function, **more}), HERE)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from partrain.data.arrays.files import ArraySource
+from partrain.data.arrays.files import MAX_AXES, ArraySource
 from partrain.data.base import reading
 from partrain.errors import InputMissing
 
@@ -25,8 +25,6 @@ CLASSES = 10
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 """numpy's name of each type byte."""
 
-_MAX_AXES = 64
-"""Most axes that numpy allows."""
 _GZIP = b"\x1f\x8b"
 _BLOCK = 1 << 15
 """Bytes read at a time: the inflated block is still in the processor's cache when it is copied."""
@@ -140,7 +138,7 @@ def embedded(name: str) -> dict[str, ArraySource]:
 
 
 def _parse(path: Path, start: bytes) -> IdxHeader:
-    if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in TYPES or not 0 < start[3] <= _MAX_AXES:
+    if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in TYPES or not 0 < start[3] <= MAX_AXES:
         raise InputMissing(f"{path}: not an IDX file: it begins with {start[:4].hex(' ') or 'nothing'}")
     axes = start[4 : 4 + 4 * start[3]]
     if len(axes) < 4 * start[3]:

@@ -1,4 +1,4 @@
-"""Items from the rows of a table: numbers, one-hot words, labels. The training items alone standardize them."""
+"""Items from the rows of a table: numbers, one-hot words, labels; standardized by the training items alone."""
 
 from __future__ import annotations
 

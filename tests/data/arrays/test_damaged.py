@@ -1,4 +1,4 @@
-"""Files and settings that no data set can be made of: one line and 66 or 78. Each of these ended as a defect, hung, or passed."""
+"""Unusable files and settings: one line and exit code 66 or 78. Each was once a defect, a hang, or passed."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_numbers_that_float32_does_not_hold_are_called_so(tmp_path: Path, recwar
 
 @pytest.mark.parametrize("lost", ["file", "dataset", "numbers"])
 def test_hdf5_whose_numbers_are_elsewhere_or_nowhere(tmp_path: Path, lost: str) -> None:
-    """HDF5 gives zeros in their place, and says nothing."""
+    """HDF5 silently returns zeros in their place."""
     with h5py.File(tmp_path / "part.h5", "w") as file:
         file["x"] = NUMBERS
     with h5py.File(tmp_path / "a.h5", "w") as file:

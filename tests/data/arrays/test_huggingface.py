@@ -1,4 +1,4 @@
-"""Sets saved by Hugging Face datasets: its own folder of pets, which version 5.2 wrote, and others in its form, with faults."""
+"""Data sets saved by Hugging Face datasets: a folder of pets that version 5.2 wrote, and damaged variants."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from partrain.data.arrays.huggingface import HuggingFace
 from partrain.errors import InputMissing
 
 PETS = Path(__file__).parent / "pets_by_datasets"
-"""Five to train on, in two files, and two to test on; the i-th has age i, kind i % 3, and a photo of the colour (i, 2 i, 3 i)."""
+"""Five training items, in two files, and two test items; the i-th has age i, kind i % 3, and a photo of the colour (i, 2 i, 3 i)."""
 AGES = np.arange(5)
 
 
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def save(folder: Path, features: dict[str, Any] | None = None, state: dict[str, Any] | None = None, **columns: Any) -> None:
-    """One set without splits, in batches of three rows; plain features are left out."""
+    """Write a data set without splits, in batches of three rows, without plain features."""
     folder.mkdir()
     table = pa.table(columns)
     with pa.OSFile(str(folder / "data.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:

@@ -1,4 +1,4 @@
-"""IDX files: every type, both packings, and what is said about damaged ones."""
+"""IDX files: every type, plain and gzipped, and messages for damaged files."""
 
 import gzip
 import struct

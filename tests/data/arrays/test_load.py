@@ -1,4 +1,4 @@
-"""Arrays in .npy, .npz and HDF5 files: what is mapped, what is converted, and what is said about faults; the memory-mapped form."""
+"""Arrays in .npy, .npz and HDF5 files: mapping, conversion, and messages for faults; the memory-mapped form."""
 
 import errno
 import io
@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 from pydantic import TypeAdapter
-from support.array_files import KINDS, is_mapped, said, written
+from support.array_files import KINDS, is_mapped, load_error, write_dataset
 
 from partrain.cli import data as data_commands
 from partrain.data import AnyDataset, Dataset, base, load, read_spec
@@ -31,7 +31,7 @@ Y = np.arange(12) % 4
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_and_numbers(tmp_path: Path, kind: str) -> None:
-    section = written(tmp_path, kind, inputs=X, targets=Y, test_inputs=X[:2], test_targets=Y[:2].astype(np.uint8))
+    section = write_dataset(tmp_path, kind, inputs=X, targets=Y, test_inputs=X[:2], test_targets=Y[:2].astype(np.uint8))
     data, known = load(section, tmp_path), read_spec(section, tmp_path)
     assert known is not None
     assert (known.items, known.test_items, known.shape, known.task) == (12, 2, (3,), "classification")
@@ -52,7 +52,7 @@ def test_labels_and_numbers(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_bytes_are_scaled_and_grey_images_get_their_channel(tmp_path: Path, kind: str) -> None:
     pixels = np.arange(12 * 4 * 5, dtype=np.uint8).reshape(12, 4, 5)
-    data = load(written(tmp_path, kind, inputs=pixels, targets=Y), tmp_path)
+    data = load(write_dataset(tmp_path, kind, inputs=pixels, targets=Y), tmp_path)
     assert (data.inputs.shape, data.inputs.dtype, data.scale) == ((12, 1, 4, 5), np.uint8, 1 / 255)
     assert np.array_equal(data.inputs[:, 0], pixels)
 
@@ -61,7 +61,7 @@ def test_bytes_are_scaled_and_grey_images_get_their_channel(tmp_path: Path, kind
 @pytest.mark.parametrize("dtype", ["f2", ">f4", "f8", "i2", "?", "u2"])
 def test_other_numbers_become_floating_point(tmp_path: Path, kind: str, dtype: str) -> None:
     numbers = (X * 4).astype(dtype)
-    data = load(written(tmp_path, kind, inputs=numbers, targets=X[:, 0]), tmp_path)
+    data = load(write_dataset(tmp_path, kind, inputs=numbers, targets=X[:, 0]), tmp_path)
     assert data.inputs.dtype == (np.float64 if dtype == "f8" and kind != "npz" else np.float32)
     assert np.array_equal(data.inputs, numbers.astype(data.inputs.dtype))
     assert (data.task, data.outputs) == ("regression", 1)
@@ -80,28 +80,28 @@ def test_packed_arrays_and_other_orders_are_read(tmp_path: Path) -> None:
     assert np.array_equal(
         load(TypeAdapter[Any](AnyDataset).validate_python({"kind": "npz", "path": "a.npz"}), tmp_path).inputs, X
     )
-    section = written(tmp_path, "npy", inputs=np.asfortranarray(X), targets=Y)
+    section = write_dataset(tmp_path, "npy", inputs=np.asfortranarray(X), targets=Y)
     assert np.array_equal(load(section, tmp_path).inputs, X)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens(tmp_path: Path, kind: str) -> None:
     tokens = np.arange(24, dtype=np.int32).reshape(4, 6) % 7
-    section = written(tmp_path, kind, inputs=tokens, targets=np.roll(tokens, -1)).model_copy(update={"tokens": True})
+    section = write_dataset(tmp_path, kind, inputs=tokens, targets=np.roll(tokens, -1)).model_copy(update={"tokens": True})
     data = load(section, tmp_path)
     assert (data.task, data.vocabulary, data.outputs, data.inputs.dtype) == ("language", 7, 7, np.int64)
     assert np.array_equal(data.inputs, tokens)
 
 
 def test_fingerprints_follow_the_content(tmp_path: Path) -> None:
-    first = load(written(tmp_path, "npy", inputs=X, targets=Y), tmp_path).fingerprint
-    assert load(written(tmp_path, "npy", inputs=X.copy(), targets=Y), tmp_path).fingerprint == first
-    assert load(written(tmp_path, "npy", inputs=X + 1, targets=Y), tmp_path).fingerprint != first
-    assert load(written(tmp_path, "npy", inputs=X, targets=Y[::-1]), tmp_path).fingerprint != first
+    first = load(write_dataset(tmp_path, "npy", inputs=X, targets=Y), tmp_path).fingerprint
+    assert load(write_dataset(tmp_path, "npy", inputs=X.copy(), targets=Y), tmp_path).fingerprint == first
+    assert load(write_dataset(tmp_path, "npy", inputs=X + 1, targets=Y), tmp_path).fingerprint != first
+    assert load(write_dataset(tmp_path, "npy", inputs=X, targets=Y[::-1]), tmp_path).fingerprint != first
 
 
 def test_a_mapped_file_is_private_and_must_not_change(tmp_path: Path) -> None:
-    data = load(written(tmp_path, "npy", inputs=X, targets=Y), tmp_path)
+    data = load(write_dataset(tmp_path, "npy", inputs=X, targets=Y), tmp_path)
     data.inputs[0] = 9
     assert np.array_equal(np.load(tmp_path / "inputs.npy"), X)
     np.save(tmp_path / "inputs.npy", X[:5])
@@ -128,11 +128,11 @@ def test_a_mapped_file_is_private_and_must_not_change(tmp_path: Path) -> None:
     ],
 )
 def test_what_does_not_go_together(tmp_path: Path, kind: str, arrays: dict[str, Any], words: str) -> None:
-    assert words in said(written(tmp_path, kind, **arrays), tmp_path)
+    assert words in load_error(write_dataset(tmp_path, kind, **arrays), tmp_path)
 
 
 def archived(folder: Path, shift: int, packed: int = zipfile.ZIP_STORED, **arrays: Any) -> Any:
-    """A data set in a .npz whose numbers begin `shift` bytes behind multiples of 64."""
+    """Load a .npz whose numbers begin `shift` bytes behind multiples of 64."""
     with zipfile.ZipFile(folder / "a.npz", "w", packed) as file:
         for name, array in arrays.items():
             content = io.BytesIO()
@@ -161,7 +161,7 @@ def test_arrays_in_an_archive_are_mapped_where_they_are_aligned(tmp_path: Path, 
 
 def test_numbers_that_are_none_are_found_in_an_archive_that_is_mapped(tmp_path: Path) -> None:
     spoilt = np.where(X[3, 1] == X, np.inf, X).astype("f4")
-    assert "item 3 holds a number that is not finite" in said(archived(tmp_path, 0, inputs=spoilt, targets=Y), tmp_path)
+    assert "item 3 holds a number that is not finite" in load_error(archived(tmp_path, 0, inputs=spoilt, targets=Y), tmp_path)
 
 
 def test_packed_archives_are_read(tmp_path: Path) -> None:
@@ -179,12 +179,12 @@ def test_arrays_by_columns_in_an_archive_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shift", [0, 1])
 def test_damage_within_an_archive(tmp_path: Path, shift: int) -> None:
-    """Mapped or read."""
+    """Arrays can be mapped or read."""
     section = archived(tmp_path, shift, inputs=X, targets=Y)
     content = (tmp_path / "a.npz").read_bytes()
     at = content.index(X.tobytes()) + 17
     (tmp_path / "a.npz").write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-    words = said(section, tmp_path)
+    words = load_error(section, tmp_path)
     assert words.startswith("a.npz")
     assert "damaged" in words
     assert "CRC-32" in words
@@ -194,7 +194,7 @@ def test_sizes_within_an_archive_that_lie(tmp_path: Path) -> None:
     section = archived(tmp_path, 0, inputs=X, targets=np.arange(99, dtype=np.uint8) % 4)
     content = (tmp_path / "a.npz").read_bytes().replace(b"(12, 3)", b"(99, 3)")
     (tmp_path / "a.npz").write_bytes(content.replace(struct.pack("<I", 128 + X.nbytes), struct.pack("<I", 128 + 99 * 3 * 4)))
-    assert said(section, tmp_path).startswith("a.npz")
+    assert load_error(section, tmp_path).startswith("a.npz")
 
 
 @pytest.mark.parametrize("shape", ["(14, 3)", "(10, 3)"])
@@ -202,18 +202,18 @@ def test_headers_within_an_archive_that_lie(tmp_path: Path, shape: str) -> None:
     section = archived(tmp_path, 0, inputs=X, targets=np.arange(int(shape[1:3])) % 4)
     content = (tmp_path / "a.npz").read_bytes()
     (tmp_path / "a.npz").write_bytes(content.replace(b"(12, 3)", shape.encode()))
-    assert said(section, tmp_path).startswith("a.npz")
+    assert load_error(section, tmp_path).startswith("a.npz")
 
 
 def test_arrays_that_are_not_there(tmp_path: Path) -> None:
-    section = written(tmp_path, "npz", inputs=X, target=Y)
-    assert said(section, tmp_path) == "a.npz: no array `targets`, which `targets` asks for: did you mean `target`?"
-    section = written(tmp_path, "hdf5", images=X, y=Y)
-    assert said(section, tmp_path) == "a.h5: no array `inputs`, which `inputs` asks for: there are images, y"
-    section = written(tmp_path, "npz", inputs=X, targets=Y, test_inputs=X)
-    assert "no array `test_targets`" in said(section, tmp_path)
+    section = write_dataset(tmp_path, "npz", inputs=X, target=Y)
+    assert load_error(section, tmp_path) == "a.npz: no array `targets`, which `targets` asks for: did you mean `target`?"
+    section = write_dataset(tmp_path, "hdf5", images=X, y=Y)
+    assert load_error(section, tmp_path) == "a.h5: no array `inputs`, which `inputs` asks for: there are images, y"
+    section = write_dataset(tmp_path, "npz", inputs=X, targets=Y, test_inputs=X)
+    assert "no array `test_targets`" in load_error(section, tmp_path)
     (tmp_path / "a.npz").unlink()
-    assert said(section, tmp_path) == "a.npz: No such file or directory"
+    assert load_error(section, tmp_path) == "a.npz: No such file or directory"
 
 
 HOLDS = {
@@ -228,10 +228,10 @@ HOLDS = {
 
 @pytest.mark.parametrize("name", HOLDS)
 def test_what_is_no_array_of_numbers_is_called_so(tmp_path: Path, name: str) -> None:
-    section = written(tmp_path, "hdf5", targets=Y, x=X, **{f"g/{one}": content for one, (content, _) in HOLDS.items()})
+    section = write_dataset(tmp_path, "hdf5", targets=Y, x=X, **{f"g/{one}": content for one, (content, _) in HOLDS.items()})
     section = section.model_copy(update={"inputs": f"g/{name}"})
-    assert said(section, tmp_path) == f"a.h5: dataset `g/{name}`: holds {HOLDS[name][1]}; arrays of numbers can be used"
-    assert said(section.model_copy(update={"inputs": "z"}), tmp_path).endswith("asks for: there are targets, x")
+    assert load_error(section, tmp_path) == f"a.h5: dataset `g/{name}`: holds {HOLDS[name][1]}; arrays of numbers can be used"
+    assert load_error(section.model_copy(update={"inputs": "z"}), tmp_path).endswith("asks for: there are targets, x")
     listed = {one["name"]: (one["dtype"], one["shape"]) for one in describe_file(tmp_path / "a.h5")["arrays"]}
     assert listed["x"] == ("float32", [12, 3])
     assert listed["g/complex"] == ("complex64", [12])
@@ -239,26 +239,26 @@ def test_what_is_no_array_of_numbers_is_called_so(tmp_path: Path, name: str) -> 
 
 @pytest.mark.parametrize("kind", ["npz", "npy"])
 def test_objects_are_refused(tmp_path: Path, kind: str) -> None:
-    section = written(tmp_path, kind, inputs=np.array([{}, 1], object), targets=np.arange(2))
-    assert "holds objects, which are code to run; arrays of numbers can be used" in said(section, tmp_path)
+    section = write_dataset(tmp_path, kind, inputs=np.array([{}, 1], object), targets=np.arange(2))
+    assert "holds objects, which are code to run; arrays of numbers can be used" in load_error(section, tmp_path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("cut", [5, 60, -30])
 def test_truncated_files(tmp_path: Path, kind: str, cut: int) -> None:
-    section = written(tmp_path, kind, inputs=X, targets=Y)
+    section = write_dataset(tmp_path, kind, inputs=X, targets=Y)
     path = next(tmp_path.glob("inputs.npy" if kind == "npy" else "a.*"))
     path.write_bytes(path.read_bytes()[:cut])
-    assert said(section, tmp_path).startswith(path.name)
+    assert load_error(section, tmp_path).startswith(path.name)
 
 
 def test_headers_that_lie(tmp_path: Path) -> None:
-    section = written(tmp_path, "npy", inputs=X, targets=Y)
+    section = write_dataset(tmp_path, "npy", inputs=X, targets=Y)
     path = tmp_path / "inputs.npy"
     path.write_bytes(path.read_bytes().replace(b"(12, 3)", b"(14, 3)"))
-    assert said(section, tmp_path) == "inputs.npy: expected 296 bytes for shape (14, 3), found 272"
+    assert load_error(section, tmp_path) == "inputs.npy: expected 296 bytes for shape (14, 3), found 272"
     path.write_bytes(path.read_bytes().replace(b"(14, 3)", b"(exit())"[:7]))
-    assert said(section, tmp_path) == "inputs.npy: its header is damaged"
+    assert load_error(section, tmp_path) == "inputs.npy: its header is damaged"
 
 
 # The memory-mapped form
@@ -282,7 +282,7 @@ def opened(path: Path, **more: Any) -> Dataset:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_mapped_form_is_the_same_data_set(tmp_path: Path, kind: str) -> None:
-    section = written(tmp_path, kind, inputs=X, targets=Y, test_inputs=X[:2], test_targets=Y[:2])
+    section = write_dataset(tmp_path, kind, inputs=X, targets=Y, test_inputs=X[:2], test_targets=Y[:2])
     data, again = converted(section, tmp_path, tmp_path / "x.items"), opened(tmp_path / "x.items", verify=True)
     for name in ("inputs", "targets", "test_inputs", "test_targets"):
         assert np.array_equal(getattr(data, name), getattr(again, name))
@@ -312,7 +312,7 @@ def test_windows_over_a_series_stay_windows(tmp_path: Path) -> None:
 
 @pytest.fixture
 def items(tmp_path: Path) -> Path:
-    converted(written(tmp_path, "npz", inputs=X, targets=Y), tmp_path, tmp_path / "x.items")
+    converted(write_dataset(tmp_path, "npz", inputs=X, targets=Y), tmp_path, tmp_path / "x.items")
     return tmp_path / "x.items"
 
 
@@ -365,7 +365,7 @@ def test_what_cannot_be_written(items: Path) -> None:
 
 
 def endless(folder: Path) -> Any:
-    """A table whose packed arrays would take 800 GB, in a file of a few kB."""
+    """Compressed arrays of 800 GB fit into a file of a few kB."""
     with h5py.File(folder / "a.h5", "w") as file:
         for name, axes, dtype in (("inputs", (4,), "f4"), ("targets", (), "i8")):
             file.create_dataset(name, (1 << 35, *axes), dtype, chunks=(1 << 10, *axes))[:1] = 1
@@ -373,7 +373,7 @@ def endless(folder: Path) -> Any:
 
 
 def test_a_set_larger_than_the_memory_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    words = said(endless(tmp_path), tmp_path)
+    words = load_error(endless(tmp_path), tmp_path)
     assert words.startswith("[dataset]: its numbers need 768.0 GiB of memory, and ")
     assert "GiB are free; `partrain data convert` writes a file that kind" in words
 

@@ -1,4 +1,4 @@
-"""What tables can, of arrays: test items split off, numbers standardised by the items trained on, labels that are texts."""
+"""Settings of arrays: split-off test items, standardization by training items, labels that are texts."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
-from support.array_files import KINDS, is_mapped, said, written
+from support.array_files import KINDS, is_mapped, load_error, write_dataset
 from support.runs import JOB, newest, partrain, resume, round_file, summary, train, write_job
 
 from partrain.checkpoint import read
@@ -37,7 +37,7 @@ VALUES = np.stack([X[:, 0] * 1000 + 5000, X[:, 1]], axis=1)
 
 
 def drawn(items: int, tests: int) -> np.ndarray:
-    """The test items by the documented rule, worked out here: the beginning of a permutation that is the same for every job."""
+    """Compute the test items by the documented rule: the beginning of a permutation that is the same for every job."""
     seed = derive(derive(0, "test items"), "order")
     return np.sort(np.random.Generator(np.random.PCG64(seed)).permutation(items)[:tests])
 
@@ -51,7 +51,7 @@ def trained_with(one: Any, seed: int = 3) -> Any:
 
 
 def kept(data: Dataset) -> np.ndarray:
-    """The inputs that are no test items."""
+    """Return the inputs that are no test items."""
     return data.inputs if data.rows is None else data.inputs[data.rows]
 
 
@@ -61,7 +61,7 @@ def kept(data: Dataset) -> np.ndarray:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("keys", "tests"), [({"test_items": 7}, 7), ({"test_share": 0.25}, 15)])
 def test_test_items_are_drawn_and_mapped_arrays_stay_mapped(tmp_path: Path, kind: str, keys: dict[str, Any], tests: int) -> None:
-    one = written(tmp_path, kind, keys, inputs=X, targets=Y)
+    one = write_dataset(tmp_path, kind, keys, inputs=X, targets=Y)
     sizes: list[int] = []
 
     def allocate(size: int) -> memoryview:
@@ -84,7 +84,7 @@ def test_test_items_are_drawn_and_mapped_arrays_stay_mapped(tmp_path: Path, kind
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_last_items_are_tested_where_they_lie(tmp_path: Path, kind: str) -> None:
-    data = load(written(tmp_path, kind, {"test_items": 7, "test_from": "end"}, inputs=X, targets=Y), tmp_path)
+    data = load(write_dataset(tmp_path, kind, {"test_items": 7, "test_from": "end"}, inputs=X, targets=Y), tmp_path)
     assert data.rows is None
     for array, expected in ((data.inputs, X[:-7]), (data.test_inputs, X[-7:])):
         assert np.array_equal(array, expected)  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def test_the_rule_is_that_of_tables(tmp_path: Path, stratify: bool) -> None:
     (tmp_path / "t.csv").write_text("x,y\n" + rows)
     keys = {"test_items": 15, "stratify": stratify}
     table = load(section({"kind": "csv", "path": "t.csv", "target": "y", "standardise": False, **keys}), tmp_path)
-    array = load(written(tmp_path, "npy", keys, inputs=np.arange(N, dtype=np.float32), targets=labels), tmp_path)
+    array = load(write_dataset(tmp_path, "npy", keys, inputs=np.arange(N, dtype=np.float32), targets=labels), tmp_path)
     assert np.array_equal(kept(array), table.inputs)
     assert np.array_equal(array.test_inputs, table.test_inputs)  # type: ignore[arg-type]
     if stratify:
@@ -121,7 +121,7 @@ def test_partitions_are_those_of_the_items_that_stay(order: Any, stratify: bool)
 
 
 def test_a_split_is_part_of_the_content(tmp_path: Path) -> None:
-    one = written(tmp_path, "npy", inputs=X, targets=Y)
+    one = write_dataset(tmp_path, "npy", inputs=X, targets=Y)
     keys: list[dict[str, Any]] = [{}, {"test_items": 6}, {"test_items": 7}, {"test_items": 6, "test_from": "end"}]
     prints = [load(one.model_copy(update=more), tmp_path).fingerprint for more in keys]
     assert len(set(prints)) == 4
@@ -138,7 +138,7 @@ def test_a_split_is_part_of_the_content(tmp_path: Path) -> None:
 )
 def test_splits_that_leave_too_little(tmp_path: Path, keys: dict[str, Any], words: str) -> None:
     labels = np.where(np.arange(N) < N - 2, Y, 3)
-    assert words in said(written(tmp_path, "npz", keys, inputs=X, targets=labels), tmp_path)
+    assert words in load_error(write_dataset(tmp_path, "npz", keys, inputs=X, targets=labels), tmp_path)
 
 
 TRAINED = [
@@ -150,7 +150,7 @@ TRAINED = [
 
 @pytest.mark.parametrize(("keys", "sets"), TRAINED)
 def test_a_split_trains_to_the_bits_of_arrays_parted_beforehand(tmp_path: Path, keys: dict[str, Any], sets: list[str]) -> None:
-    """So do the converted form, and workers in one process."""
+    """The converted form and simulated workers give the same."""
     np.save(tmp_path / "inputs.npy", X)
     np.save(tmp_path / "targets.npy", Y)
     files = 'kind="npy", inputs="../inputs.npy", targets="../targets.npy"'
@@ -183,7 +183,7 @@ def test_a_split_trains_to_the_bits_of_arrays_parted_beforehand(tmp_path: Path, 
 
 
 def test_what_is_converted_is_parted(tmp_path: Path) -> None:
-    one = written(tmp_path, "hdf5", {"test_items": 7}, inputs=X, targets=Y)
+    one = write_dataset(tmp_path, "hdf5", {"test_items": 7}, inputs=X, targets=Y)
     buffers: list[memoryview] = []
 
     def allocate(size: int) -> memoryview:
@@ -213,7 +213,7 @@ def test_means_are_of_the_items_trained_on(tmp_path: Path, kind: str, shape: tup
     numbers = np.random.default_rng(1).normal(3, 2, (N, *shape)).astype(np.float32)
     tested = drawn(N, 15)
     numbers[tested] += 100
-    one = written(tmp_path, kind, {"test_items": 15, "validation": 9, "standardise": True}, inputs=numbers, targets=Y)
+    one = write_dataset(tmp_path, kind, {"test_items": 15, "validation": 9, "standardise": True}, inputs=numbers, targets=Y)
     data = load(one, tmp_path, training=trained_with(one))
     stay = np.setdiff1d(np.arange(N), tested)
     seen = stay[hold_out(45, 9, "shuffled", 3)[0]]
@@ -228,7 +228,7 @@ def test_means_are_of_the_items_trained_on(tmp_path: Path, kind: str, shape: tup
 
 
 def test_test_items_of_their_own_are_scaled_by_what_was_trained_on(tmp_path: Path) -> None:
-    one = written(tmp_path, "npz", {"standardise": True}, inputs=X, targets=Y, test_inputs=X[:5] + 9, test_targets=Y[:5])
+    one = write_dataset(tmp_path, "npz", {"standardise": True}, inputs=X, targets=Y, test_inputs=X[:5] + 9, test_targets=Y[:5])
     data = load(one, tmp_path)
     exact = X.astype(float)
     std = np.where(np.arange(4) == 3, 1, exact.std(axis=0))
@@ -239,7 +239,7 @@ def test_test_items_of_their_own_are_scaled_by_what_was_trained_on(tmp_path: Pat
 def test_a_feature_that_never_varies_becomes_nothing(tmp_path: Path, value: float) -> None:
     numbers = np.full((5000, 3, 4, 4), value, np.float32)
     numbers[:, 1] = np.random.default_rng(0).normal(size=(5000, 4, 4))
-    data = load(written(tmp_path, "npy", {"standardise": True}, inputs=numbers, targets=np.arange(5000) % 2), tmp_path)
+    data = load(write_dataset(tmp_path, "npy", {"standardise": True}, inputs=numbers, targets=np.arange(5000) % 2), tmp_path)
     assert data.codec["std"][0] == 1
     assert not data.inputs[:, 0].any()
 
@@ -259,13 +259,13 @@ def test_differences_of_large_numbers_are_not_lost(tmp_path: Path, packed: bool,
 
 
 def test_targets_are_standardised_by_each_number(tmp_path: Path) -> None:
-    one = written(tmp_path, "hdf5", {"standardise_target": True, "validation": 10}, inputs=X, targets=VALUES)
+    one = write_dataset(tmp_path, "hdf5", {"standardise_target": True, "validation": 10}, inputs=X, targets=VALUES)
     data = load(one, tmp_path, training=trained_with(one))
     seen = hold_out(N, 10, "shuffled", 3)[0]
     mean, std = VALUES[seen].astype(float).mean(axis=0), VALUES[seen].astype(float).std(axis=0)
     assert np.allclose(data.codec["target_mean"], mean, rtol=1e-12)
     assert np.allclose(data.targets, (VALUES - mean) / std, atol=1e-4)
-    assert is_mapped(data.inputs), "which nobody asked to standardise"
+    assert is_mapped(data.inputs), "the job does not standardise inputs"
 
 
 @pytest.mark.parametrize(
@@ -280,14 +280,14 @@ def test_targets_are_standardised_by_each_number(tmp_path: Path) -> None:
     ],
 )
 def test_numbers_that_cannot_be_standardised(tmp_path: Path, arrays: dict[str, Any], words: str) -> None:
-    assert words in said(written(tmp_path, "npy", {"standardise": True}, **arrays), tmp_path)
+    assert words in load_error(write_dataset(tmp_path, "npy", {"standardise": True}, **arrays), tmp_path)
 
 
 # Labels that are texts
 
 
 def texts(folder: Path, form: str, names: Any, **more: Any) -> Any:
-    """A set whose targets are texts in one of the forms that files have for them."""
+    """Write a data set whose targets are texts, in one of the file formats."""
     if form.startswith("hdf5"):
         with h5py.File(folder / "a.h5", "w") as file:
             file["inputs"] = X[: len(names)]
@@ -295,7 +295,7 @@ def texts(folder: Path, form: str, names: Any, **more: Any) -> Any:
             file.create_dataset("targets", data=np.array([name.encode() for name in names], "S"), dtype=kind)
         return section({"kind": "hdf5", "path": "a.h5", **more})
     array = np.array(names) if form.endswith("U") else np.char.encode(np.array(names), "utf-8")
-    return written(folder, form.split()[0], more, inputs=X[: len(names)], targets=array)
+    return write_dataset(folder, form.split()[0], more, inputs=X[: len(names)], targets=array)
 
 
 FORMS = ["npz U", "npz S", "npy U", "npy S", "hdf5 any", "hdf5 fixed"]
@@ -334,7 +334,7 @@ def test_their_order_is_that_of_tables(tmp_path: Path, names: list[str]) -> None
     ],
 )
 def test_texts_that_are_no_classes(tmp_path: Path, form: str, names: list[str], words: str) -> None:
-    assert words in said(texts(tmp_path, form, names), tmp_path)
+    assert words in load_error(texts(tmp_path, form, names), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -349,16 +349,16 @@ def test_texts_that_are_no_classes(tmp_path: Path, form: str, names: list[str], 
     ],
 )  # fmt: skip
 def test_faults_of_texts(tmp_path: Path, more: dict[str, Any], words: str) -> None:
-    assert words in said(written(tmp_path, "npz", **({"inputs": X, "targets": KIND} | more)), tmp_path)
+    assert words in load_error(write_dataset(tmp_path, "npz", **({"inputs": X, "targets": KIND} | more)), tmp_path)
 
 
 def test_texts_are_no_tokens(tmp_path: Path) -> None:
-    one = written(tmp_path, "npz", {"tokens": True}, inputs=np.zeros((N, 3), int), targets=KIND)
-    assert "texts of shape (60,); tokens are whole numbers (n, length)" in said(one, tmp_path)
+    one = write_dataset(tmp_path, "npz", {"tokens": True}, inputs=np.zeros((N, 3), int), targets=KIND)
+    assert "texts of shape (60,); tokens are whole numbers (n, length)" in load_error(one, tmp_path)
 
 
 def test_a_column_of_texts_of_hugging_face(tmp_path: Path) -> None:
-    """And its test items and means."""
+    """The fingerprint covers the test items and means too."""
     (tmp_path / "pets").mkdir()
     table = pa.table({"spot": X.astype("f8").tolist(), "kind": KIND.tolist()})
     with pa.OSFile(str(tmp_path / "pets/data.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
@@ -409,8 +409,8 @@ def test_keys_that_exclude_one_another(keys: dict[str, Any]) -> None:
     ],
 )
 def test_settings_that_the_files_contradict(tmp_path: Path, keys: str, arrays: dict[str, Any], key: str, words: str) -> None:
-    """One line at the key, exit 78; so it is where only loading tells."""
-    one = written(tmp_path, "npz", **({"inputs": X, "targets": Y} | arrays))
+    """The message is one line at the key, exit 78, also where only loading finds the fault."""
+    one = write_dataset(tmp_path, "npz", **({"inputs": X, "targets": Y} | arrays))
     start, end = JOB.index("[dataset]"), JOB.index("[optimizer]")
     job = write_job(tmp_path, text=f'{JOB[:start]}[dataset]\nkind = "npz"\npath = "a.npz"\n{keys}\n\n{JOB[end:]}')
     told = partrain("validate", job)
@@ -427,7 +427,7 @@ def test_settings_that_the_files_contradict(tmp_path: Path, keys: str, arrays: d
 
 
 def test_faults_of_the_files_end_a_run_before_it_starts(tmp_path: Path) -> None:
-    written(tmp_path, "npz", inputs=X, targets=np.where(np.arange(N) == 4, "", KIND))
+    write_dataset(tmp_path, "npz", inputs=X, targets=np.where(np.arange(N) == 4, "", KIND))
     ran = partrain("run", write_job(tmp_path, 'dataset={kind="npz", path="a.npz"}'), "--out", tmp_path / "run", "--quiet")
     assert (ran.code, ran.errors) == (66, ["no-input"])
     assert "a.npz: array `targets`: item 4 has no label" in ran.err
@@ -504,7 +504,7 @@ def test_channels_are_standardised_in_new_items(tmp_path: Path) -> None:
 
 
 def test_what_was_learnt_from_other_items_is_not_used(tmp_path: Path) -> None:
-    """Only targets being standardised, too."""
+    """The same holds where only targets are standardised."""
     np.savez(tmp_path / "a.npz", inputs=X, targets=VALUES)
     job = write_job(tmp_path, 'dataset={kind="npz", path="a.npz", validation=9, standardise_target=true}')
     assert partrain("data", "convert", job, "-o", tmp_path / "a.items").code == 0
@@ -517,7 +517,7 @@ def test_what_was_learnt_from_other_items_is_not_used(tmp_path: Path) -> None:
 
 def test_inspection(tmp_path: Path) -> None:
     keys = {"test_items": 15, "standardise": True, "validation": 9}
-    one = written(tmp_path, "hdf5", keys, inputs=X, targets=np.char.encode(KIND))
+    one = write_dataset(tmp_path, "hdf5", keys, inputs=X, targets=np.char.encode(KIND))
     data = load(one, tmp_path, training=trained_with(one))
     assert data.rows is not None
     trained, held = hold_out(45, 9, "shuffled", 3, None, None, data.rows)
@@ -541,7 +541,7 @@ def test_inspection(tmp_path: Path) -> None:
 
 
 def test_files_with_texts_are_converted(tmp_path: Path) -> None:
-    written(tmp_path, "npz", inputs=X, targets=KIND)
+    write_dataset(tmp_path, "npz", inputs=X, targets=KIND)
     assert partrain("data", "convert", tmp_path / "a.npz", "-o", tmp_path / "a.items").code == 0
     again = load(mapped.Mapped(kind="mapped", path="a.items"), tmp_path)
     assert again.codec["classes"] == ["bee", "cat", "owl"]

@@ -1,4 +1,4 @@
-"""Number series: windows, what is forecast, what is learnt from which rows, and faults by line and column."""
+"""Number series: windows, targets, means of training rows, and faults by line and column."""
 
 import json
 from pathlib import Path
@@ -96,7 +96,7 @@ def test_parquet(folder: Path) -> None:
 
 
 def test_an_empty_line_between_moments_is_a_hole(folder: Path) -> None:
-    """Where there is one column, it is how a missing value is written; those at the end are none."""
+    """In a table of one column an empty line is a missing value, except at the end of the file."""
     path = folder / "s.csv"
     whole = path.read_text().rstrip("\n") + "\n"
     before = load(series(), folder)
@@ -143,7 +143,7 @@ def test_too_short(tmp_path: Path) -> None:
 
 
 def test_a_run_judges_what_evaluation_judges(folder: Path) -> None:
-    """Worker and evaluation leave out the same items between those to train on and those held out."""
+    """Worker and evaluation leave out the same gap between training and held-out items."""
     table = '{kind="series", path="s.csv", target="y", window=5, steps=3, validation=9, test_items=6}'
     job = write_job(folder, f"dataset={table}", 'model={name="linear"}')
     said = partrain("run", job, "--out", folder / "run", "--quiet")

@@ -1,4 +1,4 @@
-"""Tables: what becomes of their rows, and what is said about every fault, with its line and column."""
+"""Tables: items from rows, and a message for each fault, with its line and column."""
 
 import csv
 import gzip
@@ -370,7 +370,7 @@ def test_a_class_only_among_the_test_items(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("numbers", [["1", "1.5", "2"], ["1", "2", "3"]])
 def test_a_word_among_the_targets_numbers(tmp_path: Path, numbers: list[str]) -> None:
-    """A cell gone wrong must not make another task of a table."""
+    """One wrong cell must not turn a regression into a classification."""
     lines = [f"{target},{number}" for number, target in enumerate(numbers * 4)]
     lines[6] = '"4,5",6'
     text = "y,x\n" + "\n".join(lines) + "\n"

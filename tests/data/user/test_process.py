@@ -1,4 +1,4 @@
-"""The user's own data set: what it may be, what comes of it, and what is said when it is not that."""
+"""Data sets of user code: allowed forms, resulting items, and messages for other forms."""
 
 import textwrap
 from pathlib import Path
@@ -212,7 +212,7 @@ def test_what_only_loading_tells_is_checked_then(tmp_path: Path) -> None:
 
 
 def test_it_ends_with_the_command(tmp_path: Path) -> None:
-    """Ctrl-C while user code is still busy."""
+    """The user presses Ctrl-C while user code runs."""
     (tmp_path / "own.py").write_text(CODE)
     job = write_job(tmp_path, 'dataset={name="own.py:data", wait=600}')
     with Command(("run", job, "--quiet"), tmp_path / "here") as command:
@@ -223,7 +223,7 @@ def test_it_ends_with_the_command(tmp_path: Path) -> None:
 
 
 def test_a_network_of_ours_is_used_without_the_data_sets_code(tmp_path: Path) -> None:
-    """What needs the data set needs its code, and asks for it; nothing else does."""
+    """Only commands that need the data set run its code, and they ask for trust."""
     (tmp_path / "own.py").write_text(
         "import numpy as np\ninputs = np.random.default_rng(0).normal(size=(60, 2))\n"
         "class Data: inputs, targets = inputs, (inputs[:, 0] > 0).astype(int)\n"
@@ -242,7 +242,7 @@ def test_a_network_of_ours_is_used_without_the_data_sets_code(tmp_path: Path) ->
 
 
 def test_an_image_that_does_not_decode_has_its_number(tmp_path: Path) -> None:
-    """It is decoded only when its numbers are asked for."""
+    """The image is decoded only when its numbers are needed."""
     Image.new("L", (64, 64)).save(tmp_path / "whole.png")
     (tmp_path / "half.png").write_bytes((tmp_path / "whole.png").read_bytes()[:-30])
     failure = refused(
