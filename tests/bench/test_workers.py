@@ -72,7 +72,7 @@ def test_a_suite_has_its_own_jobs(words: list[str]) -> None:
 
 def test_items_belong_to_a_suite(tmp_path: Path) -> None:
     said = partrain("bench", write_job(tmp_path), "--items", 2000)
-    assert (said.code, said.out, "belongs to --suite" in said.err) == (2, "", True)
+    assert (said.code, said.out, "only with --suite" in said.err) == (2, "", True)
 
 
 SLOW = "DONE.unlink(); self.call += 1; time.sleep(0.1)"

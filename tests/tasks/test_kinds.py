@@ -224,7 +224,7 @@ def test_two_networks_learn_in_turn(folder: Path) -> None:
         (["task={name='__main__:Net'}"], 71, "is found by its file"),
         (["task={name='own.py:Missing'}"], 71, "[task] name: `own.py` has no `Missing`"),
         (["task={name='nowhere.py:Task'}"], 71, "[task] name: no file `nowhere.py` beside the job"),
-        (["task={name='own.py:table'}"], 71, "[task] name: `own.py:table` gave dict, not a partrain.Task"),
+        (["task={name='own.py:table'}"], 71, "[task] name: `own.py:table` returned dict, not a partrain.Task"),
         (["task={name='own.py:Nothing'}"], 71, "Nothing has no `loss(answers, targets)`"),
         (["task={name='own.py:Uncounted'}"], 71, "Uncounted has `accuracy = True`, but no `correct(answers, targets)`"),
         (["task={name='own.py:Hinge', widht=3}"], 71, "widht"),
