@@ -67,7 +67,7 @@ def test_where_there_is_no_learning_rate_none_is_scaled(tmp_path: Path, change: 
 def test_a_suite_has_its_own_jobs(words: list[str]) -> None:
     said = partrain("bench", "--suite", "seeds", *words)
     assert (said.code, said.out) == (2, "")
-    assert "a suite has jobs of its own" in said.err
+    assert "a suite has its own jobs" in said.err
 
 
 def test_items_belong_to_a_suite(tmp_path: Path) -> None:

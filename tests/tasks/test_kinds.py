@@ -221,7 +221,7 @@ def test_two_networks_learn_in_turn(folder: Path) -> None:
         (["task={name='own.py:Miscounts'}"], 71, "[task] name: Miscounts counts nan right answers of "),
         (["task={name='own.py:Miscounts', count=1000}"], 71, "[task] name: Miscounts counts 1000 right answers of "),
         (["task={name='own.py:Misjudges'}"], 71, "[task] name: Misjudges counts inf right answers of "),
-        (["task={name='__main__:Net'}"], 71, "is found by its file"),
+        (["task={name='__main__:Net'}"], 71, "name a class of a script by its file"),
         (["task={name='own.py:Missing'}"], 71, "[task] name: `own.py` has no `Missing`"),
         (["task={name='nowhere.py:Task'}"], 71, "[task] name: no file `nowhere.py` beside the job"),
         (["task={name='own.py:table'}"], 71, "[task] name: `own.py:table` returned dict, not a partrain.Task"),
