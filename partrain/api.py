@@ -65,7 +65,9 @@ def train(job: Job | str | os.PathLike[str], *, out: str | os.PathLike[str] | No
         KeyboardInterrupt: Ctrl-C. The current round was finished and a checkpoint committed; the message names the command to resume.
     """
     if current_process().name.startswith("partrain "):  # a worker or the data set's process imports the script for a user class
-        raise UserCodeFailed("a process of the run came upon `partrain.train`: put the call under `if __name__ == '__main__':`")
+        raise UserCodeFailed(
+            "a process of the run imported a script that calls `partrain.train`: put the call under `if __name__ == '__main__':`"
+        )
     with _alone:
         return _train(job, Path(out) if out else None, show)
 
@@ -88,7 +90,7 @@ def _train(job: Job | str | os.PathLike[str], out: Path | None, show: bool) -> T
     if outcome.checkpoint is None:
         raise KeyboardInterrupt("stopped before the first round")
     if outcome.code in (INTERRUPTED, TERMINATED):
-        raise KeyboardInterrupt(f"stopped; to go on: partrain resume {outcome.folder}")
+        raise KeyboardInterrupt(f"stopped; to continue: partrain resume {outcome.folder}")
     return _trained(loaded, outcome.summary, outcome.folder, outcome.checkpoint)
 
 

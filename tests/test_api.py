@@ -87,7 +87,7 @@ def test_an_interrupt_leaves_a_checkpoint_and_is_an_interrupt(tmp_path: Path) ->
         workers = descendants(script.pid)
         script.send_signal(signal.SIGINT)
         said, _ = script.communicate(timeout=30)
-    assert said == "stopped; to go on: partrain resume run\n"
+    assert said == "stopped; to continue: partrain resume run\n"
     assert (tmp_path / "run/checkpoint.h5").exists()
     assert workers
     assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "the workers to end")

@@ -95,7 +95,7 @@ def refuse_seed(overrides: Sequence[str]) -> None:
     for override in overrides:
         if override.partition("=")[0].strip(" \t\"'") == "seed":
             raise BadJob(
-                f"--set {override}: every job is run with the seeds 0, 1, ...; leave it out, and say how many: --seeds N"
+                f"--set {override}: every job runs with seeds 0, 1, ...; leave it out, and set their number with --seeds N"
             )
 
 

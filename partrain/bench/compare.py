@@ -55,7 +55,7 @@ def enter(paths: Sequence[Path], overrides: Sequence[str]) -> list[ComparedJob]:
     """Load and check the jobs, and read the results in the run folders. Overrides apply to the jobs."""
     refuse_seed(overrides)
     if overrides and all(path.is_dir() for path in paths):
-        raise BadJob(f"--set {overrides[0]}: there is no job to change, for all of these are runs that are over; leave it out")
+        raise BadJob(f"--set {overrides[0]}: overrides apply to jobs, but all of these are existing runs; leave it out")
     found = []
     for label, path in zip(labels(paths), paths, strict=True):
         if path.is_dir():
@@ -92,14 +92,14 @@ def facts(folder: Path) -> Facts:
     """Return the results in a run folder."""
     told = list(read_events(folder / "events.jsonl")) if (folder / "events.jsonl").exists() else []
     if told and not (folder / "summary.json").exists():
-        raise InputMissing(f"{folder}: the run is under way, or was killed: partrain resume {folder}")
+        raise InputMissing(f"{folder}: the run is still training, or was killed: partrain resume {folder}")
     try:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputMissing(f"{folder}: no readable summary.json: {error}; is it a run folder?") from None
     starts = [event for event in told if event["event"] == "start"]
     if not starts:
-        raise InputMissing(f"{folder}: the run ended before it began to train: there is nothing to compare")
+        raise InputMissing(f"{folder}: the run ended before training started: nothing to compare")
     rounds = [event for event in told if event["event"] == "round"]
     reached = summary["status"] == "reached"
     busy = {key: sum(event[key] for event in rounds) for key in ("compute", "wait", "mix")}

@@ -33,11 +33,11 @@ def bench(
 ) -> None:
     """Measure time to target, items and speed-up for each number of CPU workers."""
     if suite not in (None, "seeds"):
-        raise typer.BadParameter(f"no suite `{suite}`; there is: seeds", param_hint="--suite")
+        raise typer.BadParameter(f"unknown suite `{suite}`; available: seeds", param_hint="--suite")
     if suite and (job or threads or set_):
-        raise typer.BadParameter("a suite has jobs of its own: give no job, no --threads and no --set", param_hint="--suite")
+        raise typer.BadParameter("a suite has its own jobs: omit JOB.toml, --threads and --set", param_hint="--suite")
     if items and not suite:
-        raise typer.BadParameter("belongs to --suite", param_hint="--items")
+        raise typer.BadParameter("only with --suite", param_hint="--items")
     counts = _counts(threads or "1,2")
     if suite:
         from partrain.bench import seeds as fit
@@ -82,7 +82,7 @@ def _run_folder_of(path: Path) -> Path:
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
     if (folder := _run_folder(path)) is None:
-        raise InputMissing(f"{path} lies in no run folder, and only there is what its run took: give that, or a job")
+        raise InputMissing(f"{path} is not in a run folder, which records time and bytes; give a run folder or a job")
     return folder
 
 
@@ -92,7 +92,7 @@ def _counts(text: str) -> list[int]:
     except ValueError:
         counts = [0]
     if min(counts) < 1:
-        raise typer.BadParameter(f"`{text}` is no list of numbers of workers such as 1,2,4", param_hint="--threads")
+        raise typer.BadParameter(f"`{text}` is not a list of worker counts such as 1,2,4", param_hint="--threads")
     return counts
 
 

@@ -69,9 +69,9 @@ def evaluate(
 ) -> None:
     """Evaluate a checkpoint's network on its data set or on a file: loss, and metrics by class, number, token or item."""
     if split and input:
-        raise typer.BadParameter("a split is of the checkpoint's data set, --input is another one", param_hint="--split")
+        raise typer.BadParameter("--split selects items of the checkpoint's data set; omit it with --input", param_hint="--split")
     if targets and not input:
-        raise typer.BadParameter("belongs to --input", param_hint="--targets")
+        raise typer.BadParameter("only with --input", param_hint="--targets")
     path, content, network = _restored(checkpoint, trust_code, job, data=input is None)
     from partrain.inference import evaluate as judging
 
@@ -85,17 +85,17 @@ def predict(
     input: Input = None,
     output: Output = None,
     force: Force = False,
-    probabilities: Annotated[bool, typer.Option("--probabilities", help="Of each class (classification).")] = False,
-    encode: Annotated[bool, typer.Option("--encode", help="The codes of an autoencoder instead of its errors.")] = False,
-    prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="Text to go on with (language).")] = None,
-    tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="With --prompt: how many to add; default: 200.")] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Write the probability of each class (classification).")
+    ] = False,
+    encode: Annotated[bool, typer.Option("--encode", help="Write the codes of an autoencoder instead of its errors.")] = False,
+    prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="Text to continue (language).")] = None,
+    tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="With --prompt: tokens to add; default: 200.")] = None,
     temperature: Annotated[
         float | None,
-        typer.Option("--temperature", min=0, help="With --prompt: 0 the likeliest, 1 (default) as the network has it."),
+        typer.Option("--temperature", min=0, help="With --prompt: 0 picks the likeliest token, 1 (default) samples."),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="With --prompt: another seed, another text; default: 0.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="With --prompt: seed of the sampling; default: 0.")] = None,
     trust_code: TrustCode = False,
     job: JobOverride = None,
     as_json: Json = False,
@@ -168,7 +168,7 @@ def export(
 @app.command()
 def diff(
     checkpoint: Checkpoint,
-    other: Annotated[Path | None, typer.Argument(metavar="[OTHER.h5]", help="What it is compared with.")] = None,
+    other: Annotated[Path | None, typer.Argument(metavar="[OTHER.h5]", help="The checkpoint to compare with.")] = None,
     workers: Annotated[bool, typer.Option("--workers", help="Compare the workers of the one checkpoint instead.")] = False,
     trust_code: TrustCode = False,
     job: JobOverride = None,
@@ -205,9 +205,7 @@ def soup(
     from partrain.inference.output import check, create
 
     if output.suffix.lower() != ".h5":
-        raise typer.BadParameter(
-            f"{output}: a soup is a checkpoint, *.h5; `export` makes other formats of it", param_hint="--output"
-        )
+        raise typer.BadParameter(f"{output}: a soup is a checkpoint, *.h5; `export` converts it", param_hint="--output")
     check(output, force)
     files = [open_checkpoint(path) for path in checkpoints]
     jobs = [load_job(content, path, trust_code, job_file=job) for path, content in files]
@@ -245,7 +243,10 @@ def _layout(path: Path, content: Content, trusted: bool, own: Path | None) -> La
     try:
         loaded = load_job(content, path, trusted, job_file=own, data=False)
     except NotTrusted:
-        print(f"partrain: {path} names code: without --trust-code a worker's parameters are one vector", file=sys.stderr)
+        print(
+            f"partrain: {path} names user code: without --trust-code, a worker's parameters are compared as one vector",
+            file=sys.stderr,
+        )
         return None
     from partrain.flat import Layout, trainable
     from partrain.inference.network import build_network

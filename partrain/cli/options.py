@@ -17,8 +17,8 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a fa
 TrustCode = Annotated[bool, typer.Option("--trust-code", help="Run the code that the checkpoint's job names.")]
 JobOverride = Annotated[
     Path | None,
-    typer.Option("--job", metavar="JOB.toml", help="The job, and the code it names, from here instead of the checkpoint."),
+    typer.Option("--job", metavar="JOB.toml", help="Use this job and its code instead of the checkpoint's."),
 ]
-Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="G", help="The file to make; default: stdout.")]
-RequiredOutput = Annotated[Path, typer.Option("--output", "-o", metavar="G", help="The file to make.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the output if it is there.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="G", help="The file to write; default: stdout.")]
+RequiredOutput = Annotated[Path, typer.Option("--output", "-o", metavar="G", help="The file to write.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing output.")]

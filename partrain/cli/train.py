@@ -66,7 +66,7 @@ def resume(
         _run_as_machine(machine, None, quiet, as_json)
     path, content = open_checkpoint(checkpoint)
     if not any(name.startswith("workers/") for name in content.arrays):
-        raise BadCheckpoint(f"{path} holds a network and no workers, as soups do: there is nothing to resume; use a member of it")
+        raise BadCheckpoint(f"{path} holds a network but no workers, as soups do: nothing to resume; resume one of its members")
     loaded = load_job(content, path, trust_code, until or (), here=True)
     from partrain.display.display import make_display
     from partrain.launch.context import RunContext
@@ -171,12 +171,12 @@ def _nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob,
     manifest = manifest_of(content)
     progress = manifest.progress
     if _rate_is_zero(loaded, manifest.horizon, progress.item_iterations):
-        print("its learning rate has come to 0: to train for longer, run the job anew with a higher limit, or `horizon`")
+        print("the learning rate is 0: to train longer, start the job again with a higher limit or `horizon`")
         return
     status = "reached" if reason == "target" else "finished"
     arguments = suggest_until(stop.model_dump(), status, reason, progress.standing())
     further = "".join(f" --until {each}" for each in arguments)
-    print(f"to go further: partrain resume {path}{' --trust-code' * bool(loaded.job.user_code)}{further}")
+    print(f"to continue: partrain resume {path}{' --trust-code' * bool(loaded.job.user_code)}{further}")
 
 
 def _rate_is_zero(loaded: LoadedJob, horizon: int | None, items: int) -> bool:

@@ -111,7 +111,7 @@ def _resolve(data: Any, keys: Sequence[tuple[str, Span]]) -> KeyPath:
         elif isinstance(data, dict):
             path, data = (*path, name), data.get(name, {})
         else:
-            raise TomlRefused(f"`{'.'.join(map(str, path))}` is no table", span)
+            raise TomlRefused(f"`{'.'.join(map(str, path))}` is not a table", span)
     return path
 
 

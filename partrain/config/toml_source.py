@@ -76,7 +76,7 @@ def read_bytes(name: str) -> bytes:
             if stat.S_ISDIR(mode):
                 raise InputMissing(f"{shown(name)} is a folder; a job is one TOML file")
             if not stat.S_ISREG(mode):
-                raise InputMissing(f"{shown(name)} is no regular file")
+                raise InputMissing(f"{shown(name)} is not a regular file")
             with open(descriptor, "rb", closefd=False) as file:
                 data = file.read(MAX_BYTES + 1)
         finally:
@@ -88,7 +88,7 @@ def read_bytes(name: str) -> bytes:
     except ValueError as error:
         raise InputMissing(f"cannot read {shown(name)}: {error}") from None
     if len(data) > MAX_BYTES:
-        raise InputMissing(f"{shown(name)} is larger than 1 MiB; that is no job file")
+        raise InputMissing(f"{shown(name)} is larger than 1 MiB, too large for a job file")
     return data
 
 
@@ -136,7 +136,7 @@ def _syntax_problem(file: SourceText, error: str, scanner: Scanner) -> Problem:
     span = (start, start + max(len(word), 1))
     if what == "Invalid value" and re.fullmatch(r"[A-Za-z_][\w.:/-]*", word):
         legal = {"True": "true", "False": "false"}.get(word, f'"{word}"')
-        return file.problem(span, f"`{word}` is no value", f"write {legal}")
+        return file.problem(span, f"`{word}` is not a value", f"write {legal}")
     if what in _UNCLOSED:
         return file.problem((scanner.position, len(file.content)), "a string that is not closed", "close it with a quote")
-    return file.problem(span, f"no valid TOML: {what[:1].lower()}{what[1:]}")
+    return file.problem(span, f"invalid TOML: {what[:1].lower()}{what[1:]}")

@@ -39,11 +39,11 @@ def make(table: str, section: UserCode, folder: Path, kind: type[Instance], know
     """Import and call the user code of `[table]`; the result must be of type `kind`. `folder` holds the job."""
     named = find(table, section, folder)
     if not callable(named) or (kind is not object and isinstance(named, kind)):
-        what = f"[{table}] name: `{section.name}` is of type {type(named).__name__}, made already"
-        raise UserCodeFailed(f"{what}; name its class, or a function that makes one")
+        what = f"[{table}] name: `{section.name}` is an object of type {type(named).__name__}"
+        raise UserCodeFailed(f"{what}; name its class, or a function that returns one")
     made = named(**section.arguments)
     if not isinstance(made, kind):
-        raise UserCodeFailed(f"[{table}] name: `{section.name}` gave {type(made).__name__}, not a {known_as}")
+        raise UserCodeFailed(f"[{table}] name: `{section.name}` returned {type(made).__name__}, not a {known_as}")
     return made
 
 
@@ -54,7 +54,7 @@ def find(table: str, section: UserCode, folder: Path) -> Any:
     try:
         return reduce(getattr, attribute.split("."), module)
     except AttributeError:
-        files = '; what a script defines is found by its file, "file.py:..."; a notebook writes one by %%writefile file.py'
+        files = '; name a class of a script by its file, "file.py:..."; in a notebook, write the file with %%writefile file.py'
         advice = files if place == "__main__" else ""
         raise UserCodeFailed(f"[{table}] name: `{place}` has no `{attribute}`{advice}") from None
 

@@ -41,7 +41,7 @@ def closing_lines(
             lines.append(f"{name}: {shown}")
     if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
         mean, most = sum(unlike) / len(unlike), max(unlike)
-        lines.append(f"partitions: unlike all together by {mean:.0%} on average, at most {most:.0%} (distance of target shares)")
+        lines.append(f"label skew of partitions: mean {mean:.0%}, max {most:.0%} (total variation distance)")
     lines.append(f"results: {shlex.quote(str(folder))}")
     if checkpoint is None:
         return lines
@@ -56,7 +56,7 @@ def closing_lines(
 
 
 def _until(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:
-    """Return `--until` arguments that let the run continue; none if it was interrupted."""
+    """Return `--until` arguments that let the run continue; none if no stop condition ended it."""
     if content["status"] not in COMPLETED:
         return []
     at = Standing(

@@ -19,7 +19,7 @@ Event = Mapping[str, Any]
 """One line of `events.jsonl`."""
 
 COMPLETED = ("reached", "finished", "not-reached")
-"""Statuses of a run that was not interrupted."""
+"""Statuses of a run that a stop condition ended."""
 WINDOW_S = 4.0
 """Seconds over which rates are averaged; three rounds if those take longer."""
 MARK_S = 0.5

@@ -94,7 +94,7 @@ def test_runs_that_have_not_ended_or_never_began(tmp_path: Path) -> None:
     assert "ended before it began" in partrain("compare", run).err
     (run / "summary.json").unlink()
     said = partrain("compare", run)
-    assert (said.code, "under way, or was killed" in said.err) == (66, True)
+    assert (said.code, "still training, or was killed" in said.err) == (66, True)
 
 
 def test_labels_tell_paths_apart(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_checkpoints_that_stand_for_nothing(tmp_path: Path) -> None:
     stray.parent.mkdir()
     stray.write_bytes((run / "checkpoint.h5").read_bytes())
     said = refused(stray)
-    assert (said.code, "lies in no run folder" in said.err) == (66, True)
+    assert (said.code, "is not in a run folder" in said.err) == (66, True)
     said = refused(run / "checkpoints" / "missing.h5")
     assert (said.code, "no such file" in said.err) == (66, True)
 

@@ -148,23 +148,23 @@ def test_the_text_with_overrides_says_what_the_data_say(text: str, overrides: li
             ["job.toml:1:10: `b` is given twice, first in line 1", "   |", " 1 | x = {b=1,b=2}", "   |          ^"],
         ),
         ("w = []\n[[w]]", ["job.toml:2:1: `[[w]]` is given twice, first in line 1", "   |", " 2 | [[w]]", "   | ^^^^^"]),
-        ("name = sgd", ["job.toml:1:8: `sgd` is no value", "   |", " 1 | name = sgd", '   |        ^^^ write "sgd"']),
-        ("on = True", ["job.toml:1:6: `True` is no value", "   |", " 1 | on = True", "   |      ^^^^ write true"]),
+        ("name = sgd", ["job.toml:1:8: `sgd` is not a value", "   |", " 1 | name = sgd", '   |        ^^^ write "sgd"']),
+        ("on = True", ["job.toml:1:6: `True` is not a value", "   |", " 1 | on = True", "   |      ^^^^ write true"]),
         (
             "a = 'x\nb = 2",
             ["job.toml:1:5: a string that is not closed", "   |", " 1 | a = 'x", "   |     ^^ close it with a quote"],
         ),
-        ("\ta = [1,\n\t2 3]", ["job.toml:2:4: no valid TOML: unclosed array", "   |", " 2 |     2 3]", "   |       ^"]),
-        ("x = 1,5", ["job.toml:1:6: no valid TOML: expected newline or end of document after a statement"]),
+        ("\ta = [1,\n\t2 3]", ["job.toml:2:4: invalid TOML: unclosed array", "   |", " 2 |     2 3]", "   |       ^"]),
+        ("x = 1,5", ["job.toml:1:6: invalid TOML: expected newline or end of document after a statement"]),
         (
             "lr: 0.1",
-            ["job.toml:1:3: no valid TOML: expected '=' after a key in a key/value pair", "   |", " 1 | lr: 0.1", "   |   ^"],
+            ["job.toml:1:3: invalid TOML: expected '=' after a key in a key/value pair", "   |", " 1 | lr: 0.1", "   |   ^"],
         ),
         (
             "# \x1b[31m",
-            ["job.toml:1:3: no valid TOML: found invalid character '\\x1b'", "   |", " 1 | # \\x1b[31m", "   |   ^^^^"],
+            ["job.toml:1:3: invalid TOML: found invalid character '\\x1b'", "   |", " 1 | # \\x1b[31m", "   |   ^^^^"],
         ),
-        ("a = 1\nb = \0", ["job.toml:2:5: no valid TOML: invalid value", "   |", " 2 | b = \\x00", "   |     ^^^^"]),
+        ("a = 1\nb = \0", ["job.toml:2:5: invalid TOML: invalid value", "   |", " 2 | b = \\x00", "   |     ^^^^"]),
         ("a = " + "[" * 5000, ["job.toml:1:37: nested more than 32 deep"]),
         (".".join("a" * 5000) + " = 1", ["job.toml:1:1: a key of more than 32 parts"]),
         ("\na = " + "9" * 5000, ["job.toml:2:5: a number of 5,000 characters"]),
@@ -214,8 +214,8 @@ def test_what_is_no_regular_file_is_missing(tmp_path: Path) -> None:
         "mnist": f"no such file: {tmp_path}/mnist; did you mean {tmp_path}/mnist.toml?",
         "none/job.toml": f"no such file: {tmp_path}/none/job.toml",
         ".": f"{tmp_path}/. is a folder; a job is one TOML file",
-        "pipe": f"{tmp_path}/pipe is no regular file",
-        "huge.toml": f"{tmp_path}/huge.toml is larger than 1 MiB; that is no job file",
+        "pipe": f"{tmp_path}/pipe is not a regular file",
+        "huge.toml": f"{tmp_path}/huge.toml is larger than 1 MiB, too large for a job file",
         "nul\0": f"cannot read {tmp_path}/nul\\x00: embedded null byte",
         "x" * 300: f"cannot read {tmp_path}/{'x' * 300}: File name too long",
     }.items():
@@ -223,7 +223,7 @@ def test_what_is_no_regular_file_is_missing(tmp_path: Path) -> None:
             TomlSource.read(f"{tmp_path}/{name}")
         said = caught.value.message.replace("open: embedded null character in path", "embedded null byte")  # since Python 3.13
         assert said == reason
-    with pytest.raises(InputMissing, match="/dev/zero is no regular file"):
+    with pytest.raises(InputMissing, match="/dev/zero is not a regular file"):
         TomlSource.read("/dev/zero")
     assert time.perf_counter() - start < 1
 
@@ -335,7 +335,7 @@ def test_all_overrides_that_do_not_fit_are_reported() -> None:
         "expected key=value",
         "`workers` has no element `2`: its elements are 0 to 1",
         "`workers` has no element `count`: its elements are 0 to 1",
-        "`seed` is no table",
+        "`seed` is not a table",
         "nested more than 32 deep",
     ]
     assert caught.value.message.endswith(", and 5 more problems")
@@ -366,6 +366,6 @@ def test_a_flag_of_one_table_moves_nothing_else() -> None:
     with pytest.raises(Rejected) as caught:
         override(TomlSource.parse(text, "job.toml"), ["rounds.x=1", "rounds"], UNTIL)
     assert [problem.summary for problem in caught.value.problems] == [
-        "--until rounds.x=1: `stop.rounds` is no table",
+        "--until rounds.x=1: `stop.rounds` is not a table",
         "--until rounds: expected key=value",
     ]

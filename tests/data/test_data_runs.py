@@ -50,7 +50,7 @@ def test_orders_train_resume_to_the_bit_and_report_their_unevenness(tmp_path: Pa
 def test_unevenness_is_said_and_a_shuffle_has_none(tmp_path: Path) -> None:
     job = write_job(tmp_path, 'partition={order="by-label"}', "stop.rounds=1")
     said = partrain("run", job, "--out", tmp_path / "run", "--quiet")
-    assert "partitions: unlike all together by " in said.out
+    assert "label skew of partitions: mean " in said.out
     assert "unevenness" not in events(train(tmp_path / "other", "stop.rounds=1"), "start")[0]["workers"][0]
 
 

@@ -159,8 +159,8 @@ FAULTS = {
         net("y = torch.zeros(8, 3, requires_grad=True)"),
         "`own.py:Net`: the loss does not depend on any parameter that is trained",
     ),
-    "made already": ("model={name='own.py:MADE'}", "`own.py:MADE` is of type Identity, made already; name its class, or a"),
-    "a number": ("model={name='own.py:NUMBER'}", "`own.py:NUMBER` is of type int, made already; name its class, or a function"),
+    "made already": ("model={name='own.py:MADE'}", "`own.py:MADE` is an object of type Identity; name its class, or a"),
+    "a number": ("model={name='own.py:NUMBER'}", "`own.py:NUMBER` is an object of type int; name its class, or a function"),
     "many losses": (
         "task={name='own.py:Loss', what='loss.expand(8)'}",
         "`own.py:Loss`: `loss` gives a tensor (8,) of torch.float32; expected the mean loss",

@@ -506,7 +506,7 @@ def test_only_stop_conditions_are_moved_by_until() -> None:
 def test_problems_says_the_same_of_text_that_is_no_toml(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
     path.write_text("a = [\n")
-    assert [problem.message for problem in problems(path)] == ["no valid TOML: invalid value"]
+    assert [problem.message for problem in problems(path)] == ["invalid TOML: invalid value"]
     with pytest.raises(InputMissing):
         problems(tmp_path / "none.toml")
 

@@ -308,7 +308,7 @@ def test_going_further_is_advised_where_it_changes_anything(tmp_path: Path, sets
     assert ended.code == 0, ended
     assert ("partrain resume" in ended.out) == further
     said = resume(tmp_path / "run").out
-    assert ("to go further: partrain resume" in said, "its learning rate has come to 0" in said) == (further, not further)
+    assert ("to continue: partrain resume" in said, "the learning rate is 0" in said) == (further, not further)
 
 
 def test_until_is_checked_like_the_job(tmp_path: Path) -> None:
@@ -534,7 +534,7 @@ def test_a_limit_moved_closer_is_no_end_of_the_schedule(tmp_path: Path) -> None:
     run = train(tmp_path, "optimizer.schedule='linear'", "stop={rounds=9, accuracy=0.2, judge_every=3}")
     said = resume(run, "--until", "rounds=2", "--until", "accuracy=0.9999").out
     assert "nothing to do" in said
-    assert "its learning rate has come to 0" not in said
+    assert "the learning rate is 0" not in said
 
 
 def test_an_end_stays_one_until_more_is_there(tmp_path: Path) -> None:
