@@ -77,7 +77,10 @@ FORMS = {
 ASYNCHRONOUS = {
     "easgd asynchronous", "gossip push-sum", "async", "async inverse", "async soft-sync", "async compensated", "hogwild", "hogwild local",
 }  # fmt: skip
-OPTIMIZERS = ["sgd", "adam", "adamw", "nadam", "radam", "adamax", "rmsprop", "adagrad", "rprop", "lbfgs", "muon"]
+OPTIMIZERS = {
+    "sgd": "momentum = 0.9, weight_decay = 0.01", "adam": "amsgrad = true", "adamw": "", "nadam": "", "radam": "", "adamax": "",
+    "rmsprop": "centered = true", "adagrad": "", "rprop": "", "lbfgs": "", "muon": "",
+}  # fmt: skip
 
 
 def main(verb: str, file: Path, only: str = "") -> int:
@@ -123,9 +126,11 @@ def cases(scratch: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
             else:
                 sets.append(f"transport.kind={kind}")
                 yield f"rule {form}, {kind}", lambda sets=sets: alone(scratch, clouds, sets)
-    for optimizer in OPTIMIZERS:
-        sets = [f"optimizer={{name='{optimizer}', batch_size=8}}", "model={name='mlp', hidden=[16]}"]
-        yield f"optimizer {optimizer}", lambda sets=sets: alone(scratch, clouds, sets)
+    for name, more in OPTIMIZERS.items():
+        batch = "" if name in ("rprop", "lbfgs") else "batch_size = 8"
+        keys = ", ".join(filter(None, [f"name = '{name}'", "lr = 0.01", batch, more]))
+        sets = [f"optimizer={{{keys}}}", "model={name='mlp', hidden=[16]}", "sync={rule='average', iterations=3}"]
+        yield f"optimizer {name}", lambda sets=sets: alone(scratch, clouds, sets)
 
 
 ASYNCHRONOUS_JOBS = ['rule = "async"', 'rule = "hogwild"', "asynchronous = true", '"push-sum"']
