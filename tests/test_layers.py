@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -107,6 +108,11 @@ def test_imports_point_down() -> None:
 
 def test_no_circle() -> None:
     TopologicalSorter({module: needed(file) for module, file in MODULES.items()}).prepare()  # raises CycleError, which names them
+
+
+def test_class_names_are_unique() -> None:
+    names = Counter(node.name for file in FILES for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ClassDef))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_a_rule_sees_numbers_and_nothing_else() -> None:
