@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from partrain.byte_layout import offsets, view
-from partrain.data.base import digest, lay_out
+from partrain.data.base import fingerprint_of, lay_out
 
 
 def test_each_array_begins_on_a_cache_line() -> None:
@@ -30,4 +30,4 @@ def test_fingerprints_of_data_sets_stay() -> None:
     """Checkpoints keep them: one that was written last year must find its data set again."""
     fields = lay_out({"inputs": ("float32", (3, 2)), "targets": ("int64", (3,))})
     known = "c0c97084ce2b6961fae46eb334e926dc06184fa68ae072ed32575936e199c56e"
-    assert digest(fields, memoryview(bytes(fields[-1].end))) == known
+    assert fingerprint_of(fields, memoryview(bytes(fields[-1].end))) == known

@@ -111,7 +111,9 @@ def test_no_circle() -> None:
 
 
 def test_class_names_are_unique() -> None:
-    names = Counter(node.name for file in FILES for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ClassDef))
+    names = Counter(
+        node.name for file in FILES for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ClassDef)
+    )
     assert [name for name, count in names.items() if count > 1] == []
 
 

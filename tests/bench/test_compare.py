@@ -91,7 +91,7 @@ def test_runs_that_have_not_ended_or_never_began(tmp_path: Path) -> None:
     run = train(tmp_path)
     lines = (run / "events.jsonl").read_text().splitlines(keepends=True)
     (run / "events.jsonl").write_text(lines[-1])
-    assert "ended before it began" in partrain("compare", run).err
+    assert "ended before training started" in partrain("compare", run).err
     (run / "summary.json").unlink()
     said = partrain("compare", run)
     assert (said.code, "still training, or was killed" in said.err) == (66, True)
@@ -151,7 +151,7 @@ def test_a_seed_that_would_be_lost_is_refused(tmp_path: Path, command: str, over
 def test_an_override_that_changes_nothing_is_refused(tmp_path: Path) -> None:
     run = train(tmp_path)
     said = refused(run, "--set", "stop.rounds=9")
-    assert (said.code, "no job to change" in said.err) == (78, True)
+    assert (said.code, "overrides apply to jobs" in said.err) == (78, True)
     assert compared(run, tmp_path / "job.toml", "--set", "stop.rounds=9", "--seeds", 1)["differ"] == {
         "seed": {"run": 3},
         "stop.rounds": {"run": 4, "job": 9},

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from partrain.comm import futex
-from partrain.comm.arena import RECORD, RING, SCORES, SLICES, SLOTS, Arena, grow
+from partrain.comm.arena import RING, SCORES, SLICES, SLOTS, Arena, grow
+from partrain.records import FIELDS
 
 TIMEOUT_S = 60.0
 """Duration of a test that fails. A test that passes does not wait."""
@@ -31,7 +32,7 @@ def again(arena: Arena) -> Arena:
 def test_the_parts_of_the_board_do_not_overlap(arena: Arena) -> None:
     parts = [arena.words, arena.arrivals, arena.beats, arena.weights, arena.scores, arena.visits, arena.shares]
     parts += [arena.versions, arena.claims, arena.numbers, arena.ring]
-    shapes = [(6,), *[(3,)] * 3, (2, 3, SCORES), *[(3,)] * 2, (SLICES,), (8,), (SLICES, 8), (RING, 3, len(RECORD))]
+    shapes = [(6,), *[(3,)] * 3, (2, 3, SCORES), *[(3,)] * 2, (SLICES,), (8,), (SLICES, 8), (RING, 3, len(FIELDS))]
     assert [part.shape for part in parts] == shapes
     for number, part in enumerate(parts, start=1):
         part[...] = number
@@ -42,10 +43,10 @@ def test_one_mapping_reads_what_the_other_writes(arena: Arena) -> None:
     other = again(arena)
     arena.put("committed", 2**40)
     arena.scores[1, 2] = 0.5
-    arena.ring[RING - 1, 2] = np.arange(len(RECORD))
+    arena.ring[RING - 1, 2] = np.arange(len(FIELDS))
     assert other.get("committed") == 2**40
     assert other.scores[1, 2].tolist() == [0.5] * 8
-    assert other.ring[RING - 1, 2].tolist() == list(range(len(RECORD)))
+    assert other.ring[RING - 1, 2].tolist() == list(range(len(FIELDS)))
 
 
 def test_words_begin_at_zero(arena: Arena) -> None:

@@ -81,7 +81,7 @@ def test_a_job_with_faults_of_its_own_is_a_bad_job(tmp_path: Path, birds: list[s
     ("sets", "words"),
     [
         (['dataset.function="sine"', "dataset.stratify=true", "dataset.noise=0.1"], "`stratify` goes by classes"),
-        (["dataset.stratify=true", 'partition={order="given"}'], "`stratify` draws the items to hold out"),
+        (["dataset.stratify=true", 'partition={order="given"}'], "`stratify` draws the held-out"),
     ],
 )
 def test_classes_are_asked_of_who_has_some(tmp_path: Path, sets: list[str], words: str) -> None:

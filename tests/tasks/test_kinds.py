@@ -188,7 +188,7 @@ def test_a_user_loss(folder: Path) -> None:
     assert partrain("evaluate", folder / "run", "--trust-code").code == 0
     without = partrain("evaluate", folder / "run", "--job", write_job(folder))
     assert (without.code, without.errors) == (78, ["bad-job"])
-    assert "the job names none: [task] name" in without.err
+    assert "the job names none: set [task] name" in without.err
 
 
 def test_a_user_task_counts_correct_answers(folder: Path) -> None:
