@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from partrain.data import load
 from partrain.data.arrays.sections import Mnist
+from partrain.system.environment import processor
 
 
 def mnist() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -64,6 +65,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     if given.onednn:
+        assert not processor().rounds_to_bfloat16, "this processor would multiply in bfloat16"
         torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # type: ignore[attr-defined]
     data = mnist()
     train(data, 50, given.rate, given.momentum, given.batch, given.seed)

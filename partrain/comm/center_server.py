@@ -199,7 +199,7 @@ class Server:
         self._changed = threading.Condition()
         self._vectors: Tensor | None = None
 
-    def commons(self, rank: int, numbers: int, itemsize: int, message: int) -> CenterClient:
+    def center_client(self, rank: int, numbers: int, itemsize: int, message: int) -> CenterClient:
         """Return a worker's access to a slice of `numbers` numbers and to inboxes for messages of `message` numbers."""
         with self._changed:
             if self._vectors is None:
@@ -254,7 +254,7 @@ class Session:
         match verb:
             case "open":
                 self._message = int(three)
-                self._commons = self._server.commons(self._rank, int(one), int(two), self._message)
+                self._commons = self._server.center_client(self._rank, int(one), int(two), self._message)
             case "begin":
                 self._commons.begin()
                 self._server.notify_all()

@@ -1,7 +1,7 @@
 """The `Group` of workers that share an arena, and `Transport`: the waiting, in which transports differ.
 
 The operations send nothing on one machine. The others read a vector in the worker's row where it lies. Any other vector is first
-copied to the staging area of the row, its `wire`. A CUDA worker copies through one pinned buffer.
+copied to the staging area of the row, its `scratch`. A CUDA worker copies through one pinned buffer.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ArenaGroup:
     """Group of N workers over the rows of an arena.
 
     `row`: this worker's row on its own device. For a CPU worker it is the arena's row, for a CUDA worker a copy of the same layout.
-    `wire`: the start of the row's staging area, for vectors from outside the row.
+    `scratch`: the start of the row's staging area, for vectors from outside the row.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class ArenaGroup:
         rank: int,
         row: Tensor,
         rows: Sequence[Tensor],
-        wire: int,
-        waiting: Transport,
+        scratch: int,
+        transport: Transport,
         commons: CenterClient | None = None,
         members: range | None = None,
         exact: bool = True,
@@ -93,7 +93,7 @@ class ArenaGroup:
         self.arena = arena
         self.rank = rank
         self.size = len(rows)
-        self.waiting = waiting
+        self.transport = transport
         self.waited = 0.0
         """Seconds spent waiting for other workers."""
         self.measure = False
@@ -102,13 +102,13 @@ class ArenaGroup:
         """Root mean square of (own vector - mean); NaN if not measured."""
         self.bytes = 0
         """Bytes of the messages this worker sent to the others, or received from the center, since the round began."""
-        self.commons = commons or CenterClient(arena, rank, row.new_zeros(0, 0, device="cpu"), waiting)
+        self.center_client = commons or CenterClient(arena, rank, row.new_zeros(0, 0, device="cpu"), transport)
         """This worker's access to the center and the inboxes."""
-        self.center = self.commons.vectors
+        self.center = self.center_client.vectors
         self._exchanges = 0
         self._row = row
         self._rows = rows
-        self._wire = wire
+        self._scratch = scratch
         self._bytes = [row.view(torch.uint8) for row in rows]
         staged = row.is_cuda and self.size > 1
         self._pinned = torch.empty(row.nbytes, dtype=torch.uint8, pin_memory=True) if staged else None
@@ -116,19 +116,19 @@ class ArenaGroup:
     def begin(self, measure: bool) -> None:
         """Begin a round."""
         self.measure, self.distance, self.bytes = measure, math.nan, 0
-        self.commons.begin()
+        self.center_client.begin()
 
     def barrier(self, parts: Parts | None = None) -> None:
         if self.size > 1:
-            began = self.waiting.clock()
-            self.waiting.barrier(parts)
-            self.waited += self.waiting.clock() - began
+            began = self.transport.clock()
+            self.transport.barrier(parts)
+            self.waited += self.transport.clock() - began
 
     def _local_barrier(self) -> None:
         """Wait until all workers of this machine have finished with its shared memory: it may change again, or be read."""
-        began = self.waiting.clock()
-        self.waiting.local_barrier()
-        self.waited += self.waiting.clock() - began
+        began = self.transport.clock()
+        self.transport.local_barrier()
+        self.waited += self.transport.clock() - began
 
     def all_reduce_mean(self, x: Tensor, weight: float = 1.0) -> None:
         self._check(x)
@@ -160,9 +160,9 @@ class ArenaGroup:
         weights = self.arena.weights.tolist()
         own = slice(first, self.members.stop)
         share_into(self._rows[first][part], [row[part] for row in self._rows[own]], weights[own], sum(weights))
-        began = self.waiting.clock()
-        self.waiting.all_reduce_sum(self._bytes[first][span].view(x.dtype))
-        self.waited += self.waiting.clock() - began
+        began = self.transport.clock()
+        self.transport.all_reduce_sum(self._bytes[first][span].view(x.dtype))
+        self.waited += self.transport.clock() - began
         self._read_back(x, span, first)
         self._local_barrier()
 
@@ -192,16 +192,16 @@ class ArenaGroup:
     def reduce_messages(
         self, message: Tensor, read: Callable[[Tensor, int], SparseVector], d: int, weight: float | None = None
     ) -> Tensor:
-        wire = slice(self._wire, self._wire + d)
+        span = slice(self._scratch, self._scratch + d)
         mine = range(self.rank - self.members.start, self.size, len(self.members))
         messages, weights = self._messages(message, mine, 1.0 if weight is None else weight, exclusive=True)
         for peer, one in zip(mine, messages, strict=True):
-            read(one, d).put(self._rows[peer][wire])  # overwrites the message, which only this worker of the machine reads
+            read(one, d).put(self._rows[peer][span])  # overwrites the message, which only this worker of the machine reads
         self._local_barrier()
-        part = self._own_part(slice(wire.start * self._row.itemsize, wire.stop * self._row.itemsize))
+        part = self._own_part(slice(span.start * self._row.itemsize, span.stop * self._row.itemsize))
         mean_into([row[part] for row in self._rows], weights, 1.0 if weight is None else None)
         self._local_barrier()
-        return self._rows[self.rank][wire].to(self._row.device, copy=True)
+        return self._rows[self.rank][span].to(self._row.device, copy=True)
 
     def _messages(
         self, message: Tensor, peers: Sequence[int], weight: float = 1.0, exclusive: bool = False
@@ -238,33 +238,33 @@ class ArenaGroup:
     @property
     def staleness(self) -> float:
         """Mean staleness of the updates pushed since the round began; NaN without updates."""
-        stale = self.commons.staleness
+        stale = self.center_client.staleness
         return sum(stale) / len(stale) if stale else math.nan
 
     def claim(self, visits: int) -> bool:
-        return self.commons.claim(visits)
+        return self.center_client.claim(visits)
 
     def pull(self, fresh: int | None = None) -> Tensor:
         if fresh is not None:
-            began = self.waiting.clock()
-            self.commons.wait_for_slowest(fresh)
-            self.waited += self.waiting.clock() - began
-        center = self.commons.pull().to(self._row.device)
+            began = self.transport.clock()
+            self.center_client.wait_for_slowest(fresh)
+            self.waited += self.transport.clock() - began
+        center = self.center_client.pull().to(self._row.device)
         self.bytes += center.nbytes
         return center
 
     def push(self, delta: Tensor, base: Tensor | None = None, lr: float = 0.0) -> int:
         self._check(delta)
         self.bytes += delta.nbytes + (0 if base is None else base.nbytes)
-        return self.commons.push(delta.cpu(), None if base is None else base.cpu(), lr)
+        return self.center_client.push(delta.cpu(), None if base is None else base.cpu(), lr)
 
     def send(self, x: Tensor, share: float, peer: int) -> None:
         self._check(x)
         self.bytes += x.nbytes
-        self.commons.send(x.cpu(), share, peer)
+        self.center_client.send(x.cpu(), share, peer)
 
     def receive(self) -> tuple[Tensor, float]:
-        total, share = self.commons.receive()
+        total, share = self.center_client.receive()
         return total.to(self._row.device), share
 
     def _check(self, x: Tensor) -> None:
@@ -276,8 +276,8 @@ class ArenaGroup:
         """Copy the x of some workers. `exclusive`: no other worker of this machine reads theirs, so there is no barrier afterwards."""
         if self.size == 1:
             return [x.clone() for _ in peers]
-        capacity = (self._row.numel() - self._wire) * self._row.itemsize
-        if x.nbytes > capacity and self._offset(x) == self._wire:
+        capacity = (self._row.numel() - self._scratch) * self._row.itemsize
+        if x.nbytes > capacity and self._offset(x) == self._scratch:
             parts = [self._read(part, peers) for part in torch.split(x.reshape(-1), capacity // x.itemsize)]
             return [torch.cat(column).view(x.shape) for column in zip(*parts, strict=True)]
         span = self._publish(x)
@@ -294,19 +294,19 @@ class ArenaGroup:
     def _offset(self, x: Tensor) -> int:
         """Return the start of x in this worker's row, or of the staging area if x lies outside the row."""
         offset = (x.data_ptr() - self._row.data_ptr()) // self._row.element_size()
-        inside = x.device == self._row.device and x.dtype == self._row.dtype and x.is_contiguous() and 0 <= offset < self._wire
-        return offset if inside else self._wire
+        inside = x.device == self._row.device and x.dtype == self._row.dtype and x.is_contiguous() and 0 <= offset < self._scratch
+        return offset if inside else self._scratch
 
     def _span(self, x: Tensor) -> slice:
         """Return the span of x, or of its copy in the staging area, in bytes: the same in the rows of all workers."""
         start = self._offset(x) * self._row.itemsize
         if start + x.nbytes > self._row.nbytes:
-            raise ValueError(f"a vector of {x.numel()} numbers does not fit the staging area of {self._row.numel() - self._wire}")
+            raise ValueError(f"a vector of {x.numel()} numbers does not fit the staging area of {self._row.numel() - self._scratch}")
         return slice(start, start + x.nbytes)
 
     def _needs_copy(self, x: Tensor, span: slice) -> bool:
         """Return whether the span holds a copy of x, as the other workers cannot read x itself."""
-        return x.is_cuda or span.start == self._wire * self._row.itemsize
+        return x.is_cuda or span.start == self._scratch * self._row.itemsize
 
     def _publish(self, x: Tensor) -> slice:
         """Make x readable for the other workers and return its span."""

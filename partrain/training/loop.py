@@ -131,7 +131,7 @@ def run(
         regular = progress.round % config.snapshot_every == 0
         regular = regular and (config.wait_for_files or Signal.SNAPSHOT_WANTED in signal)
         if reason or best or regular:
-            with group.waiting.free(), mixed(worker, group, rule, state):
+            with group.transport.free(), mixed(worker, group, rule, state):
                 hooks.snapshot(progress, worker, state, wait=config.wait_for_files)
         if reason:
             hooks.training_finished()

@@ -56,7 +56,7 @@ def together(
 def dawdle(moods: random.Random, group: ArenaGroup) -> None:
     """Delay a worker sometimes: a simulated worker advances its clock, a process yields its core."""
     if moods.random() < 0.1:
-        group.waiting.advance_clock(0)
+        group.transport.advance_clock(0)
         os.sched_yield()
 
 
@@ -147,8 +147,8 @@ def push_all(group: ArenaGroup, row: Tensor, count: int) -> tuple[list[list[floa
         dawdle(moods, group)
         group.push(own, lr=0.5)
     group.barrier()
-    tensors = group.commons.tensors()
-    return tensors["center"].tolist(), tensors["numbers"].tolist(), tensors["versions"].tolist(), sum(group.commons.staleness)
+    tensors = group.center_client.tensors()
+    return tensors["center"].tolist(), tensors["numbers"].tolist(), tensors["versions"].tolist(), sum(group.center_client.staleness)
 
 
 @on_both
@@ -197,7 +197,7 @@ def test_pull_returns_a_copy() -> None:
     def program(group: ArenaGroup, row: Tensor) -> list[float]:
         before = group.pull()
         group.push(torch.ones(D), base=before, lr=1.0)
-        assert group.commons.tensors()["numbers"][0, 2] == 1
+        assert group.center_client.tensors()["numbers"][0, 2] == 1
         before.fill_(9)
         return group.pull().tolist()
 
@@ -217,7 +217,7 @@ def test_non_finite_vectors_do_not_reach_other_workers() -> None:
 
 
 def test_a_rule_without_a_center_has_no_tensors_to_keep() -> None:
-    assert simulate(1, lambda group, row: group.commons.tensors()) == [{}]
+    assert simulate(1, lambda group, row: group.center_client.tensors()) == [{}]
 
 
 # Messages
@@ -304,9 +304,9 @@ def test_a_message_takes_simulated_time_and_the_earlier_one_arrives_first() -> N
 
     def program(group: ArenaGroup, row: Tensor) -> None:
         for _ in range(2):
-            group.waiting.advance_clock(0)
+            group.transport.advance_clock(0)
             group.push(torch.ones(D))
-            log.append((group.rank, int(group.arena.versions[0]), round(group.waiting.clock() * 1e3, 6)))
+            log.append((group.rank, int(group.arena.versions[0]), round(group.transport.clock() * 1e3, 6)))
 
     paces = [Pace(speed=0.4), Pace(delay_s=1e-4)]
     together(simulate, 2, program, paces=paces)
@@ -321,8 +321,8 @@ def test_a_worker_that_waits_for_a_slower_one_continues_at_its_arrival() -> None
         group.begin(measure=False)
         while group.claim(6):
             group.pull(fresh=0)
-            group.waiting.advance_clock(0)
-        ends[group.rank] = (round(group.waited * 1e3, 6), round(group.waiting.clock() * 1e3, 6))
+            group.transport.advance_clock(0)
+        ends[group.rank] = (round(group.waited * 1e3, 6), round(group.transport.clock() * 1e3, 6))
 
     together(simulate, 2, program, paces=[Pace(), Pace(speed=0.25)])
     assert ends == {0: (6.0, 9.0), 1: (0.0, 12.0)}

@@ -13,7 +13,7 @@ from partrain.comm.group import ArenaGroup
 
 def race(group: ArenaGroup, row: Tensor, spin: bool) -> bool:
     """Let each process write its turn, then read all turns: none is behind, and none is ahead until the next barrier."""
-    group.waiting._spin_s = 100e-6 if spin else 0.0
+    group.transport._spin_s = 100e-6 if spin else 0.0
     moods, turns = random.Random(group.rank), group.arena.beats
     for turn in range(1, 300):
         turns[group.rank] = turn

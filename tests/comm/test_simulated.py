@@ -124,14 +124,14 @@ def clocks(size: int, steps: Callable[[ArenaGroup], None], paces: Sequence[Pace]
 
     def program(group: ArenaGroup, row: Tensor) -> float:
         steps(group)
-        return round(group.waiting.clock() * 1e3, 6)
+        return round(group.transport.clock() * 1e3, 6)
 
     return simulate(size, program, paces=paces)
 
 
 def work(group: ArenaGroup, iterations: int = 4) -> None:
     for _ in range(iterations):
-        group.waiting.advance_clock(0)
+        group.transport.advance_clock(0)
 
 
 def test_an_iteration_takes_a_millisecond_divided_by_the_speed() -> None:
@@ -163,9 +163,9 @@ def test_the_worker_with_the_earliest_clock_has_the_turn() -> None:
 
     def program(group: ArenaGroup, row: Tensor) -> None:
         for _ in range(4):
-            group.waiting.message()
+            group.transport.message()
             log.append(group.rank)
-            group.waiting.advance_clock(0)
+            group.transport.advance_clock(0)
 
     simulate(2, program, paces=[Pace(), Pace(speed=0.4)])
     assert log == [0, 1, 0, 0, 1, 0, 1, 1], "at 0, 0, 1, 2, 2.5, 3 and then, alone, 5, 7.5"
@@ -176,9 +176,9 @@ def test_jitter_stretches_iterations_reproducibly() -> None:
         def program(group: ArenaGroup, row: Tensor) -> list[float]:
             seen = []
             for number in range(2000):
-                began = group.waiting.clock()
-                group.waiting.advance_clock(number)
-                seen.append((group.waiting.clock() - began) * 1e3)
+                began = group.transport.clock()
+                group.transport.advance_clock(number)
+                seen.append((group.transport.clock() - began) * 1e3)
             return seen
 
         return simulate(2, program, paces=[Pace(jitter=jitter), Pace(jitter=jitter)])

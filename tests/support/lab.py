@@ -195,7 +195,7 @@ class Quadratic:
         self.rank, self.size, self.iterations, self.items = group.rank, group.size, iterations, 0
         self.round, self.done, self.lr, self.active = 0, 0, lr, True
         self.seconds, self.partition_size, self._total = 0.0, 1, 0
-        self._waiting, self.clock = group.waiting, group.waiting.clock
+        self._waiting, self.clock = group.transport, group.transport.clock
         d = len(start)
         self.params, self.grads = row[:d], row[d : 2 * d]
         self.params.copy_(torch.tensor(start))
@@ -366,17 +366,17 @@ class Trial:
     def train(self, group: ArenaGroup, row: Tensor, rounds: int, taken: Snapshot, since: Snapshot | None = None) -> Trained:
         """Train one worker; `taken` becomes the last snapshot."""
         worker, progress = self.worker(group.rank, row, group.center[0] if self.rule.shares_params else None), Progress()
-        worker.clock = group.waiting.clock
-        worker.on_iteration = lambda: group.waiting.advance_clock(worker.total_iterations + worker.done)
+        worker.clock = group.transport.clock
+        worker.on_iteration = lambda: group.transport.advance_clock(worker.total_iterations + worker.done)
         group.broadcast(worker.params)
         state = self.rule.init(worker, group)
         group.barrier()
         if not taken.arrays:
-            slots = slot_map(worker.module, worker.replica.layout, self.rule, group.size, state, group.commons)
+            slots = slot_map(worker.module, worker.replica.layout, self.rule, group.size, state, group.center_client)
             taken.arrays.update(slots.view(memoryview(bytearray(slots.size))))
         hooks = Hooks(taken, self.signals, group, worker)
         if since:
-            restore(worker, since.arrays, state, group.commons)
+            restore(worker, since.arrays, state, group.center_client)
             progress = replace(since.progress)
         stop = self.stop.model_copy(update={"rounds": rounds})
         config = LoopConfig(stop, stop.judge_every or 1, [1] * group.size, rounds, False)
@@ -435,7 +435,7 @@ class Hooks:
         self.records.append(asdict(record))
 
     def snapshot(self, progress: Progress, worker: LocalWorker, state: Any, wait: bool) -> None:
-        save(worker, self._taken.arrays, state, self._group.commons)
+        save(worker, self._taken.arrays, state, self._group.center_client)
         self._taken.progress = replace(progress)
 
 

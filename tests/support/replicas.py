@@ -161,7 +161,7 @@ class Trainer:
                 memory_limits(),
             )
             with self.on() if devices[group.rank] != "cpu" else nullcontext():
-                return WorkerProcess(group.rank, order, group.arena, group.waiting, channel).train()
+                return WorkerProcess(group.rank, order, group.arena, group.transport, channel).train()
 
         endings = lab.simulate(2, work)
         os.close(stock)

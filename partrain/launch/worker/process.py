@@ -143,7 +143,7 @@ class WorkerProcess:
         self.group.broadcast(self.worker.params)
         self.state = rule.init(self.worker, self.group)
         self.group.barrier()
-        self.map = slot_map(setup.module, layout, rule, len(spec.plan.shares), self.state, self.group.commons)
+        self.map = slot_map(setup.module, layout, rule, len(spec.plan.shares), self.state, self.group.center_client)
         self._slots = arena.map_slots(rows_end, self.map.size)
         parameters = sum(piece.size for piece in layout.params.pieces)
         channel.send(Ready(rank, os.getpid(), parameters, rows_end, self.map.to_json(), _digests_of_fixed(setup.module)))
@@ -181,12 +181,12 @@ class WorkerProcess:
         self.group.barrier()  # simulated workers take turns: all are ready before one waits for the coordinator
         self.transport.wait_until(lambda: self.arena.get("restored") == 1, "the state to resume from")
         self.transport.broadcast_bytes(self._slots[0])
-        restore(self.worker, self.map.view(self._slots[0]), self.state, self.group.commons)
+        restore(self.worker, self.map.view(self._slots[0]), self.state, self.group.center_client)
 
     def train(self) -> Ending:
         """Run the loop to its end."""
         job, plan = self.spec.job, self.spec.plan
-        self.group.commons.push_state()
+        self.group.center_client.push_state()
         config = LoopConfig(
             stop=job.stop,
             judge_every=plan.judge_every,
@@ -195,7 +195,7 @@ class WorkerProcess:
             wait_for_files=job.checkpoint.commit == "every",
         )
         ending = run(self.worker, self.group, job.sync, self.state, config, self.progress, self.held_out, self.test, self)
-        self.group.commons.leave()
+        self.group.center_client.leave()
         return ending
 
     def _heartbeat(self) -> None:
@@ -241,8 +241,8 @@ class WorkerProcess:
             slot = self.arena.get("granted") - 1
             self.arena.put("granted", 0)
         slot = int(self.group.scores(slot)[0][0])
-        self.group.commons.pull_state()
-        save(worker, self.map.view(self._slots[slot]), state, self.group.commons)
+        self.group.center_client.pull_state()
+        save(worker, self.map.view(self._slots[slot]), state, self.group.center_client)
         self.group.barrier(lambda: [self._parts(slot)])  # every worker has written its part, and its record of the round
         if self.rank == 0:
             self.channel.send(SnapshotFilled(slot, asdict(progress)))
