@@ -301,7 +301,9 @@ class ArenaGroup:
         """Return the span of x, or of its copy in the staging area, in bytes: the same in the rows of all workers."""
         start = self._offset(x) * self._row.itemsize
         if start + x.nbytes > self._row.nbytes:
-            raise ValueError(f"a vector of {x.numel()} numbers does not fit the staging area of {self._row.numel() - self._scratch}")
+            raise ValueError(
+                f"a vector of {x.numel()} numbers does not fit the staging area of {self._row.numel() - self._scratch}"
+            )
         return slice(start, start + x.nbytes)
 
     def _needs_copy(self, x: Tensor, span: slice) -> bool:

@@ -148,7 +148,12 @@ def push_all(group: ArenaGroup, row: Tensor, count: int) -> tuple[list[list[floa
         group.push(own, lr=0.5)
     group.barrier()
     tensors = group.center_client.tensors()
-    return tensors["center"].tolist(), tensors["numbers"].tolist(), tensors["versions"].tolist(), sum(group.center_client.staleness)
+    return (
+        tensors["center"].tolist(),
+        tensors["numbers"].tolist(),
+        tensors["versions"].tolist(),
+        sum(group.center_client.staleness),
+    )
 
 
 @on_both

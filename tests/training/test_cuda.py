@@ -193,7 +193,9 @@ def test_a_mean_has_the_same_bits_wherever_its_vectors_lie(weights: tuple[float,
         def program(group: ArenaGroup, row: Tensor) -> list[Tensor]:
             if devices[group.rank] != "cpu":
                 row = torch.zeros_like(row, device=devices[group.rank])
-                group = ArenaGroup(group.arena, group.rank, row, group._rows, group._scratch, group.transport, group.center_client)
+                group = ArenaGroup(
+                    group.arena, group.rank, row, group._rows, group._scratch, group.transport, group.center_client
+                )
                 assert group._pinned is not None
                 assert group._pinned.is_pinned()
             drawn = torch.Generator().manual_seed(group.rank)
