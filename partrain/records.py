@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 NAN = float("nan")
@@ -36,22 +36,24 @@ class RoundRecord:
 
     def row(self) -> tuple[float, ...]:
         """Give the record as numbers, for the ring."""
-        return astuple(self)
+        return tuple(vars(self).values())  # in the order of the fields; `astuple` would copy each deeply
 
     @classmethod
     def of(cls, row: Sequence[float]) -> RoundRecord:
         """Read a record from the ring's numbers."""
-        values: dict[str, Any] = {name: int(x) if name in WHOLE else x for name, x in zip(FIELDS, row, strict=True)}
+        values: dict[str, Any] = dict(zip(FIELDS, row, strict=True))
+        for name in WHOLE:
+            values[name] = int(values[name])
         return cls(**values)
 
     def event(self, rank: int, t: float, elapsed: float) -> dict[str, Any]:
         """Give the `round` event of a worker. `elapsed`: training seconds before this session."""
-        values = {name: finite(getattr(self, name)) for name in FIELDS if name not in ("judged_loss", "accuracy")}
+        values = {name: finite(value) for name, value in vars(self).items() if name not in ("judged_loss", "accuracy")}
         return {"event": "round", "t": t, "rank": rank} | values | {"seconds": elapsed + self.seconds}
 
 
 FIELDS = tuple(field.name for field in fields(RoundRecord))
-WHOLE = {"round", "iterations", "items", "bytes"}
+WHOLE = ("round", "iterations", "items", "bytes")
 """Fields that are whole numbers."""
 
 

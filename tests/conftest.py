@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from support.runs import descendants
+from support.runs import descendants, parent
 
 settings.register_profile("gate", deadline=None, derandomize=True)  # no deadline: the machine may be busy with something else
 settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)  # new cases at each run (make fuzz)
@@ -50,14 +50,21 @@ def command(pid: int) -> str:
 
 
 def held_elsewhere() -> set[str]:
-    """Files in /dev/shm that processes not started by this one have mapped: theirs, as another test's or another program's."""
+    """Files in /dev/shm that other tests' or programs' processes have mapped. An orphan younger than this process may be ours."""
     ours, found = descendants(os.getpid()) | {os.getpid()}, set()
     for entry in os.scandir("/proc"):
         if entry.name.isdigit() and int(entry.name) not in ours:
             with suppress(OSError):
+                if parent(int(entry.name)) == 1 and started(int(entry.name)) > started(os.getpid()):
+                    continue
                 lines = Path(entry.path, "maps").read_text().splitlines()
                 found |= {line.rpartition("/dev/shm/")[2] for line in lines if "/dev/shm/" in line}
     return found
+
+
+def started(pid: int) -> int:
+    """When a process was started, in clock ticks since boot."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
 
 
 def shared_files() -> set[str]:

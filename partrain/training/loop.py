@@ -191,7 +191,7 @@ def _exchange(
     signal = hooks.poll(worker.clock() - began)
     newest = worker.batches.per_pass if config.stop.judge == "any-worker" else 0
     scores = group.scores(worker.items, worker.loss(newest), signal)
-    return [(items, loss) for items, loss, _ in scores], reduce(or_, (Signal(int(each)) for _, _, each in scores))
+    return [(items, loss) for items, loss, _ in scores], Signal(reduce(or_, (int(each) for _, _, each in scores)))
 
 
 @contextmanager

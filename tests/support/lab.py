@@ -343,7 +343,7 @@ class Trial:
     """Every worker draws as worker 0 does."""
     paces: Sequence[Pace] = ()
     signals: Sequence[Signal] = ()
-    """What worker 0 learns at the end of each round."""
+    """Signals to worker 0, one at the end of each round."""
     task: Task | None = None
     """The task; default: by the targets."""
 

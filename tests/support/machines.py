@@ -27,7 +27,7 @@ class Site:
     folder: Path
     address: str = "127.0.0.1"
     prefixes: tuple[tuple[str, ...], ...] = ((), ())
-    """What runs a command on each machine."""
+    """Prefix of a command on each machine, such as `ip netns exec NAME`."""
     environment: dict[str, str] = field(default_factory=lambda: {"GLOO_SOCKET_IFNAME": "lo"})
     _stores: list[TCPStore] = field(default_factory=list)
 
@@ -50,7 +50,7 @@ class Site:
         return int(self._stores[-1].port)
 
     def run(self, first: tuple[object, ...], other: tuple[object, ...] | None = None, restarts: int | None = None) -> list[Said]:
-        """What came of a command on the first machine, and of that or another on the others."""
+        """Run a command on the first machine, and that or another on the others; return their outcomes."""
         port = self.store_port() if restarts is None else free_port()
         with ExitStack() as stack:
             all_of_them = [
