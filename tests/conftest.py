@@ -18,6 +18,10 @@ settings.register_profile("gate", deadline=None, derandomize=True)  # no deadlin
 settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)  # new cases at each run (make fuzz)
 settings.load_profile("gate")
 
+# A shell starts what runs in its background with the interrupt ignored, and children inherit that: tests send interrupts.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture(autouse=True)
 def no_leftovers() -> Iterator[None]:
