@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from support.runs import descendants, parent
+from support.runs import descendants, parent  # not torch, which reads the next line when it is imported
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that wait for work busily would take the cores from other tests
 
 settings.register_profile("gate", deadline=None, derandomize=True)  # no deadline: the machine may be busy with something else
 settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)  # new cases at each run (make fuzz)
@@ -73,6 +75,9 @@ def started(pid: int) -> int:
 
 def shared_files() -> set[str]:
     """This user's files in /dev/shm."""
-    with suppress(OSError):
-        return {entry.name for entry in os.scandir("/dev/shm") if entry.stat(follow_symlinks=False).st_uid == os.getuid()}
-    return set()
+    found = set()
+    for path in Path("/dev/shm").glob("*"):
+        with suppress(OSError):  # another program's may go at any moment
+            if path.lstat().st_uid == os.getuid():
+                found.add(path.name)
+    return found

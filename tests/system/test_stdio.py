@@ -30,9 +30,17 @@ COMMANDS = [
 ]
 """Words, and the code of the command where all is well with stdout."""
 
-every_command = pytest.mark.parametrize(
-    ("words", "code"), COMMANDS, ids=lambda part: " ".join(part) if isinstance(part, list) else ""
-)
+
+def every_command(first: int) -> pytest.MarkDecorator:
+    """Give each command a buffered or an unbuffered stdout in turn; `make soak` gives it the other."""
+    rows = []
+    for number, (words, code) in enumerate(COMMANDS, first):
+        for value, name in enumerate(("buffered", "unbuffered")):
+            marks = () if value == number % 2 else pytest.mark.soak
+            rows.append(pytest.param(words, code, "1" * value, id=f"{' '.join(words)}-{name}", marks=marks))
+    return pytest.mark.parametrize(("words", "code", "unbuffered"), rows)
+
+
 buffered = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 
 
@@ -55,8 +63,7 @@ def command(place: Path, words: list[str], stdout: int, unbuffered: str) -> tupl
     return told.returncode, told.stderr.decode().splitlines()
 
 
-@buffered
-@every_command
+@every_command(0)
 def test_a_full_device(place: Path, tmp_path: Path, words: list[str], code: int, unbuffered: str) -> None:
     words = [str(tmp_path / word) if word == "again" else word for word in words]
     with open("/dev/full", "wb") as full:
@@ -71,8 +78,7 @@ def test_a_full_device(place: Path, tmp_path: Path, words: list[str], code: int,
         assert summary(tmp_path / "again")["status"] == "finished"
 
 
-@buffered
-@every_command
+@every_command(1)
 def test_a_closed_pipe(place: Path, tmp_path: Path, words: list[str], code: int, unbuffered: str) -> None:
     words = [str(tmp_path / word) if word == "again" else word for word in words]
     read, write = os.pipe()
