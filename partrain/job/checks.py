@@ -195,8 +195,8 @@ def _weights(sync: AnyRule) -> Iterator[Finding]:
 
 
 def _optimizer(optimizer: AnyOptimizer) -> Iterator[Finding]:
-    for key, message, advice, severity in optimizer.remarks():
-        yield Finding(("optimizer", key), message, advice, "key", severity)
+    """Let the optimizer check its settings."""
+    yield from optimizer.check()
 
 
 def _lr_scale(sync: AnyRule, optimizer: AnyOptimizer) -> Iterator[Finding]:
