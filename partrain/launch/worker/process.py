@@ -122,7 +122,7 @@ class WorkerProcess:
         self.group.barrier()
         self.map = slot_map(setup.module, layout, rule, len(spec.plan.shares), self.state, self.group.center_client)
         self._slots = arena.map_slots(rows_end, self.map.size)
-        parameters = sum(piece.size for piece in layout.params.pieces)
+        parameters = sum(field.size for field in layout.params.fields)
         channel.send(Ready(rank, os.getpid(), parameters, rows_end, self.map.to_json(), _digests_of_fixed(setup.module)))
         if spec.resuming:
             self._restore()
@@ -146,9 +146,9 @@ class WorkerProcess:
         """Reach what all workers share: in memory, or in processes of its own if there are several machines."""
         rule, machine = self.spec.job.sync, self.spec.machine
         if machine and not rule.synchronous:
-            from partrain.comm.center_server import Remote
+            from partrain.comm.center_server import RemoteCenterClient
 
-            return Remote(self.arena, self.rank, vectors, self.transport, machine, rule.slices)
+            return RemoteCenterClient(self.arena, self.rank, vectors, self.transport, machine, rule.slices)
         # Messages add up in the scratch parts, which no other verb uses within a round of an asynchronous rule.
         slices = min(rule.slices, vectors.shape[1])
         return CenterClient(self.arena, self.rank, vectors, self.transport, rule.merge, slices, scratch)
