@@ -21,7 +21,7 @@ CHUNK = 1 << 15
 
 
 @dataclass(frozen=True)
-class Piece:
+class TensorField:
     """One named tensor of a row: `start` counts numbers."""
 
     name: str
@@ -41,7 +41,7 @@ class Piece:
 class Layout:
     """Positions of named tensors in a flat row of one dtype."""
 
-    pieces: tuple[Piece, ...]
+    fields: tuple[TensorField, ...]
     size: int
     """d, a multiple of the alignment."""
     dtype: torch.dtype
@@ -50,21 +50,21 @@ class Layout:
     def of(cls, tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Layout:
         """Lay tensors out one after the other. TypeError if one has another dtype than the row."""
         step = ALIGNMENT // dtype.itemsize
-        pieces, start = [], 0
+        fields, start = [], 0
         for name, tensor in tensors:
             if tensor.dtype != dtype:
                 raise TypeError(f"tensor `{name}` is {tensor.dtype}, the others are {dtype}: one row holds one type")
-            pieces.append(Piece(name, tuple(tensor.shape), start))
+            fields.append(TensorField(name, tuple(tensor.shape), start))
             start += -(-tensor.numel() // step) * step
-        return cls(tuple(pieces), start, dtype)
+        return cls(tuple(fields), start, dtype)
 
     def views(self, row: Tensor) -> list[Tensor]:
         """Return all tensors as views of a row (d,)."""
-        return [piece.view(row) for piece in self.pieces]
+        return [field.view(row) for field in self.fields]
 
     def name_at(self, index: int) -> str:
         """Return the name of the tensor that the number at `index` of a row belongs to."""
-        return next(piece.name for piece in reversed(self.pieces) if piece.start <= index)
+        return next(field.name for field in reversed(self.fields) if field.start <= index)
 
 
 def adopt(module: torch.nn.Module, layout: Layout, row: Tensor) -> None:

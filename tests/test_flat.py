@@ -19,9 +19,9 @@ def layout_of(*shapes: tuple[int, ...]) -> Layout:
 @given(st.lists(st.lists(st.integers(0, 7), max_size=3).map(tuple), max_size=5))
 def test_tensors_start_on_cache_lines_and_never_share_a_number(shapes: list[tuple[int, ...]]) -> None:
     layout = layout_of(*shapes)
-    ends = [piece.start + piece.size for piece in layout.pieces]
-    assert all(piece.start * 4 % ALIGNMENT == 0 for piece in layout.pieces)
-    assert all(end <= piece.start for end, piece in zip(ends, layout.pieces[1:], strict=False))
+    ends = [field.start + field.size for field in layout.fields]
+    assert all(field.start * 4 % ALIGNMENT == 0 for field in layout.fields)
+    assert all(end <= field.start for end, field in zip(ends, layout.fields[1:], strict=False))
     assert layout.size * 4 % ALIGNMENT == 0
     assert layout.size >= max(ends, default=0)
 
@@ -62,7 +62,7 @@ def test_tied_parameters_are_laid_out_once_and_stay_tied() -> None:
     network[1].weight = network[0].weight
     layout = Layout.of(trainable(network), torch.float32)
     adopt(network, layout, torch.zeros(layout.size))
-    assert [piece.name for piece in layout.pieces] == ["0.weight", "0.bias", "1.bias"]
+    assert [field.name for field in layout.fields] == ["0.weight", "0.bias", "1.bias"]
     assert network[1].weight is network[0].weight
 
 

@@ -77,7 +77,7 @@ class CenterConnection:
         self._under_way = []
 
 
-class Remote(CenterClient):
+class RemoteCenterClient(CenterClient):
     """A worker's access to the center processes. `vectors` is a local copy, for `push_state` and `pull_state` of worker 0."""
 
     def __init__(self, arena: Arena, rank: int, vectors: Tensor, turns: Locks, machine: Machine, processes: int) -> None:

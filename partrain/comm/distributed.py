@@ -21,10 +21,11 @@ from torch.distributed.distributed_c10d import PrefixStore
 from partrain.comm.arena import Arena
 from partrain.comm.machine import Machine
 from partrain.comm.shared import SharedTransport
+from partrain.comm.transport import Placement
 from partrain.errors import WorkersLost
 
 if TYPE_CHECKING:
-    from partrain.comm.group import Parts
+    from partrain.comm.group import Parts, Transport
 
 CHUNK_BYTES = 1 << 28
 """Bytes per message of `broadcast_bytes`, which sends a whole snapshot."""
@@ -45,6 +46,14 @@ class DistributedTransport(SharedTransport):
             store = PrefixStore("gloo", machine.store())
             with translate_connection_errors():
                 dist.init_process_group(backends, store=store, rank=machine.number, world_size=machine.count, timeout=timeout)
+
+    @classmethod
+    def join(cls, placement: Placement, rank: int) -> Transport:
+        assert placement.machine is not None
+        devices = placement.devices
+        reduced_on_cuda = not placement.exact and all(device.startswith("cuda") for device in devices)
+        device = devices[rank] if reduced_on_cuda else "cpu"
+        return cls(placement.arena, rank, placement.members, placement.machine, device)
 
     def barrier(self, parts: Parts | None = None) -> None:
         """Return when every worker of all machines has called this and all arenas hold the `parts` of all workers."""

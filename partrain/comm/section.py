@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from partrain.comm.shared import SharedTransport
+from partrain.comm.simulated import SimulatedTransport
+from partrain.config.problems import Finding
 from partrain.config.section import Section
 
 if TYPE_CHECKING:
-    from partrain.comm.simulated import Pace
+    from partrain.comm.machine import Machine
+    from partrain.comm.transport import BaseTransport
 
 Speed = Annotated[float, Field(gt=0, le=1e6)]
 Span = Annotated[float, Field(ge=0, le=1e6)]
+
+
+TRANSPORTS: dict[str, type[BaseTransport]] = {"shared": SharedTransport, "simulated": SimulatedTransport}
+"""The transport of each `kind` on one machine."""
 
 
 class TransportSection(Section):
@@ -29,18 +38,31 @@ class TransportSection(Section):
     jitter: list[Span] = Field([0.0], min_length=1)
     """Simulated: spread of a worker's iterations, the standard deviation of the logarithm of their time (one number: of all)."""
 
+    def implementation(self, machine: Machine | None = None) -> type[BaseTransport]:
+        """Return the transport on one machine, or between this `machine` and others."""
+        if machine is None:
+            return TRANSPORTS[self.kind]
+        from partrain.comm.distributed import DistributedTransport  # imports torch
+
+        return DistributedTransport
+
     def groups(self, ranks: range) -> list[tuple[int, ...]]:
         """Group the workers of a machine by the process they live in."""
-        return [tuple(ranks)] if self.kind == "simulated" else [(rank,) for rank in ranks]
+        return [tuple(ranks)] if self.implementation().one_process else [(rank,) for rank in ranks]
 
-    @property
-    def refuses_machines(self) -> str:
-        """The reason why this transport cannot connect several machines; "" if it can."""
-        return "simulated workers live in one process: run the job without torchrun" if self.kind == "simulated" else ""
+    def settings_of(self, rank: int) -> dict[str, float]:
+        """Return a worker's values of the keys that only its transport reads."""
+        every = {key: getattr(self, key) for key in self.implementation().settings}
+        return {key: values[rank if len(values) > 1 else 0] for key, values in every.items()}
 
-    def pace(self, rank: int) -> Pace:
-        """Give the speed of a simulated worker."""
-        from partrain.comm.simulated import Pace
-
-        speed, delay, jitter = (values[rank if len(values) > 1 else 0] for values in (self.speed, self.delay, self.jitter))
-        return Pace(speed, delay, jitter)
+    def check(self, workers: int) -> Iterator[Finding]:
+        """Find keys of another transport, and lists that do not have one value for each worker."""
+        for key in ("speed", "delay", "jitter"):
+            values = getattr(self, key)
+            if key not in self.model_fields_set:
+                continue
+            if key not in self.implementation().settings:
+                yield Finding(("transport", key), f"`{key}` works in simulation only", 'use kind = "simulated"', at="key")
+            elif len(values) not in (1, workers):
+                message = f"`{key}` has {len(values)} values for {workers} worker{'s'[: workers > 1]}"
+                yield Finding(("transport", key), message, f"give one or {workers}")

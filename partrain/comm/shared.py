@@ -10,12 +10,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from partrain.comm import futex
-from partrain.comm.arena import Arena
+from partrain.comm.transport import BaseTransport, Placement
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from partrain.comm.group import Parts
+    from partrain.comm.arena import Arena
+    from partrain.comm.group import Parts, Transport
 
 SPIN_S = 1e-3
 """Time a worker spins before it sleeps. It spins only if every worker has its own core."""
@@ -23,7 +22,7 @@ NAP_S = 0.05
 """Longest sleep before the next check."""
 
 
-class SharedTransport:
+class SharedTransport(BaseTransport):
     """One worker process among N. If a worker is lost, the coordinator kills the others, which would wait forever."""
 
     def __init__(self, arena: Arena, rank: int, members: range | None = None) -> None:
@@ -35,25 +34,16 @@ class SharedTransport:
         self._arrived = 0
         self._spin_s = SPIN_S if len(members) <= len(os.sched_getaffinity(0)) else 0.0
 
+    @classmethod
+    def join(cls, placement: Placement, rank: int) -> Transport:
+        return cls(placement.arena, rank, placement.members)
+
     def clock(self) -> float:
         """Return the machine's time in seconds."""
         return time.perf_counter()
 
-    def advance_clock(self, number: int) -> None:
-        """Do nothing: the machine's clock runs by itself."""
-
     def barrier(self, parts: Parts | None = None) -> None:
         """Return when every worker has called this. All workers see all parts: memory is shared."""
-        self.local_barrier()
-
-    def replicate(self, parts: Parts) -> None:
-        """Do nothing: there is one machine."""
-
-    def broadcast_bytes(self, whole: memoryview) -> None:
-        """Do nothing: there is one machine."""
-
-    def all_reduce_sum(self, x: Tensor) -> None:
-        """Wait for the workers only: one machine has nothing to add."""
         self.local_barrier()
 
     def local_barrier(self) -> None:
@@ -70,11 +60,6 @@ class SharedTransport:
                 seen = int(arrivals[peer])
                 if seen < count:
                     futex.wait(self._arena.arrival_address(peer), seen & 0xFFFFFFFF, NAP_S)
-
-    def wait_until(self, ready: Callable[[], bool], what: str) -> None:
-        """Return when `ready()` holds. It polls, as such events are rare."""
-        while not ready():
-            time.sleep(100e-6)
 
     def wait_for_peers(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds."""

@@ -8,18 +8,18 @@ times, for every rule and every simulated speed. A deadlock raises an error that
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from partrain.comm.shared import SharedTransport
+from partrain.comm.transport import Abandoned, BaseTransport, Deadlock, Placement
 from partrain.seeds import generator
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from partrain.comm.group import Parts
+    from partrain.comm.transport import RunWorker
 
 ITERATION_NS = 1_000_000
 """A local iteration of a worker of speed 1, in simulated nanoseconds. Integers: rounding cannot break a tie."""
@@ -27,14 +27,6 @@ ITERATION_NS = 1_000_000
 
 TURN = "a turn"
 """Reason to wait of a worker that could run, while others have earlier clocks."""
-
-
-class Deadlock(Exception):
-    """No worker can continue. The message names the wait of each."""
-
-
-class Abandoned(Exception):
-    """Another worker failed, so this one stops."""
 
 
 @dataclass(frozen=True)
@@ -136,13 +128,45 @@ class TurnScheduler:
                 gate.release()
 
 
-class SimulatedTransport:
+class SimulatedTransport(BaseTransport):
     """The transport of one simulated worker."""
+
+    one_process = True
+    single_machine_reason = "simulated workers live in one process: run the job without torchrun"
+    settings = ("speed", "delay", "jitter")
 
     def __init__(self, baton: TurnScheduler, rank: int, pace: Pace | None = None, seed: int = 0) -> None:
         self._baton, self._rank, self._pace = baton, rank, pace or Pace()
         self._seed, self._delay_ns = seed, round(self._pace.delay_s * 1e9)
         self._free = False
+
+    @classmethod
+    def run_workers(cls, placement: Placement, run: RunWorker) -> None:
+        """Run each worker in a thread, which runs while it has the baton. One worker alone runs in real time."""
+        if len(placement.ranks) == 1:
+            SharedTransport.run_workers(placement, run)
+            return
+        scheduler = TurnScheduler(len(placement.ranks), placement.on_turn)
+
+        def join(rank: int) -> SimulatedTransport:
+            return cls(scheduler, rank, Pace(*placement.settings(rank).values()), placement.seed)
+
+        def run_by_turns(rank: int) -> None:
+            failure: BaseException | None = None
+            try:
+                scheduler.wait(rank, lambda: True, "the start")
+                failure = run(rank, lambda: join(rank))
+            except Abandoned:
+                pass
+            finally:
+                scheduler.leave(rank, failure)
+
+        threads = [threading.Thread(target=run_by_turns, args=(rank,)) for rank in placement.ranks]
+        for thread in threads:
+            thread.start()
+        scheduler.start()
+        for thread in threads:
+            thread.join()
 
     def clock(self) -> float:
         """Return this worker's simulated time in seconds."""
@@ -168,21 +192,6 @@ class SimulatedTransport:
     def local_barrier(self) -> None:
         """Return when every worker has called this. It takes no simulated time."""
         self._baton.arrive(self._rank)
-
-    def replicate(self, parts: Parts) -> None:
-        """Do nothing: there is one machine."""
-
-    def broadcast_bytes(self, whole: memoryview) -> None:
-        """Do nothing: there is one machine."""
-
-    def all_reduce_sum(self, x: Tensor) -> None:
-        """Wait for the workers only: one process has nothing to add."""
-        self.local_barrier()
-
-    def wait_until(self, ready: Callable[[], bool], what: str) -> None:
-        """Return when `ready()` holds. The worker keeps the baton while it waits for the coordinator."""
-        while not ready():
-            time.sleep(100e-6)
 
     def wait_for_peers(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds."""

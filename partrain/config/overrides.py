@@ -34,7 +34,7 @@ def override(source: TomlSource, arguments: Sequence[str], flag: Flag = SET) -> 
     """Apply ``key=value`` arguments of an option to a source. Raises `UnfitOverrides` with all that do not fit."""
     if not arguments:
         return source
-    data, marks, problems = tomllib.loads(source.text), dict(source.marks), []
+    data, positions, problems = tomllib.loads(source.text), dict(source.positions), []
     changes: list[tuple[KeyPath, Any]] = []
     fitting: list[str] = []
     for argument in arguments:
@@ -48,11 +48,11 @@ def override(source: TomlSource, arguments: Sequence[str], flag: Flag = SET) -> 
         _assign(data, path, value)
         fitting.append(argument)
         changes.append((path, value))
-        marks = {old: mark for old, mark in marks.items() if old[: len(path)] != path}
-        marks.update((new, mark) for new, mark in places.items() if len(new) >= len(path) or new not in marks)
+        positions = {old: position for old, position in positions.items() if old[: len(path)] != path}
+        positions.update((new, position) for new, position in places.items() if len(new) >= len(path) or new not in positions)
     if problems:
         raise UnfitOverrides(problems, fitting)
-    return replace(source, text=_rewrite(source.text, changes, data), data=data, marks=marks)
+    return replace(source, text=_rewrite(source.text, changes, data), data=data, positions=positions)
 
 
 def _rewrite(text: str, changes: Sequence[tuple[KeyPath, Any]], data: dict[str, Any]) -> str:
@@ -93,7 +93,7 @@ def _parse_change(text: SourceText, data: dict[str, Any], flag: Flag) -> tuple[K
             whole = Scanner(text, start)
             whole.pair(flag.table)
             value = tomllib.loads(f"value = {raw}")["value"]
-            return path, value, {(*path[: len(p)], *p[len(path) :]): mark for p, mark in whole.marks.items()}
+            return path, value, {(*path[: len(p)], *p[len(path) :]): position for p, position in whole.positions.items()}
     behind = (min(scanner.position, end - 1), end)
     spans = enumerate((span for _, span in keys), len(flag.table) + 1)
     return path, raw, {path[:length]: Position(span, behind, text) for length, span in spans}

@@ -22,16 +22,16 @@ class OneOf:
     """The alternative tables of one key: `Annotated[Base, OneOf(...)]`. Each is imported when a job names it.
 
     Args:
-        places: `module:Class` of each table, by its name.
+        targets: `module:Class` of each table, by its name.
         which: Returns the name of a table, given as parsed TOML or as a section.
     """
 
-    def __init__(self, places: Mapping[str, str], which: Callable[[Any], str | None]) -> None:
-        self.places, self.which = places, which
+    def __init__(self, targets: Mapping[str, str], which: Callable[[Any], str | None]) -> None:
+        self.targets, self.which = targets, which
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         choices: dict[Any, Any] = {
-            name: core_schema.no_info_plain_validator_function(partial(self._validate, name)) for name in self.places
+            name: core_schema.no_info_plain_validator_function(partial(self._validate, name)) for name in self.targets
         }
         return core_schema.tagged_union_schema(choices, self.which)
 
@@ -40,14 +40,14 @@ class OneOf:
 
     def table(self, name: str) -> type[Section]:
         """Import and return the table of this name."""
-        module, _, attribute = self.places[name].partition(":")
+        module, _, attribute = self.targets[name].partition(":")
         found: type[Section] = getattr(import_module(module), attribute)
         return found
 
     @property
     def tables(self) -> list[type[Section]]:
         """All tables; this imports them."""
-        return [self.table(name) for name in self.places]
+        return [self.table(name) for name in self.targets]
 
 
 def by_key(key: str) -> Callable[[Any], str | None]:

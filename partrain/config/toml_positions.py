@@ -64,7 +64,7 @@ class Scanner:
         self.text = text
         self.content = text.content
         self.position = start
-        self.marks: dict[KeyPath, Position] = {}
+        self.positions: dict[KeyPath, Position] = {}
         self.duplicate: tuple[Span, Span] | None = None
         """The first key or header that occurs twice."""
         self._lists: dict[KeyPath, int] = {}
@@ -88,8 +88,8 @@ class Scanner:
         name, span = keys[-1]
         path = (*self._descend(table, keys[:-1], (keys[0][1][0], span[1])), name)
         self._closed.update(path[:length] for length in range(len(table) + 1, len(path) + 1))
-        if path in self.marks:
-            self.duplicate = self.duplicate or (self.marks[path].key, span)
+        if path in self.positions:
+            self.duplicate = self.duplicate or (self.positions[path].key, span)
         self._mark(path, span, self._value(path))
 
     def keys(self) -> list[tuple[str, Span]]:
@@ -123,11 +123,11 @@ class Scanner:
         if brackets == 2 and path not in self._closed:
             index = self._lists.setdefault(path, 0)
             self._lists[path] += 1
-            if path not in self.marks:
+            if path not in self.positions:
                 self._mark(path, span, whole)
             path = (*path, index)
         elif path in self._closed or path in self._lists:
-            self.duplicate = self.duplicate or (self.marks[path].value, whole)
+            self.duplicate = self.duplicate or (self.positions[path].value, whole)
         self._closed.add(path)
         self._mark(path, span, whole)
         return path
@@ -136,7 +136,7 @@ class Scanner:
         """Return the path that keys lead to, in the newest element of a list of tables; mark implied tables."""
         for name, span in keys:
             table = (*table, name)
-            if table not in self.marks:
+            if table not in self.positions:
                 self._mark(table, span, whole)
             if table in self._lists:
                 table = (*table, self._lists[table] - 1)
@@ -185,8 +185,8 @@ class Scanner:
                 raise TomlRefused("an integer of more than 64 bits", match.span())
 
     def _mark(self, path: KeyPath, key: Span, value: Span) -> None:
-        self.marks[path] = Position(key, value, self.text)
-        if len(self.marks) > MAX_KEYS:
+        self.positions[path] = Position(key, value, self.text)
+        if len(self.positions) > MAX_KEYS:
             raise TomlRefused(f"more than {MAX_KEYS:,} keys", key)
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str]:

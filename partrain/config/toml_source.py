@@ -29,7 +29,7 @@ class TomlSource:
     text: str
     """The TOML text, overrides applied."""
     data: dict[str, Any]
-    marks: dict[KeyPath, Position]
+    positions: dict[KeyPath, Position]
     """Positions in the user's text: the file before overrides, or the command line."""
     file: SourceText
 
@@ -53,18 +53,18 @@ class TomlSource:
             raise Rejected([_syntax_problem(file, str(error), scanner)]) from None
         except (ValueError, RecursionError):
             raise Rejected([file.problem((0, 0), "cannot be read as TOML")]) from None
-        return cls(text, data, scanner.marks, file)
+        return cls(text, data, scanner.positions, file)
 
     def problem(self, finding: Finding) -> Problem:
         """Give a finding its position: the key or value itself, else the header of the innermost table that exists."""
         path, message, suggestion, at, severity = finding
-        mark, at_value = self.marks.get(path), at == "value"
-        while mark is None and path:
+        position, at_value = self.positions.get(path), at == "value"
+        while position is None and path:
             path, at_value = path[:-1], True
-            mark = self.marks.get(path)
-        if mark is None:
+            position = self.positions.get(path)
+        if position is None:
             return self.file.problem((0, 0), message, suggestion, severity)
-        return mark.text.problem(mark.value if at_value else mark.key, message, suggestion, severity)
+        return position.text.problem(position.value if at_value else position.key, message, suggestion, severity)
 
 
 def read_bytes(name: str) -> bytes:

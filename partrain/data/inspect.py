@@ -15,6 +15,7 @@ from partrain.data.arrays.files import ArraySource, hdf5, npy, npz
 from partrain.data.arrays.idx import idx
 from partrain.data.base import Dataset, require_memory
 from partrain.data.tables.files import INSPECT, TABLES, TableFile, is_missing, open_by_name
+from partrain.display.text_table import aligned
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -259,19 +260,17 @@ def render(found: dict[str, Any]) -> Iterator[str]:
     for key in ("classes", "columns", "arrays"):
         if found.get(key):
             yield f"{key}:"
-            yield from (f"  {line}" for line in _aligned(found[key]))
+            yield from (f"  {line}" for line in _table_of(found[key]))
     for fault in found.get("faults", ()):
         yield f"fault: {fault}"
     if "fingerprint" in found:
         yield f"fingerprint: {found['fingerprint']}"
 
 
-def _aligned(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Align rows of the same keys in columns."""
+def _table_of(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Lay out rows by key, under the keys."""
     heads = list(dict.fromkeys(key for row in rows for key in row))
-    cells = [heads, *([_shown(row.get(key)) for key in heads] for row in rows)]
-    widths = [max(len(line[index]) for line in cells) for index in range(len(heads))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+    return aligned([heads, *([_shown(row.get(key)) for key in heads] for row in rows)])
 
 
 def _shown(value: Any) -> str:

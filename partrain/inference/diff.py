@@ -85,7 +85,7 @@ def _under(content: Content, prefix: str) -> dict[str, NDArray[Any]]:
 def _pieces(row: NDArray[Any], layout: Layout | None) -> dict[str, NDArray[Any]]:
     if layout is None:
         return {"params": row}
-    return {piece.name: row[piece.start : piece.start + piece.size].reshape(piece.shape) for piece in layout.pieces}
+    return {field.name: row[field.start : field.start + field.size].reshape(field.shape) for field in layout.fields}
 
 
 def _distance(a: NDArray[Any], b: NDArray[Any]) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def check_job(tables: Tables) -> Iterator[Finding]:
         _optimizer,
         _lr_scale,
         _lbfgs,
-        _worker_speeds,
+        _transport,
         _settings_without_effect,
         _overlap,
         _limit,
@@ -195,8 +195,8 @@ def _weights(sync: AnyRule) -> Iterator[Finding]:
 
 
 def _optimizer(optimizer: AnyOptimizer) -> Iterator[Finding]:
-    for key, message, advice, severity in optimizer.remarks():
-        yield Finding(("optimizer", key), message, advice, "key", severity)
+    """Let the optimizer check its settings."""
+    yield from optimizer.check()
 
 
 def _lr_scale(sync: AnyRule, optimizer: AnyOptimizer) -> Iterator[Finding]:
@@ -213,18 +213,9 @@ def _lbfgs(sync: AnyRule, optimizer: AnyOptimizer, workers: list[WorkerGroup]) -
         yield Finding(("optimizer", "name"), message, 'set optimizer_state = "local" in [sync]', severity="warning")
 
 
-def _worker_speeds(transport: TransportSection, workers: list[WorkerGroup]) -> Iterator[Finding]:
-    count = _count(workers)
-    for key in ("speed", "delay", "jitter"):
-        values = getattr(transport, key)
-        if key not in transport.model_fields_set:
-            continue
-        if transport.kind != "simulated":
-            message = f"`{key}` works in simulation only"
-            yield Finding(("transport", key), message, 'use kind = "simulated"', at="key")
-        elif len(values) not in (1, count):
-            message = f"`{key}` has {len(values)} values for {count} worker{'s'[: count > 1]}"
-            yield Finding(("transport", key), message, f"give one or {count}")
+def _transport(transport: TransportSection, workers: list[WorkerGroup]) -> Iterator[Finding]:
+    """Let the transport check its settings."""
+    yield from transport.check(_count(workers))
 
 
 # The end of a run
@@ -309,7 +300,7 @@ def _cores(transport: TransportSection, workers: list[WorkerGroup]) -> Iterator[
     cores = len(os.sched_getaffinity(0))
     groups = [(index, group) for index, group in enumerate(workers) if group.device == "cpu"]
     threads = sum(group.count * group.threads for _, group in groups)
-    if transport.kind != "simulated" and threads > cores:
+    if not transport.implementation().one_process and threads > cores:
         index, group = max(groups, key=lambda pair: pair[1].count * pair[1].threads)
         key = "threads" if group.threads > 1 else "count"
         message = f"{threads:,} threads of CPU workers for {cores} core{'s'[: cores > 1]}: they will wait for one another"

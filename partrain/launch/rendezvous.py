@@ -90,7 +90,7 @@ class Rendezvous:
 
 def refusal(loaded: LoadedJob) -> str:
     """Say why a job cannot run on several machines; "" if it can."""
-    return loaded.job.transport.refuses_machines or loaded.job.sync.single_machine_reason
+    return loaded.job.transport.implementation().single_machine_reason or loaded.job.sync.single_machine_reason
 
 
 def store_run_folder(machine: Machine, folder: Path) -> None:

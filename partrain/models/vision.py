@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import replace
-from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from partrain.config.problems import did_you_mean
 from partrain.errors import BadJob
 from partrain.models import FAILED_ALLOCATION
 
@@ -37,10 +37,9 @@ def build(section: TorchVision, interface: Interface) -> nn.Module:
     models, name = _import_models(), section.model
     known = models.list_models(module=models)
     if name not in known:
-        near = get_close_matches(name, known, n=1)
+        near = did_you_mean(name, known)
         raise BadJob(
-            f"[model] torchvision has no model `{name}`; "
-            + (f"did you mean `{near[0]}`?" if near else f"it has {', '.join(known)}")
+            f"[model] torchvision has no model `{name}`; " + (f"did you mean `{near}`?" if near else f"it has {', '.join(known)}")
         )
     module: nn.Module | None = None
     try:

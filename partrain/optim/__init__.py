@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from partrain.config.problems import Finding
 from partrain.config.section import OneOf, by_key
-from partrain.optim.schedule import Remark, Scheduled
+from partrain.optim.schedule import Scheduled, finding
 
 FLOAT32_RANGE = 1.18e-38, 3.4e38
 """Range of float32: smaller numbers become 0, larger ones infinite."""
@@ -52,19 +53,19 @@ class Optimizer(Scheduled):
         """Return the items per iteration on a partition of this size."""
         return partition if self.full_batch else self.batch_size
 
-    def remarks(self) -> Iterator[Remark]:
-        yield from super().remarks()
+    def check(self) -> Iterator[Finding]:
+        yield from super().check()
         for key in ("lr", "eps", "adamw_lr", "adamw_eps"):
             if (number := getattr(self, key, None)) and not FLOAT32_RANGE[0] <= number <= FLOAT32_RANGE[1]:
                 result = "0" if number < 1 else "infinite"
-                yield Remark(key, f"`{key}` = {number:g} is {result} in float32, in which steps are computed")
+                yield finding(key, f"`{key}` = {number:g} is {result} in float32, in which steps are computed")
         for key in self.unused_keys:
             if key in self.model_fields_set:
-                yield Remark(key, f'`{key}` has no effect on the steps of "{self.name}"', "remove it")
+                yield finding(key, f'`{key}` has no effect on the steps of "{self.name}"', "remove it")
         if self.full_batch and "batch_size" in self.model_fields_set:
-            yield Remark("batch_size", "`batch_size` has no effect on full batches", "remove it, or set full_batch = false")
+            yield finding("batch_size", "`batch_size` has no effect on full batches", "remove it, or set full_batch = false")
         elif not self.full_batch and self.accumulate > self.batch_size:
-            yield Remark("accumulate", f"a batch of {self.batch_size} items cannot have {self.accumulate} parts")
+            yield finding("accumulate", f"a batch of {self.batch_size} items cannot have {self.accumulate} parts")
 
 
 class Decaying(Optimizer):
@@ -74,10 +75,10 @@ class Decaying(Optimizer):
     decay: Literal["all", "matrices"] = "all"
     """Parameters that decay: all, or only those with two axes or more (no biases, no weights of norms)."""
 
-    def remarks(self) -> Iterator[Remark]:
-        yield from super().remarks()
+    def check(self) -> Iterator[Finding]:
+        yield from super().check()
         if "decay" in self.model_fields_set and not self.weight_decay:
-            yield Remark("decay", "`decay` has no effect without `weight_decay`", "for example, add `weight_decay = 0.01`")
+            yield finding("decay", "`decay` has no effect without `weight_decay`", "for example, add `weight_decay = 0.01`")
 
 
 class Sgd(Decaying):
@@ -97,14 +98,14 @@ class Sgd(Decaying):
     def counts_steps(self) -> bool:
         return bool(self.dampening)
 
-    def remarks(self) -> Iterator[Remark]:
-        yield from super().remarks()
+    def check(self) -> Iterator[Finding]:
+        yield from super().check()
         if self.nesterov and not self.momentum:
-            yield Remark("nesterov", "`nesterov` needs momentum", "for example, add `momentum = 0.9`")
+            yield finding("nesterov", "`nesterov` needs momentum", "for example, add `momentum = 0.9`")
         if self.dampening and not self.momentum:
-            yield Remark("dampening", "`dampening` has no effect without momentum", "for example, add `momentum = 0.9`")
+            yield finding("dampening", "`dampening` has no effect without momentum", "for example, add `momentum = 0.9`")
         if self.dampening and self.nesterov:
-            yield Remark("dampening", "Nesterov's momentum has no dampening", "remove `dampening` or `nesterov`")
+            yield finding("dampening", "Nesterov's momentum has no dampening", "remove `dampening` or `nesterov`")
 
 
 OPTIMIZERS = {

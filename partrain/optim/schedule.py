@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from partrain.config.problems import Finding
 from partrain.config.section import Section
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
@@ -28,13 +29,9 @@ _SCHEDULES_OF_KEY = {
 """Schedules that use a key."""
 
 
-class Remark(NamedTuple):
-    """A finding about a key of `[optimizer]`."""
-
-    key: str
-    message: str
-    advice: str = ""
-    severity: Literal["error", "warning"] = "error"
+def finding(key: str, message: str, suggestion: str = "") -> Finding:
+    """Make a finding about a key of `[optimizer]` that refuses the job."""
+    return Finding(("optimizer", key), message, suggestion, at="key")
 
 
 class Scheduled(Section):
@@ -106,20 +103,20 @@ class Scheduled(Section):
             return math.floor(progress / self.every + 1e-9)
         return sum(progress >= milestone for milestone in self.milestones)
 
-    def remarks(self) -> Iterator[Remark]:
+    def check(self) -> Iterator[Finding]:
         """Find settings that are wrong or have no effect."""
         for key, schedules in _SCHEDULES_OF_KEY.items():
             if key in self.model_fields_set and self.schedule not in schedules:
                 message = f'`{key}` has no effect under schedule = "{self.schedule}"'
-                yield Remark(key, message, "remove it, or use " + " or ".join(f'"{one}"' for one in schedules))
+                yield finding(key, message, "remove it, or use " + " or ".join(f'"{one}"' for one in schedules))
         if {"milestones", "every"} <= self.model_fields_set:
-            yield Remark("every", "[optimizer] has both `milestones` and `every`", "keep one")
+            yield finding("every", "[optimizer] has both `milestones` and `every`", "keep one")
         if "lr_start" in self.model_fields_set and not self.warmup_share:
-            yield Remark("lr_start", "`lr_start` has no effect without a warm-up", "for example, add `warmup = 0.1`")
+            yield finding("lr_start", "`lr_start` has no effect without a warm-up", "for example, add `warmup = 0.1`")
         if self.schedule == "exponential" and self.lr_end == 0:
-            yield Remark("lr_end", "an exponential schedule never reaches 0", "set the share of the peak rate at the horizon")
+            yield finding("lr_end", "an exponential schedule never reaches 0", "set the share of the peak rate at the horizon")
         if self.horizon and not self.needs_horizon:
-            yield Remark("horizon", "`horizon` has no effect: the learning rate is constant", "remove it")
+            yield finding("horizon", "`horizon` has no effect: the learning rate is constant", "remove it")
 
 
 def _cosine(share: float) -> float:

@@ -7,8 +7,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from partrain.config.problems import Finding
 from partrain.optim import Decaying, Optimizer
-from partrain.optim.schedule import Remark
+from partrain.optim.schedule import finding
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Betas = Annotated[list[Beta], Field(min_length=2, max_length=2)]
@@ -58,11 +59,11 @@ class _DecoupledDecay(_AdamLike):
     decoupled_weight_decay: bool = False
     """Decay weights separately from the gradient, as AdamW does."""
 
-    def remarks(self) -> Iterator[Remark]:
-        yield from super().remarks()
+    def check(self) -> Iterator[Finding]:
+        yield from super().check()
         if self.decoupled_weight_decay and not self.weight_decay:
             message = "`decoupled_weight_decay` has no effect without `weight_decay`"
-            yield Remark("decoupled_weight_decay", message, "for example, add `weight_decay = 0.01`")
+            yield finding("decoupled_weight_decay", message, "for example, add `weight_decay = 0.01`")
 
 
 class NAdam(_DecoupledDecay):
@@ -151,14 +152,14 @@ class Rprop(Optimizer):
     def moments(self) -> dict[str, float]:
         return {"prev": 0.0, "step_size": self.lr}
 
-    def remarks(self) -> Iterator[Remark]:
-        yield from super().remarks()
+    def check(self) -> Iterator[Finding]:
+        yield from super().check()
         if not self.etas[0] < 1 < self.etas[1]:
-            yield Remark(
+            yield finding(
                 "etas", f"`etas` = {self.etas}: the first must be below 1, the second above 1", "torch's default is [0.5, 1.2]"
             )
         if self.step_sizes[0] > self.step_sizes[1]:
-            yield Remark("step_sizes", f"the smallest step {self.step_sizes[0]:g} is larger than the largest step")
+            yield finding("step_sizes", f"the smallest step {self.step_sizes[0]:g} is larger than the largest step")
 
 
 class Lbfgs(Optimizer):

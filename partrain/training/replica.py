@@ -156,9 +156,9 @@ def _adopt_buffers(module: nn.Module, layout: Layout, row: Tensor) -> list[tuple
     Returns the owner's dict, the name in it and the view, buffer by buffer.
     """
     owners, homes = dict(module.named_modules()), []
-    for piece in layout.pieces:
-        owner, _, name = piece.name.rpartition(".")
-        home, view = owners[owner]._buffers, piece.view(row)
+    for field in layout.fields:
+        owner, _, name = field.name.rpartition(".")
+        home, view = owners[owner]._buffers, field.view(row)
         home[name].data = view.copy_(home[name])
         homes.append((home, name, view))
     return homes

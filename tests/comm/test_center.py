@@ -12,7 +12,8 @@ from support.lab import TRANSPORTS, Common, Program, in_processes, simulate
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup, NonFinite
-from partrain.comm.simulated import Deadlock, Pace
+from partrain.comm.simulated import Pace
+from partrain.comm.transport import Deadlock
 from partrain.protocols import Rule
 from partrain.protocols.asynchronous import Center, Update
 

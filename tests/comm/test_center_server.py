@@ -15,7 +15,7 @@ from torch.distributed import TCPStore
 
 from partrain.comm.arena import Arena
 from partrain.comm.center import CenterClient
-from partrain.comm.center_server import Remote, serve
+from partrain.comm.center_server import RemoteCenterClient, serve
 from partrain.comm.machine import Machine
 from partrain.comm.shared import SharedTransport
 from partrain.errors import WorkersLost
@@ -83,9 +83,9 @@ class Site:
             thread.start()
         return threads
 
-    def join(self, arena: Arena, rank: int, rule: Rule, dtype: torch.dtype = torch.float32) -> Remote:
+    def join(self, arena: Arena, rank: int, rule: Rule, dtype: torch.dtype = torch.float32) -> RemoteCenterClient:
         vectors, turns = torch.zeros(rule.shared_vectors, D, dtype=dtype), SharedTransport(arena, rank)
-        return Remote(arena, rank, vectors, turns, self.machine(rank % 2), rule.slices)
+        return RemoteCenterClient(arena, rank, vectors, turns, self.machine(rank % 2), rule.slices)
 
     def run(
         self,

@@ -10,7 +10,8 @@ from support.lab import Snapshot, Trial, in_processes, same, simulate
 from torch import Tensor
 
 from partrain.comm.group import ArenaGroup
-from partrain.comm.simulated import ITERATION_NS, Abandoned, Deadlock, Pace, TurnScheduler
+from partrain.comm.simulated import ITERATION_NS, Pace, TurnScheduler
+from partrain.comm.transport import Abandoned, Deadlock
 from partrain.protocols import Rule
 from partrain.rules.async_ import Async
 from partrain.rules.average import Average

@@ -88,9 +88,9 @@ def leaves(value: Any) -> list[tuple[KeyPath, Any]]:
 def test_every_path_has_a_place_that_reads_back(text: str) -> None:
     data = legal(text)
     source = TomlSource.parse(text, "job.toml")
-    assert {path for path, _ in walk(data)} == set(source.marks)
+    assert {path for path, _ in walk(data)} == set(source.positions)
     for path, value in walk(data):
-        mark = source.marks[path]
+        mark = source.positions[path]
         if isinstance(path[-1], str):
             assert tomllib.loads(f"{text[slice(*mark.key)]} = 0") == {path[-1]: 0}
         if mark.key == mark.value or mark.key[1] <= mark.value[0]:  # neither a header nor the beginning of a dotted key
@@ -129,7 +129,7 @@ def test_the_text_with_overrides_says_what_the_data_say(text: str, overrides: li
         assert all(problem.line == 0 for problem in source.problems)
         return
     assert same(tomllib.loads(source.text), source.data)
-    assert {path for path, _ in walk(source.data)} <= set(source.marks)
+    assert {path for path, _ in walk(source.data)} <= set(source.positions)
 
 
 # Syntax
@@ -322,7 +322,7 @@ def test_an_override_replaces_the_places_below_it() -> None:
     assert source.data == {"a": {"b": 9}}
     assert source.problem(Finding(("a", "b"), "")).place == "--set a.b=9"
     assert source.problem(Finding(("a",), "")).place == "--set a={b = [7, 8]}"
-    assert ("a", "c") not in source.marks
+    assert ("a", "c") not in source.positions
 
 
 def test_all_overrides_that_do_not_fit_are_reported() -> None:

@@ -580,5 +580,5 @@ def test_validating_imports_no_heavy_library(tmp_path: Path) -> None:
 def test_tables_stand_under_the_names_they_go_by(tables: Any) -> None:
     """Where they are listed and what they say of themselves are two places; the user's own say nothing."""
     (one_of,) = (part for part in get_args(tables) if isinstance(part, OneOf))
-    for name in one_of.places:
+    for name in one_of.targets:
         assert identity(one_of.table(name))[1] == (() if name == "user" else (name,))

@@ -116,7 +116,7 @@ def test_tied_weights_are_one_tensor_of_the_row() -> None:
         for module in (*(member.worker.module for member in members), loaded(case, snapshot)):
             assert module.answer.weight is module.embedding.weight
         assert (snapshot.arrays["model/answer.weight"] == snapshot.arrays["model/embedding.weight"]).all()
-        assert [piece.name for piece in members[0].worker.replica.layout.params.pieces].count("answer.weight") == 0
+        assert [field.name for field in members[0].worker.replica.layout.params.fields].count("answer.weight") == 0
 
 
 @pytest.mark.parametrize("name", ["lstm, series", "gru, frozen", "cnn", "transformer, tied"])

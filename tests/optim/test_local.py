@@ -389,7 +389,7 @@ COURSES = [
 @pytest.mark.parametrize(("settings", "course"), COURSES)
 def test_every_schedule_by_hand(settings: dict[str, object], course: list[float]) -> None:
     section = Sgd.model_validate({"lr": 8.0, **settings})
-    assert list(section.remarks()) == []
+    assert list(section.check()) == []
     rates = [section.rate(items, 400) / 8 for items in (0, 100, 200, 300, 400, 500)]
     assert rates == pytest.approx(course, abs=1e-12)
 
@@ -439,22 +439,22 @@ def test_every_schedule_stays_within_its_bounds(settings: dict[str, object], pro
 )
 def test_settings_without_effect_are_reported(table: dict[str, object], key: str) -> None:
     section = TypeAdapter(AnyOptimizer).validate_python({"name": "sgd", "lr": 1.0, **table})
-    assert [(remark.key, remark.severity) for remark in section.remarks()] == [(key, "error")]
+    assert [(each.path[-1], each.severity) for each in section.check()] == [(key, "error")]
 
 
 @pytest.mark.parametrize(("key", "number"), [("eps", 1e-60), ("eps", 1e39), ("lr", 1e-40)])
 @pytest.mark.parametrize("section", [Adam, NAdam, Adagrad, Muon, RmsProp])
 def test_settings_beyond_float32_are_refused(section: type[AnyOptimizer], key: str, number: float) -> None:
     """With eps = 0 an optimizer divides 0 by 0 if a gradient is 0."""
-    (remark,) = section.model_validate(
+    (finding,) = section.model_validate(
         {"name": section.model_fields["name"].annotation.__args__[0], "lr": 0.1, key: number}
-    ).remarks()
-    assert (remark.key, remark.severity) == (key, "error")
-    assert remark.message.startswith(f"`{key}` = {number:g} is {'infinite' if number > 1 else '0'} in float32")
+    ).check()
+    assert (finding.path[-1], finding.severity) == (key, "error")
+    assert finding.message.startswith(f"`{key}` = {number:g} is {'infinite' if number > 1 else '0'} in float32")
 
 
-def test_defaults_are_without_remarks() -> None:
-    assert [remark for section in EVERY for remark in section.remarks()] == []
+def test_defaults_are_without_findings() -> None:
+    assert [each for section in EVERY for each in section.check()] == []
 
 
 @pytest.mark.parametrize(
@@ -469,4 +469,4 @@ def test_initial_values_beyond_float32() -> None:
     """Without the check each worker raises torch's `value cannot be converted to type float without overflow`."""
     with pytest.raises(ValidationError, match="initial_accumulator_value"):
         Adagrad(name="adagrad", lr=0.1, initial_accumulator_value=1e300)
-    assert [remark.key for remark in Rprop(name="rprop", lr=1e300).remarks()] == ["lr"]
+    assert [each.path[-1] for each in Rprop(name="rprop", lr=1e300).check()] == ["lr"]

@@ -83,7 +83,7 @@ def test_the_network_that_counts_is_the_mean() -> None:
     assert not torch.equal(replicas[0], replicas[1])
     judged = torch.cat([torch.tensor(taken.arrays[path]).view(-1) for path in taken.arrays if path.startswith("model/")])
     layout = Trial().layout.params
-    mean = torch.cat([piece.view(replicas.double().mean(0).float()).view(-1) for piece in layout.pieces])
+    mean = torch.cat([field.view(replicas.double().mean(0).float()).view(-1) for field in layout.fields])
     torch.testing.assert_close(judged, mean, rtol=0, atol=1e-8)
 
 

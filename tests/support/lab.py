@@ -19,7 +19,8 @@ from partrain.comm.arena import Arena
 from partrain.comm.center import CenterClient
 from partrain.comm.group import ArenaGroup, Transport
 from partrain.comm.shared import SharedTransport
-from partrain.comm.simulated import Abandoned, Pace, SimulatedTransport, TurnScheduler
+from partrain.comm.simulated import Pace, SimulatedTransport, TurnScheduler
+from partrain.comm.transport import Abandoned
 from partrain.launch import forkserver
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.protocols import Rule

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from io import BytesIO
 from math import prod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from partrain.config.problems import did_you_mean
 from partrain.data.arrays.files import ArraySource
 from partrain.data.base import reading
 from partrain.errors import InputMissing
@@ -240,5 +240,5 @@ def read_json(path: Path) -> dict[str, Any]:
 def require_name(name: str, known: Sequence[str], fault: str) -> None:
     """Raise InputMissing, beginning with `fault`, unless the name is known."""
     if name not in known:
-        near = get_close_matches(name, known, n=1)
-        raise InputMissing(f"{fault}: did you mean `{near[0]}`?" if near else f"{fault}: there are {', '.join(known)}")
+        near = did_you_mean(name, known)
+        raise InputMissing(f"{fault}: did you mean `{near}`?" if near else f"{fault}: there are {', '.join(known)}")

@@ -12,11 +12,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from math import prod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from partrain.config.problems import did_you_mean
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -228,8 +228,8 @@ def choose_array(found: dict[str, ArraySource], name: str, path: Path, key: str)
     """Return one array of a file by name; InputMissing if it is not there. `key` of the table asks for it."""
     if name not in found:
         known = [one for one in found if not found[one].why_unusable(key)]
-        near = get_close_matches(name, known, n=1)
-        advice = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}" if known else "there are none"
+        near = did_you_mean(name, known)
+        advice = f"did you mean `{near}`?" if near else f"there are {', '.join(known)}" if known else "there are none"
         raise InputMissing(f"{path}: no array `{name}`, which `{key}` asks for: {advice}")
     if unfit := found[name].why_unusable(key):
         raise InputMissing(f"{found[name].where}: holds {unfit}; arrays of numbers can be used")

@@ -9,11 +9,11 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
+from partrain.config.problems import did_you_mean
 from partrain.data.base import reading
 from partrain.errors import InputMissing
 
@@ -71,9 +71,9 @@ class TableFile(ABC):
     def require(self, name: str, key: str) -> None:
         """Raise InputMissing unless the column exists; `key` of the table asks for it."""
         if name not in self.names:
-            near = get_close_matches(name, self.names, n=1)
+            near = did_you_mean(name, self.names)
             known = ", ".join(self.names[:12]) + (f" and {len(self.names) - 12} more" if len(self.names) > 12 else "")
-            advice = f"did you mean `{near[0]}`?" if near else f"there are {known}"
+            advice = f"did you mean `{near}`?" if near else f"there are {known}"
             raise InputMissing(
                 f"{self.header_location}: no column `{name}`, which `{key}` asks for: {self.separator_advice() or advice}"
             )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -14,8 +14,7 @@ import torch
 from partrain.comm.arena import IF_LONG, LONG_S, RING, Arena
 from partrain.comm.center import CenterClient
 from partrain.comm.group import ArenaGroup, NonFinite, Transport, bytes_by_rank
-from partrain.comm.shared import SharedTransport
-from partrain.comm.simulated import Abandoned, Deadlock, SimulatedTransport, TurnScheduler
+from partrain.comm.transport import Abandoned, Deadlock, Placement
 from partrain.errors import Diverged, Failure, UserCodeFailed
 from partrain.launch.worker.channel import Channel, explain, report
 from partrain.launch.worker.messages import Done, Failed, MemoryTight, Ready, SnapshotFilled, TrainingFinished, TrainingStarted
@@ -35,19 +34,21 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
     if spec.ranks[0] < 0:
         _serve_center(~spec.ranks[0], spec, channel)
         return
-    arena = Arena(spec.arena_fd.detach(), len(spec.plan.shares))
-    if len(spec.ranks) == 1:
-        _run_worker(spec.ranks[0], spec, arena, None, channel)
-        return
-    threads_of = [spec.plan.shares[rank].spec.threads for rank in spec.ranks]
-    # torch and MKL keep one number of threads for the process
-    scheduler = TurnScheduler(len(threads_of), lambda rank: torch.set_num_threads(threads_of[rank]))
-    threads = [threading.Thread(target=_run_simulated, args=(rank, spec, arena, scheduler, channel)) for rank in spec.ranks]
-    for thread in threads:
-        thread.start()
-    scheduler.start()
-    for thread in threads:
-        thread.join()
+    job, workers = spec.job, spec.plan.shares
+    arena = Arena(spec.arena_fd.detach(), len(workers))
+    placement = Placement(
+        arena=arena,
+        ranks=spec.ranks,
+        members=spec.members,
+        machine=spec.machine,
+        devices=[worker.spec.device for worker in workers],
+        on_turn=lambda rank: torch.set_num_threads(workers[rank].spec.threads),  # torch and MKL keep one number for the process
+        settings=job.transport.settings_of,
+        seed=job.seed,
+        exact=job.engine.exact,
+    )
+    transport = job.transport.implementation(spec.machine)
+    transport.run_workers(placement, lambda rank, join: _run_worker(rank, spec, arena, join, channel))
 
 
 def _serve_center(number: int, spec: ProcessSpec, channel: Channel) -> None:
@@ -61,46 +62,22 @@ def _serve_center(number: int, spec: ProcessSpec, channel: Channel) -> None:
         report(~number, spec.machine.center(number), error, error if isinstance(error, Failure) else None, channel)
 
 
-def _run_simulated(rank: int, spec: ProcessSpec, arena: Arena, scheduler: TurnScheduler, channel: Channel) -> None:
-    """Run a simulated worker: a thread that runs while it has the turn."""
-    failure: BaseException | None = None
+def _run_worker(
+    rank: int, spec: ProcessSpec, arena: Arena, join: Callable[[], Transport], channel: Channel
+) -> BaseException | None:
+    """Join the others and run one worker to its end. Report an error as a failure with a code and one line, and return it."""
+    process: WorkerProcess | None = None
     try:
-        scheduler.wait(rank, lambda: True, "the start")
-        failure = _run_worker(rank, spec, arena, scheduler, channel)
+        process = WorkerProcess(rank, spec, arena, join(), channel)
+        channel.send(Done(rank, **asdict(process.train())))
+        return None
     except Abandoned as abandoned:
         if isinstance(abandoned.__cause__, Deadlock):
             channel.send(Failed(rank, 70, "internal", str(abandoned.__cause__), ""))
-    finally:
-        scheduler.leave(rank, failure)
-
-
-def _run_worker(
-    rank: int, spec: ProcessSpec, arena: Arena, scheduler: TurnScheduler | None, channel: Channel
-) -> BaseException | None:
-    """Run one worker to its end, and report what goes wrong as a failure with a code and one line."""
-    process: WorkerProcess | None = None
-    try:
-        process = WorkerProcess(rank, spec, arena, _join(rank, spec, arena, scheduler), channel)
-        channel.send(Done(rank, **asdict(process.train())))
-        return None
-    except Abandoned:
         raise
     except BaseException as error:
         report(rank, f"worker {rank}", error, _explain(error, rank, spec, process), channel)
         return error
-
-
-def _join(rank: int, spec: ProcessSpec, arena: Arena, scheduler: TurnScheduler | None) -> Transport:
-    """Connect a worker to the others: by turns, in shared memory, or also across machines."""
-    if scheduler:
-        return SimulatedTransport(scheduler, rank, spec.job.transport.pace(rank), spec.job.seed)
-    if not spec.machine:
-        return SharedTransport(arena, rank, spec.members)
-    from partrain.comm.distributed import DistributedTransport
-
-    devices = [share.spec.device for share in spec.plan.shares]
-    reduced_on_cuda = not spec.job.engine.exact and all(device.startswith("cuda") for device in devices)
-    return DistributedTransport(arena, rank, spec.members, spec.machine, devices[rank] if reduced_on_cuda else "cpu")
 
 
 def _explain(error: BaseException, rank: int, spec: ProcessSpec, process: WorkerProcess | None) -> Failure | None:
@@ -145,7 +122,7 @@ class WorkerProcess:
         self.group.barrier()
         self.map = slot_map(setup.module, layout, rule, len(spec.plan.shares), self.state, self.group.center_client)
         self._slots = arena.map_slots(rows_end, self.map.size)
-        parameters = sum(piece.size for piece in layout.params.pieces)
+        parameters = sum(field.size for field in layout.params.fields)
         channel.send(Ready(rank, os.getpid(), parameters, rows_end, self.map.to_json(), _digests_of_fixed(setup.module)))
         if spec.resuming:
             self._restore()
@@ -169,9 +146,9 @@ class WorkerProcess:
         """Reach what all workers share: in memory, or in processes of its own if there are several machines."""
         rule, machine = self.spec.job.sync, self.spec.machine
         if machine and not rule.synchronous:
-            from partrain.comm.center_server import Remote
+            from partrain.comm.center_server import RemoteCenterClient
 
-            return Remote(self.arena, self.rank, vectors, self.transport, machine, rule.slices)
+            return RemoteCenterClient(self.arena, self.rank, vectors, self.transport, machine, rule.slices)
         # Messages add up in the scratch parts, which no other verb uses within a round of an asynchronous rule.
         slices = min(rule.slices, vectors.shape[1])
         return CenterClient(self.arena, self.rank, vectors, self.transport, rule.merge, slices, scratch)

@@ -1,0 +1,93 @@
+"""The base of all transports: the facts about each that other folders ask for, and the operations that one machine need not do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from partrain.comm.arena import Arena
+    from partrain.comm.group import Parts, Transport
+    from partrain.comm.machine import Machine
+
+    RunWorker = Callable[[int, Callable[[], Transport]], BaseException | None]
+    """Function that runs a worker of this process: its rank, a function that joins the others, its failure."""
+
+
+class Deadlock(Exception):
+    """No worker can continue. The message names the wait of each."""
+
+
+class Abandoned(Exception):
+    """Another worker failed, so this one stops."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The workers of one process, and all that a transport needs to connect them to the others."""
+
+    arena: Arena
+    ranks: tuple[int, ...]
+    """The workers of this process."""
+    members: range
+    """The workers of this machine."""
+    machine: Machine | None
+    """This machine, if there are several."""
+    devices: Sequence[str]
+    """Device of each worker of the run, by rank."""
+    on_turn: Callable[[int], None]
+    """Function that prepares the process for a worker: workers of one process call it before each of their turns."""
+    settings: Callable[[int], dict[str, float]]
+    """Function that returns a worker's values of the transport's own keys of [transport]."""
+    seed: int
+    exact: bool
+    """Each machine sums over all workers, not its own."""
+
+
+class BaseTransport:
+    """The parts that transports have in common. A subclass adds the operations of `group.Transport` that are missing here."""
+
+    one_process: ClassVar[bool] = False
+    """All workers of a machine live in one process and take turns. Otherwise each has a process of its own."""
+    single_machine_reason: ClassVar[str] = ""
+    """The reason why this transport cannot connect several machines; "" if it can."""
+    settings: ClassVar[tuple[str, ...]] = ()
+    """Keys of [transport] that this transport alone reads. Each has one number for all workers, or one for each."""
+
+    @classmethod
+    def join(cls, placement: Placement, rank: int) -> Transport:
+        """Connect a worker to the others."""
+        raise NotImplementedError
+
+    @classmethod
+    def run_workers(cls, placement: Placement, run: RunWorker) -> None:
+        """Run the workers of this process to their end: `run(rank, join)` runs one and returns its failure."""
+        for rank in placement.ranks:
+            run(rank, partial(cls.join, placement, rank))
+
+    def advance_clock(self, number: int) -> None:
+        """Do nothing: the machine's clock runs by itself."""
+
+    def local_barrier(self) -> None:
+        """Return when every worker of this machine has called this."""
+        raise NotImplementedError
+
+    def replicate(self, parts: Parts) -> None:
+        """Do nothing: there is one machine."""
+
+    def broadcast_bytes(self, whole: memoryview) -> None:
+        """Do nothing: there is one machine."""
+
+    def all_reduce_sum(self, x: Tensor) -> None:
+        """Wait for the workers only: one machine has nothing to add."""
+        self.local_barrier()
+
+    def wait_until(self, ready: Callable[[], bool], what: str) -> None:
+        """Return when `ready()` holds. It polls, as such events are rare. Workers that take turns keep theirs meanwhile."""
+        while not ready():
+            time.sleep(100e-6)
