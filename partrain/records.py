@@ -57,7 +57,10 @@ class RoundRecord:
     def of_event(cls, values: Mapping[str, Any]) -> RoundRecord:
         """Read a record from a `round` event. Numbers that are null or that earlier versions did not write are NaN."""
         numbers: dict[str, Any] = {"bytes": NAN, **values}
-        return cls(**{name: numbers[name] if name in WHOLE else _number(numbers.get(name)) for name in EVENT_FIELDS})
+        for name in EVENT_FIELDS:
+            if name not in WHOLE and numbers.get(name) is None:
+                numbers[name] = NAN
+        return cls(**{name: numbers[name] for name in EVENT_FIELDS})
 
 
 FIELDS = tuple(field.name for field in fields(RoundRecord))
@@ -71,11 +74,6 @@ EVENT_FIELDS = tuple(name for name in FIELDS if name not in JUDGED)
 def finite(value: float) -> float | None:
     """Give the number, or None (JSON has no NaN)."""
     return value if math.isfinite(value) else None
-
-
-def _number(value: float | None) -> float:
-    """Give the number, or NaN for None."""
-    return NAN if value is None else value
 
 
 def without_nan(value: Any) -> Any:

@@ -8,7 +8,7 @@ would make construction three times as slow, and rounds may take milliseconds.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, TypedDict
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -190,16 +190,12 @@ KINDS: dict[str, type[KnownEvent]] = {
 
 def encode(event: KnownEvent) -> bytes:
     """Encode an event as its line with pydantic's encoder, five times faster than Python's: rounds may take milliseconds."""
-    if isinstance(event, RoundEvent):
-        values = {"event": "round", "t": event.t, "rank": event.rank} | event.record.event_values()
-    else:
-        values = {"event": event.kind}
-        for name in event.__slots__:
-            values[name] = getattr(event, name)
+    fields: Any = {"t": event.t, "rank": event.rank} | event.record.event_values() if isinstance(event, RoundEvent) else event
     try:
-        return to_json(values, inf_nan_mode="null") + b"\n"
+        text = to_json(fields, inf_nan_mode="null")
     except PydanticSerializationError:  # a file's name that is no UTF-8
-        return json.dumps(without_nan(values), separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        text = json.dumps(without_nan(asdict(fields)), separators=(",", ":"), allow_nan=False).encode()
+    return b'{"event":"%s",%s\n' % (event.kind.encode(), text[1:])
 
 
 def decode(line: bytes | str) -> Event:
