@@ -1,14 +1,14 @@
 """The events of a run: one class per kind of line in `events.jsonl`, whose fields are the keys of the line, in their order.
 
 A line is `{"event": KIND, "t": ...}`, one JSON object. `t` is Unix time; durations are in seconds. Numbers that are not finite are
-null, because JSON has no NaN. Fields with a default are missing in files of earlier versions. The classes are not frozen: that
-would make construction three times as slow, and rounds may take milliseconds.
+null, because JSON has no NaN. Fields with a default are missing in files of earlier versions. Rounds may take
+milliseconds, so the classes are neither frozen (construction is three times as slow) nor slotted (`vars` gives the fields at once).
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypedDict
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -63,7 +63,7 @@ class EndSeconds(TypedDict, total=False):
     total: float
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class StartEvent:
     """A session begins: a run starts or resumes."""
 
@@ -90,7 +90,7 @@ class StartEvent:
     """The `[stop]` table."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class RoundEvent:
     """A worker has finished a round. The line holds the numbers of the record, whose `seconds` cover all sessions."""
 
@@ -100,7 +100,7 @@ class RoundEvent:
     record: RoundRecord
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class JudgementEvent:
     """The network was evaluated on held-out items."""
 
@@ -121,7 +121,7 @@ class JudgementEvent:
     """It counts for patience: no other event caused it."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class CommitEvent:
     """A checkpoint is on disk."""
 
@@ -137,7 +137,7 @@ class CommitEvent:
     """SHA-256 of the file."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class FaultEvent:
     """Something failed."""
 
@@ -148,7 +148,7 @@ class FaultEvent:
     """Of the worker; None if no single one failed."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class StoppingEvent:
     """The coordinator answers a signal."""
 
@@ -159,7 +159,7 @@ class StoppingEvent:
     """Message to the user."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class EndEvent:
     """A session ends."""
 
@@ -173,7 +173,7 @@ class EndEvent:
     """Loss and metrics on the test set, if there is one."""
 
 
-@dataclass(slots=True)
+@dataclass
 class UnknownEvent:
     """A line of a kind that a newer partrain wrote."""
 
@@ -190,12 +190,14 @@ KINDS: dict[str, type[KnownEvent]] = {
 
 def encode(event: KnownEvent) -> bytes:
     """Encode an event as its line with pydantic's encoder, five times faster than Python's: rounds may take milliseconds."""
-    fields: Any = {"t": event.t, "rank": event.rank} | event.record.event_values() if isinstance(event, RoundEvent) else event
+    values = vars(event)
+    if isinstance(event, RoundEvent):
+        values = {"t": event.t, "rank": event.rank} | event.record.event_values()
     try:
-        text = to_json(fields, inf_nan_mode="null")
+        text = to_json(values, inf_nan_mode="null")
     except PydanticSerializationError:  # a file's name that is no UTF-8
-        text = json.dumps(without_nan(asdict(fields)), separators=(",", ":"), allow_nan=False).encode()
-    return b'{"event":"%s",%s\n' % (event.kind.encode(), text[1:])
+        text = json.dumps(without_nan(values), separators=(",", ":"), allow_nan=False).encode()
+    return b'{"event":"' + event.kind.encode() + b'",' + text[1:] + b"\n"
 
 
 def decode(line: bytes | str) -> Event:
@@ -211,7 +213,7 @@ def decode(line: bytes | str) -> Event:
             return RoundEvent(t=t, rank=values["rank"], record=RoundRecord.of_event(values))
         if kind is JudgementEvent:
             values["metrics"] = {key: value for key, value in (values.get("metrics") or {}).items() if value is not None}
-        return kind(**{name: values[name] for name in kind.__slots__ if name in values})
+        return kind(**{each.name: values[each.name] for each in fields(kind) if each.name in values})
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(str(error)) from error
 
