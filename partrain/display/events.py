@@ -1,8 +1,10 @@
 """The events of a run: one class per kind of line in `events.jsonl`, whose fields are the keys of the line, in their order.
 
 A line is `{"event": KIND, "t": ...}`, one JSON object. `t` is Unix time; durations are in seconds. Numbers that are not finite are
-null, because JSON has no NaN. Fields with a default are missing in files of earlier versions. Rounds may take
-milliseconds, so the classes are neither frozen (construction is three times as slow) nor slotted (`vars` gives the fields at once).
+null, because JSON has no NaN. Files of earlier versions may lack the fields with a default.
+
+Rounds may take milliseconds. So the classes are not frozen, which would make construction three times as slow, and have no slots:
+`vars` gives the fields at once.
 """
 
 from __future__ import annotations
