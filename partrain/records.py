@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -30,7 +30,7 @@ class RoundRecord:
     staleness: float
     """Mean over the worker's updates."""
     seconds: float
-    """Training seconds of this session up to the round's end."""
+    """Training seconds up to the round's end: of this session, and in events of the whole run."""
     judged_loss: float = NAN
     accuracy: float = NAN
 
@@ -46,17 +46,42 @@ class RoundRecord:
             values[name] = int(values[name])
         return cls(**values)
 
-    def event(self, rank: int, t: float, elapsed: float) -> dict[str, Any]:
-        """Give the `round` event of a worker. `elapsed`: training seconds before this session."""
-        values = {name: finite(value) for name, value in vars(self).items() if name not in ("judged_loss", "accuracy")}
-        return {"event": "round", "t": t, "rank": rank} | values | {"seconds": elapsed + self.seconds}
+    def event_values(self) -> dict[str, Any]:
+        """Return the numbers of the `round` event by name."""
+        values = vars(self).copy()
+        for name in JUDGED:
+            del values[name]
+        return values
+
+    @classmethod
+    def of_event(cls, values: Mapping[str, Any]) -> RoundRecord:
+        """Read a record from a `round` event. Numbers that are null or that earlier versions did not write are NaN."""
+        numbers: dict[str, Any] = {"bytes": NAN, **values}
+        for name in EVENT_FIELDS:
+            if name not in WHOLE and numbers.get(name) is None:
+                numbers[name] = NAN
+        return cls(**{name: numbers[name] for name in EVENT_FIELDS})
 
 
 FIELDS = tuple(field.name for field in fields(RoundRecord))
 WHOLE = ("round", "iterations", "items", "bytes")
 """Fields that are whole numbers."""
+JUDGED = ("judged_loss", "accuracy")
+"""Fields that a `judgement` event holds, not a `round` event."""
+EVENT_FIELDS = tuple(name for name in FIELDS if name not in JUDGED)
 
 
 def finite(value: float) -> float | None:
     """Give the number, or None (JSON has no NaN)."""
     return value if math.isfinite(value) else None
+
+
+def without_nan(value: Any) -> Any:
+    """Replace every number in a document that is not finite by None."""
+    if isinstance(value, float):
+        return finite(value)
+    if isinstance(value, Mapping):
+        return {key: without_nan(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(each) for each in value]
+    return value

@@ -15,9 +15,11 @@ from typing import Any
 
 from partrain.bench import Case, Interrupted, incomplete_rows, outcomes, refuse_seed, spread
 from partrain.display.event_log import read_events
+from partrain.display.events import RoundEvent, StartEvent
 from partrain.display.text_table import table
 from partrain.errors import OK, BadJob, InputMissing
 from partrain.job.load import LoadedJob, load, parse
+from partrain.records import finite
 
 UNSAID = object()
 """The value of a key that a job does not mention."""
@@ -97,15 +99,15 @@ def facts(folder: Path) -> Facts:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputMissing(f"{folder}: no readable summary.json: {error}; is it a run folder?") from None
-    starts = [event for event in told if event["event"] == "start"]
+    starts = [event for event in told if isinstance(event, StartEvent)]
     if not starts:
         raise InputMissing(f"{folder}: the run ended before training started: nothing to compare")
-    rounds = [event for event in told if event["event"] == "round"]
+    rounds = [event.record for event in told if isinstance(event, RoundEvent)]
     reached = summary["status"] == "reached"
-    busy = {key: sum(event[key] for event in rounds) for key in ("compute", "wait", "mix")}
-    distances = [event["distance"] for event in rounds if event["distance"] is not None]
+    busy = {key: sum(getattr(record, key) for record in rounds) for key in ("compute", "wait", "mix")}
+    distances = [record.distance for record in rounds if finite(record.distance) is not None]
     return {
-        "rule": starts[-1]["rule"],
+        "rule": starts[-1].rule,
         "workers": len(summary["workers"]),
         "judge": summary.get("judge", "mixed"),
         "status": summary["status"],
@@ -117,9 +119,9 @@ def facts(folder: Path) -> Facts:
         "loss": summary["loss"],
         "accuracy": summary["metrics"].get("accuracy"),
         "test_accuracy": summary["test"].get("accuracy"),
-        "bytes": _mean([event.get("bytes") for event in rounds]),
+        "bytes": _mean([record.bytes for record in rounds]),
         "waiting": busy["wait"] / sum(busy.values()) if any(busy.values()) else None,
-        "staleness": _mean([event.get("staleness") for event in rounds]),
+        "staleness": _mean([record.staleness for record in rounds]),
         "distance": _mean(distances[-len(summary["workers"]) :]),
     }
 
@@ -213,8 +215,8 @@ def _cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
+def _mean(values: Sequence[float]) -> float | None:
+    known = [value for value in values if finite(value) is not None]
     return sum(known) / len(known) if known else None
 
 

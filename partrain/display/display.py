@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO, cast
 
+from partrain.display.events import Event, FaultEvent, JudgementEvent, RoundEvent
 from partrain.display.live_table import ASCII, UNICODE, frame, printable
-from partrain.display.run_state import Event, Judgement, RunState
-from partrain.display.terminal import discard, finish, has_room, is_terminal, open_output
+from partrain.display.run_state import RunState
+from partrain.display.terminal import discard, finish, is_terminal, open_output, writable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -39,18 +40,18 @@ BITE = 4096
 
 
 class Display:
-    """A display that shows nothing, and the interface of the others. `view` is the run state behind it."""
+    """A display that shows nothing, and the interface of the others. `state` is the run state behind it."""
 
-    def __init__(self, view: RunState) -> None:
-        self.view = view
+    def __init__(self, state: RunState) -> None:
+        self.state = state
 
-    def adopt(self, view: RunState) -> None:
+    def adopt(self, state: RunState) -> None:
         """Continue from the state of a run that is resumed."""
-        self.view = view
+        self.state = state
 
     def apply(self, event: Event) -> None:
         """Apply an event to the state."""
-        self.view.apply(event)
+        self.state.apply(event)
 
     def refresh(self, now: float) -> None:
         """Show the changes, if it is time to. `now` is Unix time in seconds."""
@@ -59,15 +60,15 @@ class Display:
         """Show the last state and restore the terminal."""
 
 
-def make_display(stream: TextIO | None, json: bool = False, quiet: bool = False, view: RunState | None = None) -> Display:
+def make_display(stream: TextIO | None, json: bool = False, quiet: bool = False, state: RunState | None = None) -> Display:
     """Make the display for a stream (stdout): a table on a terminal, plain lines elsewhere, nothing for `json` and `quiet`.
 
-    `view` is the state of a resumed run.
+    `state` is the state of a resumed run.
     """
-    view = RunState() if view is None else view
+    state = RunState() if state is None else state
     if json or quiet or stream is None:
-        return Display(view)
-    return LiveDisplay(stream, view) if _animates(stream) else PlainDisplay(stream, view)
+        return Display(state)
+    return LiveDisplay(stream, state) if _animates(stream) else PlainDisplay(stream, state)
 
 
 def _animates(stream: TextIO) -> bool:
@@ -79,30 +80,30 @@ def _animates(stream: TextIO) -> bool:
 class PlainDisplay(Display):
     """One `key=value` line per round."""
 
-    def __init__(self, stream: TextIO, view: RunState) -> None:
-        super().__init__(view)
+    def __init__(self, stream: TextIO, state: RunState) -> None:
+        super().__init__(state)
         self._stream: TextIO | None = stream
         """None once the reader has gone."""
-        self._outlet = open_output(stream)
+        self._output = open_output(stream)
         self._lines: deque[str] = deque(maxlen=BACKLOG_LINES)
         self._round: tuple[float, int, str] | None = None
         self._second: tuple[int, str] = (-1, "")
         self._written = 0.0
-        self.adopt(view)
+        self.adopt(state)
 
-    def adopt(self, view: RunState) -> None:
-        self.view = view
-        self._shown: tuple[Judgement | None, int] = (view.judged, view.commit.round if view.commit else 0)
+    def adopt(self, state: RunState) -> None:
+        self.state = state
+        self._shown: tuple[JudgementEvent | None, int] = (state.judged, state.commit.round if state.commit else 0)
 
     def apply(self, event: Event) -> None:
-        view, before, kind = self.view, self.view.round, event["event"]
-        view.apply(event)
-        if kind == "round" and view.round != before:
+        state, before = self.state, self.state.round
+        state.apply(event)
+        if isinstance(event, RoundEvent) and state.round != before:
             self._finish()
-            self._round = (event["t"], view.round, self._numbers())
-        elif kind == "fault":
+            self._round = (event.t, state.round, self._numbers())
+        elif isinstance(event, FaultEvent):
             self._finish()
-            self._lines.append(f"time={self._time(event['t'])} fault={shlex.quote(printable(event['what']))}\n")
+            self._lines.append(f"time={self._time(event.t)} fault={shlex.quote(printable(event.what))}\n")
 
     def refresh(self, now: float) -> None:
         if abs(now - self._written) < REDRAW_S:
@@ -110,33 +111,33 @@ class PlainDisplay(Display):
         self._written = now
         if self._round is not None and now - self._round[0] >= REDRAW_S:
             self._finish()
-        while self._lines and self._stream is not None and has_room(self._outlet):
+        while self._lines and self._stream is not None and writable(self._output):
             self._write(BITE)
 
     def close(self) -> None:
         self._finish()
         self._write(None)
-        finish(self._outlet)
+        finish(self._output)
 
     def _numbers(self) -> str:
-        view = self.view
-        loss = view.loss()
+        state = self.state
+        loss = state.loss()
         trained = "" if loss is None else f" loss={loss:.6g}"
-        return f" round={view.round} item_iterations={view.item_iterations}{trained} items_per_second={view.rate():.0f}"
+        return f" round={state.round} item_iterations={state.item_iterations}{trained} items_per_second={state.rate():.0f}"
 
     def _finish(self) -> None:
         """Complete the newest round's line with its judgement and commit, which follow the workers' events."""
         if self._round is None:
             return
-        (t, number, line), view, (judged, committed) = self._round, self.view, self._shown
-        if view.judged is not None and view.judged is not judged:
-            judged = view.judged
+        (t, number, line), state, (judged, committed) = self._round, self.state, self._shown
+        if state.judged is not None and state.judged is not judged:
+            judged = state.judged
             line += "" if judged.round == number else f" judged_round={judged.round}"
             line += "" if judged.loss is None else f" judged_loss={judged.loss:.6g}"
             line += "".join(f" judged_{name}={value:.6g}" for name, value in judged.metrics.items())
-            line += " judge=any-worker" if view.stop.get("judge") == "any-worker" else ""
-        if view.commit is not None and view.commit.round != committed:
-            committed = view.commit.round
+            line += " judge=any-worker" if state.stop.get("judge") == "any-worker" else ""
+        if state.commit is not None and state.commit.round != committed:
+            committed = state.commit.round
             line += f" committed={committed}"
         self._lines.append(f"time={self._time(t)}{line}\n")
         self._round, self._shown = None, (judged, committed)
@@ -156,8 +157,8 @@ class PlainDisplay(Display):
         while self._lines and (most is None or not text or len(text) + len(self._lines[0]) <= most):
             text += self._lines.popleft()
         try:
-            self._outlet.write(text)
-            self._outlet.flush()
+            self._output.write(text)
+            self._output.flush()
         except (OSError, ValueError):
             discard(self._stream)
             self._stream = None
@@ -166,13 +167,13 @@ class PlainDisplay(Display):
 class LiveDisplay(Display):
     """A table that is redrawn in place."""
 
-    def __init__(self, stream: TextIO, view: RunState) -> None:
+    def __init__(self, stream: TextIO, state: RunState) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        super().__init__(view)
-        self._stream, self._outlet = stream, open_output(stream)
-        self._console = Console(file=cast("TextIO", self._outlet), force_terminal=True, force_interactive=True, highlight=False)
+        super().__init__(state)
+        self._stream, self._output = stream, open_output(stream)
+        self._console = Console(file=cast("TextIO", self._output), force_terminal=True, force_interactive=True, highlight=False)
         both = sys.stderr is not None and is_terminal(sys.stderr)  # then messages appear above the table
         self._live: Live | None = Live(
             self, console=self._console, auto_refresh=False, vertical_overflow="crop", redirect_stderr=both
@@ -182,21 +183,21 @@ class LiveDisplay(Display):
         self._dirty = False
 
     def apply(self, event: Event) -> None:
-        self.view.apply(event)
+        self.state.apply(event)
         self._dirty = True
 
     def refresh(self, now: float) -> None:
-        if abs(now - self._drawn) < (REDRAW_S if self._dirty else IDLE_REDRAW_S) or not self.view.workers:
+        if abs(now - self._drawn) < (REDRAW_S if self._dirty else IDLE_REDRAW_S) or not self.state.workers:
             return
         self._now = self._drawn = now
-        if has_room(self._outlet):
+        if writable(self._output):
             self._dirty = False
             self._draw()
 
     def close(self) -> None:
-        self._now = self.view.t + FLASH_S
+        self._now = self.state.t + FLASH_S
         self._draw(last=True)
-        finish(self._outlet)
+        finish(self._output)
 
     def _draw(self, last: bool = False) -> None:
         if self._live is None:
@@ -217,7 +218,7 @@ class LiveDisplay(Display):
         from rich.segment import Segment
 
         terminal = console.size
-        for line in frame(self.view, self._now, terminal.width, terminal.height - 1, self._glyphs):
+        for line in frame(self.state, self._now, terminal.width, terminal.height - 1, self._glyphs):
             for text, style in line:
                 yield Segment(text, console.get_style(style) if style else None)
             yield Segment.line()

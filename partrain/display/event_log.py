@@ -1,34 +1,23 @@
 """`events.jsonl` and `summary.json`: the record of a run in its folder.
 
-Only the coordinator writes events. A line is one JSON object; times are in seconds, `t` is Unix time:
-
-    start      version, name, run_id, rule, resumed_from, parameters, held_out, cores, workers[], stop{}
-    round      round, rank, iterations, items, loss, lr, compute, wait, mix, distance, bytes, staleness,
-               seconds (of training so far)                                                one per worker
-    judgement  judge, round, item_iterations, seconds (of training so far), loss, metrics{}, best
-    commit     round, file, bytes, seconds, digest
-    fault      what, rank (null if no single worker failed)
-    stopping   signal, what (the message to the user)
-    end        status, reason, round, seconds {startup, train, total}
-
-Numbers that are not finite are null: NaN is no JSON.
+Only the coordinator writes events. `events.py` describes them.
 """
 
 from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_json
-
-from partrain.display.run_state import Event, RunState, WorkerState
+from partrain.display.events import Event, KnownEvent, decode, encode, round_of
+from partrain.display.run_state import RunState
+from partrain.display.worker_state import WorkerState
 from partrain.errors import InputMissing, InputOutputFailed
+from partrain.records import without_nan
 from partrain.system.atomic_file import atomic_file
 
 BATCH_LINES = 256
@@ -52,7 +41,7 @@ class EventLog:
         except OSError as error:
             raise unwritable(path, error) from error
 
-    def add(self, event: Event) -> None:
+    def add(self, event: KnownEvent) -> None:
         """Add the next event."""
         self._lines.append(encode(event))
         if len(self._lines) >= BATCH_LINES:
@@ -86,15 +75,7 @@ class EventLog:
         self.close()
 
 
-def encode(event: Event) -> bytes:
-    """Encode an event as its line with pydantic's encoder, five times faster than Python's: rounds may take milliseconds."""
-    try:
-        return to_json(event, inf_nan_mode="null") + b"\n"
-    except PydanticSerializationError:  # a file's name that is no UTF-8
-        return json.dumps(finite(event), separators=(",", ":"), allow_nan=False).encode() + b"\n"
-
-
-def read_events(path: Path) -> Iterator[dict[str, Any]]:
+def read_events(path: Path) -> Iterator[Event]:
     """Read the events of a file; skip a last line without its end, which a running or killed run leaves."""
     for number, line in _lines(path):
         yield _decoded(path, number, line)
@@ -106,48 +87,48 @@ def truncate_after(path: Path, after_round: int) -> RunState:
     Events that name a round stay up to that round, wherever they stand: a commit is recorded late. Events without a round (faults)
     stay if they precede the first removed line. The file is replaced atomically.
     """
-    view = RunState()
-    _replace(path, _kept(path, after_round, view) if path.exists() else ())
-    view.clock.stop()
-    return view
+    state = RunState()
+    _replace(path, _kept(path, after_round, state) if path.exists() else ())
+    state.clock.stop()
+    return state
 
 
-def _kept(path: Path, after_round: int, view: RunState) -> Iterator[bytes]:
+def _kept(path: Path, after_round: int, state: RunState) -> Iterator[bytes]:
     """Yield the lines that stay, and apply each to the run state."""
     gone = False
     for number, line in _lines(path):
         event = _decoded(path, number, line)
-        round_ = event.get("resumed_from") if event["event"] == "start" else event.get("round")
+        round_ = round_of(event)
         later = gone if round_ is None else round_ > after_round
         gone = gone or later
         if not later:
-            view.apply(event)
+            state.apply(event)
             yield line
 
 
-def summary(view: RunState, test: Mapping[str, float | None] | None = None) -> dict[str, Any]:
+def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> dict[str, Any]:
     """Return the content of `summary.json`; `test` holds loss and metrics on the test set. Seconds cover all sessions."""
-    judged, clock = view.judged, view.clock
-    how: dict[str, Any] = {"judge": "any-worker"} if view.stop.get("judge") == "any-worker" else {}
-    if judged and judged.round != view.round:  # stopping early skips the last judgement
+    judged, clock = state.judged, state.clock
+    how: dict[str, Any] = {"judge": "any-worker"} if state.stop.get("judge") == "any-worker" else {}
+    if judged and judged.round != state.round:  # stopping early skips the last judgement
         how["judged_round"] = judged.round
     return {
-        "status": view.status or "failed",
-        "reason": view.reason or "killed",
-        "rounds": view.round,
+        "status": state.status or "failed",
+        "reason": state.reason or "killed",
+        "rounds": state.round,
         **how,
         "loss": judged.loss if judged else None,
         "metrics": judged.metrics if judged else {},
         "test": dict(test or {}),
         "seconds": {"startup": _seconds(clock.startup), "train": _seconds(clock.train), "total": _seconds(clock.total)},
-        "item_iterations": view.item_iterations,
-        "workers": [_worker_summary(worker, clock.train) for _, worker in sorted(view.workers.items())],
+        "item_iterations": state.item_iterations,
+        "workers": [_worker_summary(worker, clock.train) for _, worker in sorted(state.workers.items())],
     }
 
 
 def write_summary(path: Path, content: Mapping[str, Any]) -> None:
     """Write `summary.json` atomically."""
-    _replace(path, [(json.dumps(finite(content), indent=2, allow_nan=False) + "\n").encode()])
+    _replace(path, [(json.dumps(without_nan(content), indent=2, allow_nan=False) + "\n").encode()])
 
 
 def _worker_summary(worker: WorkerState, train: float) -> dict[str, Any]:
@@ -168,17 +149,6 @@ def _seconds(value: float) -> float:
     return round(value, 6)
 
 
-def finite(value: Any) -> Any:
-    """Replace every number that is not finite by null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    return value
-
-
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the complete lines of a file, numbered from 1."""
     try:
@@ -190,14 +160,13 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise InputMissing(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _decoded(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def _decoded(path: Path, number: int, line: bytes) -> Event:
     try:
-        event = json.loads(line)
+        return decode(line)
     except ValueError:
-        event = None
-    if not isinstance(event, dict) or not isinstance(event.get("event"), str) or "t" not in event:
-        raise InputMissing(f"{path}:{number}: not an event; restore the file, or resume the checkpoint into a new folder")
-    return event
+        raise InputMissing(
+            f"{path}:{number}: not an event; restore the file, or resume the checkpoint into a new folder"
+        ) from None
 
 
 def _replace(path: Path, lines: Iterable[bytes]) -> None:

@@ -8,7 +8,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from partrain.display.number_format import clock, count, number, size, tenths
-from partrain.display.run_state import CELLS, RunState, WorkerState
+from partrain.display.run_state import RunState
+from partrain.display.worker_state import CELLS, WorkerState
 
 FLASH_S = 1.5
 """Seconds for which a new best is highlighted."""
@@ -77,14 +78,14 @@ STATE_STYLES = {
 }
 
 
-def frame(view: RunState, now: float, width: int, height: int, glyphs: Glyphs = UNICODE) -> list[Line]:
+def frame(state: RunState, now: float, width: int, height: int, glyphs: Glyphs = UNICODE) -> list[Line]:
     """Lay out the display: no line longer than `width`, no more lines than `height`. `now` is Unix time in seconds."""
-    head = [_whole(line, width, glyphs) for line in _header(view, now, width, glyphs)]
-    return (head + _table(view, width, height - len(head) - 2, glyphs))[: max(height, 1)]
+    head = [_whole(line, width, glyphs) for line in _header(state, now, width, glyphs)]
+    return (head + _table(state, width, height - len(head) - 2, glyphs))[: max(height, 1)]
 
 
-def _table(view: RunState, width: int, room: int, glyphs: Glyphs) -> list[Line]:
-    """Lay out two lines of titles, and a line per worker in `room` lines; drop columns that do not fit, from the right."""
+def _table(state: RunState, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+    """Lay out two lines of titles, and a line per worker in `height` lines; drop columns that do not fit, from the right."""
     gap = "  " if width >= 80 else " "
     ends = accumulate(column.width + len(gap) for column in COLUMNS)
     columns = [column for column, end in zip(COLUMNS, ends, strict=True) if end - len(gap) <= width]
@@ -92,11 +93,11 @@ def _table(view: RunState, width: int, room: int, glyphs: Glyphs) -> list[Line]:
         [(gap.join(_fit(column, column.over) for column in columns), "dim")],
         [(gap.join(_fit(column, column.title) for column in columns), "dim")],
     ]
-    workers = [worker for _, worker in sorted(view.workers.items())]
-    shown = workers if len(workers) <= room else workers[: max(room - 1, 0)]
-    slowdowns = view.slowdowns()
+    workers = [worker for _, worker in sorted(state.workers.items())]
+    shown = workers if len(workers) <= height else workers[: max(height - 1, 0)]
+    slowdowns = state.slowdowns()
     for worker in shown:
-        at = Cells(worker, view.state(worker), slowdowns.get(worker.rank, 1.0), view.item_iterations, glyphs)
+        at = Cells(worker, state.activity(worker), slowdowns.get(worker.rank, 1.0), state.item_iterations, glyphs)
         cells = [(column, *column.cell(at)) for column in columns]
         lines.append([(_fit(column, text) + gap, style) for column, text, style in cells])
     if len(shown) < len(workers):
@@ -133,32 +134,32 @@ def _state(at: Cells) -> tuple[str, str]:
     return at.state, STATE_STYLES[at.state]
 
 
-def _header(view: RunState, now: float, width: int, glyphs: Glyphs) -> Iterator[Line]:
+def _header(state: RunState, now: float, width: int, glyphs: Glyphs) -> Iterator[Line]:
     """Lay out progress, other stop conditions, judged network, totals, last checkpoint and last fault."""
     dot = f" {glyphs.dot} "
-    yield _progress(view, now, width, glyphs)
+    yield _progress(state, now, width, glyphs)
     yield []
-    standing = view.standing()
-    others = [each.show(standing) for each in view.conditions() if each.name != "rounds"]
+    standing = state.standing()
+    others = [each.show(standing) for each in state.conditions() if each.name != "rounds"]
     if others:
         yield _facts("until", others, dot)
-    yield _judged(view, now, dot)
-    totals = [f"{count(view.item_iterations):>10} item-iterations", f"{count(view.rate()):>10} items/s"]
-    yield _facts("so far", [*totals, f"{clock(view.clock.train)} training"], dot)
-    saved = view.commit
+    yield _judged(state, now, dot)
+    totals = [f"{count(state.item_iterations):>10} item-iterations", f"{count(state.rate()):>10} items/s"]
+    yield _facts("so far", [*totals, f"{clock(state.clock.train)} training"], dot)
+    saved = state.commit
     yield _facts("saved", [f"round {saved.round}", f"{size(saved.bytes)} in {saved.seconds:.3g} s"] if saved else ["-"], dot)
-    if view.faults:
-        yield [("faults  ", "dim"), (f"{view.faults}{dot}{printable(view.fault)}", "red")]
+    if state.faults:
+        yield [("faults  ", "dim"), (f"{state.faults}{dot}{printable(state.fault)}", "red")]
     yield []
 
 
-def _progress(view: RunState, now: float, width: int, glyphs: Glyphs) -> Line:
-    goal = view.stop.get("rounds")
-    rounds = f"{view.round:>{len(str(goal))}}/{goal}" if goal else str(view.round)
-    line: Line = [(view.name, "bold"), (f" {glyphs.dot} {view.rule}", ""), (f" {glyphs.dot} round {rounds}", "")]
-    fraction, eta = view.fraction(), view.eta(now)
-    if view.status is not None:
-        return [*line, (f"  {view.status}", "bold"), (f" ({view.reason})" if view.reason != view.status else "", "")]
+def _progress(state: RunState, now: float, width: int, glyphs: Glyphs) -> Line:
+    goal = state.stop.get("rounds")
+    rounds = f"{state.round:>{len(str(goal))}}/{goal}" if goal else str(state.round)
+    line: Line = [(state.name, "bold"), (f" {glyphs.dot} {state.rule}", ""), (f" {glyphs.dot} round {rounds}", "")]
+    fraction, eta = state.fraction(), state.eta(now)
+    if state.status is not None:
+        return [*line, (f"  {state.status}", "bold"), (f" ({state.reason})" if state.reason != state.status else "", "")]
     if fraction is not None:
         cells = 20 if width >= 80 else 8
         done = int(cells * fraction)
@@ -172,8 +173,8 @@ def _facts(label: str, facts: Sequence[str], dot: str) -> Line:
     return [(f"{label:<8}", "dim"), *((fact if place == 0 else dot + fact, "") for place, fact in enumerate(facts))]
 
 
-def _judged(view: RunState, now: float, dot: str) -> Line:
-    judged, best = view.judged, view.best
+def _judged(state: RunState, now: float, dot: str) -> Line:
+    judged, best = state.judged, state.best
     if judged is None:
         return _facts("judged", ["-"], dot)
     scores = {"loss": judged.loss, **judged.metrics}
@@ -182,7 +183,7 @@ def _judged(view: RunState, now: float, dot: str) -> Line:
         style = "bold reverse green" if now - best.t < FLASH_S else "green"
         value = number(best.metrics.get("accuracy", best.loss))
         line += [(dot, ""), (f"best {value}", style), (f" in round {best.round}", style)]
-    if view.stop.get("judge") == "any-worker":
+    if state.stop.get("judge") == "any-worker":
         line.append((f"{dot}judge=any-worker", "yellow"))
     return line
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TextIO
 
 
-class Terminal(io.TextIOBase):
+class NonBlockingTerminal(io.TextIOBase):
     """A terminal written to without waiting: text beyond its free space waits here.
 
     The terminal is opened once more, because O_NONBLOCK belongs to the open file, which the shell shares. A terminal with space for
@@ -51,7 +51,7 @@ class Terminal(io.TextIOBase):
         self._left = self._left[os.write(self._descriptor, self._left) :]
 
     @property
-    def has_room(self) -> bool:
+    def drained(self) -> bool:
         """Return whether all text is written."""
         self.flush()
         return not self._left
@@ -74,29 +74,29 @@ def is_terminal(stream: TextIO) -> bool:
     return bool(getattr(stream, "isatty", bool)())
 
 
-def open_output(stream: TextIO) -> TextIO | Terminal:
+def open_output(stream: TextIO) -> TextIO | NonBlockingTerminal:
     """Open the output for a stream: writes to a terminal do not block."""
     if is_terminal(stream):
         with suppress(OSError, ValueError):  # it may only say that it is one
-            return Terminal(stream)
+            return NonBlockingTerminal(stream)
     return stream
 
 
-def has_room(stream: TextIO | Terminal) -> bool:
+def writable(stream: TextIO | NonBlockingTerminal) -> bool:
     """Return whether a write would not block: a waiting pager, or Ctrl-S on the terminal, must not hold up the workers."""
     try:
-        if isinstance(stream, Terminal):
-            return stream.has_room
+        if isinstance(stream, NonBlockingTerminal):
+            return stream.drained
         return bool(select.select([], [stream.fileno()], [], 0)[1])
     except (OSError, ValueError, AttributeError):  # it has no descriptor
         return True
 
 
-def finish(outlet: TextIO | Terminal) -> None:
+def finish(output: TextIO | NonBlockingTerminal) -> None:
     """Close a stream that only we use, once all is written."""
-    if isinstance(outlet, Terminal):
+    if isinstance(output, NonBlockingTerminal):
         with suppress(OSError):
-            outlet.close()
+            output.close()
 
 
 def discard(stream: TextIO) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from partrain.errors import CannotCreate, InputOutputFailed
+from partrain.records import without_nan
 from partrain.system.atomic_file import atomic_file
 
 Formats = Sequence[str]
@@ -50,6 +51,4 @@ def create(path: Path, data: bytes, force: bool = False) -> None:
 
 def document(content: Mapping[str, Any]) -> str:
     """Render one JSON document; numbers that are not finite become null."""
-    from partrain.display.event_log import finite  # here, because it loads pydantic's core, and `--help` should be fast
-
-    return json.dumps(finite(content))
+    return json.dumps(without_nan(content))

@@ -8,6 +8,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from partrain.comm.arena import Arena
+from partrain.display.events import CommitEvent
 from partrain.errors import Stalled
 from partrain.launch.checkpoint_writer import CheckpointContext, Writer
 from partrain.launch.context import RunContext
@@ -47,7 +48,7 @@ class Checkpointer:
         if self._writer and self._writer.pipe in ready:
             answer = self._writer.answer()
             self._slots.written(answer["round"], answer.pop("busy"), self._rounds.pace)
-            self._context.emit({"event": "commit", "t": time.time(), **answer})
+            self._context.emit(CommitEvent(t=time.time(), **answer))
 
     def offer(self, slot: int, progress: dict[str, Any]) -> None:
         """Take a slot that workers have filled."""

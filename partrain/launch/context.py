@@ -11,6 +11,7 @@ from typing import Any
 from partrain.comm.machine import Machine
 from partrain.display.display import Display
 from partrain.display.event_log import EventLog
+from partrain.display.events import KnownEvent, StoppingEvent
 from partrain.display.run_state import RunState
 from partrain.errors import Failure
 from partrain.launch.signals import Signals
@@ -48,15 +49,15 @@ class RunContext:
     def state(self) -> RunState:
         """The state of a run on this machine, as its events tell."""
         assert self.display is not None
-        return self.display.view
+        return self.display.state
 
-    def emit(self, event: dict[str, Any]) -> None:
+    def emit(self, event: KnownEvent) -> None:
         """Write an event to the log and show it."""
         if self.log and self.display:
             self.log.add(event)
             self.display.apply(event)
-            if event["event"] == "stopping":
-                self.warn(f"{event['signal']}: {event['what']}")
+            if isinstance(event, StoppingEvent):
+                self.warn(f"{event.signal}: {event.what}")
 
     def poll(self) -> None:
         """Flush the log and refresh the display, now and then."""

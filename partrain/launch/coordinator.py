@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from partrain.data import DatasetInfo
+from partrain.display.events import FaultEvent, StoppingEvent
 from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, WorkersLost
 from partrain.job.load import Job
 from partrain.job.plan import Plan
@@ -111,7 +112,7 @@ class Coordinator:
             self._flush_after_failure()
             if isinstance(failure, RESUMABLE):
                 failure.message += f"; {self._resume_hint()}"
-            self.context.emit({"event": "fault", "t": time.time(), "what": failure.message, "rank": failure.rank})
+            self.context.emit(FaultEvent(t=time.time(), what=failure.message, rank=failure.rank))
             status = "diverged" if failure.code == 76 else "failed"
             return self._ended(status, failure.name, None, failure)
         except Internal:
@@ -179,7 +180,7 @@ class Coordinator:
 
     def _announce(self, text: str) -> None:
         """Answer a signal."""
-        self.context.emit({"event": "stopping", "t": time.time(), "signal": self.context.signals.name, "what": text})
+        self.context.emit(StoppingEvent(t=time.time(), signal=self.context.signals.name, what=text))
 
     def _announce_flush(self) -> None:
         self._announce(f"waiting for the last checkpoint's file; once more to leave it out: {self._resume_hint()}")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from partrain.display.event_log import read_events, summary, write_summary
+from partrain.display.events import EndEvent, Event, RoundEvent, StartEvent
 from partrain.display.run_state import COMPLETED
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure
 from partrain.launch.context import Ended, RunContext
 from partrain.protocols import Rule
 from partrain.protocols.rule_traits import Traffic
+from partrain.records import finite
 
 
 @dataclass(frozen=True)
@@ -45,24 +47,22 @@ def close(ended: Ended, rule: Rule, started_at: float | None, context: RunContex
     return Outcome(_code(ended, context.machine is None), folder, content, newest, ended.failure)
 
 
-def _end_event(ended: Ended, context: RunContext, started_at: float | None) -> dict[str, Any]:
+def _end_event(ended: Ended, context: RunContext, started_at: float | None) -> EndEvent:
     now, clock = time.time(), context.state.clock
     since = context.state.t if clock.running else context.started
     startup = max(0.0, started_at - context.started) if started_at else 0.0
-    seconds = {
-        "startup": clock.startup or startup,
-        "train": ended.seconds,
-        "total": clock.total + max(0.0, now - since),
-    }
-    return {
-        "event": "end",
-        "t": now,
-        "status": ended.status,
-        "reason": ended.reason,
-        "round": ended.progress.round,
-        "seconds": seconds,
-        "test": scores_by_name(ended.test),
-    }
+    return EndEvent(
+        t=now,
+        status=ended.status,
+        reason=ended.reason,
+        round=ended.progress.round,
+        seconds={
+            "startup": clock.startup or startup,
+            "train": ended.seconds,
+            "total": clock.total + max(0.0, now - since),
+        },
+        test=scores_by_name(ended.test),
+    )
 
 
 def _code(ended: Ended, alone: bool) -> int:
@@ -80,10 +80,11 @@ def scores_by_name(test: tuple[float, float | None] | None) -> dict[str, float]:
     return {name: value for name, value in (("loss", loss), ("accuracy", accuracy)) if value is not None}
 
 
-def _traffic(rule: Rule, events: Iterable[Mapping[str, Any]]) -> Iterator[Traffic]:
+def _traffic(rule: Rule, events: Iterable[Event]) -> Iterator[Traffic]:
     """Give the traffic of all rounds; stop at a session under another rule."""
     for event in events:
-        if event["event"] == "start" and event["rule"] != rule.rule:
+        if isinstance(event, StartEvent) and event.rule != rule.rule:
             return
-        if event["event"] == "round":
-            yield Traffic(event["round"], event["iterations"], event.get("bytes", 0))
+        if isinstance(event, RoundEvent):
+            record = event.record
+            yield Traffic(record.round, record.iterations, int(finite(record.bytes) or 0))

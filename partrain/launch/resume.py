@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from partrain.checkpoint.manifest import Manifest, manifest_of
 from partrain.config.overrides import as_toml
 from partrain.display.event_log import EventLog, read_events, summary, truncate_after, write_summary
-from partrain.display.run_state import COMPLETED, RunState, WorkerState
+from partrain.display.events import EndEvent
+from partrain.display.run_state import COMPLETED, RunState
 from partrain.display.stop_conditions import CONDITIONS
+from partrain.display.worker_state import WorkerState
 from partrain.errors import BadCheckpoint
 from partrain.job.load import LoadedJob
 from partrain.launch.checkpoint_writer import HISTORY
@@ -28,13 +30,13 @@ if TYPE_CHECKING:
     from partrain.checkpoint import Content
 
 
-def restore_run_state(view: RunState, start: Start, manifest: Manifest) -> None:
+def restore_run_state(state: RunState, start: Start, manifest: Manifest) -> None:
     """Fill the run state from the checkpoint when a run resumes in a new folder, which has no events yet."""
-    view.round = start.progress.round
+    state.round = start.progress.round
     for member, before in zip(manifest.workers, counts_before(start, len(manifest.workers)), strict=True):
-        worker = view.workers[member.rank] = WorkerState(member.rank)
-        worker.begin({"device": member.device, **before}, view.round)
-    view.item_iterations = sum(worker.item_iterations for worker in view.workers.values())
+        worker = state.workers[member.rank] = WorkerState(member.rank)
+        worker.begin(member.device, state.round, before.get("before"))
+    state.item_iterations = sum(worker.item_iterations for worker in state.workers.values())
 
 
 def warn_if_schedule_ended(loaded: LoadedJob, content: Content, context: RunContext) -> None:
@@ -89,8 +91,8 @@ def already_finished(loaded: LoadedJob, content: Content, folder: Path | None) -
 def _trained(folder: Path | None, number: int) -> float:
     """Read the training seconds of a run that ended with this round; 0 if they are unknown."""
     told = list(read_events(folder / "events.jsonl")) if folder else []
-    ended = bool(told) and told[-1]["event"] == "end" and told[-1]["round"] == number
-    return float(told[-1]["seconds"]["train"]) if ended else 0.0
+    last = told[-1] if told else None
+    return float(last.seconds["train"]) if isinstance(last, EndEvent) and last.round == number else 0.0
 
 
 def finish_interrupted_run(
@@ -103,26 +105,25 @@ def finish_interrupted_run(
     with locked(folder):
         check_same_run(content, folder)
         told = list(read_events(folder / "events.jsonl"))
-        ended = told and told[-1]["event"] == "end" and told[-1]["status"] in COMPLETED
+        ended = told and isinstance(told[-1], EndEvent) and told[-1].status in COMPLETED
         if ended and (folder / "summary.json").exists():
             return
         progress, stop = manifest_of(content).progress, loaded.job.stop
-        view = truncate_after(folder / "events.jsonl", progress.round)
+        state = truncate_after(folder / "events.jsonl", progress.round)
         status = "reached" if reason == "target" else "not-reached" if stop.has_target else "finished"
         scores = scores_by_name(test())
-        event = {
-            "event": "end",
-            "t": time.time(),
-            "status": status,
-            "reason": reason,
-            "round": progress.round,
-            "seconds": {"startup": view.clock.startup, "train": view.clock.train, "total": view.clock.total},
-            "test": scores,
-        }
+        event = EndEvent(
+            t=time.time(),
+            status=status,
+            reason=reason,
+            round=progress.round,
+            seconds={"startup": state.clock.startup, "train": state.clock.train, "total": state.clock.total},
+            test=scores,
+        )
         with EventLog(folder / "events.jsonl") as log:
             log.add(event)
-        view.apply(event)
-        write_summary(folder / "summary.json", summary(view, scores))
+        state.apply(event)
+        write_summary(folder / "summary.json", summary(state, scores))
 
 
 def resume(loaded: LoadedJob, content: Content, context: RunContext) -> Outcome:

@@ -6,6 +6,7 @@ import math
 import time
 
 from partrain.comm.arena import RING, Arena
+from partrain.display.events import JudgementEvent, RoundEvent
 from partrain.launch.context import RunContext
 from partrain.records import RoundRecord, finite
 from partrain.training.stop import Progress
@@ -49,8 +50,9 @@ class RoundRecords:
                 return
             records, t = [RoundRecord.of(row) for row in rows], time.time()
             for rank, record in enumerate(records):
+                record.seconds += self._elapsed
                 self._items += record.items
-                self._context.emit(record.event(rank, t, self._elapsed))
+                self._context.emit(RoundEvent(t=t, rank=rank, record=record))
             self._close_round(t, records)
             self.newest = number
             self._arena.put("drained", number)
@@ -61,7 +63,7 @@ class RoundRecords:
         trained = [record for record in records if record.items]  # an idle worker has no loss
         items = math.fsum(record.items for record in trained)
         loss = math.fsum(record.loss * record.items for record in trained) / max(items, 1)
-        before, self.seconds = self.seconds, self._elapsed + first.seconds
+        before, self.seconds = self.seconds, first.seconds
         self.pace = self.seconds - before
         self.rows.append((first.round, self._items, loss, first.lr, first.judged_loss, first.accuracy))
         self.progress.round, self.progress.item_iterations = first.round, self._items
@@ -71,16 +73,15 @@ class RoundRecords:
         best = self.progress.judge(first.judged_loss, finite(first.accuracy), regular)
         metrics = {} if self.progress.accuracy is None else {"accuracy": self.progress.accuracy}
         self._context.emit(
-            {
-                "event": "judgement",
-                "t": t,
-                "judge": self._judge,
-                "round": self.progress.round,
-                "item_iterations": self._items,
-                "seconds": self.seconds,
-                "loss": finite(first.judged_loss),
-                "metrics": metrics,
-                "best": best,
-                "regular": regular,
-            }
+            JudgementEvent(
+                t=t,
+                judge=self._judge,
+                round=self.progress.round,
+                item_iterations=self._items,
+                seconds=self.seconds,
+                loss=finite(first.judged_loss),
+                metrics=metrics,
+                best=best,
+                regular=regular,
+            )
         )

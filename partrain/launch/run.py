@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from partrain.checkpoint.manifest import Manifest
 from partrain.data import Dataset
 from partrain.display.event_log import EventLog
+from partrain.display.events import FaultEvent
 from partrain.errors import Failure
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan, make_plan
@@ -80,7 +81,7 @@ def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callab
             reason = error.name if isinstance(error, Failure) else "internal"
             seconds = context.state.clock.train
             with suppress(Failure):  # the disk may be what has failed
-                context.emit({"event": "fault", "t": time.time(), "what": problem, "rank": None})
+                context.emit(FaultEvent(t=time.time(), what=problem, rank=None))
                 close(Ended("failed", reason, start.progress, seconds, None), loaded.job.sync, None, context)
             raise
 

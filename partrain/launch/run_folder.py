@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from partrain.checkpoint import link_latest, round_path
 from partrain.display.event_log import FORBIDDEN, read_events, unwritable
+from partrain.display.events import COMMIT_MARK, StartEvent
 from partrain.errors import BadCheckpoint, CannotCreate, InputOutputFailed
 from partrain.system.atomic_file import atomic_file
 
@@ -43,9 +44,7 @@ def new_folder(out: Path | None, name: str) -> Path:
 def _holds_a_run(folder: Path) -> bool:
     """Tell if a checkpoint was committed there. A run that ended before that may be tried again."""
     events, checkpoints = folder / "events.jsonl", folder / "checkpoints"
-    return (checkpoints.is_dir() and any(checkpoints.iterdir())) or (
-        events.exists() and b'"event":"commit"' in events.read_bytes()
-    )
+    return (checkpoints.is_dir() and any(checkpoints.iterdir())) or (events.exists() and COMMIT_MARK in events.read_bytes())
 
 
 def remove_stale(folder: Path, *names: str) -> None:
@@ -60,8 +59,8 @@ def remove_stale(folder: Path, *names: str) -> None:
 def check_same_run(content: Content, folder: Path) -> None:
     """Refuse to continue one run in the folder of another, whose events and checkpoints would be lost."""
     path = folder / "events.jsonl"
-    told = next((event for event in read_events(path) if event["event"] == "start"), None) if path.exists() else None
-    if told and told.get("run_id", content.run) != content.run:
+    told = next((event for event in read_events(path) if isinstance(event, StartEvent)), None) if path.exists() else None
+    if told and told.run_id not in ("", content.run):
         raise BadCheckpoint(f"{folder} holds another run than the one this checkpoint is of; give --out a folder of its own")
 
 

@@ -9,6 +9,7 @@ from partrain.checkpoint.manifest import Manifest, manifest_of
 from partrain.data import Dataset
 from partrain.data.partition import assign, windows
 from partrain.data.skew import label_skew, skew_warning
+from partrain.display.events import StartedWorker, StartEvent, WorkerBefore, WorkerSkew
 from partrain.errors import BadCheckpoint
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan
@@ -25,14 +26,14 @@ def start_event(
     manifest: Manifest,
     start: Start,
     context: RunContext,
-    skews: list[dict[str, float]],
+    skews: list[WorkerSkew],
     pids: dict[int, int],
     parameters: int,
-) -> dict[str, Any]:
+) -> StartEvent:
     """Build the `start` event. `skews` are those of `label_skews`, `pids` the workers' processes by rank."""
     job = loaded.job
     before = counts_before(start, len(plan.shares))
-    workers: list[dict[str, Any]] = [
+    workers: list[StartedWorker] = [
         {
             "rank": share.spec.rank,
             "device": share.spec.device,
@@ -47,28 +48,27 @@ def start_event(
         }
         for share in plan.shares
     ]
-    return {
-        "event": "start",
-        "t": context.started,
-        "version": __version__,
-        "name": job.name,
-        "run_id": manifest.run,
-        "rule": job.sync.rule,
-        "resumed_from": start.progress.round if start.arrays is not None else None,
-        "parameters": parameters,
-        "held_out": plan.held_out,
-        "judge_every": plan.judge_every,
-        "cores": len(os.sched_getaffinity(0)),
-        "workers": workers,
-        "stop": job.stop.model_dump(exclude_none=True),
-    }
+    return StartEvent(
+        t=context.started,
+        version=__version__,
+        name=job.name,
+        run_id=manifest.run,
+        rule=job.sync.rule,
+        resumed_from=start.progress.round if start.arrays is not None else None,
+        parameters=parameters,
+        held_out=plan.held_out,
+        judge_every=plan.judge_every,
+        cores=len(os.sched_getaffinity(0)),
+        workers=workers,
+        stop=job.stop.model_dump(exclude_none=True),
+    )
 
 
-def counts_before(start: Start, size: int) -> list[dict[str, Any]]:
+def counts_before(start: Start, size: int) -> list[WorkerBefore]:
     """Read from the checkpoint what each worker had done before this session."""
     if start.arrays is None:
         return [{}] * size
-    counts = []
+    counts: list[Any] = []
     for rank in range(size):
         array = start.arrays.get(path := f"workers/{rank}/counts")
         if array is None or array.shape != (4,):
@@ -77,7 +77,7 @@ def counts_before(start: Start, size: int) -> list[dict[str, Any]]:
     return [{"before": {"iterations": iterations, "item_iterations": items}} for _, iterations, items, _ in counts]
 
 
-def label_skews(job: Any, plan: Plan, dataset: Dataset) -> list[dict[str, float]]:
+def label_skews(job: Any, plan: Plan, dataset: Dataset) -> list[WorkerSkew]:
     """Measure the label skew of each worker's partition; empty if a shuffle leaves it to chance."""
     if job.partition.order == "shuffled" or dataset.task == "language":
         return [{}] * len(plan.shares)

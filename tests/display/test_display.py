@@ -1,7 +1,6 @@
 """What a person sees, character by character, and that showing it never costs the training anything."""
 
 import io
-import json
 import os
 import pty
 import subprocess
@@ -10,6 +9,7 @@ import textwrap
 import threading
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,11 @@ from rich.console import Console
 
 from partrain.display.closing_lines import closing_lines
 from partrain.display.display import Display, LiveDisplay, PlainDisplay, make_display
+from partrain.display.events import CommitEvent, EndEvent, FaultEvent, JudgementEvent, RoundEvent, StartEvent, encode
 from partrain.display.live_table import ASCII, COLUMNS, frame, sparkline
 from partrain.display.number_format import clock, count, number, size, tenths
 from partrain.display.run_state import RunState
+from partrain.records import NAN, RoundRecord
 
 T = 1795255200.0
 
@@ -28,36 +30,36 @@ def fake_run(rounds=40, workers=2, slow=1.0, **stop):
     """Events of a run with half-second rounds, in which the last worker may be slower than the others by a factor."""
     described = [{"rank": rank, "device": "cuda:0" if rank == workers - 1 > 1 else "cpu"} for rank in range(workers)]
     stop = stop or {"rounds": 400, "accuracy": 0.975, "patience": 20}
-    yield {"event": "start", "t": T, "name": "mnist", "rule": "average", "resumed_from": None, "workers": described, "stop": stop}
+    yield StartEvent(t=T, name="mnist", rule="average", resumed_from=None, workers=described, stop=stop)
     for round_ in range(1, rounds + 1):
         t = T + 2 + 0.5 * round_
         for rank in range(workers):
             compute = 0.3 * (slow if rank == workers - 1 else 1)
-            yield {
-                "event": "round", "t": t, "round": round_, "rank": rank, "iterations": 10, "items": 640, "loss": 2.3 * 0.9**round_,
-                "lr": 0.1, "compute": compute, "wait": 0.48 - compute, "mix": 0.02, "distance": 0.01 if round_ % 10 == 0 else None,
-                "seconds": 0.5 * round_,
-            }  # fmt: skip
+            record = RoundRecord(
+                round=round_, iterations=10, items=640, loss=2.3 * 0.9**round_, lr=0.1, compute=compute, wait=0.48 - compute, mix=0.02,
+                distance=0.01 if round_ % 10 == 0 else NAN, bytes=0, staleness=NAN, seconds=0.5 * round_,
+            )  # fmt: skip
+            yield RoundEvent(t=t, rank=rank, record=record)
         if round_ % 10 == 0:
-            yield {
-                "event": "judgement", "t": t, "round": round_, "item_iterations": 640 * workers * round_, "seconds": 0.5 * round_,
-                "loss": 2.5 * 0.9**round_, "metrics": {"accuracy": 1 - 0.9 * 0.95**round_}, "best": True,
-            }  # fmt: skip
+            yield JudgementEvent(
+                t=t, round=round_, item_iterations=640 * workers * round_, seconds=0.5 * round_, loss=2.5 * 0.9**round_,
+                metrics={"accuracy": 1 - 0.9 * 0.95**round_}, best=True,
+            )  # fmt: skip
         if round_ % 10 == 5:
-            yield {"event": "commit", "t": t, "round": round_, "file": "x.h5", "bytes": 1234567, "seconds": 0.0123, "digest": ""}
+            yield CommitEvent(t=t, round=round_, file="x.h5", bytes=1234567, seconds=0.0123)
 
 
 def viewed(**settings):
-    view = RunState()
+    state = RunState()
     for event in fake_run(**settings):
-        view.apply(event)
-    return view
+        state.apply(event)
+    return state
 
 
-def rendered(view, width, height=40):
+def rendered(state, width, height=40):
     """The table as rich writes it to a terminal of this size, without colours."""
-    display = LiveDisplay(io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), view)
-    display._now = view.t
+    display = LiveDisplay(io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), state)
+    display._now = state.t
     console = Console(record=True, width=width, height=height, file=io.StringIO())
     console.print(display)
     return console.export_text().rstrip("\n")
@@ -112,17 +114,17 @@ def test_layout(width):
 
 
 def test_half_a_number_is_never_shown():
-    view, pieces = viewed(), {text.strip() for line in frame(viewed(), T, 500, 40) for text, _ in line}
+    state, pieces = viewed(), {text.strip() for line in frame(viewed(), T, 500, 40) for text, _ in line}
     for width in range(8, 140):
-        shown = [text.strip() for line in frame(view, T, width, 40) for text, _ in line[1:]]
+        shown = [text.strip() for line in frame(state, T, width, 40) for text, _ in line[1:]]
         assert all(text in pieces or set(text) <= {"━", "─"} for text in shown), width
 
 
 @pytest.mark.parametrize("width", [1, 7, 20, 41, 60, 79, 80, 81, 120, 200])
 @pytest.mark.parametrize("height", [1, 5, 12, 50])
 def test_nothing_leaves_the_terminal(width, height):
-    for view in (RunState(), viewed(rounds=0), viewed(rounds=3, workers=30), viewed(rounds=40, workers=30, slow=2.0)):
-        lines = frame(view, T, width, height)
+    for state in (RunState(), viewed(rounds=0), viewed(rounds=3, workers=30), viewed(rounds=40, workers=30, slow=2.0)):
+        lines = frame(state, T, width, height)
         assert len(lines) <= height
         assert all(sum(len(text) for text, _ in line) <= width for line in lines)
 
@@ -146,38 +148,38 @@ def test_before_the_first_round():
 
 
 def test_a_run_that_ended_says_how():
-    view = viewed()
-    view.apply({"event": "end", "t": view.t, "status": "reached", "reason": "target", "round": 40, "seconds": {}})
-    lines = rendered(view, 100).splitlines()
+    state = viewed()
+    state.apply(EndEvent(t=state.t, status="reached", reason="target", round=40, seconds={}))
+    lines = rendered(state, 100).splitlines()
     assert lines[0].rstrip() == "mnist · average · round  40/400  reached (target)"
     assert "done" in lines[-1]
 
 
 @pytest.mark.parametrize("status", ["stopped", "failed", "diverged"])
 def test_the_table_of_a_run_that_did_not_come_to_its_end_says_so(status):
-    view = viewed()
-    view.apply({"event": "end", "t": view.t, "status": status, "reason": "SIGINT", "round": 40, "seconds": {}})
-    assert [line.split()[2] for line in rendered(view, 100).splitlines()[-2:]] == ["stopped", "stopped"]
+    state = viewed()
+    state.apply(EndEvent(t=state.t, status=status, reason="SIGINT", round=40, seconds={}))
+    assert [line.split()[2] for line in rendered(state, 100).splitlines()[-2:]] == ["stopped", "stopped"]
 
 
 def test_faults_and_the_older_rule_are_named():
-    view = viewed(judge="any-worker", rounds=20)
-    view.apply({"event": "fault", "t": view.t, "what": "worker 1 died; the round runs again", "rank": 1})
-    text = rendered(view, 140)
+    state = viewed(judge="any-worker", rounds=20)
+    state.apply(FaultEvent(t=state.t, what="worker 1 died; the round runs again", rank=1))
+    text = rendered(state, 140)
     assert "faults  1 · worker 1 died; the round runs again" in text
     assert "judge=any-worker" in text
     assert "lost" in text.splitlines()[-1]
 
 
 def test_styles():
-    view = viewed(slow=1.6)
+    state = viewed(slow=1.6)
 
     def styles(now):
-        return {text.strip(): style for line in frame(view, now, 140, 40) for text, style in line}
+        return {text.strip(): style for line in frame(state, now, 140, 40) for text, style in line}
 
-    assert styles(view.t)["slow 1.6x"] == "bold red"
-    assert styles(view.t)["best 0.8843"] == "bold reverse green"
-    assert styles(view.t + 2)["best 0.8843"] == "green"
+    assert styles(state.t)["slow 1.6x"] == "bold red"
+    assert styles(state.t)["best 0.8843"] == "bold reverse green"
+    assert styles(state.t + 2)["best 0.8843"] == "green"
     assert {text.strip(): style for line in frame(viewed(slow=1.3), T, 140, 40) for text, style in line}["slow 1.3x"] == "yellow"
 
 
@@ -229,7 +231,7 @@ def plain(events, refresh=True, stream=None):
     for event in events:
         display.apply(event)
         if refresh:
-            display.refresh(event["t"])
+            display.refresh(event.t)
     display.close()
     return stream.getvalue()
 
@@ -247,8 +249,9 @@ def test_plain_lines(refresh):
 
 def test_a_judgement_that_comes_late_names_its_round():
     events = list(fake_run(rounds=10))
-    late = {**events[-1], "t": T + 20}
-    following = [{**events[-2], "t": T + 21, "round": 11, "rank": rank} for rank in range(2)]
+    late = replace(events[-1], t=T + 20)
+    record = replace(events[-2].record, round=11)
+    following = [RoundEvent(t=T + 21, rank=rank, record=record) for rank in range(2)]
     display, stream = PlainDisplay(out := io.StringIO(), RunState()), out
     for event in events[:-1]:
         display.apply(event)
@@ -261,12 +264,12 @@ def test_a_judgement_that_comes_late_names_its_round():
 
 
 def test_faults_have_a_plain_line():
-    fault = {"event": "fault", "t": T, "what": "worker 1\ndied: é", "rank": 1}
+    fault = FaultEvent(t=T, what="worker 1\ndied: é", rank=1)
     assert plain([*fake_run(rounds=0), fault]) == "time=2026-11-21T10:00:00.000Z fault='worker 1 died: \\xe9'\n"
 
 
 def test_a_fault_comes_after_the_rounds_before_it():
-    fault = {"event": "fault", "t": T + 4, "what": "worker 1 died", "rank": 1}
+    fault = FaultEvent(t=T + 4, what="worker 1 died", rank=1)
     assert [line.split()[1] for line in plain([*fake_run(rounds=2), fault], refresh=False).splitlines()] == [
         "round=1",
         "round=2",
@@ -310,9 +313,9 @@ def test_a_reader_who_leaves_stops_nothing():
     os.close(read)
     for event in fake_run(rounds=40):
         display.apply(event)
-        display.refresh(event["t"])
+        display.refresh(event.t)
     display.close()
-    assert display.view.round == 40
+    assert display.state.round == 40
     print("an epilogue", file=stream)
     stream.close()
 
@@ -339,7 +342,7 @@ def test_a_reader_who_pauses_stops_nothing():
     display = PlainDisplay(stream, RunState())
     for event in fake_run(rounds=2000):
         display.apply(event)
-        display.refresh(event["t"])
+        display.refresh(event.t)
     with late_reader(read) as chunks:
         display.close()
         stream.close()
@@ -368,16 +371,16 @@ def test_the_display_fits_the_stream(monkeypatch):
 
 
 def test_displays_continue_a_view():
-    view = viewed(rounds=5)
-    assert make_display(io.StringIO(), view=view).view is view
+    state = viewed(rounds=5)
+    assert make_display(io.StringIO(), state=state).state is state
     later = list(fake_run(rounds=11))
-    resumed = {**later[0], "resumed_from": 10}
+    resumed = replace(later[0], resumed_from=10)
     display = PlainDisplay(stream := io.StringIO(), RunState())
     display.adopt(viewed(rounds=10))
     for event in (resumed, *later[-2:]):
         display.apply(event)
     display.close()
-    assert display.view.item_iterations == 11 * 1280
+    assert display.state.item_iterations == 11 * 1280
     assert "round=11" in stream.getvalue()
     assert "judged" not in stream.getvalue()
 
@@ -385,14 +388,15 @@ def test_displays_continue_a_view():
 def in_a_terminal(events, **environment):
     """Output of a script that shows these events on a pseudo-terminal of 100 columns."""
     script = """
-import fcntl, json, struct, sys, termios
+import fcntl, struct, sys, termios
 fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
 from partrain.display.display import make_display
+from partrain.display.events import decode
 display = make_display(sys.stdout)
 for line in sys.stdin:
-    event = json.loads(line)
+    event = decode(line)
     display.apply(event)
-    display.refresh(event["t"])
+    display.refresh(event.t)
 display.close()
 print("done")
 """
@@ -409,7 +413,7 @@ print("done")
     reader = threading.Thread(target=drain)
     reader.start()
     variables = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS", "LINES")}
-    text = "\n".join(map(json.dumps, events)).encode()
+    text = b"".join(map(encode, events))
     command = [sys.executable, "-c", textwrap.dedent(script)]
     subprocess.run(command, input=text, stdout=other, check=True, env={**variables, "TERM": "xterm-256color", **environment})
     os.close(other)
@@ -435,10 +439,10 @@ def test_a_terminal_that_goes_away_stops_nothing():
         if step == 40:
             os.close(main)
         display.apply(event)
-        display.refresh(event["t"])
+        display.refresh(event.t)
     display.close()
     stream.close()
-    assert display.view.round == 40
+    assert display.state.round == 40
     assert (sys.stdout, sys.stderr) == before
 
 
@@ -450,7 +454,7 @@ def test_a_terminal_that_nobody_reads_holds_up_nothing(kind):
     display = kind(stream, RunState())
     for event in fake_run(rounds=3000):
         display.apply(event)
-        display.refresh(event["t"])
+        display.refresh(event.t)
     with late_reader(main) as chunks:
         display.close()
         assert os.get_blocking(other), "the shell's own file waits as ever"
@@ -496,8 +500,8 @@ print([name for name in sys.modules if name.split(".")[0] in ("rich", "torch", "
 
 
 def test_a_redraw_is_cheap():
-    view, stream = viewed(), io.StringIO()
-    display = LiveDisplay(stream, view)
+    state, stream = viewed(), io.StringIO()
+    display = LiveDisplay(stream, state)
     console = Console(file=stream, width=140, height=40, force_terminal=True)
     console.print(display)
     began = time.process_time()

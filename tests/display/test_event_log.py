@@ -11,10 +11,24 @@ from collections.abc import Iterator
 import pytest
 
 from partrain.checkpoint import Content
-from partrain.display.event_log import EventLog, encode, read_events, summary, truncate_after, write_summary
-from partrain.display.run_state import CELLS, WINDOW_S, Curve, RunState
+from partrain.display.event_log import EventLog, read_events, summary, truncate_after, write_summary
+from partrain.display.events import (
+    CommitEvent,
+    EndEvent,
+    FaultEvent,
+    JudgementEvent,
+    RoundEvent,
+    StartEvent,
+    StoppingEvent,
+    UnknownEvent,
+    decode,
+    encode,
+)
+from partrain.display.run_state import RunState
+from partrain.display.worker_state import CELLS, WINDOW_S, Curve
 from partrain.errors import InputMissing, InputOutputFailed
 from partrain.launch.run_folder import relink_latest
+from partrain.records import NAN, RoundRecord
 
 T = 1795255200.0
 
@@ -33,32 +47,33 @@ def start(t=T, workers=2, resumed_from=None, **stop):
         }
         for r in range(workers)
     ]
-    return {
-        "event": "start", "t": t, "version": "0.1.0", "name": "mnist", "run_id": "abc", "rule": "average", "resumed_from": resumed_from,
-        "parameters": 101770, "held_out": 5000, "cores": 2, "workers": described, "stop": stop or {"rounds": 400},
-    }  # fmt: skip
+    return StartEvent(
+        t=t, version="0.1.0", name="mnist", run_id="abc", rule="average", resumed_from=resumed_from, parameters=101770, held_out=5000,
+        judge_every=1, cores=2, workers=described, stop=stop or {"rounds": 400},
+    )  # fmt: skip
 
 
 def round_(number, rank=0, t=T, **values):
-    return {
-        "event": "round", "t": t, "round": number, "rank": rank, "iterations": 10, "items": 640, "loss": 1.0 / number, "lr": 0.1,
-        "compute": 0.7, "wait": 0.2, "mix": 0.1, "distance": None, "seconds": t - T - 2,
+    numbers = {
+        "round": number, "iterations": 10, "items": 640, "loss": 1.0 / number, "lr": 0.1, "compute": 0.7, "wait": 0.2, "mix": 0.1,
+        "distance": NAN, "bytes": 0, "staleness": NAN, "seconds": t - T - 2,
     } | values  # fmt: skip
+    return RoundEvent(t=t, rank=rank, record=RoundRecord(**numbers))
 
 
 def judgement(number, t=T, seconds=0.0, best=True, **values):
-    return {
-        "event": "judgement", "t": t, "round": number, "item_iterations": 1280 * number, "seconds": seconds, "loss": 0.5 / number,
-        "metrics": {"accuracy": 1 - 0.5 / number}, "best": best,
-    } | values  # fmt: skip
+    metrics = values.pop("metrics", {"accuracy": 1 - 0.5 / number})
+    return JudgementEvent(
+        t=t, round=number, item_iterations=1280 * number, seconds=seconds, loss=0.5 / number, metrics=metrics, best=best, **values
+    )
 
 
 def commit(number, t=T):
     name = f"checkpoints/round-{number:06d}.h5"
-    return {"event": "commit", "t": t, "round": number, "file": name, "bytes": 1_200_000, "seconds": 0.012, "digest": "d" * 64}
+    return CommitEvent(t=t, round=number, file=name, bytes=1_200_000, seconds=0.012, digest="d" * 64)
 
 
-def run(rounds, workers=2, began=T + 2, first=1) -> Iterator[dict]:
+def run(rounds, workers=2, began=T + 2, first=1) -> Iterator[RoundEvent | JudgementEvent]:
     """Rounds of one second each, judged at their end."""
     for number in range(first, first + rounds):
         t = began + number - first + 1
@@ -67,10 +82,10 @@ def run(rounds, workers=2, began=T + 2, first=1) -> Iterator[dict]:
 
 
 def fed(*events):
-    view = RunState()
+    state = RunState()
     for event in events:
-        view.apply(event)
-    return view
+        state.apply(event)
+    return state
 
 
 @pytest.fixture
@@ -90,23 +105,58 @@ def written(path, *events):
     [
         start(),
         round_(3),
-        round_(3, distance=0.25, loss=None),
+        round_(3, distance=0.25, loss=NAN),
         judgement(2),
         commit(7),
-        {"event": "fault", "t": T, "what": 'lost "é"', "rank": 1},
-        {"event": "fault", "t": T, "what": "a file's name that is no UTF-8: \udce9", "rank": None},
+        FaultEvent(t=T, what='lost "é"', rank=1),
+        FaultEvent(t=T, what="a file's name that is no UTF-8: \udce9", rank=None),
     ],
 )
 def test_a_line_reads_back_as_the_event(event):
     line = encode(event)
     assert line.endswith(b"\n")
     assert b"\n" not in line[:-1]
-    assert json.loads(line) == event
+    assert decode(line) == event
+
+
+LINES = [
+    (
+        start(),
+        "version name run_id rule resumed_from parameters held_out judge_every cores workers stop",
+    ),
+    (round_(3), "rank round iterations items loss lr compute wait mix distance bytes staleness seconds"),
+    (judgement(2), "judge round item_iterations seconds loss metrics best regular"),
+    (commit(7), "round file bytes seconds digest"),
+    (FaultEvent(t=T, what="lost", rank=1), "what rank"),
+    (StoppingEvent(t=T, signal="SIGINT", what="stopping after this round"), "signal what"),
+    (EndEvent(t=T, status="finished", reason="rounds", round=4), "status reason round seconds test"),
+]
+
+
+@pytest.mark.parametrize(("event", "keys"), LINES)
+def test_the_keys_of_a_line(event, keys):
+    """They are a file format: scripts read them."""
+    line = json.loads(encode(event))
+    assert list(line) == ["event", "t", *keys.split()]
+    assert (line["event"], line["t"]) == (event.kind, event.t)
+
+
+def test_fields_of_a_newer_version_are_ignored():
+    for event, _ in LINES:
+        assert decode(json.dumps({**json.loads(encode(event)), "new": [1]}).encode()) == event
+
+
+@pytest.mark.parametrize("line", [b"[]", b"5", b"{", b"{}", b'{"event":5,"t":1}', b'{"event":"new"}', b'{"event":"fault","t":1}'])
+def test_lines_that_are_not_events(path, line):
+    path.write_bytes(line + b"\n")
+    with pytest.raises(InputMissing, match=r"events\.jsonl:1: not an event; restore the file"):
+        list(read_events(path))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_not_finite_become_null(bad, tmp_path):
-    assert json.loads(encode(round_(1, loss=bad, distance=bad))) == round_(1, loss=None, distance=None)
+    line = json.loads(encode(round_(1, loss=bad, distance=bad)))
+    assert (line["loss"], line["distance"]) == (None, None)
     assert json.loads(encode(judgement(1, metrics={"accuracy": bad})))["metrics"] == {"accuracy": None}
     write_summary(tmp_path / "summary.json", {"loss": bad, "workers": [{"seconds": {"wait": bad}}]})
     assert json.loads((tmp_path / "summary.json").read_text()) == {"loss": None, "workers": [{"seconds": {"wait": None}}]}
@@ -129,7 +179,7 @@ def test_events_are_written_together_on_flush(path, monkeypatch):
 def test_a_log_continues(path):
     written(path, start(), round_(1))
     written(path, round_(2))
-    assert [event["event"] for event in read_events(path)] == ["start", "round", "round"]
+    assert [event.kind for event in read_events(path)] == ["start", "round", "round"]
 
 
 def test_a_killed_writer_loses_only_what_was_not_flushed(path):
@@ -137,15 +187,16 @@ def test_a_killed_writer_loses_only_what_was_not_flushed(path):
 import os, sys
 from pathlib import Path
 from partrain.display.event_log import EventLog
+from partrain.display.events import FaultEvent
 log = EventLog(Path(sys.argv[1]))
 for number in range(100):
-    log.add({"event": "fault", "t": 0.0, "what": str(number), "rank": None})
+    log.add(FaultEvent(t=0.0, what=str(number), rank=None))
 log.flush()
-log.add({"event": "fault", "t": 0.0, "what": "never", "rank": None})
+log.add(FaultEvent(t=0.0, what="never", rank=None))
 os.kill(os.getpid(), 9)
 """
     assert subprocess.run([sys.executable, "-c", script, str(path)], check=False).returncode == -9
-    assert [event["what"] for event in read_events(path)] == [str(number) for number in range(100)]
+    assert [event.what for event in read_events(path)] == [str(number) for number in range(100)]
 
 
 def test_a_write_cut_short_is_completed_by_the_next_flush(path, monkeypatch):
@@ -219,9 +270,9 @@ def test_only_a_partial_last_line_is_passed_over(path):
 
 
 def test_cut_keeps_what_belongs_to_the_rounds_before(path):
-    early = {"event": "fault", "t": T, "what": "early", "rank": None}
-    late = {"event": "fault", "t": T, "what": "late", "rank": None}
-    end = {"event": "end", "t": T + 9, "status": "stopped", "reason": "asked", "round": 4, "seconds": {}}
+    early = FaultEvent(t=T, what="early", rank=None)
+    late = FaultEvent(t=T, what="late", rank=None)
+    end = EndEvent(t=T + 9, status="stopped", reason="asked", round=4, seconds={})
     written(
         path,
         start(),
@@ -254,15 +305,15 @@ def test_cut_of_a_damaged_file_changes_nothing(path):
 def test_cut_returns_the_run_as_it_stood(path):
     written(path, start(), *run(5))
     path.write_bytes(path.read_bytes()[:-7])
-    view = truncate_after(path, 3)
-    assert (view.round, view.item_iterations, view.clock.train) == (3, 3840, 3.0)
-    assert view.clock.startup == 2.0
-    assert view.clock.total == 5.0
-    worker = view.workers[1]
+    state = truncate_after(path, 3)
+    assert (state.round, state.item_iterations, state.clock.train) == (3, 3840, 3.0)
+    assert state.clock.startup == 2.0
+    assert state.clock.total == 5.0
+    worker = state.workers[1]
     assert (worker.iterations, worker.item_iterations) == (30, 1920)
     assert (worker.compute, worker.wait, worker.mix) == pytest.approx((2.1, 0.6, 0.3))
-    assert view.best is not None
-    assert view.best.round == 3
+    assert state.best is not None
+    assert state.best.round == 3
 
 
 def test_cut_between_judgements_takes_the_time_from_the_rounds(path):
@@ -275,8 +326,11 @@ def test_cut_between_judgements_takes_the_time_from_the_rounds(path):
 
 def test_a_file_whose_rounds_have_no_seconds(path):
     """As early versions wrote them."""
-    lines = [{key: value for key, value in event.items() if event["event"] != "round" or key != "seconds"} for event in run(3)]
-    written(path, start(), *lines)
+    lines = [json.loads(encode(event)) for event in (start(), *run(3))]
+    for line in lines:
+        if line["event"] == "round":
+            del line["seconds"], line["bytes"], line["staleness"]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     assert truncate_after(path, 2).clock.train == 2.0
 
 
@@ -286,32 +340,30 @@ def test_cut_of_a_folder_without_events_begins_one(path):
 
 
 def test_totals_continue_over_sessions():
-    view = fed(start(), *run(3))
-    first_total = view.clock.total
+    state = fed(start(), *run(3))
+    first_total = state.clock.total
     for event in (start(T + 1000, resumed_from=3), *run(2, began=T + 1001, first=4)):
-        view.apply(event)
-    assert (view.round, view.item_iterations) == (5, 6400)
-    assert view.clock.train == 5.0
-    assert view.clock.startup == 3.0
-    assert view.clock.total == first_total + 3
-    assert view.workers[0].iterations == 50
+        state.apply(event)
+    assert (state.round, state.item_iterations) == (5, 6400)
+    assert state.clock.train == 5.0
+    assert state.clock.startup == 3.0
+    assert state.clock.total == first_total + 3
+    assert state.workers[0].iterations == 50
 
 
 def test_a_run_that_began_elsewhere_brings_its_items_along():
     began = start(resumed_from=10)
-    for described in began["workers"]:
+    for described in began.workers:
         described["before"] = {"iterations": 100, "item_iterations": 6400}
-    view = fed(began, *run(1, first=11))
-    assert view.item_iterations == 12800 + 1280
-    assert view.workers[0].iterations == 110
+    state = fed(began, *run(1, first=11))
+    assert state.item_iterations == 12800 + 1280
+    assert state.workers[0].iterations == 110
 
 
 def test_summary_has_the_keys_scripts_read(tmp_path):
     seconds = {"startup": 2.5, "train": 4.0, "total": 8.0}
-    view = fed(
-        start(), *run(4), {"event": "end", "t": T + 8, "status": "finished", "reason": "rounds", "round": 4, "seconds": seconds}
-    )
-    write_summary(tmp_path / "summary.json", summary(view, {"loss": 0.11, "accuracy": 0.97}))
+    state = fed(start(), *run(4), EndEvent(t=T + 8, status="finished", reason="rounds", round=4, seconds=seconds))
+    write_summary(tmp_path / "summary.json", summary(state, {"loss": 0.11, "accuracy": 0.97}))
     content = json.loads((tmp_path / "summary.json").read_text())
     workers = [
         {
@@ -333,94 +385,94 @@ def test_summary_of_a_run_that_was_killed_says_so():
 
 
 def test_rates_cover_a_few_seconds_and_memory_is_bounded():
-    view = fed(start())
+    state = fed(start())
     for number in range(1, 20001):
         items = 640 if number <= 10000 else 64
         for rank in range(2):
-            view.apply(round_(number, rank, T + number * 0.003, items=items, compute=0.002, wait=0.0005, mix=0.0005))
-    assert view.rate() == pytest.approx(2 * 64 / 0.003, rel=0.01)
-    recent = view.workers[0].recent()
+            state.apply(round_(number, rank, T + number * 0.003, items=items, compute=0.002, wait=0.0005, mix=0.0005))
+    assert state.rate() == pytest.approx(2 * 64 / 0.003, rel=0.01)
+    recent = state.workers[0].recent()
     assert recent is not None
     assert recent.seconds == pytest.approx(WINDOW_S, abs=0.6)
-    assert len(view.workers[0].marks) <= 12
-    assert len(view.workers[0].curve.means) < 2 * CELLS
+    assert len(state.workers[0].marks) <= 12
+    assert len(state.workers[0].curve.means) < 2 * CELLS
 
 
 def test_rates_go_by_the_workers_clocks():
     """Simulated ones may be far from ours: what is seen meanwhile is what the summary says."""
-    view = fed(start(seconds=1000.0))
+    state = fed(start(seconds=1000.0))
     for number in range(1, 21):
         for rank in range(2):
-            view.apply(round_(number, rank, T + 2 + 0.01 * number, seconds=10.0 * number, compute=7.0, wait=2.0, mix=1.0))
-    assert view.workers[1].rate() == pytest.approx(64.0)
-    assert view.rate() == pytest.approx(128.0)
-    assert [worker["items_per_second"] for worker in summary(view)["workers"]] == [64.0, 64.0]
-    assert [(each.name, each.now(view.standing())) for each in view.conditions()] == [("seconds", 200.0)]
-    assert view.eta(T + 2.2) == pytest.approx(0.8), "for whoever waits"
+            state.apply(round_(number, rank, T + 2 + 0.01 * number, seconds=10.0 * number, compute=7.0, wait=2.0, mix=1.0))
+    assert state.workers[1].rate() == pytest.approx(64.0)
+    assert state.rate() == pytest.approx(128.0)
+    assert [worker["items_per_second"] for worker in summary(state)["workers"]] == [64.0, 64.0]
+    assert [(each.name, each.now(state.standing())) for each in state.conditions()] == [("seconds", 200.0)]
+    assert state.eta(T + 2.2) == pytest.approx(0.8), "for whoever waits"
 
 
 def test_a_worker_is_called_slow_only_after_three_rounds():
-    view = fed(start())
+    state = fed(start())
     for number in range(1, 4):
         for rank, seconds in ((0, 10.0), (1, 16.0)):
-            assert 1 not in view.slowdowns()
-            view.apply(round_(number, rank, T + 16 * number + rank, compute=seconds, wait=16.0 - seconds, mix=0.0))
-    assert view.slowdowns() == pytest.approx({0: 1.0, 1: 1.6})
+            assert 1 not in state.slowdowns()
+            state.apply(round_(number, rank, T + 16 * number + rank, compute=seconds, wait=16.0 - seconds, mix=0.0))
+    assert state.slowdowns() == pytest.approx({0: 1.0, 1: 1.6})
 
 
 def test_states():
-    view = fed(start())
-    assert [view.state(worker) for worker in view.workers.values()] == ["starting", "starting"]
-    view.apply(round_(1, 0, T + 1, compute=0.9, wait=0.1))
-    view.apply(round_(1, 1, T + 1, compute=0.1, wait=0.9))
-    assert [view.state(worker) for worker in view.workers.values()] == ["training", "waiting"]
-    view.apply({"event": "fault", "t": T + 2, "what": "worker 1 died", "rank": 1})
-    assert [view.state(worker) for worker in view.workers.values()] == ["training", "lost"]
-    view.apply(round_(2, 0, T + 3))
-    assert view.round == 2
-    view.apply({"event": "end", "t": T + 4, "status": "failed", "reason": "worker lost", "round": 2, "seconds": {}})
-    assert [view.state(worker) for worker in view.workers.values()] == ["stopped", "lost"]
-    view.apply(start(resumed_from=2))
-    view.apply({"event": "end", "t": T + 9, "status": "reached", "reason": "target", "round": 3, "seconds": {}})
-    assert view.state(view.workers[0]) == "done"
+    state = fed(start())
+    assert [state.activity(worker) for worker in state.workers.values()] == ["starting", "starting"]
+    state.apply(round_(1, 0, T + 1, compute=0.9, wait=0.1))
+    state.apply(round_(1, 1, T + 1, compute=0.1, wait=0.9))
+    assert [state.activity(worker) for worker in state.workers.values()] == ["training", "waiting"]
+    state.apply(FaultEvent(t=T + 2, what="worker 1 died", rank=1))
+    assert [state.activity(worker) for worker in state.workers.values()] == ["training", "lost"]
+    state.apply(round_(2, 0, T + 3))
+    assert state.round == 2
+    state.apply(EndEvent(t=T + 4, status="failed", reason="worker lost", round=2, seconds={}))
+    assert [state.activity(worker) for worker in state.workers.values()] == ["stopped", "lost"]
+    state.apply(start(resumed_from=2))
+    state.apply(EndEvent(t=T + 9, status="reached", reason="target", round=3, seconds={}))
+    assert state.activity(state.workers[0]) == "done"
 
 
 def test_a_round_counts_once_every_worker_finished_it():
-    view = fed(start(workers=3), round_(1, 0), round_(1, 1), round_(2, 0))
-    assert view.round == 0
-    view.apply(round_(1, 2))
-    assert view.round == 1
-    view.apply(round_(2, 1))
-    view.apply(round_(3, 0))
-    view.apply(round_(2, 2))
-    assert view.round == 2
+    state = fed(start(workers=3), round_(1, 0), round_(1, 1), round_(2, 0))
+    assert state.round == 0
+    state.apply(round_(1, 2))
+    assert state.round == 1
+    state.apply(round_(2, 1))
+    state.apply(round_(3, 0))
+    state.apply(round_(2, 2))
+    assert state.round == 2
 
 
 def test_eta_leaves_the_first_round_out_and_follows_the_limit_that_comes_first():
-    view = fed(start(rounds=101, item_iterations=10**9, accuracy=0.99), round_(1, 0, T + 60), round_(1, 1, T + 60))
-    assert view.eta(T + 60) is None
+    state = fed(start(rounds=101, item_iterations=10**9, accuracy=0.99), round_(1, 0, T + 60), round_(1, 1, T + 60))
+    assert state.eta(T + 60) is None
     for number in range(2, 12):
         for rank in range(2):
-            view.apply(round_(number, rank, T + 60 + number - 1))
-    assert view.eta(T + 70) == pytest.approx(90)
-    assert view.eta(T + 75) == pytest.approx(85)
-    assert view.fraction() == pytest.approx(11 / 101)
-    assert [each.name for each in view.conditions()] == ["rounds", "item_iterations", "accuracy"]
+            state.apply(round_(number, rank, T + 60 + number - 1))
+    assert state.eta(T + 70) == pytest.approx(90)
+    assert state.eta(T + 75) == pytest.approx(85)
+    assert state.fraction() == pytest.approx(11 / 101)
+    assert [each.name for each in state.conditions()] == ["rounds", "item_iterations", "accuracy"]
 
 
 def test_eta_by_time():
-    view = fed(start(seconds=100.0))
+    state = fed(start(seconds=100.0))
     for number in range(1, 11):
-        view.apply(round_(number, 0, T + number, seconds=float(number)))
-        view.apply(round_(number, 1, T + number, seconds=float(number)))
-    assert view.eta(T + 10) == pytest.approx(90)
+        state.apply(round_(number, 0, T + number, seconds=float(number)))
+        state.apply(round_(number, 1, T + number, seconds=float(number)))
+    assert state.eta(T + 10) == pytest.approx(90)
 
 
 def test_best_and_patience():
-    view = fed(start(patience=5), judgement(1), judgement(2), judgement(3, best=False), judgement(4, best=False))
-    assert view.best is not None
-    assert view.best.round == 2
-    assert [(each.name, each.now(view.standing()), each.goal) for each in view.conditions()] == [("patience", 2, 5)]
+    state = fed(start(patience=5), judgement(1), judgement(2), judgement(3, best=False), judgement(4, best=False))
+    assert state.best is not None
+    assert state.best.round == 2
+    assert [(each.name, each.now(state.standing()), each.goal) for each in state.conditions()] == [("patience", 2, 5)]
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 31, 32, 33, 1000, 4096])
@@ -436,4 +488,5 @@ def test_a_curve_keeps_its_mean_and_its_direction(size):
 
 
 def test_unknown_events_are_passed_over():
-    assert fed(start(), {"event": "from the future", "t": T + 5}).clock.total == 5.0
+    assert fed(start(), decode(b'{"event":"new","t":%f}' % (T + 5))).clock.total == 5.0
+    assert decode(b'{"event":"new","t":1,"round":3}') == UnknownEvent(1, 3)

@@ -1,0 +1,233 @@
+"""The events of a run: one class per kind of line in `events.jsonl`, whose fields are the keys of the line, in their order.
+
+A line is `{"event": KIND, "t": ...}`, one JSON object. `t` is Unix time; durations are in seconds. Numbers that are not finite are
+null, because JSON has no NaN. Files of earlier versions may lack the fields with a default.
+
+Rounds may take milliseconds. So the classes are not frozen, which would make construction three times as slow, and have no slots:
+`vars` gives the fields at once.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, TypedDict
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from partrain.records import RoundRecord, without_nan
+
+COMMIT_MARK = b'"event":"commit"'
+"""Bytes in the line of every commit."""
+
+
+class CountsBefore(TypedDict):
+    """The work of one worker in another folder, from which the run was resumed."""
+
+    iterations: int
+    item_iterations: int
+
+
+class WorkerSkew(TypedDict, total=False):
+    """The label skew of a worker's partition, if measured: total variation distance to all items, 0 to 1."""
+
+    unevenness: float
+
+
+class WorkerBefore(TypedDict, total=False):
+    """The work before this session, if the run was resumed."""
+
+    before: CountsBefore
+
+
+class StartedWorker(WorkerSkew, WorkerBefore):
+    """A worker in the `start` event."""
+
+    rank: int
+    device: str
+    threads: int
+    pid: int | None
+    """Its process on this machine."""
+    partition: int
+    """Items of its partition."""
+    iterations: int
+    """Local iterations per round."""
+    passes: int | None
+    """Passes over the partition per round, if the job gives these instead."""
+    batch_size: int
+
+
+class EndSeconds(TypedDict, total=False):
+    """The seconds of the whole run, all sessions included."""
+
+    startup: float
+    train: float
+    total: float
+
+
+@dataclass(kw_only=True)
+class StartEvent:
+    """A session begins: a run starts or resumes."""
+
+    kind: ClassVar = "start"
+    t: float
+    version: str = ""
+    """Of partrain."""
+    name: str
+    """Of the job."""
+    run_id: str = ""
+    rule: str
+    resumed_from: int | None
+    """Round of the checkpoint; None for a new run."""
+    parameters: int = 0
+    """Of the network."""
+    held_out: int = 0
+    """Items for judgements."""
+    judge_every: int = 1
+    """Rounds between two regular judgements."""
+    cores: int = 0
+    """Of this machine, as far as the process may use them."""
+    workers: list[StartedWorker]
+    stop: dict[str, Any]
+    """The `[stop]` table."""
+
+
+@dataclass(kw_only=True)
+class RoundEvent:
+    """A worker has finished a round. The line holds the numbers of the record, whose `seconds` cover all sessions."""
+
+    kind: ClassVar = "round"
+    t: float
+    rank: int
+    record: RoundRecord
+
+
+@dataclass(kw_only=True)
+class JudgementEvent:
+    """The network was evaluated on held-out items."""
+
+    kind: ClassVar = "judgement"
+    t: float
+    judge: str = "mixed"
+    """`mixed` or `any-worker`."""
+    round: int
+    item_iterations: int = 0
+    """Of all workers so far."""
+    seconds: float
+    """Of training so far."""
+    loss: float | None
+    metrics: dict[str, float] = field(default_factory=dict)
+    best: bool
+    """The best judgement so far."""
+    regular: bool = True
+    """It counts for patience: no other event caused it."""
+
+
+@dataclass(kw_only=True)
+class CommitEvent:
+    """A checkpoint is on disk."""
+
+    kind: ClassVar = "commit"
+    t: float
+    round: int
+    file: str
+    """Path in the run folder."""
+    bytes: int
+    seconds: float
+    """Duration of the write."""
+    digest: str = ""
+    """SHA-256 of the file."""
+
+
+@dataclass(kw_only=True)
+class FaultEvent:
+    """Something failed."""
+
+    kind: ClassVar = "fault"
+    t: float
+    what: str
+    rank: int | None
+    """Of the worker; None if no single one failed."""
+
+
+@dataclass(kw_only=True)
+class StoppingEvent:
+    """The coordinator answers a signal."""
+
+    kind: ClassVar = "stopping"
+    t: float
+    signal: str
+    what: str
+    """Message to the user."""
+
+
+@dataclass(kw_only=True)
+class EndEvent:
+    """A session ends."""
+
+    kind: ClassVar = "end"
+    t: float
+    status: str
+    reason: str
+    round: int
+    seconds: EndSeconds = field(default_factory=EndSeconds)
+    test: dict[str, float] = field(default_factory=dict)
+    """Loss and metrics on the test set, if there is one."""
+
+
+@dataclass
+class UnknownEvent:
+    """A line of a kind that a newer partrain wrote."""
+
+    t: float
+    round: int | None
+
+
+KnownEvent = StartEvent | RoundEvent | JudgementEvent | CommitEvent | FaultEvent | StoppingEvent | EndEvent
+Event = KnownEvent | UnknownEvent
+KINDS: dict[str, type[KnownEvent]] = {
+    each.kind: each for each in (StartEvent, RoundEvent, JudgementEvent, CommitEvent, FaultEvent, StoppingEvent, EndEvent)
+}
+
+
+def encode(event: KnownEvent) -> bytes:
+    """Encode an event as its line with pydantic's encoder, five times faster than Python's: rounds may take milliseconds."""
+    values = vars(event)
+    if isinstance(event, RoundEvent):
+        values = {"t": event.t, "rank": event.rank} | event.record.event_values()
+    try:
+        text = to_json(values, inf_nan_mode="null")
+    except PydanticSerializationError:  # a file's name that is no UTF-8
+        text = json.dumps(without_nan(values), separators=(",", ":"), allow_nan=False).encode()
+    return b'{"event":"' + event.kind.encode() + b'",' + text[1:] + b"\n"
+
+
+def decode(line: bytes | str) -> Event:
+    """Decode a line. Fields that this version does not know are ignored. Raises ValueError if the line is not an event."""
+    values = json.loads(line)
+    try:
+        if not isinstance(name := values["event"], str):
+            raise ValueError(name)
+        kind, t = KINDS.get(name), values["t"]
+        if kind is None:
+            return UnknownEvent(t, values.get("round"))
+        if kind is RoundEvent:
+            return RoundEvent(t=t, rank=values["rank"], record=RoundRecord.of_event(values))
+        if kind is JudgementEvent:
+            values["metrics"] = {key: value for key, value in (values.get("metrics") or {}).items() if value is not None}
+        return kind(**{each.name: values[each.name] for each in fields(kind) if each.name in values})
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def round_of(event: Event) -> int | None:
+    """Return the round that an event belongs to; None if it names none."""
+    match event:
+        case RoundEvent():
+            return event.record.round
+        case StartEvent():
+            return event.resumed_from
+        case FaultEvent() | StoppingEvent():
+            return None
+        case _:
+            return event.round

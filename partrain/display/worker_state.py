@@ -1,0 +1,143 @@
+"""The state of one worker, built round by round: totals of the run, recent rates and a history of its loss."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from partrain.display.events import CountsBefore
+from partrain.records import RoundRecord, finite
+
+WINDOW_S = 4.0
+"""Seconds over which rates are averaged; three rounds if those take longer."""
+MARK_S = 0.5
+"""Seconds between two marks of the window: rounds may take milliseconds, and memory is bounded."""
+SMOOTHING = 5
+"""Rounds over which a worker's training loss is smoothed."""
+CELLS = 16
+"""Values of a worker's loss history."""
+
+
+class Curve:
+    """A history of any length as at most 2 x CELLS means, each over the same number of values."""
+
+    __slots__ = ("_count", "_stride", "_sum", "means")
+
+    def __init__(self) -> None:
+        self.means: list[float] = []
+        self._stride, self._count, self._sum = 1, 0, 0.0
+
+    def add(self, value: float) -> None:
+        """Append a value; if the list is full, merge neighbours."""
+        self._sum += value
+        self._count += 1
+        if self._count == self._stride:
+            self.means.append(self._sum / self._count)
+            self._count, self._sum = 0, 0.0
+            if len(self.means) == 2 * CELLS:
+                self.means = [(one + other) / 2 for one, other in zip(self.means[::2], self.means[1::2], strict=True)]
+                self._stride *= 2
+
+    def resampled(self) -> list[float]:
+        """Return at most CELLS means over the whole history."""
+        means, size = self.means, len(self.means)
+        if size <= CELLS:
+            return list(means)
+        cuts = [cell * size // CELLS for cell in range(CELLS + 1)]
+        return [sum(means[first:last]) / (last - first) for first, last in pairwise(cuts)]
+
+
+class Totals(NamedTuple):
+    """A worker's totals at one moment."""
+
+    seconds: float
+    rounds: int
+    items: int
+    compute: float
+    wait: float
+    mix: float
+
+
+@dataclass(slots=True)
+class WorkerState:
+    """One worker: totals of the whole run, and its recent rates."""
+
+    rank: int
+    device: str = "?"
+    round: int = 0
+    """The newest round that the worker finished."""
+    rounds: int = 0
+    """Rounds in this folder's events."""
+    iterations: int = 0
+    item_iterations: int = 0
+    elsewhere: int = 0
+    """Item-iterations in another folder, whose seconds are unknown here."""
+    compute: float = 0.0
+    wait: float = 0.0
+    mix: float = 0.0
+    """Seconds computing, waiting for others, and mixing."""
+    round_items: int = 0
+    round_loss: float | None = None
+    """Item-iterations and mean training loss of the newest round."""
+    loss: float | None = None
+    """Training loss, smoothed."""
+    distance: float | None = None
+    """RMS distance to the mean, when last measured."""
+    unevenness: float | None = None
+    """Label skew of the partition against all items, from 0 to 1, if measured."""
+    lost: bool = False
+    curve: Curve = field(default_factory=Curve)
+    marks: deque[Totals] = field(default_factory=deque)
+    t: float = 0.0
+    seconds: float = 0.0
+
+    def begin(self, device: str, round_: int, before: CountsBefore | None, unevenness: float | None = None) -> None:
+        """Begin a session after this round; `before` holds the worker's totals in another folder."""
+        if before and not self.rounds:
+            self.iterations, self.item_iterations = before["iterations"], before["item_iterations"]
+            self.elsewhere = self.item_iterations
+        self.device, self.round, self.lost, self.unevenness = device, round_, False, unevenness
+        self.marks.clear()
+
+    def count(self, t: float, record: RoundRecord, seconds: float) -> None:
+        """Add a round that ended at `t`, after `seconds` of training."""
+        items, loss, distance = record.items, finite(record.loss), finite(record.distance)
+        compute, wait, mix = record.compute, record.wait, record.mix
+        if not self.marks:
+            self.marks.append(self._mark(seconds - compute - wait - mix))
+        self.t, self.seconds, self.round, self.lost = t, seconds, record.round, False
+        self.rounds += 1
+        self.iterations += record.iterations
+        self.item_iterations += items
+        self.compute += compute
+        self.wait += wait
+        self.mix += mix
+        self.round_items, self.round_loss = items, loss
+        if loss is not None:
+            self.loss = loss if self.loss is None else self.loss + (loss - self.loss) / min(self.rounds, SMOOTHING)
+            self.curve.add(loss)
+        if distance is not None:
+            self.distance = distance
+        if seconds - self.marks[-1].seconds >= MARK_S:
+            self._remember(seconds)
+
+    def recent(self) -> Totals | None:
+        """Return the totals of the window as differences; `seconds` is its length. None before the first round."""
+        if not self.marks or self.seconds <= self.marks[0].seconds:
+            return None
+        return Totals._make(now - then for now, then in zip(self._mark(self.seconds), self.marks[0], strict=True))
+
+    def rate(self) -> float:
+        """Item-iterations per second lately."""
+        recent = self.recent()
+        return recent.items / recent.seconds if recent else 0.0
+
+    def _mark(self, seconds: float) -> Totals:
+        return Totals(seconds, self.rounds, self.item_iterations, self.compute, self.wait, self.mix)
+
+    def _remember(self, seconds: float) -> None:
+        self.marks.append(self._mark(seconds))
+        while len(self.marks) > 4 and self.marks[1].seconds <= seconds - WINDOW_S:
+            self.marks.popleft()
