@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.runs import train
+from support.shared_runs import once
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +20,4 @@ def nobody_else_speaks(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job of a second or so, long enough to be met half-way; it was run once, in `run` beside it."""
-    folder = tmp_path_factory.mktemp("long")
-    train(folder, "stop.rounds=100", "stop.judge_every=4")
-    return folder / "job.toml"
+    return once(tmp_path_factory, "long", lambda folder: train(folder, "stop.rounds=100", "stop.judge_every=4")) / "job.toml"

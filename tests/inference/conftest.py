@@ -6,11 +6,12 @@ import json
 import math
 import random
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 from support.runs import JOB, train
+from support.shared_runs import once
 
 from partrain.inference.network import TrainedNetwork, load_network
 from partrain.inference.open import load_job, open_checkpoint
@@ -85,16 +86,14 @@ JOBS: dict[str, tuple[str, ...]] = {
 def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Return the run folder of a job by its name; trains on the first call."""
 
-    @cache
-    def trained(name: str) -> Path:
-        folder = tmp_path_factory.mktemp(name)
+    def made(name: str, folder: Path) -> None:
         (folder / "users.py").write_text(USERS)
         (folder / "text.txt").write_text(TEXT)
         table(folder / "table.csv")
         series(folder / "series.csv")
-        return train(folder, *JOBS[name], "stop.judge_every=1000", text=JOB)
+        train(folder, *JOBS[name], "stop.judge_every=1000", text=JOB)
 
-    return trained
+    return lambda name: once(tmp_path_factory, f"network-{name}", partial(made, name)) / "run"
 
 
 @pytest.fixture(scope="session")

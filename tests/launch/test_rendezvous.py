@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.machines import MANY, Site, free_port
-from support.runs import Command, Said, descendants, events, eventually, round_file, sabotage, summary, train, write_job
+from support.runs import Command, descendants, events, eventually, round_file, sabotage, summary, train, write_job
+from support.shared_runs import once
 
 from partrain import checkpoint
 from partrain.comm.machine import Machine
@@ -33,15 +34,21 @@ def site(tmp_path: Path) -> Site:
 @pytest.fixture(scope="module")
 def one_machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run that two machines of two workers are to repeat: four workers on one."""
-    return train(tmp_path_factory.mktemp("alone"), "workers.0.count=4", text=MANY)
+    return once(tmp_path_factory, "one-machine", lambda folder: train(folder, "workers.0.count=4", text=MANY)) / "run"
 
 
 @pytest.fixture(scope="module")
-def two_machines(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]:
-    """That run on two machines: its folder, and what they said."""
-    site = Site(tmp_path_factory.mktemp("both"))
-    job, run = write_job(site.folder / "job", text=MANY), site.folder / "run"
-    return run, site.run(("run", job, "--out", run, "--quiet"), ("run", job, "--out", site.folder / "unused"), restarts=0)
+def two_machines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of that run on two machines; the messages of the second are in `messages` beside it."""
+
+    def train_on_two(folder: Path) -> None:
+        site = Site(folder)
+        job, run = write_job(folder / "job", text=MANY), folder / "run"
+        said = site.run(("run", job, "--out", run, "--quiet"), ("run", job, "--out", folder / "unused"), restarts=0)
+        assert [one.code for one in said] == [0, 0], said
+        (folder / "messages").write_text(said[1].err)
+
+    return once(tmp_path_factory, "two-machines", train_on_two) / "run"
 
 
 @pytest.fixture
@@ -49,10 +56,9 @@ def job(tmp_path: Path) -> Path:
     return write_job(tmp_path / "job", text=MANY)
 
 
-def test_two_machines_give_the_bits_of_one(two_machines: tuple[Path, list[Said]], one_machine: Path) -> None:
-    run, said = two_machines
-    assert [one.code for one in said] == [0, 0], said
-    assert "machine 1 of 2 trains workers 2 to 3" in said[1].err
+def test_two_machines_give_the_bits_of_one(two_machines: Path, one_machine: Path) -> None:
+    run = two_machines
+    assert "machine 1 of 2 trains workers 2 to 3" in (run.parent / "messages").read_text()
     assert not (run.parent / "unused").exists()
     for number in range(1, 5):
         assert arrays(round_file(run, number)) == arrays(round_file(one_machine, number))
@@ -60,6 +66,7 @@ def test_two_machines_give_the_bits_of_one(two_machines: tuple[Path, list[Said]]
     assert {event["rank"] for event in events(run, "round")} == {0, 1, 2, 3}
 
 
+@pytest.mark.soak
 def test_four_machines_give_the_bits_of_one(tmp_path: Path, one_machine: Path) -> None:
     """Of one worker each: none has a neighbour whose memory it could read."""
     job, run = write_job(tmp_path / "job", "workers.0.count=1", text=MANY), tmp_path / "run"
@@ -68,11 +75,9 @@ def test_four_machines_give_the_bits_of_one(tmp_path: Path, one_machine: Path) -
     assert arrays(run / "checkpoint.h5") == arrays(one_machine / "checkpoint.h5")
 
 
-def test_a_resume_needs_the_checkpoint_on_the_first_machine_only(
-    site: Site, two_machines: tuple[Path, list[Said]], one_machine: Path
-) -> None:
+def test_a_resume_needs_the_checkpoint_on_the_first_machine_only(site: Site, two_machines: Path, one_machine: Path) -> None:
     kept = site.folder / "kept.h5"
-    kept.write_bytes(round_file(two_machines[0], 2).read_bytes())
+    kept.write_bytes(round_file(two_machines, 2).read_bytes())
     words = "resume", kept, "--quiet", "--out", site.folder / "again"
     said = site.run(words, ("resume", site.folder / "nowhere.h5", "--quiet"))
     assert [one.code for one in said] == [0, 0], said
@@ -119,6 +124,7 @@ def test_torchrun_starts_lost_workers_anew_and_the_run_goes_on_to_the_bit(site: 
     assert arrays(run / "checkpoint.h5") == arrays(expected / "checkpoint.h5")
 
 
+@pytest.mark.soak
 def test_a_restart_before_the_first_checkpoint_begins_once_more_in_the_same_folder(site: Site) -> None:
     """Worker 3 kills itself in its first iteration, the first time."""
     job = sabotage(site.folder / "job", "os.kill(os.getpid(), signal.SIGKILL)", worker=3, call=1)
@@ -169,6 +175,7 @@ def namespaces(names: tuple[str, str]) -> Iterator[None]:
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
 
 
+@pytest.mark.soak
 def test_two_machines_with_networks_of_their_own(tmp_path: Path, one_machine: Path, job: Path) -> None:
     names = f"pt{os.getpid() % 100000}a", f"pt{os.getpid() % 100000}b"
     with namespaces(names):
@@ -219,7 +226,7 @@ def complete(run: Path, rounds: int, changes: int | None) -> None:
         assert np.abs(held["rule/center"][0]).sum() > 1
 
 
-LENGTHY = {"async", "async with momentum"}
+LENGTHY = ASYNCHRONOUS.keys() - {"push-sum"}
 """Other tests of this file train by these rules, or by more of them at once."""
 
 
@@ -272,6 +279,7 @@ def centers(machine: Command) -> list[int]:
     return started[:-2]
 
 
+@pytest.mark.soak
 def test_a_lost_part_of_the_center_ends_the_attempt_and_torchrun_starts_anew(site: Site) -> None:
     """Of three, two are on the first machine and one is on the other."""
     rule, changes = ASYNCHRONOUS["async in parts"]
@@ -309,6 +317,7 @@ def test_what_needs_one_memory_is_refused_on_several_machines(tmp_path: Path) ->
     assert refusal(load(write_job(tmp_path / "other", text=MANY))) == ""
 
 
+@pytest.mark.soak
 def test_machines_may_add_up_their_sums(site: Site, one_machine: Path, job: Path) -> None:
     """The last digits are other ones, the run is as good, and it resumes to the bit."""
     run = site.folder / "run"

@@ -108,14 +108,16 @@ JOBS = {
 }
 
 
-@pytest.mark.parametrize("sets", JOBS.values(), ids=JOBS)
-def test_from_every_round(tmp_path: Path, sets: list[str]) -> None:
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(("turn", "sets"), enumerate(JOBS.values()), ids=JOBS)
+def test_from_a_round(tmp_path: Path, turn: int, sets: list[str], first: int) -> None:
+    """Jobs resume from their first or from their second round in turn; `make soak` resumes them from the other one."""
     code = int("stop.loss" in str(sets))  # a target that is not reached
     run = train(tmp_path, "stop.rounds=3", *sets, code=code)
-    for number in range(1, summary(run)["rounds"]):
-        if round_file(run, number).exists():
-            resume(round_file(run, number), "--out", tmp_path / f"{number}", code=code)
-            assert newest(tmp_path / f"{number}") == newest(run), f"resumed from round {number}"
+    committed = [number for number in range(1, summary(run)["rounds"]) if round_file(run, number).exists()]
+    number = committed[(first + turn) % len(committed)]
+    resume(round_file(run, number), "--out", tmp_path / f"{number}", code=code)
+    assert newest(tmp_path / f"{number}") == newest(run), f"resumed from round {number}"
 
 
 def test_unlike_workers(tmp_path: Path) -> None:

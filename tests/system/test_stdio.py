@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.runs import round_file, summary, train, write_job
+from support.shared_runs import once
 
 COMMANDS = [
     (["--help"], 0),
@@ -46,12 +47,13 @@ buffered = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "un
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("place")
-    run = train(folder, "stop.rounds=2")
-    (folder / "other.h5").write_bytes(round_file(run, 1).read_bytes())
-    (folder / "bad.toml").write_text('name = "x"\n')
-    (folder / "items.csv").write_text("x0,x1\n" + "1,2\n" * 3)
-    return folder
+    def make(folder: Path) -> None:
+        run = train(folder, "stop.rounds=2")
+        (folder / "other.h5").write_bytes(round_file(run, 1).read_bytes())
+        (folder / "bad.toml").write_text('name = "x"\n')
+        (folder / "items.csv").write_text("x0,x1\n" + "1,2\n" * 3)
+
+    return once(tmp_path_factory, "stdio", make)
 
 
 def command(place: Path, words: list[str], stdout: int, unbuffered: str) -> tuple[int, list[str]]:
