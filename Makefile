@@ -7,6 +7,9 @@ STAMP := $(VENV)/.installed
 # Four at a time on two cores: most of a test's time is spent waiting for its processes.
 TEST := $(PY) -m pytest -m 'not gpu and not soak' -n 4 --dist worksteal
 
+# Tests start hundreds of processes, each of which would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: check setup run test test-gpu test-processors fuzz soak bits format lint types bench clean
 
 check: lint types test
