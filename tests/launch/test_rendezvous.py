@@ -226,14 +226,8 @@ def complete(run: Path, rounds: int, changes: int | None) -> None:
         assert np.abs(held["rule/center"][0]).sum() > 1
 
 
-LENGTHY = ASYNCHRONOUS.keys() - {"push-sum"}
-"""Other tests of this file train by these rules, or by more of them at once."""
-
-
-@pytest.mark.parametrize(
-    ("rule", "changes"),
-    [pytest.param(*form, id=name, marks=[pytest.mark.soak] * (name in LENGTHY)) for name, form in ASYNCHRONOUS.items()],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("rule", "changes"), ASYNCHRONOUS.values(), ids=ASYNCHRONOUS)
 def test_asynchronous_rules_train_on_two_machines(site: Site, rule: str, changes: int | None) -> None:
     """Four workers, three visits each, two iterations a visit, of eight items."""
     job, run = write_job(site.folder / "job", rule, "stop.rounds=6", text=MANY), site.folder / "run"

@@ -109,7 +109,7 @@ JOBS = {
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.soak)])
-@pytest.mark.parametrize(("turn", "sets"), enumerate(JOBS.values()), ids=JOBS)
+@pytest.mark.parametrize(("turn", "sets"), list(enumerate(JOBS.values())), ids=JOBS)
 def test_from_a_round(tmp_path: Path, turn: int, sets: list[str], first: int) -> None:
     """Jobs resume from their first or from their second round in turn; `make soak` resumes them from the other one."""
     code = int("stop.loss" in str(sets))  # a target that is not reached
