@@ -20,7 +20,7 @@ LAYERS = [
     {"checkpoint"},
     {"job"},
     {"inference", "launch"},
-    {"api", "bench"},
+    {"api", "bench", "workflow"},
     {"cli", "__init__"},
     {"__main__"},
 ]

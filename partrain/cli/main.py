@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from partrain.cli import bench, check, data, inference, train
+from partrain.cli import bench, check, data, inference, train, workflow
 from partrain.errors import INTERNAL, USAGE, Failure, Internal
 from partrain.version import __version__
 
@@ -45,7 +45,7 @@ def _print_failure(name: str, code: int, message: str) -> None:
         print(json.dumps({"error": {"name": name, "code": code, "message": message}}))
 
 
-for module in train, check, bench, inference, data:
+for module in train, workflow, check, bench, inference, data:
     app.add_typer(module.app)
 
 

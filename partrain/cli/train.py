@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from partrain.cli.options import Checkpoint, Debug, Job, Json, Out, Overrides, Quiet, TrustCode
+from partrain.cli.options import Checkpoint, Debug, Json, Out, Overrides, Quiet, TrustCode
 from partrain.errors import BadCheckpoint
 from partrain.inference.open import load_job, open_checkpoint
 
@@ -25,11 +25,52 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
+Steps = Annotated[list[str] | None, typer.Option("--rerun", metavar="STEP", help="Workflow: run a step though nothing changed.")]
+Only = Annotated[list[str] | None, typer.Option("--only", metavar="STEP", help="Workflow: run this step only.")]
+StartAt = Annotated[str | None, typer.Option("--start-at", metavar="STEP", help="Workflow: run this step and all that need it.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Workflow: print each step with the reason why it would run.")]
+AtOnce = Annotated[
+    int | None, typer.Option("--jobs", "-j", min=1, metavar="N", help="Workflow: most steps at once; default: what fits.")
+]
+KeepGoing = Annotated[
+    bool, typer.Option("--keep-going", "-k", help="Workflow: after a failure, run what does not need that step.")
+]
+Retries = Annotated[int, typer.Option("--retries", min=0, metavar="N", help="Workflow: try a failed step again.")]
+
+
 @app.command()
 def run(
-    job: Job, out: Out = None, set_: Overrides = None, quiet: Quiet = False, as_json: Json = False, debug: Debug = False
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="A job, a workflow, several jobs, or a folder of jobs.")],
+    out: Out = None,
+    set_: Overrides = None,
+    dry_run: DryRun = False,
+    jobs: AtOnce = None,
+    rerun: Steps = None,
+    only: Only = None,
+    start_at: StartAt = None,
+    keep_going: KeepGoing = False,
+    retries: Retries = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    debug: Debug = False,
 ) -> None:
-    """Train a job; exit 1 if a target was set and not reached."""
+    """Train a job, or run a workflow. Exit 1 if a target was not reached or an assertion does not hold."""
+    from partrain.workflow.load import is_workflow
+
+    if len(files) > 1 or files[0].is_dir() or is_workflow(files[0]):
+        from partrain.cli.workflow import run_workflow
+        from partrain.workflow.plan import Selection
+
+        selection = Selection(frozenset(only or ()), start_at, frozenset(rerun or ()))
+        raise typer.Exit(run_workflow(files, out, set_ or (), selection, dry_run, jobs, keep_going, retries, quiet, as_json))
+    if misplaced := [name for name, value in {"--dry-run": dry_run, "--jobs": jobs, "--rerun": rerun, "--only": only,
+                                              "--start-at": start_at, "--keep-going": keep_going, "--retries": retries}.items() if value]:  # fmt: skip
+        raise typer.BadParameter(f"{files[0]} is a job; this option is for workflows", param_hint=misplaced[0])
+    _train(files[0], out, set_, quiet, as_json)
+
+
+def _train(job: Path, out: Path | None, set_: list[str] | None, quiet: bool, as_json: bool) -> None:
+    """Train one job."""
     from partrain.job.load import load
 
     loaded = load(job, set_ or ())

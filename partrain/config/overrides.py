@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -122,3 +123,33 @@ def _assign(container: Any, path: KeyPath, value: Any) -> None:
             container[part] = {}
         container = container[part]
     container[path[-1]] = value
+
+
+def toml_value(value: Any) -> str:
+    """Return a value as one line of TOML, as in an override."""
+    import tomlkit
+
+    return (
+        tomlkit.item(value, _parent=tomlkit.inline_table()).as_string()
+        if isinstance(value, dict)
+        else tomlkit.item(value).as_string()
+    )
+
+
+def changed(source: TomlSource, changes: Sequence[tuple[str, Any, Mapping[KeyPath, Position]]]) -> TomlSource:
+    """Apply changes to a source's data and positions; its text stays. For checks.
+
+    Args:
+        source: The source.
+        changes: Dotted key, value, and the positions of the key and of the parts of the value, by path below the key.
+
+    Raises:
+        TomlRefused: a key does not fit; the span lies in the dotted key.
+    """
+    data, positions = deepcopy(source.data), dict(source.positions)
+    for key, value, places in changes:
+        path = _resolve(data, Scanner(SourceText(key, key)).keys())
+        _assign(data, path, value)
+        positions = {old: position for old, position in positions.items() if old[: len(path)] != path}
+        positions.update({(*path, *below): position for below, position in places.items()})
+    return replace(source, data=data, positions=positions)

@@ -66,9 +66,7 @@ def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> lis
 
 
 def _check(text: TomlSource, folder: Path, here: bool) -> LoadedJob:
-    job, tables, findings = _validate(text.data)
-    findings += checks.check_job(tables)
-    findings += checks.check_machine(tables, folder) if here else ()
+    job, findings = validate(text.data, folder, here)
     found = [text.problem(finding) for finding in findings]
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors and all(isinstance(finding, FileFinding) for finding in errors):
@@ -76,6 +74,14 @@ def _check(text: TomlSource, folder: Path, here: bool) -> LoadedJob:
     if job is None or errors:
         raise Rejected(found)
     return LoadedJob(job, text.text, folder, by_line(found))
+
+
+def validate(data: dict[str, Any], folder: Path, here: bool) -> tuple[Job | None, list[Finding]]:
+    """Check a job's data, and this machine only if the job is to run `here`: the job (None if a table is invalid), all findings."""
+    job, tables, findings = _validate(data)
+    findings += checks.check_job(tables)
+    findings += checks.check_machine(tables, folder) if here else ()
+    return job, findings
 
 
 def _validate(data: dict[str, Any]) -> tuple[Job | None, checks.Tables, list[Finding]]:

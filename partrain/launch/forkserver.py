@@ -3,7 +3,7 @@
 Workers are processes of the standard library's multiprocessing. `torch.multiprocessing` is the same module with reductions for
 tensors added; it has no forkserver of its own, and the coordinator would pay an import of torch (1.5 to 3 s) to use its context.
 In the workers, where torch is imported, both are one. multiprocessing hides its forkserver; what is used of its private names
-stands in this module: `forkserver._forkserver` (process id, stop) and the temporary folder in a process's `_config`.
+stands in this module: `forkserver._forkserver` (process id, address, stop) and the temporary folder in a process's `_config`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ from partrain.system.parent_death import PARENT
 _server: Any = forkserver._forkserver
 _ours = 0
 """Process id of the forkserver that `start` started; a script may have had one before."""
+_adopted = False
+"""The forkserver is that of the workflow runner, which started this process."""
+
+SharedForkserver = dict[str, Any]
+"""The facts by which another process can use this process's forkserver."""
 
 
 def start() -> ForkServerContext:
@@ -34,6 +39,8 @@ def start() -> ForkServerContext:
     for library in ("OMP", "MKL", "OPENBLAS"):
         os.environ[f"{library}_NUM_THREADS"] = "1"
     context = get_context("forkserver")
+    if _adopted:
+        return context
     context.set_forkserver_preload(["partrain.launch.worker.preload"])
     # The resource tracker unblocks signals as it starts. Started by the forkserver, it would leave that unshielded.
     resource_tracker.ensure_running()
@@ -53,10 +60,28 @@ def pid() -> int:
     return _server._forkserver_pid or 0
 
 
+def shared() -> SharedForkserver:
+    """Return the facts by which a process that the forkserver forked can fork its own children there: see `adopt`."""
+    names = "_forkserver_address", "_forkserver_pid", "_forkserver_authkey"  # the key since Python 3.14
+    return {name: getattr(_server, name) for name in names if hasattr(_server, name)}
+
+
+def adopt(given: SharedForkserver) -> None:
+    """Use the forkserver that forked this process for its children too, which saves them an import of torch.
+
+    Multiprocessing supports this but for the address: it would start another forkserver. Both processes end with the forkserver.
+    """
+    global _adopted
+    for name, value in given.items():
+        setattr(_server, name, value)
+    _server.ensure_running = lambda: None
+    _adopted = True
+
+
 def died(patience_s: float) -> bool:
     """Tell if the forkserver has died. Its children may exit up to `patience_s` seconds before it does."""
     until = time.monotonic() + patience_s
-    while pid():
+    while pid() and not _adopted:
         try:
             if os.waitid(os.P_PID, pid(), os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 break
@@ -65,7 +90,7 @@ def died(patience_s: float) -> bool:
         if time.monotonic() > until:
             return False
         time.sleep(0.01)
-    return True
+    return not _adopted
 
 
 def stop() -> None:

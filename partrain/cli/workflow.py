@@ -1,0 +1,237 @@
+"""Workflows on the command line: `partrain run STUDY.toml`, `partrain run A.toml B.toml`, and `partrain flow show`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from inspect import Signature, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from partrain.cli.options import Debug, Json
+from partrain.errors import INTERRUPTED, OK, TERMINATED
+
+if TYPE_CHECKING:
+    from partrain.display.workflow_table import StepRow
+    from partrain.workflow.commands import Commands, CommandSpec
+    from partrain.workflow.load import Workflow
+    from partrain.workflow.plan import Selection
+    from partrain.workflow.runner import Options, Runner
+    from partrain.workflow.state import StepState
+
+app = typer.Typer()
+flow = typer.Typer(no_args_is_help=True, help="Look at workflows.")
+app.add_typer(flow, name="flow")
+
+OUTPUTS = ("output", "out", "html")
+"""Options that name a file which a command writes."""
+TRAINING = ("bench", "compare")
+NOT_STEPS = ("run", "resume", "flow show")
+"""Commands that are no steps: `job` is the step that trains."""
+
+
+def commands() -> Commands:
+    """Return the commands that a step may run, from the definition of the command line."""
+    from partrain.cli.main import app as whole
+
+    found: dict[str, CommandSpec] = {}
+
+    def collect(part: typer.Typer, words: tuple[str, ...]) -> None:
+        for command in part.registered_commands:
+            assert command.callback
+            name = " ".join((*words, command.name or command.callback.__name__.replace("_", "-")))
+            if name not in NOT_STEPS:
+                found[name] = _spec(tuple(name.split()), command.callback)
+        for group in part.registered_groups:
+            assert group.typer_instance
+            given = [each for each in (group.name, group.typer_instance.info.name) if isinstance(each, str)]
+            collect(group.typer_instance, (*words, *given[:1]))
+
+    collect(whole, ())
+    return found
+
+
+def _spec(words: tuple[str, ...], function: Callable[..., Any]) -> CommandSpec:
+    """Describe a command by the parameters of its function."""
+    from partrain.workflow.commands import CommandSpec, Kind, Parameter
+
+    defaults = {name: each.default for name, each in signature(function).parameters.items()}
+    parameters = []
+    for name, hint in get_type_hints(function, include_extras=True).items():
+        if name in ("return", "debug"):
+            continue
+        plain, info = get_args(hint)[:2]
+        words_given = [getattr(info, "default", None), *(getattr(info, "param_decls", None) or ())]  # typer keeps the first apart
+        flag = next((word for word in words_given if isinstance(word, str) and word.startswith("--")), "")
+        flag = flag or ("" if type(info).__name__ == "ArgumentInfo" else f"--{name.replace('_', '-')}")
+        key = flag.removeprefix("--").replace("-", "_") or name
+        types = _leaves(plain)
+        kind: Kind = "switch" if bool in types else "output" if key in OUTPUTS else "input" if Path in types else "value"
+        parameters.append(Parameter(key, flag, kind, list in types, defaults[name] is Signature.empty))
+    return CommandSpec(words, tuple(parameters), words[0] in TRAINING)
+
+
+def _leaves(hint: Any) -> set[Any]:
+    """Return the types in a hint: `list[Path] | None` has list and Path."""
+    inner = set[Any]().union(*(_leaves(each) for each in get_args(hint)))
+    return inner | {get_origin(hint) or hint}
+
+
+def invoke() -> None:
+    """Run the command line of a step: `sys.argv` in its process."""
+    from partrain.cli.main import main
+
+    main()
+
+
+def run_workflow(
+    paths: Sequence[Path],
+    out: Path | None,
+    overrides: Sequence[str],
+    selection: Selection,
+    dry_run: bool,
+    jobs: int | None,
+    keep_going: bool,
+    retries: int,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Run a workflow, or several jobs as one; return the exit code."""
+    from partrain.workflow.digests import Digests
+    from partrain.workflow.load import is_workflow, load, of_jobs
+    from partrain.workflow.plan import preview
+    from partrain.workflow.results import Results
+    from partrain.workflow.runner import Options
+
+    single = len(paths) == 1 and not paths[0].is_dir() and is_workflow(paths[0])
+    if single and overrides:
+        raise typer.BadParameter(
+            "a workflow's steps have `set`: --set changes jobs that are given by their files", param_hint="--set"
+        )
+    workflow = load(paths[0], commands()) if single else of_jobs(paths, overrides)
+    selection.check(workflow)
+    for problem in workflow.warnings:
+        print(problem.render(), file=sys.stderr)
+    folder = out or Path("runs") / workflow.name
+    digests = Digests(folder / "digests.json")
+    results = Results(workflow, folder, digests)
+    if dry_run:
+        rows = list(preview(workflow, results, selection))
+        digests.save() if folder.exists() else None
+        if as_json:
+            print(
+                json.dumps(
+                    {"folder": str(folder), "steps": [dict(zip(("step", "action", "reason"), row, strict=True)) for row in rows]}
+                )
+            )
+        else:
+            from partrain.display.text_table import aligned
+
+            print("\n".join(aligned([("step", "would", "because"), *rows])))
+        return OK
+    base = paths[0].absolute().parent if single else Path.cwd()
+    return _run(workflow, results, Options(selection, jobs, keep_going, retries), base, quiet, as_json, single)
+
+
+def _run(workflow: Workflow, results: Any, options: Options, base: Path, quiet: bool, as_json: bool, single: bool) -> int:
+    from partrain.display.workflow_table import workflow_display
+    from partrain.launch.run_folder import stage_file
+    from partrain.workflow.runner import Runner, held
+
+    started = time.monotonic()
+    display = workflow_display(quiet=quiet or as_json)
+
+    def rows(states: dict[str, StepState]) -> Any:
+        return lambda: [row_of(state) for state in states.values()]
+
+    with held(results.folder):
+        if single:
+            stage_file(results.folder / "workflow.toml", workflow.text)
+        try:
+            runner = Runner(
+                workflow, results, options, invoke, base,
+                lambda states: display.update(rows(states)), lambda states: display.refresh(rows(states)),
+            )  # fmt: skip
+            code = runner.run()
+        finally:
+            display.close()
+            results.save()
+    _report(runner, results.folder, time.monotonic() - started, code, as_json, quiet)
+    return code
+
+
+def row_of(state: StepState) -> StepRow:
+    """Describe a step's state for the display."""
+    from partrain.display.workflow_table import StepRow
+
+    run, running = state.run, state.status == "running"
+    progress, eta = "", None
+    if run and (running or state.status == "stopped"):
+        fraction = run.fraction()
+        progress = f"round {run.round}" + (f", {fraction:.0%}" if fraction is not None else "")
+        eta = run.eta(time.time()) if running else None
+    seconds = time.time() - state.started if running else state.seconds
+    return StepRow(state.name, state.status, progress, seconds, eta, _device(state), run.loss() if run else None, state.note)
+
+
+def _device(state: StepState) -> str:
+    if not state.resources or state.status != "running":
+        return ""
+    cores = f"{state.resources.cores} core{'s'[: state.resources.cores > 1]}"
+    return " ".join([cores, *sorted(state.resources.devices)])
+
+
+def _report(runner: Runner, folder: Path, seconds: float, code: int, as_json: bool, quiet: bool) -> None:
+    """Print the summary of a workflow's run."""
+    states = list(runner.states.values())
+    if as_json:
+        steps = [
+            {"step": each.name, "status": each.status, "note": each.note, "seconds": round(each.seconds, 3)} for each in states
+        ]
+        print(json.dumps({"folder": str(folder), "code": code, "seconds": round(seconds, 3), "steps": steps}))
+        return
+    from partrain.display.text_table import aligned
+    from partrain.display.workflow_table import seconds_text
+
+    ran = [each for each in states if each.started]
+    if ran and not quiet:
+        rows = [(each.name, each.status, seconds_text(each.seconds or None), each.note) for each in states]
+        print("\n" + "\n".join(aligned([("step", "state", "time", "reason"), *rows])))
+    counts = [
+        f"{sum(each.status == status for each in states)} {status}" for status in dict.fromkeys(each.status for each in states)
+    ]
+    print(f"{folder}: {', '.join(counts)} in {seconds_text(seconds)}")
+    if not ran and all(each.status == "unchanged" for each in states):
+        print("nothing to do: no step and nothing that a step depends on has changed")
+    for each in states:
+        if each.status == "failed":
+            print(f"partrain: error[step-failed]: {each.name}: {each.note}", file=sys.stderr)
+    if code in (INTERRUPTED, TERMINATED):
+        print("stopped; the same command goes on where each step stands", file=sys.stderr)
+
+
+@flow.command()
+def show(
+    file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The workflow file.")],
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The workflow's folder; default: runs/<name>.")] = None,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph as a Mermaid diagram.")] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show the steps of a workflow as a tree, each with its state."""
+    from partrain.workflow.digests import Digests
+    from partrain.workflow.graph import as_document, as_mermaid, as_tree
+    from partrain.workflow.load import load
+    from partrain.workflow.results import Results
+
+    workflow = load(file, commands())
+    folder = out or Path("runs") / workflow.name
+    results = Results(workflow, folder, Digests(folder / "digests.json"))
+    if as_json:
+        print(json.dumps(as_document(workflow, results)))
+    else:
+        print("\n".join(as_mermaid(workflow) if mermaid else as_tree(workflow, results)))

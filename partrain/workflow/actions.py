@@ -1,0 +1,263 @@
+"""The three kinds of steps: a job that is trained, a command of partrain, and a program."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from partrain.checkpoint import round_path
+from partrain.config.overrides import toml_value
+from partrain.data.fetch import paths_of
+from partrain.display.event_log import read_events
+from partrain.display.events import JudgementEvent
+from partrain.errors import InputMissing
+from partrain.job.load import Job
+from partrain.job.workers import expand
+from partrain.version import __version__
+from partrain.workflow.commands import CommandSpec
+from partrain.workflow.references import Reference, references, substitute
+
+Resolve = Callable[[Reference], Any]
+"""Function that returns the result which a reference names."""
+CONTINUABLE = ("stopped", "running", "failed")
+"""Statuses of a step whose run can go on from its last checkpoint."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The share of the machine that a step uses."""
+
+    cores: int = 1
+    devices: frozenset[str] = frozenset()
+    """CUDA devices, which no other step may use meanwhile."""
+
+
+class Action(Protocol):
+    """The work of a step."""
+
+    is_program: ClassVar[bool]
+    """It runs a program, not a command of partrain."""
+
+    @property
+    def resources(self) -> Resources:
+        """The share of the machine that it uses."""
+
+    def references(self) -> Iterator[Reference]:
+        """Iterate over the results of other steps that it names."""
+
+    def settings(self, resolve: Resolve) -> dict[str, Any]:
+        """Return all that changes the result beside files: settings by name. `resolve` gives digests for paths."""
+
+    def inputs(self, resolve: Resolve) -> list[Path]:
+        """Return the files and folders that it reads."""
+
+    def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
+        """Return the files that it promises. `folder` is the step's."""
+
+    def arguments(self, folder: Path, resolve: Resolve, continuing: bool) -> list[str]:
+        """Return the words of its command line. `continuing`: a run in the folder goes on."""
+
+    def summary(self, folder: Path) -> dict[str, Any]:
+        """Return the numbers that it recorded in its folder."""
+
+
+@dataclass(frozen=True)
+class JobAction:
+    """Train a job."""
+
+    path: Path
+    overrides: Mapping[str, Any]
+    """Values by dotted key; they may hold references."""
+    data: Mapping[str, Any]
+    """The job's data with the overrides, references not yet resolved."""
+    job: Job
+    """The job as far as it is known before other steps have run."""
+    more_inputs: Sequence[Path] = ()
+    is_program: ClassVar[bool] = False
+
+    @property
+    def resources(self) -> Resources:
+        """The workers' threads, and a core for each CUDA worker."""
+        workers = expand(self.job.workers, None, None)
+        cores = sum(each.threads if each.device == "cpu" else 1 for each in workers)
+        return Resources(cores, frozenset(each.device for each in workers if each.device != "cpu"))
+
+    def references(self) -> Iterator[Reference]:
+        """Iterate over the references in the overrides."""
+        return references(dict(self.overrides))
+
+    def settings(self, resolve: Resolve) -> dict[str, Any]:
+        """Return the job's values by dotted key, and partrain's version."""
+        return {**_flat(substitute(dict(self.data), resolve)), "partrain": __version__}
+
+    def inputs(self, resolve: Resolve) -> list[Path]:
+        """Return data files and user code beside the job."""
+        data, folder = substitute(dict(self.data), resolve), self.path.parent
+        code = [folder / name.partition(":")[0] for name in self.job.user_code if name.partition(":")[0].endswith(".py")]
+        source = data.get("model", {}).get("from")
+        start = [folder / source] if isinstance(source, str) else []
+        return [*data_files(data.get("dataset", {}), folder), *code, *start, *self.more_inputs]
+
+    def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
+        """Return the newest checkpoint."""
+        return [folder / "checkpoint.h5"]
+
+    def arguments(self, folder: Path, resolve: Resolve, continuing: bool) -> list[str]:
+        """Return the words of `partrain run` or `partrain resume`."""
+        if continuing and (folder / "checkpoint.h5").exists():
+            return ["resume", str(folder), *["--trust-code"] * bool(self.job.user_code), "--quiet"]
+        sets = [f"--set={key}={toml_value(value)}" for key, value in substitute(dict(self.overrides), resolve).items()]
+        return ["run", str(self.path), "--out", str(folder), *sets, "--quiet"]
+
+    def summary(self, folder: Path) -> dict[str, Any]:
+        """Return `summary.json` of the run."""
+        return _document(folder / "summary.json")
+
+
+@dataclass(frozen=True)
+class CommandAction:
+    """Run a command of partrain."""
+
+    spec: CommandSpec
+    options: Mapping[str, Any]
+    base: Path
+    """Folder of the workflow file, where relative paths of inputs start."""
+    more_inputs: Sequence[Path] = ()
+    is_program: ClassVar[bool] = False
+
+    @property
+    def resources(self) -> Resources:
+        """All cores if it trains, else one."""
+        return Resources(len(os.sched_getaffinity(0)) if self.spec.trains else 1)
+
+    def references(self) -> Iterator[Reference]:
+        """Iterate over the references in the options."""
+        return references(dict(self.options))
+
+    def settings(self, resolve: Resolve) -> dict[str, Any]:
+        """Return the options, and partrain's version."""
+        return {**_flat(substitute(dict(self.options), resolve)), "command": " ".join(self.spec.words), "partrain": __version__}
+
+    def inputs(self, resolve: Resolve) -> list[Path]:
+        """Return the files that the options name as input."""
+        options = substitute(dict(self.options), resolve)
+        return [*self.spec.paths(options, "input", self.base), *self.more_inputs]
+
+    def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
+        """Return the files that the options name as output."""
+        return self.spec.paths(substitute(dict(self.options), resolve), "output", folder)
+
+    def arguments(self, folder: Path, resolve: Resolve, continuing: bool) -> list[str]:
+        """Return the words of the command line: outputs that a former attempt left are replaced."""
+        options = substitute(dict(self.options), resolve)
+        options |= {"json": True} if self.spec.parameter("json") else {}
+        return self.spec.arguments(options, self.base, folder)
+
+    def summary(self, folder: Path) -> dict[str, Any]:
+        """Return the JSON document that the command printed."""
+        return _document(folder / "output.json")
+
+
+@dataclass(frozen=True)
+class ProgramAction:
+    """Run a program."""
+
+    words: Sequence[str]
+    reads: Sequence[str]
+    writes: Sequence[str]
+    base: Path
+    """Folder of the workflow file, where the program runs."""
+    resources: Resources = field(default=Resources())
+    is_program: ClassVar[bool] = True
+
+    def references(self) -> Iterator[Reference]:
+        """Iterate over the references in words, inputs and outputs."""
+        return references([*self.words, *self.reads, *self.writes])
+
+    def settings(self, resolve: Resolve) -> dict[str, Any]:
+        """Return the words, and the names of what it writes."""
+        return {"command": substitute(list(self.words), resolve), "outputs": substitute(list(self.writes), resolve)}
+
+    def inputs(self, resolve: Resolve) -> list[Path]:
+        """Return what it reads, and files among its words: a script that changes runs again."""
+        named = [self.base / word for word in self.words[1:] if not any(references(word))]
+        scripts = [path for path in named if _is_file(path)]
+        return [*(self.base / str(each) for each in substitute(list(self.reads), resolve)), *scripts]
+
+    def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
+        """Return what it writes: a relative path lies in the step's folder if it is there, else where the program runs."""
+        names = [Path(str(each)) for each in substitute(list(self.writes), resolve)]
+        return [folder / name if (folder / name).exists() else self.base / name for name in names]
+
+    def arguments(self, folder: Path, resolve: Resolve, continuing: bool) -> list[str]:
+        """Return its words."""
+        return [str(word) for word in substitute(list(self.words), resolve)]
+
+    def summary(self, folder: Path) -> dict[str, Any]:
+        """Return `summary.json`, if the program wrote one into the step's folder."""
+        return _document(folder / "summary.json")
+
+
+def result(action: Action, folder: Path, name: str, resolve: Resolve) -> Path:
+    """Return the path of a step's result. Raises `InputMissing` if there is no such file."""
+    match name:
+        case "folder":
+            return folder
+        case "checkpoint":
+            path = folder / "checkpoint.h5"
+            if not path.exists():
+                path = next((each for each in action.outputs(folder, resolve) if each.suffix == ".h5"), path)
+        case "best":
+            path = _best(folder)
+        case _:
+            written = action.outputs(folder, resolve)
+            if not written:
+                raise InputMissing(f"the step in {folder} has no output")
+            path = written[0]
+    if not path.exists():
+        raise InputMissing(f"{path} is missing")
+    return path
+
+
+def _best(folder: Path) -> Path:
+    """Return the best checkpoint that a run kept, by the judged metric; the newest if no judgement was committed."""
+    judgements = [event for event in read_events(folder / "events.jsonl") if isinstance(event, JudgementEvent)]
+    paths = [round_path(folder, event.round) for event in judgements if event.best]
+    return next((path for path in reversed(paths) if path.exists()), folder / "checkpoint.h5")
+
+
+def data_files(table: Any, folder: Path) -> list[Path]:
+    """Return the files and folders that a `[dataset]` table names."""
+    if not isinstance(table, dict):
+        return []
+    try:
+        return paths_of(table, folder)
+    except (InputMissing, TypeError):
+        return []
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested tables by dotted key."""
+    if not isinstance(value, dict):
+        return {prefix: value}
+    return {name: each for key, part in value.items() for name, each in _flat(part, f"{prefix}.{key}" if prefix else key).items()}
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """Read a JSON object; empty if there is none."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False

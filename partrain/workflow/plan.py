@@ -1,0 +1,121 @@
+"""The decision whether a step runs, with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from partrain.config.problems import did_you_mean
+from partrain.errors import Failure, InputMissing
+from partrain.workflow.actions import CONTINUABLE
+from partrain.workflow.load import Step, Workflow
+from partrain.workflow.record import DONE, FAILED, STOPPED, StepRecord, difference
+from partrain.workflow.results import Results
+
+
+class WrongStep(Failure):
+    """An option names a step that the workflow does not have."""
+
+    code, name = 2, "usage"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The steps that a command is to run, by its options."""
+
+    only: frozenset[str] = frozenset()
+    start_at: str | None = None
+    rerun: frozenset[str] = frozenset()
+
+    def check(self, workflow: Workflow) -> None:
+        """Raise `WrongStep` for a name that is not of a step."""
+        for name in (*self.only, *self.rerun, *([self.start_at] if self.start_at else [])):
+            if name not in workflow.steps:
+                near = did_you_mean(name, workflow.steps)
+                raise WrongStep(
+                    f'no step "{name}"' + (f'; did you mean "{near}"?' if near else f"; steps: {', '.join(workflow.steps)}")
+                )
+
+    def steps(self, workflow: Workflow) -> set[str]:
+        """Return the steps that may run. The results of the others must be there where they are needed."""
+        if self.only:
+            return set(self.only)
+        if self.start_at:
+            return {self.start_at} | workflow.dependents(self.start_at)
+        return set(workflow.steps)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The decision about one step."""
+
+    runs: bool
+    reason: str
+    settings: dict[str, Any]
+    inputs: dict[str, str | None]
+    continuing: bool = False
+    """An interrupted run in the step's folder goes on."""
+
+
+def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decision:
+    """Decide whether a step runs, once all steps that it needs are settled. Raises `Failure` if an input is missing."""
+    settings = step.action.settings(results.digest)
+    inputs = results.digests(step.action.inputs(results.resolve))
+    record = results.record(step.name)
+    if step.name in rerun:
+        return Decision(True, "asked for by --rerun", settings, inputs)
+    if record is None:
+        return Decision(True, "has not run yet", settings, inputs)
+    if change := difference(record, settings, inputs):
+        return Decision(True, change, settings, inputs)
+    if record.status != DONE:
+        reason = {STOPPED: "was stopped", FAILED: f"failed: {record.message}"}.get(record.status, "was interrupted")
+        return Decision(True, reason, settings, inputs, record.status in CONTINUABLE)
+    outputs = results.digests(step.action.outputs(results.of_step(step.name), results.resolve))
+    for path, digest in outputs.items():
+        if record.outputs.get(path) != digest:
+            return Decision(
+                True, f"{path} {'is missing' if digest is None else 'was changed by another program'}", settings, inputs
+            )
+    return Decision(False, "unchanged", settings, inputs)
+
+
+def preview(workflow: Workflow, results: Results, selection: Selection) -> Iterator[tuple[str, str, str]]:
+    """Yield for each step its name, `run`, `skip` or `maybe`, and the reason. Nothing changes."""
+    selected, moving = selection.steps(workflow), set[str]()
+    for step in workflow.steps.values():
+        if step.name not in selected:
+            yield step.name, "skip", "not asked for"
+            continue
+        if waits := sorted(step.needs & moving):
+            moving.add(step.name)
+            yield step.name, "run" if results.record(step.name) is None else "maybe", f"after {', '.join(waits)}"
+            continue
+        try:
+            if step.when and not step.when.holds({}, results.resolve):
+                yield step.name, "skip", f"{step.when.text} does not hold"
+                continue
+            decision = decide(step, results, selection.rerun)
+        except (InputMissing, ValueError) as missing:
+            yield step.name, "run", str(missing)
+            continue
+        if decision.runs:
+            moving.add(step.name)
+        yield step.name, "run" if decision.runs else "skip", decision.reason
+
+
+def failed_assertions(step: Step, record: StepRecord, results: Results) -> Sequence[str]:
+    """Return the assertions of a step that do not hold, with the recorded numbers."""
+    failures = []
+    for condition in step.assertions:
+        try:
+            if condition.holds(record.summary, results.resolve):
+                continue
+            found = ", ".join(f"{name} = {value}" for name, value in condition.values(record.summary, results.resolve).items())
+            failures.append(f"{condition.text} does not hold: {found}")
+        except ValueError as unknown:
+            failures.append(f"{condition.text}: {unknown}")
+        except InputMissing as missing:
+            failures.append(f"{condition.text}: {missing.message}")
+    return failures

@@ -1,0 +1,113 @@
+"""The processes of steps: commands of partrain are forked from the forkserver, which has imported torch; programs are started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from partrain.errors import INTERNAL, INTERRUPTED, TERMINATED, WorkersLost
+from partrain.launch import forkserver
+from partrain.launch.signals import STOPPING
+from partrain.system.parent_death import die_with_parent
+
+LOG = "log.txt"
+OUTPUT = "output.json"
+"""Stdout of a command of partrain; its other output is in the log."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A command of partrain, for the process that runs it."""
+
+    words: Sequence[str]
+    folder: Path
+    """The step's folder: log and output go there."""
+    invoke: Callable[[], None]
+    """The command line's main function: it reads `sys.argv`."""
+    forkserver: forkserver.SharedForkserver
+
+
+class StepProcess:
+    """A running step."""
+
+    def __init__(self, process: Any, waitable: Any, exit_code: Callable[[], int], pid: int) -> None:
+        self.waitable = waitable
+        """An object for `multiprocessing.connection.wait`: ready when the process has ended."""
+        self._process, self._exit_code, self.pid = process, exit_code, pid
+
+    @classmethod
+    def of_command(cls, words: Sequence[str], folder: Path, invoke: Callable[[], None]) -> StepProcess:
+        """Start a command of partrain."""
+        context = forkserver.start()
+        assignment = Assignment(words, folder, invoke, forkserver.shared())
+        process = context.Process(target=_run_command, args=(assignment,), name=f"step {folder.name}")
+        try:
+            with forkserver.without_main():
+                process.start()
+        except (EOFError, OSError) as error:
+            raise WorkersLost(f"{folder.name}: the process that starts steps was killed ({type(error).__name__})") from None
+        assert process.pid is not None
+
+        def exit_code() -> int:
+            process.join()
+            code = process.exitcode
+            return INTERNAL if code is None else code
+
+        return cls(process, process.sentinel, exit_code, process.pid)
+
+    @classmethod
+    def of_program(cls, words: Sequence[str], folder: Path, where: Path) -> StepProcess:
+        """Start a program in a session of its own; its output goes to the step's log."""
+        environment = os.environ | {"PARTRAIN_STEP_FOLDER": str(folder)}
+        runner = os.getpid()
+        with (folder / LOG).open("ab") as log:
+            process = subprocess.Popen(
+                words, cwd=where, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment,
+                start_new_session=True, preexec_fn=lambda: die_with_parent(runner),
+            )  # fmt: skip
+        descriptor = os.pidfd_open(process.pid)
+
+        def exit_code() -> int:
+            os.close(descriptor)
+            return process.wait()
+
+        return cls(process, descriptor, exit_code, process.pid)
+
+    def exit_code(self) -> int:
+        """Wait for the end, and return the exit code: -N for signal N. Call once."""
+        return self._exit_code()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process and those of its session."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+
+def _run_command(assignment: Assignment) -> None:
+    """Run a command of partrain in a new process."""
+    os.setsid()  # the terminal's Ctrl-C is for the runner, which passes it on
+    die_with_parent(assignment.forkserver["_forkserver_pid"])
+    for number in STOPPING:
+        signal.signal(number, _exit_on_signal)
+    forkserver.adopt(assignment.forkserver)
+    # A file replaces the output of the last attempt; the log goes on.
+    log = os.open(assignment.folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    output = os.open(assignment.folder / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    os.dup2(output if "--json" in assignment.words else log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    os.close(output)
+    sys.argv = ["partrain", *assignment.words]
+    assignment.invoke()
+
+
+def _exit_on_signal(number: int, frame: object) -> None:
+    """Exit before there is a run to end."""
+    os._exit(INTERRUPTED if number == signal.SIGINT else TERMINATED)

@@ -1,0 +1,88 @@
+"""The record of a step: `step.json` in its folder, written as a whole each time the step's state changes."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from partrain.errors import CannotCreate
+from partrain.system.atomic_file import atomic_file
+
+FILE = "step.json"
+DONE, FAILED, RUNNING, STOPPED, SKIPPED = "done", "failed", "running", "stopped", "skipped"
+
+
+@dataclass
+class StepRecord:
+    """What is known of the last time that a step ran."""
+
+    status: str
+    """`done`, `failed`, `stopped` (by a signal; it can go on), `running` (also after the runner was killed)."""
+    settings: dict[str, Any]
+    """All that changes the result beside files."""
+    inputs: dict[str, str | None] = field(default_factory=dict)
+    """Digests of what it read, by path."""
+    outputs: dict[str, str | None] = field(default_factory=dict)
+    """Digests of what it wrote, by path."""
+    summary: dict[str, Any] = field(default_factory=dict)
+    """The numbers that it recorded."""
+    command: list[str] = field(default_factory=list)
+    """The words of its command line."""
+    code: int | None = None
+    """The exit code."""
+    message: str = ""
+    """The reason of a failure."""
+    started: float = 0.0
+    """Unix time."""
+    seconds: float = 0.0
+    """Duration, of all attempts at these settings."""
+    attempts: int = 0
+
+    @classmethod
+    def read(cls, folder: Path) -> StepRecord | None:
+        """Read the record of a step's folder; None if there is none that can be read."""
+        try:
+            content = json.loads((folder / FILE).read_bytes())
+            names = {each.name for each in fields(cls)}
+            return cls(**{name: value for name, value in content.items() if name in names})
+        except (OSError, ValueError, TypeError, AttributeError):
+            return None
+
+    def write(self, folder: Path) -> None:
+        """Write the record. Raises `CannotCreate`."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with atomic_file(folder / FILE) as descriptor:
+                os.write(descriptor, json.dumps(asdict(self), indent=1, default=str).encode())
+        except OSError as error:
+            raise CannotCreate(f"{folder / FILE}: {error.strerror}") from error
+
+
+def difference(record: StepRecord, settings: dict[str, Any], inputs: dict[str, str | None]) -> str:
+    """Describe the first change since a record; "" if nothing changed."""
+    before, now = plain(record.settings), plain(settings)
+    for key in sorted(now.keys() | before.keys()):
+        if now.get(key) != before.get(key):
+            return f"`{key}` {_short(before.get(key))} → {_short(now.get(key))}"
+    for path, digest in inputs.items():
+        if path not in record.inputs:
+            return f"reads {path} now"
+        if record.inputs[path] != digest:
+            return f"{path} changed"
+    gone = [path for path in record.inputs if path not in inputs]
+    return f"reads {gone[0]} no more" if gone else ""
+
+
+def plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings as JSON gives them back."""
+    content: dict[str, Any] = json.loads(json.dumps(settings, default=str))
+    return dict(sorted(content.items()))
+
+
+def _short(value: Any) -> str:
+    text = "unset" if value is None else json.dumps(value) if not isinstance(value, str) else value
+    text = text.removeprefix("sha256:")[:8] if text.startswith("sha256:") else text
+    return text if len(text) <= 40 else f"{text[:39]}…"

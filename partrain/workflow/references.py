@@ -1,0 +1,53 @@
+"""References to the results of other steps: `{STEP.checkpoint}`, `{STEP.output}` or a number of its summary, in any text of a step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+FILES = ("checkpoint", "best", "folder", "output")
+"""Results that are paths. Any other name is a number of the step's summary."""
+_REFERENCE = re.compile(r"\{([A-Za-z0-9][A-Za-z0-9_-]*)\.([A-Za-z0-9_][A-Za-z0-9_./-]*)\}")
+
+
+class Reference(NamedTuple):
+    """A reference to a result of a step."""
+
+    step: str
+    result: str
+
+    @property
+    def is_path(self) -> bool:
+        """True if the result is a file or folder."""
+        return self.result in FILES
+
+    def __str__(self) -> str:
+        return f"{{{self.step}.{self.result}}}"
+
+
+def references(value: Any) -> Iterator[Reference]:
+    """Find the references in a value, and in the values of lists and tables."""
+    match value:
+        case str():
+            yield from (Reference(*match.groups()) for match in _REFERENCE.finditer(value))
+        case dict():
+            for each in value.values():
+                yield from references(each)
+        case list() | tuple():
+            for each in value:
+                yield from references(each)
+
+
+def substitute(value: Any, resolve: Callable[[Reference], Any]) -> Any:
+    """Replace references in a value by results. A text that is one reference becomes the result itself: a number stays one."""
+    match value:
+        case str():
+            if whole := _REFERENCE.fullmatch(value):
+                return resolve(Reference(*whole.groups()))
+            return _REFERENCE.sub(lambda match: str(resolve(Reference(*match.groups()))), value)
+        case dict():
+            return {key: substitute(each, resolve) for key, each in value.items()}
+        case list():
+            return [substitute(each, resolve) for each in value]
+    return value

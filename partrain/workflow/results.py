@@ -1,0 +1,64 @@
+"""The results of steps: files and recorded numbers, as other steps name them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from partrain.errors import InputMissing
+from partrain.workflow.actions import result
+from partrain.workflow.conditions import UnknownNumber, lookup
+from partrain.workflow.digests import Digests
+from partrain.workflow.load import Workflow
+from partrain.workflow.record import StepRecord
+from partrain.workflow.references import Reference
+
+
+class Results:
+    """The results in a workflow's folder."""
+
+    def __init__(self, workflow: Workflow, folder: Path, digests: Digests) -> None:
+        self._workflow, self.folder, self._digests = workflow, folder, digests
+        self._records: dict[str, StepRecord | None] = {}
+
+    def of_step(self, name: str) -> Path:
+        """Return the folder of a step."""
+        return self.folder / name
+
+    def record(self, name: str) -> StepRecord | None:
+        """Return the record of a step; None if it has not run."""
+        if name not in self._records:
+            self._records[name] = StepRecord.read(self.of_step(name))
+        return self._records[name]
+
+    def store(self, name: str, record: StepRecord) -> None:
+        """Write the record of a step."""
+        record.write(self.of_step(name))
+        self._records[name] = record
+
+    def save(self) -> None:
+        """Keep the digests for the next time."""
+        self._digests.save()
+
+    def resolve(self, reference: Reference) -> Any:
+        """Return the path or number that a reference names. Raises `InputMissing` if it is not there."""
+        if reference.is_path:
+            action = self._workflow.steps[reference.step].action
+            return str(result(action, self.of_step(reference.step).absolute(), reference.result, self.resolve))
+        record = self.record(reference.step)
+        try:
+            return lookup(record.summary if record else {}, reference.result)
+        except UnknownNumber as unknown:
+            raise InputMissing(f"{reference}: {unknown}") from None
+
+    def digest(self, reference: Reference) -> Any:
+        """Return the digest of the file that a reference names, or the number."""
+        value = self.resolve(reference)
+        if reference.result == "folder":  # its log and times differ each time
+            record = self.record(reference.step)
+            return sorted(str(digest) for digest in record.outputs.values()) if record else None
+        return self._digests.of(Path(value)) if reference.is_path else value
+
+    def digests(self, paths: list[Path]) -> dict[str, str | None]:
+        """Return the digests of files and folders by path."""
+        return {str(path): self._digests.of(path) for path in paths}

@@ -1,0 +1,72 @@
+"""The state of a step for the display: what it does, how far it is, since when."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from partrain.display.events import decode
+from partrain.display.run_state import RunState
+from partrain.workflow.actions import Resources
+
+SETTLED = ("done", "unchanged", "given")
+"""States of steps whose results are there."""
+
+
+@dataclass
+class StepState:
+    """The state of a step."""
+
+    name: str
+    folder: Path
+    status: str = "waiting"
+    """`waiting`, `running`, `done`, `unchanged`, `given`, `skipped`, `blocked`, `failed` or `stopped`."""
+    note: str = ""
+    """Reason of the state."""
+    continuing: bool = False
+    resources: Resources | None = None
+    started: float = 0.0
+    seconds: float = 0.0
+    run: RunState | None = None
+    """State of the step's training, if it trains."""
+    _read: int = 0
+    """Bytes of its events that were read."""
+
+    @property
+    def settled(self) -> bool:
+        """True if the results are there."""
+        return self.status in SETTLED
+
+    def begin(self, resources: Resources) -> None:
+        """Note that the step runs."""
+        self.status, self.resources, self.started = "running", resources, time.time()
+        self.run, self._read = None, 0
+
+    def end(self, status: str, note: str) -> None:
+        """Note that the step has ended, or need not run."""
+        self.status, self.note = status, note
+        if self.started:
+            self.seconds = time.time() - self.started
+
+    def look(self) -> None:
+        """Read the new events of the step's training."""
+        path = self.folder / "events.jsonl"
+        try:
+            if path.stat().st_size < self._read:  # a resume removed lines
+                self.run, self._read = None, 0
+            with path.open("rb") as file:
+                file.seek(self._read)
+                data = file.read()
+        except OSError:
+            return
+        whole = data.rpartition(b"\n")[0]
+        if not whole:
+            return
+        self._read += len(whole) + 1
+        self.run = self.run or RunState()
+        for line in whole.split(b"\n"):
+            try:
+                self.run.apply(decode(line))
+            except ValueError:
+                continue
