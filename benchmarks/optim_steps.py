@@ -43,6 +43,8 @@ from partrain.optim.sections import Adagrad, Adam, Adamax, AdamW, Muon, NAdam, R
 SIZES = 1_000, 10_000, 100_000, 1_000_000
 MUON_LIMIT = 100_000
 """Largest size for Muon: above it, one step takes seconds on the CPU, nearly all in matrix products."""
+BUILDS = 5
+"""Fresh states per cell: large vectors differ in speed by where they lie in memory."""
 SECTIONS: dict[str, tuple[AnyOptimizer, Callable[..., torch.optim.Optimizer]]] = {
     "sgd": (Sgd(lr=0.1), torch.optim.SGD),
     "sgd, momentum": (Sgd(lr=0.1, momentum=0.9, weight_decay=0.01), torch.optim.SGD),
@@ -211,8 +213,8 @@ def numbers(build: Callable[[], tuple[State, Step]]) -> list[Tensor]:
     return [view for row in (state.row, *state.moments) for view in state.layout.views(row)]
 
 
-def ratio(one: Step, other: Step, gradients: list[Tensor], seconds: float) -> float:
-    """Return the median of t(one) / t(other) over alternating blocks of about 2 ms, for this many seconds."""
+def ratios(one: Step, other: Step, gradients: list[Tensor], seconds: float) -> list[float]:
+    """Return t(one) / t(other) for pairs of alternating blocks of about 2 ms, for this many seconds."""
 
     def block(step: Step, count: int) -> float:
         start = time.thread_time()
@@ -228,7 +230,7 @@ def ratio(one: Step, other: Step, gradients: list[Tensor], seconds: float) -> fl
         first, second = (one, other) if len(found) % 2 else (other, one)
         times = block(first, count), block(second, count)
         found.append(times[0] / times[1] if first is one else times[1] / times[0])
-    return statistics.median(found)
+    return found
 
 
 def cells(name: str, d: int, seconds: float) -> dict[str, str]:
@@ -238,8 +240,11 @@ def cells(name: str, d: int, seconds: float) -> dict[str, str]:
     expected, found = numbers(ours), {}
     for way, build in others:
         same = all(torch.equal(one, other) for one, other in zip(expected, numbers(build), strict=True))
-        (state, step), (_, own) = build(), ours()
-        found[way] = f"{ratio(own, step, draws(state.layout, 1), seconds):.2f}{'=' if same else '!'}"
+        pairs: list[float] = []
+        for _ in range(BUILDS):
+            (_, own), (state, step) = ours(), build()
+            pairs += ratios(own, step, draws(state.layout, 1), seconds / BUILDS)
+        found[way] = f"{statistics.median(pairs):.2f}{'=' if same else '!'}"
     return found
 
 
