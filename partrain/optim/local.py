@@ -1,6 +1,7 @@
 """The local optimizer of one worker: torch's step functions, with moments in rows beside the parameters.
 
 The numbers equal those of torch.optim (tests compare bits). It omits torch's bookkeeping, which takes a tenth of a small network's step.
+`benchmarks/optim_steps.py` compares it with torch's classes.
 """
 
 from __future__ import annotations
