@@ -67,7 +67,7 @@ def test_who_asks_for_help_does_not_wait_for_torch(job: Path) -> None:
     ("words", "code", "message"),
     [
         (["valdate"], 2, "No such command 'valdate'. Did you mean 'validate', 'evaluate'?"),
-        (["run"], 2, "Missing argument 'JOB.toml'."),
+        (["run"], 2, "Missing argument 'FILE...'."),
         (["run", "none.toml"], 66, "no such file: none.toml"),
     ],
 )

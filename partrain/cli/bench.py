@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from partrain.cli.options import Debug, Json, Overrides
-from partrain.cli.train import _run_folder, print_warnings
+from partrain.cli.shared import print_warnings, run_folder_of
 from partrain.errors import InputMissing
 
 app = typer.Typer()
@@ -66,7 +66,7 @@ def compare(
     """Compare jobs or runs: time and items to target, accuracy, bytes, waiting, and the settings that differ."""
     from partrain.bench import compare as comparison
 
-    contenders = comparison.enter([_run_folder_of(path) for path in paths], set_ or ())
+    contenders = comparison.enter([_folder_of_run(path) for path in paths], set_ or ())
     for one in contenders:
         if one.loaded:
             print_warnings(one.loaded)
@@ -75,13 +75,13 @@ def compare(
     raise typer.Exit(result["code"])
 
 
-def _run_folder_of(path: Path) -> Path:
+def _folder_of_run(path: Path) -> Path:
     """Return the run folder of a checkpoint: only the folder records time and bytes."""
     if path.suffix != ".h5" or path.is_dir():
         return path
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
-    if (folder := _run_folder(path)) is None:
+    if (folder := run_folder_of(path)) is None:
         raise InputMissing(f"{path} is not in a run folder, which records time and bytes; give a run folder or a job")
     return folder
 

@@ -32,11 +32,12 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    context.obj = main  # for the steps of workflows, which are command lines
 
 
 def _print_failure(name: str, code: int, message: str) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from partrain.cli.options import Checkpoint, Debug, Json, Out, Overrides, Quiet, TrustCode
+from partrain.cli.shared import print_warnings, run_folder_of
 from partrain.errors import BadCheckpoint
 from partrain.inference.open import load_job, open_checkpoint
 
@@ -40,6 +41,7 @@ Retries = Annotated[int, typer.Option("--retries", min=0, metavar="N", help="Wor
 
 @app.command()
 def run(
+    context: typer.Context,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="A job, a workflow, several jobs, or a folder of jobs.")],
     out: Out = None,
     set_: Overrides = None,
@@ -62,7 +64,9 @@ def run(
         from partrain.workflow.plan import Selection
 
         selection = Selection(frozenset(only or ()), start_at, frozenset(rerun or ()))
-        raise typer.Exit(run_workflow(files, out, set_ or (), selection, dry_run, jobs, keep_going, retries, quiet, as_json))
+        raise typer.Exit(
+            run_workflow(files, out, set_ or (), selection, dry_run, jobs, keep_going, retries, quiet, as_json, context.obj)
+        )
     if misplaced := [name for name, value in {"--dry-run": dry_run, "--jobs": jobs, "--rerun": rerun, "--only": only,
                                               "--start-at": start_at, "--keep-going": keep_going, "--retries": retries}.items() if value]:  # fmt: skip
         raise typer.BadParameter(f"{files[0]} is a job; this option is for workflows", param_hint=misplaced[0])
@@ -116,9 +120,9 @@ def resume(
     from partrain.launch.run_folder import new_folder
 
     loaded = drop_met_targets(loaded, content, until or ())
-    folder = out or _run_folder(path)
-    if (reason := already_finished(loaded, content, _run_folder(path))) is not None:
-        if own := _run_folder(path):
+    folder = out or run_folder_of(path)
+    if (reason := already_finished(loaded, content, run_folder_of(path))) is not None:
+        if own := run_folder_of(path):
 
             def test() -> tuple[float, float | None] | None:
                 from partrain.inference.network import evaluate_test_items
@@ -136,15 +140,6 @@ def resume(
     outcome = proceed(loaded, content, stage)
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
     _finish(outcome, loaded, as_json, () if made_progress(stage, content) else until or ())
-
-
-def _run_folder(path: Path) -> Path | None:
-    """Return the run folder that a checkpoint lies in."""
-    path = path.absolute()
-    for folder in (path.parent, path.parent.parent):
-        if (folder / "events.jsonl").exists():
-            return folder
-    return None
 
 
 def _find_machine() -> Machine | None:
@@ -227,9 +222,3 @@ def _rate_is_zero(loaded: LoadedJob, horizon: int | None, items: int) -> bool:
 
 def _warn(text: str) -> None:
     print(f"partrain: warning: {text}", file=sys.stderr)
-
-
-def print_warnings(loaded: LoadedJob) -> None:
-    """Print the warnings of a job to stderr."""
-    for problem in loaded.warnings:
-        print(problem.render(), file=sys.stderr)

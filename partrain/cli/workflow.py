@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import typer
 
+from partrain.cli import bench, check, data, inference
 from partrain.cli.options import Debug, Json
 from partrain.errors import INTERRUPTED, OK, TERMINATED
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from partrain.workflow.commands import Commands, CommandSpec
     from partrain.workflow.load import Workflow
     from partrain.workflow.plan import Selection
+    from partrain.workflow.results import Results
     from partrain.workflow.runner import Options, Runner
     from partrain.workflow.state import StepState
 
@@ -30,28 +32,25 @@ app.add_typer(flow, name="flow")
 OUTPUTS = ("output", "out", "html")
 """Options that name a file which a command writes."""
 TRAINING = ("bench", "compare")
-NOT_STEPS = ("run", "resume", "flow show")
-"""Commands that are no steps: `job` is the step that trains."""
+"""Commands that start workers."""
 
 
 def commands() -> Commands:
-    """Return the commands that a step may run, from the definition of the command line."""
-    from partrain.cli.main import app as whole
-
+    """Return the commands that a step may run, from the definition of the command line. A step that trains has a `job`."""
     found: dict[str, CommandSpec] = {}
 
     def collect(part: typer.Typer, words: tuple[str, ...]) -> None:
         for command in part.registered_commands:
             assert command.callback
             name = " ".join((*words, command.name or command.callback.__name__.replace("_", "-")))
-            if name not in NOT_STEPS:
-                found[name] = _spec(tuple(name.split()), command.callback)
+            found[name] = _spec(tuple(name.split()), command.callback)
         for group in part.registered_groups:
             assert group.typer_instance
             given = [each for each in (group.name, group.typer_instance.info.name) if isinstance(each, str)]
             collect(group.typer_instance, (*words, *given[:1]))
 
-    collect(whole, ())
+    for module in check, bench, inference, data:
+        collect(module.app, (module.app.info.name,) if isinstance(module.app.info.name, str) else ())
     return found
 
 
@@ -81,13 +80,6 @@ def _leaves(hint: Any) -> set[Any]:
     return inner | {get_origin(hint) or hint}
 
 
-def invoke() -> None:
-    """Run the command line of a step: `sys.argv` in its process."""
-    from partrain.cli.main import main
-
-    main()
-
-
 def run_workflow(
     paths: Sequence[Path],
     out: Path | None,
@@ -99,8 +91,9 @@ def run_workflow(
     retries: int,
     quiet: bool,
     as_json: bool,
+    invoke: Callable[[], None],
 ) -> int:
-    """Run a workflow, or several jobs as one; return the exit code."""
+    """Run a workflow, or several jobs as one; return the exit code. `invoke` is the command line's main function."""
     from partrain.workflow.digests import Digests
     from partrain.workflow.load import is_workflow, load, of_jobs
     from partrain.workflow.plan import preview
@@ -134,10 +127,19 @@ def run_workflow(
             print("\n".join(aligned([("step", "would", "because"), *rows])))
         return OK
     base = paths[0].absolute().parent if single else Path.cwd()
-    return _run(workflow, results, Options(selection, jobs, keep_going, retries), base, quiet, as_json, single)
+    return _run(workflow, results, Options(selection, jobs, keep_going, retries), base, quiet, as_json, single, invoke)
 
 
-def _run(workflow: Workflow, results: Any, options: Options, base: Path, quiet: bool, as_json: bool, single: bool) -> int:
+def _run(
+    workflow: Workflow,
+    results: Results,
+    options: Options,
+    base: Path,
+    quiet: bool,
+    as_json: bool,
+    single: bool,
+    invoke: Callable[[], None],
+) -> int:
     from partrain.display.workflow_table import workflow_display
     from partrain.launch.run_folder import stage_file
     from partrain.workflow.runner import Runner, held

@@ -166,6 +166,8 @@ class CommandAction:
 class ProgramAction:
     """Run a program."""
 
+    name: str
+    """The step's name: `{NAME.output}` in its words is the path of its own output."""
     words: Sequence[str]
     reads: Sequence[str]
     writes: Sequence[str]
@@ -175,16 +177,17 @@ class ProgramAction:
     is_program: ClassVar[bool] = True
 
     def references(self) -> Iterator[Reference]:
-        """Iterate over the references in words, inputs and outputs."""
-        return references([*self.words, *self.reads, *self.writes])
+        """Iterate over the references in words, inputs and outputs to other steps."""
+        return (each for each in references([*self.words, *self.reads, *self.writes]) if each.step != self.name)
 
     def settings(self, resolve: Resolve) -> dict[str, Any]:
         """Return the words, and the names of what it writes."""
-        return {"command": substitute(list(self.words), resolve), "outputs": substitute(list(self.writes), resolve)}
+        words = substitute(list(self.words), lambda each: str(each) if each.step == self.name else resolve(each))
+        return {"command": words, "outputs": substitute(list(self.writes), resolve)}
 
     def inputs(self, resolve: Resolve) -> list[Path]:
         """Return what it reads, and files among its words: a script that changes runs again."""
-        named = [self.base / word for word in self.words[1:] if not any(references(word))]
+        named = [self.base / word for word in self.words[1:] if not any(references(word)) and word not in self.writes]
         scripts = [path for path in named if _is_file(path)]
         return [*(self.base / str(each) for each in substitute(list(self.reads), resolve)), *scripts]
 
@@ -195,7 +198,13 @@ class ProgramAction:
 
     def arguments(self, folder: Path, resolve: Resolve, continuing: bool) -> list[str]:
         """Return its words."""
-        return [str(word) for word in substitute(list(self.words), resolve)]
+
+        def known(reference: Reference) -> Any:
+            if reference.step != self.name:
+                return resolve(reference)
+            return folder / str(substitute(self.writes[0], resolve)) if reference.result == "output" and self.writes else folder
+
+        return [str(word) for word in substitute(list(self.words), known)]
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return `summary.json`, if the program wrote one into the step's folder."""

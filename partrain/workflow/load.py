@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ def of_jobs(paths: Sequence[Path], overrides: Sequence[str]) -> Workflow:
     problems: list[Problem] = []
     for file in files:
         stem = re.sub(r"[^A-Za-z0-9_-]+", "-", file.stem).strip("-_") or "job"
-        name = next(name for name in (stem, *(f"{stem}-{number}" for number in count(2))) if name not in steps)
+        name = next(name for name in chain([stem], (f"{stem}-{number}" for number in count(2))) if name not in steps)
         try:
             if is_workflow(file):
                 raise InputMissing(f"{file} is a workflow: run it by itself")
@@ -211,7 +211,8 @@ class _Loader:
             return None
         named = {each.step for each in [*action.references(), *references(texts), *references(section.inputs)]}
         named |= self._makers(action)
-        return Step(section.name, action, frozenset(named | set(section.needs)), when, tuple(each for each in assertions if each))
+        needs = frozenset((named | set(section.needs)) - {section.name})
+        return Step(section.name, action, needs, when, tuple(each for each in assertions if each))
 
     def _action(self, path: KeyPath, section: StepSection) -> Action | None:
         actions = section.actions
@@ -235,7 +236,7 @@ class _Loader:
         if section.job is not None:
             return self._job((*path, "job"), section)
         if section.command is not None:
-            return ProgramAction(section.command, section.inputs, section.outputs, self._folder)
+            return ProgramAction(section.name, section.command, section.inputs, section.outputs, self._folder)
         return self._command((*path, known[0]), section, known[0])
 
     def _groups(self) -> set[str]:

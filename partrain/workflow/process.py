@@ -23,7 +23,7 @@ OUTPUT = "output.json"
 
 
 @dataclass(frozen=True)
-class Assignment:
+class CommandLine:
     """A command of partrain, for the process that runs it."""
 
     words: Sequence[str]
@@ -46,8 +46,8 @@ class StepProcess:
     def of_command(cls, words: Sequence[str], folder: Path, invoke: Callable[[], None]) -> StepProcess:
         """Start a command of partrain."""
         context = forkserver.start()
-        assignment = Assignment(words, folder, invoke, forkserver.shared())
-        process = context.Process(target=_run_command, args=(assignment,), name=f"step {folder.name}")
+        line = CommandLine(words, folder, invoke, forkserver.shared())
+        process = context.Process(target=_run_command, args=(line,), name=f"step {folder.name}")
         try:
             with forkserver.without_main():
                 process.start()
@@ -90,22 +90,23 @@ class StepProcess:
             os.killpg(self.pid, number)
 
 
-def _run_command(assignment: Assignment) -> None:
+def _run_command(line: CommandLine) -> None:
     """Run a command of partrain in a new process."""
     os.setsid()  # the terminal's Ctrl-C is for the runner, which passes it on
-    die_with_parent(assignment.forkserver["_forkserver_pid"])
+    die_with_parent(line.forkserver["_forkserver_pid"])
     for number in STOPPING:
         signal.signal(number, _exit_on_signal)
-    forkserver.adopt(assignment.forkserver)
-    # A file replaces the output of the last attempt; the log goes on.
-    log = os.open(assignment.folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    output = os.open(assignment.folder / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-    os.dup2(output if "--json" in assignment.words else log, 1)
+    forkserver.adopt(line.forkserver)
+    log = os.open(line.folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    os.close(output)
-    sys.argv = ["partrain", *assignment.words]
-    assignment.invoke()
+    if "--json" in line.words:
+        output = os.open(line.folder / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        os.dup2(output, 1)
+        os.close(output)
+    sys.argv = ["partrain", *line.words]
+    line.invoke()
 
 
 def _exit_on_signal(number: int, frame: object) -> None:

@@ -17,7 +17,7 @@ DONE, FAILED, RUNNING, STOPPED, SKIPPED = "done", "failed", "running", "stopped"
 
 @dataclass
 class StepRecord:
-    """What is known of the last time that a step ran."""
+    """The last run of a step."""
 
     status: str
     """`done`, `failed`, `stopped` (by a signal; it can go on), `running` (also after the runner was killed)."""

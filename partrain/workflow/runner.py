@@ -44,7 +44,7 @@ class Options:
     """Times that a failed step is tried again."""
 
 
-class Machine:
+class FreeResources:
     """The cores and GPUs of this machine, and those in use."""
 
     def __init__(self, cores: int) -> None:
@@ -94,7 +94,7 @@ class Runner:
         """
         self._workflow, self._results, self._options = workflow, results, options
         self._invoke, self._base, self._changed, self._refresh = invoke, base, changed, refresh
-        self._machine = Machine(len(os.sched_getaffinity(0)))
+        self._free = FreeResources(len(os.sched_getaffinity(0)))
         self._running: dict[str, tuple[StepProcess, StepRecord]] = {}
         self._selected = options.selection.steps(workflow)
         self._passed_on = 0
@@ -137,7 +137,7 @@ class Runner:
         """Settle a step that need not run, or start it if there is room; return whether its state changed."""
         if self._options.jobs is not None and len(self._running) >= self._options.jobs:
             return False
-        if not self._machine.fits(step.action.resources):
+        if not self._free.fits(step.action.resources):
             return False
         try:
             if step.when and not step.when.holds({}, self._results.resolve):
@@ -184,7 +184,7 @@ class Runner:
                 raise CannotStart(f"{record.command[0]}: {error.strerror}") from None
         else:
             process = StepProcess.of_command(record.command, folder.absolute(), self._invoke)
-        self._machine.take(step.name, step.action.resources)
+        self._free.take(step.name, step.action.resources)
         self._running[step.name] = process, record
         state.begin(step.action.resources)
 
@@ -211,7 +211,7 @@ class Runner:
     def _end(self, step: Step, code: int, record: StepRecord) -> None:
         """Record the end of a step."""
         del self._running[step.name]
-        self._machine.give_back(step.name)
+        self._free.give_back(step.name)
         state, folder = self.states[step.name], self._results.of_step(step.name)
         state.look()
         record.code, record.seconds = code, record.seconds + time.time() - record.started

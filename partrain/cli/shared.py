@@ -1,0 +1,25 @@
+"""Functions that several commands share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from partrain.job.load import LoadedJob
+
+
+def print_warnings(loaded: LoadedJob) -> None:
+    """Print the warnings of a job to stderr."""
+    for problem in loaded.warnings:
+        print(problem.render(), file=sys.stderr)
+
+
+def run_folder_of(path: Path) -> Path | None:
+    """Return the run folder that a checkpoint lies in."""
+    path = path.absolute()
+    for folder in (path.parent, path.parent.parent):
+        if (folder / "events.jsonl").exists():
+            return folder
+    return None
