@@ -83,12 +83,8 @@ class WorkflowTable:
         self._output = open_output(stream)
         self._rows: Sequence[StepRow] = ()
         self._drawn = 0.0
-        self._live = Live(
-            get_renderable=self._table,
-            console=Console(file=cast("TextIO", self._output), force_terminal=True),
-            auto_refresh=False,
-            transient=True,
-        )
+        self._console = Console(file=cast("TextIO", self._output), force_terminal=True, force_interactive=True, highlight=False)
+        self._live = Live(get_renderable=self._table, console=self._console, auto_refresh=False, transient=True)
         self._live.start()
 
     def update(self, rows: Callable[[], Sequence[StepRow]]) -> None:
@@ -121,7 +117,7 @@ class WorkflowTable:
             table.add_column(
                 heading, justify="right" if heading in ("time", "ETA", "loss") else "left", no_wrap=heading != "reason"
             )
-        height = max(5, self._live.console.height - 6)
+        height = max(5, self._console.height - 6)
         rows = list(self._rows)
         if len(rows) > height:  # the running ones and those around them
             first = next((index for index, row in enumerate(rows) if row.status in ("running", "waiting")), 0)

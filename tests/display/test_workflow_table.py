@@ -1,0 +1,42 @@
+"""The display of a workflow."""
+
+from __future__ import annotations
+
+import io
+import os
+
+from partrain.display.workflow_table import StepRow, WorkflowLines, seconds_text, workflow_display
+
+ROWS = [
+    StepRow("first", "done", "", 3.25, None, "", 0.5, ""),
+    StepRow("second", "running", "round 12, 40%", 65.0, 90.0, "2 cores", 0.25, "`seed` 4 → 5"),
+    StepRow("third", "waiting", "", 0.0, None, "", None, ""),
+]
+
+
+def test_durations() -> None:
+    assert [seconds_text(each) for each in (None, 0.04, 59.94, 60, 125, 3725)] == ["", "0.0s", "59.9s", "1:00", "2:05", "1:02:05"]
+
+
+def test_lines_tell_each_change_once() -> None:
+    stream = io.StringIO()
+    lines = WorkflowLines(stream)
+    for rows in ROWS, ROWS, [ROWS[0], ROWS[1]._replace(status="failed", note="why"), ROWS[2]]:
+        lines.update(lambda rows=rows: rows)
+    assert stream.getvalue().splitlines() == [
+        "first: done in 3.2s", "second: running (`seed` 4 → 5)", "second: failed in 1:05 (why)",
+    ]  # fmt: skip
+
+
+def test_a_table_on_a_terminal_shows_every_step_and_goes_when_it_is_closed() -> None:
+    ours, theirs = os.openpty()
+    with open(theirs, "w", encoding="utf-8") as stream:
+        table = workflow_display(stream)
+        table.update(lambda: ROWS)
+        shown = os.read(ours, 1 << 16).decode()
+        table.close()
+    os.close(ours)
+    for row in ROWS:
+        assert row.name in shown
+    for part in "round 12, 40%", "1:05", "1:30", "2 cores", "0.25", "`seed` 4 → 5":
+        assert part in shown
