@@ -2,7 +2,9 @@
 VENV ?= .venv
 PYTHON ?= python3
 PY := $(VENV)/bin/python
+RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
+INSTALL = $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
 # Four at a time on two cores: most of a test's time is spent waiting for its processes.
 TEST := $(PY) -m pytest -m 'not gpu and not soak' -n 4 --dist worksteal
@@ -17,11 +19,15 @@ check: lint types test
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) '.[dev]'
+	touch $(RUNTIME) $@
+
+# What running needs, without the tools of development.
+$(RUNTIME): pyproject.toml constraints.txt
+	$(INSTALL) .
 	touch $@
 
-run: $(STAMP)
+run: $(RUNTIME)
 	$(VENV)/bin/partrain run jobs/mnist.toml
 
 test: $(STAMP)
