@@ -42,7 +42,7 @@ def run(
     from partrain.launch.run_folder import new_folder
 
     folder = folder or new_folder(out, loaded.job.name)
-    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet), _warn, machine=machine)
+    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet), _warn, machine=machine, note=_note)
     _finish(train(loaded, stage), loaded, as_json)
 
 

@@ -44,10 +44,19 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> LoadedJ
 
 
 def parse(
-    text: str, folder: Path, name: str = "<checkpoint>", here: bool = False, overrides: Sequence[str] = (), flag: Flag = SET
+    text: str,
+    folder: Path,
+    name: str = "<checkpoint>",
+    here: bool = False,
+    overrides: Sequence[str] = (),
+    flag: Flag = SET,
+    resuming: bool = False,
 ) -> LoadedJob:
-    """Load a job from its text, changed by an option's arguments. Check this machine only if it is to run `here`."""
-    return _check(override(TomlSource.parse(text, name), overrides, flag), folder, here)
+    """Load a job from its text, changed by an option's arguments.
+
+    Check this machine only if it is to run `here`, and the file that the network starts `from` only unless it is `resuming`.
+    """
+    return _check(override(TomlSource.parse(text, name), overrides, flag), folder, here, resuming)
 
 
 def check_against_data(loaded: LoadedJob, spec: DatasetSpec) -> None:
@@ -65,10 +74,11 @@ def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> lis
         return rejected.problems
 
 
-def _check(text: TomlSource, folder: Path, here: bool) -> LoadedJob:
+def _check(text: TomlSource, folder: Path, here: bool, resuming: bool = False) -> LoadedJob:
     job, tables, findings = _validate(text.data)
     findings += checks.check_job(tables)
     findings += checks.check_machine(tables, folder) if here else ()
+    findings += checks.check_start(tables, folder) if here and not resuming else ()
     found = [text.problem(finding) for finding in findings]
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors and all(isinstance(finding, FileFinding) for finding in errors):
