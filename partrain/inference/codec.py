@@ -49,6 +49,12 @@ class Codec:
         return None if names is None else [str(name) for name in names]
 
     @property
+    def renumbered(self) -> bool:
+        """True if whole numbers in files are classes that `[dataset] classes` selected, not labels."""
+        names = self.stored.get("classes") or [""]
+        return not self.is_table and all(isinstance(name, int) for name in names)
+
+    @property
     def columns(self) -> list[str]:
         """Input columns of a series."""
         return list(self.stored.get("columns") or [])

@@ -34,7 +34,7 @@ PROBLEMS = (MISSING, SHAPE, TYPE, LEFT_OVER)
 
 
 @dataclass(frozen=True)
-class Row:
+class ArrayMatch:
     """One name, in the network, in the file, or in both."""
 
     name: str
@@ -70,7 +70,7 @@ def start_from(module: nn.Module, stored: Mapping[str, object], section: Network
     return _note(rows, file)
 
 
-def match(module: nn.Module, stored: Mapping[str, Tensor], exceptions: list[str], file: str) -> list[Row]:
+def match(module: nn.Module, stored: Mapping[str, Tensor], exceptions: list[str], file: str) -> list[ArrayMatch]:
     """Compare the arrays of a network with those of a file, name by name. Raises BadJob for a pattern that matches nothing."""
     arrays = {name: one for name, one in module.state_dict(keep_vars=True).items() if isinstance(one, Tensor)}
     for pattern in exceptions:
@@ -92,9 +92,9 @@ def match(module: nn.Module, stored: Mapping[str, Tensor], exceptions: list[str]
             state = MATCHED if id(here) in given else MISSING
         else:
             state = SHAPE if here.shape != there.shape else TYPE if not _convertible(there, here) else MATCHED
-        rows.append(Row(name, here, there, state))
+        rows.append(ArrayMatch(name, here, there, state))
     others = [name for name in stored if name not in arrays]
-    return rows + [Row(name, None, stored[name], EXCEPTED if named(name) else LEFT_OVER) for name in others]
+    return rows + [ArrayMatch(name, None, stored[name], EXCEPTED if named(name) else LEFT_OVER) for name in others]
 
 
 def _tensors(stored: Mapping[str, object], file: str) -> dict[str, Tensor]:
@@ -145,7 +145,7 @@ def _copy(here: Tensor, there: Tensor, name: str, file: str) -> None:
     here.copy_(values)
 
 
-def _refusal(rows: list[Row], file: str) -> str:
+def _refusal(rows: list[ArrayMatch], file: str) -> str:
     """Say how many arrays do not match, and which keys would help."""
     count = {state: [row.name for row in rows if row.state == state] for state in PROBLEMS}
     total = sum(row.here is not None for row in rows)
@@ -166,7 +166,7 @@ def _refusal(rows: list[Row], file: str) -> str:
     )
 
 
-def _shifted(rows: list[Row]) -> tuple[str, str] | None:
+def _shifted(rows: list[ArrayMatch]) -> tuple[str, str] | None:
     """Find prefixes that a `rename` may replace: of a missing and of a left-over array with the same last parts and shape."""
     missing = [row for row in rows if row.state == MISSING]
     for row in (row for row in rows if row.state == LEFT_OVER):
@@ -182,7 +182,7 @@ def _shifted(rows: list[Row]) -> tuple[str, str] | None:
     return None
 
 
-def _table(rows: list[Row]) -> list[str]:
+def _table(rows: list[ArrayMatch]) -> list[str]:
     """Render all names as a table, problems first if it is long."""
     shown = rows if len(rows) <= MAX_ROWS else sorted(rows, key=lambda row: row.state not in PROBLEMS)[:MAX_ROWS]
     lines = table(
@@ -199,7 +199,7 @@ def _form(array: Tensor | None) -> str:
     return f"({', '.join(map(str, array.shape))}){kind}"
 
 
-def _note(rows: list[Row], file: str) -> str:
+def _note(rows: list[ArrayMatch], file: str) -> str:
     """Summarize what was taken, in one line."""
     total = sum(row.here is not None for row in rows)
     words = [f"from {file}: {sum(row.state == MATCHED for row in rows)} of {total} arrays"]
