@@ -117,14 +117,15 @@ def _renamed(stored: Mapping[str, Tensor], prefixes: Mapping[str, str], file: st
         fitting = [old for old in parts if not old or name == old or name.startswith(f"{old}.")]
         new = name
         if fitting:
+            used.update(fitting)
             old = max(fitting, key=len)
-            used.add(old)
             new = ".".join(part for part in (parts[old], name[len(old) :].lstrip(".")) if part)
         if new in found:
             raise BadJob(f"[model] rename: `{origin[new]}` and `{name}` of {file} would both be called `{new}`")
         found[new], origin[new] = one, name
     if idle := [old for old in parts if old not in used]:
-        near = did_you_mean(idle[0], {name.rpartition(".")[0] for name in stored} | set(stored))
+        depth = idle[0].count(".") + 1
+        near = did_you_mean(idle[0], dict.fromkeys(".".join(name.split(".")[:depth]) for name in stored))
         hint = f"; did you mean `{near}`?" if near else ""
         raise BadJob(f"[model] rename: no name in {file} begins with `{idle[0]}`{hint}")
     return found
@@ -154,7 +155,7 @@ def _refusal(rows: list[ArrayMatch], file: str) -> str:
     hints = []
     if pair := _shifted(rows):
         hints.append(f'rename = {{"{pair[0]}" = "{pair[1]}"}}')
-    if names := count[MISSING] + count[SHAPE] + count[TYPE]:
+    if matched and (names := count[MISSING] + count[SHAPE] + count[TYPE]):
         layers = list(dict.fromkeys("".join([*name.rpartition(".")[:2], "*"]) for name in names))
         quoted = ", ".join(f'"{layer}"' for layer in layers) if len(layers) <= MAX_NAMES else "..."
         hints.append(f"except = [{quoted}] for arrays that begin anew")

@@ -144,6 +144,8 @@ def _scan(text: str, kind: type[Tabular], folder: Path, files: tuple[MappedFile,
     rows, found = _distinct_cells(table, schema)
     if not rows:
         raise _no_rows(table.path, section)
+    if chosen is not None:
+        _require_classes(chosen, found[section.target[0]], f"{table.path}: column `{section.target[0]}`")
     words = {name: tuple(sorted({str(cell).strip() for cell in found[name]})) for name in section.one_hot}
     classes = _classes(section, table, found, rows)
     if chosen is not None:
@@ -158,13 +160,18 @@ def _no_rows(path: Path, section: Tabular) -> InputMissing:
     return InputMissing(f"{path}: holds no rows{which}")
 
 
+def _require_classes(chosen: tuple[Class, ...], cells: set[Any], where: str) -> None:
+    """Raise WrongSetting for a class that no cell has."""
+    there = {parse_class(cell, False) for cell in cells}
+    if lacking := [one for one in chosen if str(one) not in there]:
+        raise WrongSetting("classes", f"`classes`: no row has the class {lacking[0]}: {where}", "name classes of that column")
+
+
 def _in_given_order(classes: tuple[Class, ...] | None, chosen: tuple[Class, ...], where: str) -> tuple[Class, ...]:
-    """Return the classes found in the order of those `chosen`. WrongSetting if there are no classes, or if one is missing."""
+    """Return the classes found in the order of those `chosen`. WrongSetting if targets are numbers."""
     if classes is None:
         raise WrongSetting("classes", f"`classes` selects classes, but these targets are numbers: {where}", "remove it")
     by_name = {str(one): one for one in classes}
-    if lacking := [one for one in chosen if str(one) not in by_name]:
-        raise WrongSetting("classes", f"`classes`: no row has the class {lacking[0]}: {where}", "name classes of that column")
     return tuple(by_name[str(one)] for one in chosen)
 
 
