@@ -92,6 +92,11 @@ class Attempt:
             name = f"partrain worker {ranks[0]}" if ranks[0] >= 0 else f"partrain center {~ranks[0]}"
             self._start_process(ranks, worker_main, name)
 
+    def free_start(self) -> None:
+        """Give back the memory of the file that the network started from."""
+        if self._initial:
+            self._initial.free()
+
     def _start_process(self, ranks: tuple[int, ...], main: Callable[[ProcessSpec], None], name: str) -> None:
         def spec(pipe: Connection) -> ProcessSpec:
             return ProcessSpec(

@@ -94,6 +94,7 @@ class Coordinator:
                 self._await_ready()
             if signals.count:
                 return self._ended("stopped", "stopped before the first round", None)
+            attempt.free_start()
             slots = attempt.arena.map_slots(attempt.ready.slots_at, attempt.ready.map.size)
             if self.start.arrays is not None:
                 attempt.ready.restore(self.start.arrays, slots[0])

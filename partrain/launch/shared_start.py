@@ -22,6 +22,10 @@ class SharedStart:
     descriptor: int
     """Memory file of its arrays; the owner closes it."""
 
+    def free(self) -> None:
+        """Give the memory back, once all workers have copied the arrays."""
+        os.ftruncate(self.descriptor, 0)
+
 
 def load_start(loaded: LoadedJob) -> SharedStart | None:
     """Read the file of `[model] from` into a memory file; None if the job has none."""
@@ -30,7 +34,7 @@ def load_start(loaded: LoadedJob) -> SharedStart | None:
     descriptor = memory_file("partrain start")
     try:
         path = start_file.locate(name, loaded.folder)
-        return SharedStart(start_file.read(path, lambda size: memoryview(mapped(descriptor, size))), descriptor)
+        return SharedStart(start_file.read(path, lambda size: memoryview(mapped(descriptor, max(size, 1)))), descriptor)
     except BaseException:
         os.close(descriptor)
         raise

@@ -110,6 +110,32 @@ def test_resumed_to_the_bit_without_the_file(tmp_path: Path, origin: Path, user:
     assert partrain("predict", run, "--input", tmp_path / "items.npz", *trust).code == 0
 
 
+@pytest.mark.parametrize(
+    "sync",
+    [
+        "rule='diloco', iterations=3",
+        "rule='easgd', iterations=3",
+        "rule='gossip', iterations=3",
+        "rule='bsp', iterations=3, optimizer_state='local'",
+        "rule='hogwild', iterations=3",
+        "rule='async', iterations=3",
+    ],
+)
+def test_every_rule_starts_with_the_file(tmp_path: Path, sync: str) -> None:
+    plain = write_job(tmp_path / "other", 'model={name="mlp", hidden=[16]}', f"sync={{{sync}}}", *STILL)
+    said = partrain("run", plain, "--out", tmp_path / "other/run", "--quiet")
+    assert said.code == 0, said
+    file = f'model={{name="mlp", hidden=[16], from="{tmp_path / "other/run"}"}}'
+    still = train(tmp_path / "still", file, "seed=8", f"sync={{{sync}}}", *STILL)
+    assert equal(network(still), network(tmp_path / "other/run"))
+    if "hogwild" in sync or "async" in sync:
+        return
+    run = train(tmp_path / "run", file, "seed=8", f"sync={{{sync}}}")
+    (tmp_path / "other/run/checkpoint.h5").unlink()
+    resume(round_file(run, 2), "--out", tmp_path / "again")
+    assert newest(tmp_path / "again") == newest(run)
+
+
 def test_runs_from_different_files_are_different_runs(tmp_path: Path, origin: Path) -> None:
     identities = set()
     for name in "a.pt", "a.safetensors":
@@ -164,12 +190,11 @@ def test_two_machines_start_alike(tmp_path: Path, origin: Path) -> None:
 
 def test_machines_with_unlike_files_do_not_start(tmp_path: Path, origin: Path) -> None:
     jobs = []
-    for number, name in enumerate(["a.pt", "b.pt"]):
+    for number in range(2):
         jobs.append(write_job(tmp_path / str(number), f'model={{{NET}, from="a.pt"}}', text=MANY))
         state = torch.load(origin / "a.pt", weights_only=True)
         state["0.bias"] += number
         torch.save(state, jobs[-1].parent / "a.pt")
-        assert name
     said = Site(tmp_path).run(("run", jobs[0], "--out", tmp_path / "run", "--quiet"), ("run", jobs[1], "--quiet"))
     assert [one.code for one in said] == [78, 78], said
     assert all("is not that of the first machine" in one.err for one in said)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
-from support.networks import SECTIONS
+from support.networks import CASES, SECTIONS
 from torch import Tensor, nn
 
 from partrain.errors import BadJob
@@ -55,6 +55,15 @@ def test_parameters_and_buffers_become_those_of_the_file() -> None:
     assert list(found) == list(network().state_dict())
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_every_network_starts_from_one_of_its_kind(name: str) -> None:
+    torch.manual_seed(1)
+    module, other = CASES[name].build(), CASES[name].build().state_dict()
+    found, note = started(dict(other), module)
+    assert all(torch.equal(found[one], other[one]) for one in other)
+    assert note == f"from FILE: {len(other)} of {len(other)} arrays"
+
+
 def test_excepted_arrays_keep_what_was_drawn() -> None:
     other = nn.Sequential(*network(1)[:2], nn.Linear(4, 7)).state_dict()
     found, note = started(other, **{"except": ["2.*"]})
@@ -92,7 +101,7 @@ def test_renamed_layers_and_added_prefixes() -> None:
 
 def test_whole_parts_of_names_only() -> None:
     error = refused({f"00.{name}": one for name, one in state().items()}, rename={"0": ""})
-    assert error.message == "[model] rename: no name in FILE begins with `0`"
+    assert error.message == "[model] rename: no name in FILE begins with `0`; did you mean `00`?"
 
 
 def test_a_prefix_that_no_name_has() -> None:
