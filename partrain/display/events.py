@@ -79,8 +79,6 @@ class StartEvent:
     rule: str
     resumed_from: int | None
     """Round of the checkpoint; None for a new run."""
-    start_file: str | None = None
-    """SHA-256 of the file that the network started from at the beginning of the run."""
     parameters: int = 0
     """Of the network."""
     held_out: int = 0
@@ -92,6 +90,8 @@ class StartEvent:
     workers: list[StartedWorker]
     stop: dict[str, Any]
     """The `[stop]` table."""
+    start_file: str | None = None
+    """SHA-256 of the file that the network started from at the beginning of the run."""
 
 
 @dataclass(kw_only=True)

@@ -50,9 +50,8 @@ class Codec:
 
     @property
     def renumbered(self) -> bool:
-        """True if whole numbers in files are classes that `[dataset] classes` selected, not labels."""
-        names = self.stored.get("classes") or [""]
-        return not self.is_table and all(isinstance(name, int) for name in names)
+        """True if `[dataset] classes` selected classes by number: whole numbers in files are these numbers, not labels."""
+        return bool(self.stored.get("renumbered"))
 
     @property
     def columns(self) -> list[str]:

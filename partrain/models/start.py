@@ -82,7 +82,7 @@ def match(module: nn.Module, stored: Mapping[str, Tensor], exceptions: list[str]
         return any(fnmatchcase(name, pattern) for pattern in exceptions)
 
     kept = {id(one) for name, one in arrays.items() if named(name)}
-    given = {id(arrays[name]) for name in arrays if name in stored}
+    given = {id(one) for name, one in arrays.items() if name in stored and stored[name].shape == one.shape}
     rows = []
     for name, here in arrays.items():
         there = stored.get(name)

@@ -77,6 +77,7 @@ def load(section: HuggingFace, folder: Path, allocate: Allocate, training: Train
                 where = f"{part.where(section.target)}: item {item}"
                 raise InputMissing(f"{where} has the label {labels[item]}, but {outputs} classes have names")
     elif section.classes and (names := parts[""].classes(section.target)):
+        codec.pop("renumbered", None)
         codec["classes"] = [names[one] if isinstance(one, int) else one for one in section.classes]
     elif data.task == "regression" and outputs == 1:
         codec["targets"] = [section.target]
