@@ -32,9 +32,9 @@ def run(
     """Train a job; exit 1 if a target was set and not reached."""
     from partrain.job.load import load
 
-    loaded = load(job, set_ or ())
-    print_warnings(loaded)
     machine = _find_machine()
+    loaded = load(job, set_ or (), resuming=bool(machine and machine.attempt))  # torchrun restarts it from its checkpoint
+    print_warnings(loaded)
     folder = _run_as_machine(machine, loaded, quiet, as_json) if machine else None
     from partrain.display.display import make_display
     from partrain.launch.context import RunContext

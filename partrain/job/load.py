@@ -32,13 +32,14 @@ class LoadedJob:
     warnings: list[Problem]
 
 
-def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> LoadedJob:
+def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), resuming: bool = False) -> LoadedJob:
     """Load a job file with `--set` arguments applied, and check it for this machine.
 
+    `resuming`: a checkpoint may continue it, which does not need the file that the network starts `from`.
     Raises `InputMissing` if there is no file to read, `BadJob` (a `Rejected`) with all problems if there are errors.
     """
     try:
-        return _check(override(TomlSource.read(path), overrides), Path(path).absolute().parent, here=True)
+        return _check(override(TomlSource.read(path), overrides), Path(path).absolute().parent, here=True, resuming=resuming)
     except UnfitOverrides as misfit:  # find further problems without them
         raise Rejected([*misfit.problems, *problems(path, misfit.fitting)]) from None
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.machines import MANY, Site
-from support.runs import JOB, events, newest, partrain, resume, round_file, summary, train, write_job
+from support.machines import MANY, Site, free_port
+from support.runs import JOB, descendants, events, eventually, newest, partrain, resume, round_file, summary, train, write_job
 
 from partrain.checkpoint import decode
 from partrain.checkpoint.manifest import manifest_of
@@ -269,3 +271,20 @@ def test_the_jobs_of_fine_tuning_in_a_short_form(tmp_path: Path) -> None:
     said = partrain("predict", tmp_path / "runs/mnist-digits-5-9", "--input", tmp_path / "items.npz")
     label, digit = map(int, said.out.splitlines()[1].split(",")[1:])
     assert digit == label + 5
+
+
+def test_machines_that_torchrun_restarts_do_not_need_the_file_again(tmp_path: Path, origin: Path) -> None:
+    shutil.copy(origin / "a.pt", tmp_path / "a.pt")
+    keys = f'model={{{NET}, from="{tmp_path / "a.pt"}"}}', "stop.rounds=60"
+    expected = train(tmp_path / "whole", "workers.0.count=4", *keys, text=MANY)
+    job, run, port = write_job(tmp_path / "job", *keys, text=MANY), tmp_path / "run", free_port()
+    words = "run", job, "--out", run, "--quiet"
+    site = Site(tmp_path)
+    with site.start(0, port, *words, restarts=2) as first, site.start(1, port, *words, restarts=2) as other:
+        eventually(lambda: (run / "checkpoint.h5").exists(), "a checkpoint", 60)
+        (tmp_path / "a.pt").unlink()
+        os.kill(max(descendants(other.process.pid)), signal.SIGKILL)
+        said = [first.wait(180), other.wait(180)]
+    assert [one.code for one in said] == [0, 0], said
+    assert any(event["resumed_from"] for event in events(run, "start"))
+    assert equal(network(run), network(expected))
