@@ -77,7 +77,7 @@ def _train(job: Job | str | os.PathLike[str], out: Path | None, show: bool) -> T
     loaded = parse(as_toml(given_in(job)), Path.cwd(), "<Job>", here=True) if isinstance(job, Job) else load(job)
     display = make_display(sys.stdout, quiet=not show)
     try:
-        stage = RunContext(new_folder(out, loaded.job.name), display, _warn, started)
+        stage = RunContext(new_folder(out, loaded.job.name), display, _warn, started, note=_warn)
         for problem in loaded.warnings:
             _warn(problem.render())
         outcome = run(loaded, stage)

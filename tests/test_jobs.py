@@ -20,9 +20,10 @@ def test_there_are_jobs() -> None:
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 def test_it_is_valid(job: Path) -> None:
-    """Where the machine has the devices it asks for."""
+    """Where the machine has the devices it asks for, and the run that it starts from has taken place."""
     errors = [problem.message for problem in problems(job) if problem.severity == "error"]
-    assert not [message for message in errors if not message.startswith("no device cuda")]
+    absent = ("no device cuda", f"no such file: {FOLDER.parent / 'runs'}")
+    assert not [message for message in errors if not message.startswith(absent)]
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)

@@ -57,6 +57,12 @@ class Manifest(Section):
     horizon: int | None
     network: NetworkRecord
     workers: list[WorkerRecord]
+    start_file: str | None = None
+    """SHA-256 of the file that the network started `from`; None if all its numbers were drawn."""
+
+    def stored(self) -> dict[str, Any]:
+        """Return the fields as a checkpoint holds them. Without a file to start from, the bytes are those of older versions."""
+        return self.model_dump(exclude=None if self.start_file else {"start_file"})
 
 
 class StoredManifest(Manifest):

@@ -77,9 +77,9 @@ def _train(job: Path, out: Path | None, set_: list[str] | None, quiet: bool, as_
     """Train one job."""
     from partrain.job.load import load
 
-    loaded = load(job, set_ or ())
-    print_warnings(loaded)
     machine = _find_machine()
+    loaded = load(job, set_ or (), resuming=bool(machine and machine.attempt))  # torchrun restarts it from its checkpoint
+    print_warnings(loaded)
     folder = _run_as_machine(machine, loaded, quiet, as_json) if machine else None
     from partrain.display.display import make_display
     from partrain.launch.context import RunContext
@@ -87,7 +87,7 @@ def _train(job: Path, out: Path | None, set_: list[str] | None, quiet: bool, as_
     from partrain.launch.run_folder import new_folder
 
     folder = folder or new_folder(out, loaded.job.name)
-    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet), _warn, machine=machine)
+    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet), _warn, machine=machine, note=_note)
     _finish(train(loaded, stage), loaded, as_json)
 
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-from pydantic import Field
+from pydantic import Field, PlainValidator
 
 from partrain.byte_layout import offsets, view
 from partrain.config.section import Section
@@ -31,6 +31,8 @@ WIDTHS = {"uint8": 1, "int32": 4, "int64": 8, "float32": 4, "float64": 8}
 """Bytes of a number of each type."""
 Allocate = Callable[[int], memoryview]
 """Function that returns a writable, contiguous buffer of the given size in bytes."""
+Class = int | str
+"""A class as files give it: its label, or its name."""
 _BLOCK = 1 << 14
 """Items checked at a time."""
 
@@ -75,6 +77,23 @@ class DataSection(Section):
     """Items held out of training to evaluate the mixed network."""
     stratify: bool = False
     """Hold out each class in proportion, to within one item."""
+
+
+def _check_classes(value: Any) -> Any:
+    if not isinstance(value, list) or any(type(one) not in (int, str) for one in value):
+        raise ValueError('`classes`: expected a list of labels or names of classes, such as [0, 1] or ["cat", "dog"]')
+    if twice := [one for one in value if list(map(str, value)).count(str(one)) > 1]:
+        raise ValueError(f"`classes` names {twice[0]} twice")
+    if len(value) < 2:
+        raise ValueError("`classes`: expected at least two classes to tell apart")
+    return value
+
+
+class SelectsClasses(DataSection):
+    """The key of data sets that can leave classes out."""
+
+    classes: Annotated[list[Class] | None, PlainValidator(_check_classes)] = None
+    """Classes to keep, by label or name: their items get labels from 0 in this order; default: all."""
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,15 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from partrain.config.problems import did_you_mean
 from partrain.data.base import (
     Allocate,
-    DataSection,
     Dataset,
     DatasetInfo,
     DatasetSpec,
+    SelectsClasses,
     Training,
+    WrongSetting,
     fingerprint_of,
     lay_out,
     reading,
@@ -32,7 +34,7 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", "
 """Suffixes of images; other files are ignored."""
 
 
-class ImagesSection(DataSection):
+class ImagesSection(SelectsClasses):
     """Images in a folder for each class, or in such folders within `train` and `test`; bytes, scaled to [0, 1]."""
 
     kind: Literal["images"]
@@ -93,11 +95,19 @@ class _ImageFolders:
         self.classes = sorted(entry.name for entry in _folders(train))
         if len(self.classes) < 2:
             raise InputMissing(f"{train}: expected a folder for each of at least two classes, found {len(self.classes)}")
+        self._left_out: set[str] = set()
+        if section.classes:
+            chosen = list(map(str, section.classes))
+            if lacking := [name for name in chosen if name not in self.classes]:
+                problem, near = f"`classes`: {train} has no folder `{lacking[0]}`", did_you_mean(lacking[0], self.classes)
+                raise WrongSetting("classes", problem, f"did you mean `{near}`?" if near else "name folders in it")
+            self._left_out = set(self.classes) - set(chosen)
+            self.classes = chosen
         self.training = list(self._labelled(train))
         self.tests = list(self._labelled(test)) if test else []
 
     def _labelled(self, base: Path) -> Iterator[tuple[Path, int]]:
-        for entry in sorted(_folders(base)):
+        for entry in sorted(entry for entry in _folders(base) if entry.name not in self._left_out):
             if entry.name not in self.classes:
                 raise InputMissing(f"{entry}: no training image has the class `{entry.name}`")
             files = sorted(file for file in entry.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())

@@ -90,6 +90,8 @@ class StartEvent:
     workers: list[StartedWorker]
     stop: dict[str, Any]
     """The `[stop]` table."""
+    start_file: str | None = None
+    """SHA-256 of the file that the network started from at the beginning of the run."""
 
 
 @dataclass(kw_only=True)

@@ -49,6 +49,11 @@ class Codec:
         return None if names is None else [str(name) for name in names]
 
     @property
+    def renumbered(self) -> bool:
+        """True if `[dataset] classes` selected classes by number: whole numbers in files are these numbers, not labels."""
+        return bool(self.stored.get("renumbered"))
+
+    @property
     def columns(self) -> list[str]:
         """Input columns of a series."""
         return list(self.stored.get("columns") or [])

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from partrain.errors import CannotCreate, Internal, UserCodeFailed
 from partrain.inference.codec import Codec
 from partrain.inference.network import TrainedNetwork, blame_user_code
+from partrain.models.sections import START_KEYS
 from partrain.seeds import derive
 
 Format = Literal["safetensors", "state-dict", "torch-export", "onnx"]
@@ -75,7 +76,7 @@ def export(network: TrainedNetwork, format: Format) -> tuple[bytes, dict[str, An
 
 def metadata(network: TrainedNetwork) -> dict[str, Any]:
     """Describe the network: its model, inputs and outputs; and in `codec` the conversion of files into items."""
-    model = network.loaded.job.model.model_dump(mode="json", exclude_none=True)
+    model = network.loaded.job.model.model_dump(mode="json", exclude_none=True, exclude={"from", *START_KEYS})
     return network.record.model_dump() | {"model": model, "codec": network.codec}
 
 

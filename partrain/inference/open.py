@@ -57,7 +57,7 @@ def load_job(
 
     if job_file is not None:
         return parse(TomlSource.read(job_file).text, job_file.absolute().parent, str(job_file))
-    loaded = parse(content.job, Path(manifest_of(content).folder), f"{path}:/job", here, until, UNTIL)
+    loaded = parse(content.job, Path(manifest_of(content).folder), f"{path}:/job", here, until, UNTIL, resuming=True)
     named = loaded.job.user_code if data else loaded.job.network_code
     if named and not trusted:
         code = f"{' and '.join(f'`{name}`' for name in named)} in {loaded.folder}"

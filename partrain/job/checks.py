@@ -12,6 +12,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from partrain.checkpoint import start_file
 from partrain.comm.machine import Machine
 from partrain.config.problems import FileFinding, Finding, KeyPath
 from partrain.data import DatasetSpec, read_spec
@@ -91,6 +92,16 @@ def check_machine(tables: Tables, folder: Path) -> Iterator[Finding]:
     for key in missing_urls(dataset):
         message = "has not been fetched yet, so nothing could be checked against it"
         yield Finding(("dataset", key), message, "`partrain data fetch` or the run itself fetches it", severity="warning")
+
+
+def check_start(tables: Tables, folder: Path) -> Iterator[Finding]:
+    """Check the file that a new run starts from; relative paths start from `folder`. A resumed run does not need it."""
+    if "model" not in tables or (name := tables["model"].start_file) is None:
+        return
+    try:
+        start_file.check(start_file.locate(name, folder))
+    except InputMissing as missing:
+        yield FileFinding(("model", "from"), missing.message)
 
 
 def check_data(tables: Tables, spec: DatasetSpec) -> Iterator[Finding]:

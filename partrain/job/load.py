@@ -32,22 +32,32 @@ class LoadedJob:
     warnings: list[Problem]
 
 
-def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> LoadedJob:
+def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), resuming: bool = False) -> LoadedJob:
     """Load a job file with `--set` arguments applied, and check it for this machine.
 
+    `resuming`: a checkpoint may continue it, which does not need the file that the network starts `from`.
     Raises `InputMissing` if there is no file to read, `BadJob` (a `Rejected`) with all problems if there are errors.
     """
     try:
-        return _check(override(TomlSource.read(path), overrides), Path(path).absolute().parent, here=True)
+        return _check(override(TomlSource.read(path), overrides), Path(path).absolute().parent, here=True, resuming=resuming)
     except UnfitOverrides as misfit:  # find further problems without them
         raise Rejected([*misfit.problems, *problems(path, misfit.fitting)]) from None
 
 
 def parse(
-    text: str, folder: Path, name: str = "<checkpoint>", here: bool = False, overrides: Sequence[str] = (), flag: Flag = SET
+    text: str,
+    folder: Path,
+    name: str = "<checkpoint>",
+    here: bool = False,
+    overrides: Sequence[str] = (),
+    flag: Flag = SET,
+    resuming: bool = False,
 ) -> LoadedJob:
-    """Load a job from its text, changed by an option's arguments. Check this machine only if it is to run `here`."""
-    return _check(override(TomlSource.parse(text, name), overrides, flag), folder, here)
+    """Load a job from its text, changed by an option's arguments.
+
+    Check this machine only if it is to run `here`, and the file that the network starts `from` only unless it is `resuming`.
+    """
+    return _check(override(TomlSource.parse(text, name), overrides, flag), folder, here, resuming)
 
 
 def check_against_data(loaded: LoadedJob, spec: DatasetSpec) -> None:
@@ -65,8 +75,8 @@ def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> lis
         return rejected.problems
 
 
-def _check(text: TomlSource, folder: Path, here: bool) -> LoadedJob:
-    job, findings = validate(text.data, folder, here)
+def _check(text: TomlSource, folder: Path, here: bool, resuming: bool = False) -> LoadedJob:
+    job, findings = validate(text.data, folder, here, resuming)
     found = [text.problem(finding) for finding in findings]
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors and all(isinstance(finding, FileFinding) for finding in errors):
@@ -76,11 +86,15 @@ def _check(text: TomlSource, folder: Path, here: bool) -> LoadedJob:
     return LoadedJob(job, text.text, folder, by_line(found))
 
 
-def validate(data: dict[str, Any], folder: Path, here: bool) -> tuple[Job | None, list[Finding]]:
-    """Check a job's data, and this machine only if the job is to run `here`: the job (None if a table is invalid), all findings."""
+def validate(data: dict[str, Any], folder: Path, here: bool, resuming: bool = False) -> tuple[Job | None, list[Finding]]:
+    """Check a job's data, and this machine only if the job is to run `here`: the job (None if a table is invalid), all findings.
+
+    A job that resumes needs no file to start from.
+    """
     job, tables, findings = _validate(data)
     findings += checks.check_job(tables)
     findings += checks.check_machine(tables, folder) if here else ()
+    findings += checks.check_start(tables, folder) if here and not resuming else ()
     return job, findings
 
 

@@ -18,6 +18,7 @@ from partrain.launch import forkserver
 from partrain.launch.context import Start
 from partrain.launch.processes import MemoryFile, WorkerProcesses
 from partrain.launch.ready_check import ReadyWorkers
+from partrain.launch.shared_start import SharedStart
 from partrain.launch.worker.entry import dry_run_main, worker_main
 from partrain.launch.worker.messages import Done, Message, Ready
 from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
@@ -29,11 +30,23 @@ class Attempt:
     """The workers of this machine: started, ready, done or lost."""
 
     def __init__(
-        self, job: Job, folder: Path, plan: Plan, start: Start, machine: Machine | None, dataset: DatasetInfo, dataset_fd: int
+        self,
+        job: Job,
+        folder: Path,
+        plan: Plan,
+        start: Start,
+        machine: Machine | None,
+        dataset: DatasetInfo,
+        dataset_fd: int,
+        initial: SharedStart | None = None,
     ) -> None:
-        """Prepare the arena. `dataset_fd` is the memory file of the data, `folder` where the job's relative paths start."""
+        """Prepare the arena.
+
+        `dataset_fd` is the memory file of the data, `folder` where the job's relative paths start, `initial` the file that the network
+        starts from.
+        """
         self.job, self.plan, self._folder, self._start, self._machine = job, plan, folder, start, machine
-        self._dataset, self._dataset_fd = dataset, dataset_fd
+        self._dataset, self._dataset_fd, self._initial = dataset, dataset_fd, initial
         number, count = (machine.number, machine.count) if machine else (0, 1)
         local = len(plan.shares) // count
         self.members = range(number * local, (number + 1) * local)
@@ -43,8 +56,8 @@ class Attempt:
         self.ready = ReadyWorkers()
         self.done: dict[int, Done] = {}
         """Workers that have left the loop."""
-        self.user_code = user_code_under_test(job)
-        """User code that a dry run tries, in words."""
+        self.tried = user_code_under_test(job) or (f"the start from {initial.file.name}" if initial else "")
+        """User code or file that a dry run tries, in words; "" if there is none."""
         self.dry_running = False
         self._memory = memory_limits()  # the data are in memory by now, the workers are not
 
@@ -59,7 +72,7 @@ class Attempt:
         return len(self.ready.processes) == len(self.members)
 
     def start_dry_run(self) -> None:
-        """Start a process that tries user code as the first worker would."""
+        """Start a process that tries user code, and a file to start from, as the first worker would."""
         shares = self.plan.shares
         first = min(self.members, key=lambda rank: (shares[rank].spec.device != "cpu", rank))
         self.dry_running = True
@@ -79,6 +92,11 @@ class Attempt:
             name = f"partrain worker {ranks[0]}" if ranks[0] >= 0 else f"partrain center {~ranks[0]}"
             self._start_process(ranks, worker_main, name)
 
+    def free_start(self) -> None:
+        """Give back the memory of the file that the network started from."""
+        if self._initial:
+            self._initial.free()
+
     def _start_process(self, ranks: tuple[int, ...], main: Callable[[ProcessSpec], None], name: str) -> None:
         def spec(pipe: Connection) -> ProcessSpec:
             return ProcessSpec(
@@ -97,6 +115,8 @@ class Attempt:
                 resuming=self._start.resuming,
                 parent=forkserver.pid(),
                 memory=self._memory,
+                start_file=self._initial.file if self._initial else None,
+                start_fd=MemoryFile(self._initial.descriptor) if self._initial else None,
             )
 
         self.processes.start(ranks[0], name, main, spec)
@@ -127,7 +147,7 @@ class Attempt:
         if self.processes.forkserver_died(code) and not self.complete:
             raise WorkersLost("the process that starts workers was killed, and they ended with it")
         if self.dry_running:
-            raise UserCodeFailed(f"{self.user_code}, tried before any worker starts: its process {describe_exit(code)}")
+            raise UserCodeFailed(f"{self.tried}, tried before any worker starts: its process {describe_exit(code)}")
         if rank < 0:
             assert self._machine is not None
             if code:

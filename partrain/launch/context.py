@@ -29,7 +29,7 @@ class RunContext:
     folder: Path | None
     display: Display | None
     warn: Callable[[str], None] = lambda text: None
-    """Shows the user one line."""
+    """Shows the user one line, a warning."""
     started: float = field(default_factory=process_start)
     """Unix time from which start-up counts."""
     machine: Machine | None = None
@@ -38,6 +38,8 @@ class RunContext:
     """Requests to stop. The caller may have noted some before the run."""
     log: EventLog | None = None
     """`events.jsonl`, while the run is under way."""
+    note: Callable[[str], None] = lambda text: None
+    """Shows the user one line that is no warning."""
 
     @property
     def run_folder(self) -> Path:

@@ -24,6 +24,7 @@ from partrain.launch.checkpointer import Checkpointer
 from partrain.launch.context import Ended, RunContext, Start
 from partrain.launch.rendezvous import STOPPED, Rendezvous
 from partrain.launch.round_records import RoundRecords
+from partrain.launch.shared_start import SharedStart
 from partrain.launch.signals import StoppedNow
 from partrain.launch.stall_timer import POLL_S, STARTUP_LIMIT_S, StallTimer
 from partrain.launch.worker.messages import (
@@ -32,6 +33,7 @@ from partrain.launch.worker.messages import (
     MemoryTight,
     Message,
     SnapshotFilled,
+    StartedFrom,
     TrainingFinished,
     TrainingStarted,
 )
@@ -53,11 +55,16 @@ class Coordinator:
         dataset: DatasetInfo,
         dataset_fd: int,
         rendezvous: Rendezvous | None = None,
+        initial: SharedStart | None = None,
     ) -> None:
-        """Prepare a run. `folder` is where the job's relative paths start, `dataset_fd` the memory file of the data."""
+        """Prepare a run.
+
+        `folder` is where the job's relative paths start, `dataset_fd` the memory file of the data, `initial` the file that the network
+        starts from.
+        """
         self.job, self.plan, self.start, self.context, self._rendezvous = job, plan, start, context, rendezvous
         self._machine = rendezvous.machine if rendezvous else None
-        self.attempt = Attempt(job, folder, plan, start, self._machine, dataset, dataset_fd)
+        self.attempt = Attempt(job, folder, plan, start, self._machine, dataset, dataset_fd, initial)
         arena = self.attempt.arena
         judge_every = 1 if job.stop.judge == "any-worker" else plan.judge_every
         self.rounds = RoundRecords(arena, start.progress, start.elapsed, job.stop.judge, judge_every, context)
@@ -87,6 +94,7 @@ class Coordinator:
                 self._await_ready()
             if signals.count:
                 return self._ended("stopped", "stopped before the first round", None)
+            attempt.free_start()
             slots = attempt.arena.map_slots(attempt.ready.slots_at, attempt.ready.map.size)
             if self.start.arrays is not None:
                 attempt.ready.restore(self.start.arrays, slots[0])
@@ -125,8 +133,8 @@ class Coordinator:
             attempt.close()
 
     def _dry_run(self) -> None:
-        """Try user code in one process. Raises its errors, and those of other machines, before any worker starts."""
-        if not self.attempt.user_code:
+        """Try user code, and the start from a file, in one process, before any worker starts. Raises errors of all machines."""
+        if not self.attempt.tried:
             return
         problem = STOPPED
         try:
@@ -192,6 +200,8 @@ class Coordinator:
                 self.checkpointer.offer(message.slot, message.progress)
             case MemoryTight():
                 self.context.warn(message.text)
+            case StartedFrom():
+                self.context.note(message.text)
             case DryRunPassed():
                 self.attempt.end_dry_run()
             case TrainingStarted():
@@ -235,7 +245,7 @@ class Coordinator:
         workers = f"worker{'s'[: len(late) > 1]} {', '.join(map(str, late))}"
         problem, work = f"{workers} made no progress for {limit:g} s in round {self.rounds.newest + 1}", "iterations"
         if attempt.dry_running:
-            problem = f"{attempt.user_code}, tried before any worker starts, made no progress for {limit:g} s"
+            problem = f"{attempt.tried}, tried before any worker starts, made no progress for {limit:g} s"
         elif not self._training:
             problem, work = f"{workers} gave no sign of life for {limit:g} s before the first round", "starting up"
         rank = late[0] if len(late) == 1 and not attempt.dry_running else None

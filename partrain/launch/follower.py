@@ -15,6 +15,7 @@ from partrain.launch.context import RunContext, Start
 from partrain.launch.coordinator import Coordinator
 from partrain.launch.rendezvous import Rendezvous
 from partrain.launch.shared_dataset import load_shared
+from partrain.launch.shared_start import load_start
 from partrain.system.environment import versions
 from partrain.training.stop import Progress
 
@@ -23,17 +24,20 @@ def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], 
     """Take part in a run. `own` is the job as this machine has it, None on resume; `show` shows the user a line."""
     rendezvous = Rendezvous(machine)
     proposal = rendezvous.receive()
-    dataset_fd = -1
+    dataset_fd, initial = -1, None
     try:
         if own is not None and own.text != proposal["job"]:
             raise BadJob("its job file is not that of the first machine")
         if versions() != proposal["versions"]:
             raise BadJob(f"its versions are {versions()}, those of the first machine {proposal['versions']}")
         folder = own.folder if own else Path(proposal["folder"])
-        loaded = parse(proposal["job"], folder, "<first machine>", here=True)
+        loaded = parse(proposal["job"], folder, "<first machine>", here=True, resuming=proposal["resuming"])
         dataset, dataset_fd = load_shared(loaded)
         if dataset.fingerprint != proposal["data"]:
             raise BadJob("its data set is not that of the first machine")
+        initial = None if proposal["resuming"] else load_start(loaded)
+        if initial and initial.file.sha256 != proposal["from"]:
+            raise BadJob(f"[model] from: its {initial.file.name} is not that of the first machine")
         plan = replace(make_plan(loaded.job, dataset.items, machine.count), horizon=proposal["horizon"])
     except Failure as failure:
         rendezvous.answer(failure.message)
@@ -41,10 +45,12 @@ def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], 
     rendezvous.answer()
     start = Start(Progress(**proposal["progress"]), elapsed=proposal["elapsed"], arrays_elsewhere=proposal["resuming"])
     rendezvous.machine = replace(machine, timeout_s=loaded.job.transport.stall_seconds)
-    context = RunContext(folder=None, display=None, warn=show, machine=rendezvous.machine)
+    context = RunContext(folder=None, display=None, warn=show, machine=rendezvous.machine, note=show)
     try:
         with context.signals:
-            coordinator = Coordinator(loaded.job, loaded.folder, plan, start, context, dataset.info, dataset_fd, rendezvous)
+            coordinator = Coordinator(
+                loaded.job, loaded.folder, plan, start, context, dataset.info, dataset_fd, rendezvous, initial
+            )
             members = coordinator.attempt.members
             show(
                 f"machine {machine.number} of {machine.count} trains workers {members[0]} to {members[-1]}; "
@@ -53,3 +59,5 @@ def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], 
             return coordinator.run({}, "", lambda *_: None).failure
     finally:
         os.close(dataset_fd)
+        if initial:
+            os.close(initial.descriptor)

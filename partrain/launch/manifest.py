@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from partrain.job.plan import Plan
 
 
-def manifest_for(loaded: LoadedJob, plan: Plan, dataset: Dataset) -> Manifest:
-    """Make the manifest of a new run."""
+def manifest_for(loaded: LoadedJob, plan: Plan, dataset: Dataset, start_file: str | None = None) -> Manifest:
+    """Make the manifest of a new run. `start_file`: SHA-256 of the file that the network starts from."""
     identity = {"job": loaded.text, "data": dataset.fingerprint, "versions": versions()}
+    identity |= {"from": start_file} if start_file else {}
     return Manifest(
         name=loaded.job.name,
         run=hashlib.sha256(repr(sorted(identity.items())).encode()).hexdigest()[:32],
@@ -40,6 +41,7 @@ def manifest_for(loaded: LoadedJob, plan: Plan, dataset: Dataset) -> Manifest:
             WorkerRecord(rank=share.spec.rank, device=share.spec.device, threads=share.spec.threads, partition=share.partition)
             for share in plan.shares
         ],
+        start_file=start_file,
     )
 
 
@@ -55,7 +57,8 @@ def _own_files(loaded: LoadedJob) -> dict[str, str]:
 def continued(plan: Plan, manifest: Manifest, content: Content) -> tuple[Plan, Manifest]:
     """Take horizon and identity from the checkpoint. Raises BadCheckpoint if anything else differs."""
     stored = manifest_of(content)
-    kept = manifest.model_copy(update={"horizon": stored.horizon, "run": stored.run, "versions": stored.versions})
+    as_before = {name: getattr(stored, name) for name in ("horizon", "run", "versions", "start_file")}
+    kept = manifest.model_copy(update=as_before)
     for key in Manifest.model_fields:
         if getattr(stored, key) != getattr(kept, key):
             if key == "data":

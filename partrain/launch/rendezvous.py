@@ -30,13 +30,14 @@ class Rendezvous:
         self.machine = machine
         self._store = machine.store()
 
-    def propose(self, loaded: LoadedJob, plan: Plan, start: Start, data: str) -> None:
+    def propose(self, loaded: LoadedJob, plan: Plan, start: Start, data: str, start_file: str | None = None) -> None:
         """Propose a run (machine 0). Raises BadJob with the other machines' problems if one cannot join."""
         proposal = {
             "job": loaded.text,
             "folder": str(loaded.folder.resolve()),
             "versions": versions(),
             "data": data,
+            "from": start_file,
             "horizon": plan.horizon,
             "progress": asdict(start.progress),
             "elapsed": start.elapsed,

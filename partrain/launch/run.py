@@ -23,6 +23,7 @@ from partrain.launch.outcome import Outcome, close
 from partrain.launch.rendezvous import Rendezvous, store_run_folder
 from partrain.launch.run_folder import locked, remove_stale, stage_file
 from partrain.launch.shared_dataset import load_shared
+from partrain.launch.shared_start import SharedStart, load_start
 from partrain.launch.start_event import label_skews, start_event, warn_if_newer, warn_if_skewed
 
 if TYPE_CHECKING:
@@ -45,15 +46,25 @@ class PreparedRun:
     """Memory file of the data."""
     plan: Plan
     manifest: Manifest
+    start: SharedStart | None
+    """The file that the network starts from; None on resume, too."""
+
+    def close(self) -> None:
+        """Close the memory files."""
+        os.close(self.dataset_fd)
+        if self.start:
+            os.close(self.start.descriptor)
 
 
 def prepare(loaded: LoadedJob, context: RunContext, content: Content | None) -> PreparedRun:
     """Read the data and plan the run. Nothing in the run folder changes."""
     job = loaded.job
     dataset, dataset_fd = load_shared(loaded)
+    initial = None
     try:
+        initial = load_start(loaded) if content is None else None
         plan = make_plan(job, dataset.items, context.machine.count if context.machine else 1)
-        manifest = manifest_for(loaded, plan, dataset)
+        manifest = manifest_for(loaded, plan, dataset, initial.file.sha256 if initial else None)
         if content is not None:
             warn_if_newer(manifest, content, context)
             plan, manifest = continued(plan, manifest, content)
@@ -61,8 +72,10 @@ def prepare(loaded: LoadedJob, context: RunContext, content: Content | None) -> 
             warn_if_skewed(job, plan, dataset, context)
     except BaseException:
         os.close(dataset_fd)
+        if initial:
+            os.close(initial.descriptor)
         raise
-    return PreparedRun(dataset, dataset_fd, plan, manifest)
+    return PreparedRun(dataset, dataset_fd, plan, manifest, initial)
 
 
 def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callable[[], PreparedRun]) -> Outcome:
@@ -75,7 +88,7 @@ def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callab
             try:
                 return _perform(loaded, context, start, ready)
             finally:
-                os.close(ready.dataset_fd)
+                ready.close()
         except Exception as error:
             problem = str(error).partition("\n")[0] or type(error).__name__
             reason = error.name if isinstance(error, Failure) else "internal"
@@ -92,13 +105,15 @@ def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: Pre
     if context.machine:
         rendezvous = Rendezvous(replace(context.machine, timeout_s=job.transport.stall_seconds))
         store_run_folder(rendezvous.machine, context.run_folder)
-        rendezvous.propose(loaded, plan, start, dataset.fingerprint)
+        rendezvous.propose(loaded, plan, start, dataset.fingerprint, prepared.manifest.start_file)
     with context.signals:  # to the last line: a run that is done is done
-        coordinator = Coordinator(job, loaded.folder, plan, start, context, dataset.info, prepared.dataset_fd, rendezvous)
+        coordinator = Coordinator(
+            job, loaded.folder, plan, start, context, dataset.info, prepared.dataset_fd, rendezvous, prepared.start
+        )
         skews = label_skews(job, plan, dataset)
 
         def on_start(pids: dict[int, int], parameters: int) -> None:
             context.emit(start_event(loaded, plan, prepared.manifest, start, context, skews, pids, parameters))
 
-        ended = coordinator.run(prepared.manifest.model_dump(), loaded.text, on_start)
+        ended = coordinator.run(prepared.manifest.stored(), loaded.text, on_start)
         return replace(close(ended, job.sync, coordinator.started_at, context), horizon=plan.horizon)

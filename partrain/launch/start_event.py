@@ -55,6 +55,7 @@ def start_event(
         run_id=manifest.run,
         rule=job.sync.rule,
         resumed_from=start.progress.round if start.arrays is not None else None,
+        start_file=manifest.start_file,
         parameters=parameters,
         held_out=plan.held_out,
         judge_every=plan.judge_every,

@@ -139,7 +139,7 @@ class TorchVision(Network):
     @model_validator(mode="after")
     def _no_reserved_arguments(self) -> TorchVision:
         if "weights" in self.arguments:
-            raise ValueError("weights are not downloaded: the network starts untrained")
+            raise ValueError("weights are not downloaded: the network starts untrained, or `from` a file")
         if "num_classes" in self.arguments:
             raise ValueError("num_classes comes from the data set")
         return self

@@ -5,9 +5,9 @@ Symbols: b items of a batch; k outputs (classes or numbers).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from partrain.config.section import Section
 from partrain.config.usercode import UserCode
@@ -19,6 +19,8 @@ Count = Annotated[int, Field(ge=1)]
 DropoutRate = Annotated[float, Field(ge=0, lt=1)]
 TORCHVISION = "torchvision:NAME"
 """Kind of all networks of torchvision."""
+START_KEYS = ("strict", "rename", "except")
+"""Keys that say how a network starts `from` a file."""
 
 
 class Network(Section):
@@ -40,6 +42,31 @@ class Network(Section):
 
     freeze: list[str] = []
     """Parameters to exclude from training, as patterns of their names: `conv1.*`. BatchNorm's statistics still follow the items."""
+    # `from` and `except` are words of Python, so the two fields are declared by name.
+    __annotations__ |= {"from": "str | None", "except": "list[str]"}
+    locals().update({"from": None, "except": []})
+    strict: bool = True
+    """Every array of the network and of the file must find its partner; else the network takes those that do."""
+    rename: dict[str, str] = {}
+    """Prefixes of names in the file and their replacements: `{"backbone" = "0"}` turns `backbone.weight` into `0.weight`."""
+
+    @model_validator(mode="after")
+    def _only_with_a_file(self) -> Self:
+        if idle := [key for key in START_KEYS if key in self.model_fields_set and self.start_file is None]:
+            raise ValueError(f"`{idle[0]}` has no effect without `from`, the file whose arrays the network starts with")
+        return self
+
+    @property
+    def start_file(self) -> str | None:
+        """The file or run folder that the network starts `from`, relative to the job; None: all arrays are drawn."""
+        path: str | None = getattr(self, "from")
+        return path
+
+    @property
+    def start_exceptions(self) -> list[str]:
+        """Patterns of names that keep their initialization: the key `except`."""
+        patterns: list[str] = getattr(self, "except")
+        return patterns
 
     def mismatch(self, interface: Interface) -> str | None:
         """Return why this network does not fit these items and answers; None if it fits."""

@@ -15,6 +15,7 @@ from partrain.data.fetch import paths_of
 from partrain.display.event_log import read_events
 from partrain.display.events import JudgementEvent
 from partrain.errors import InputMissing
+from partrain.inference.open import newest_checkpoint
 from partrain.job.load import Job
 from partrain.job.workers import expand
 from partrain.version import __version__
@@ -99,7 +100,7 @@ class JobAction:
         data, folder = substitute(dict(self.data), resolve), self.path.parent
         code = [folder / name.partition(":")[0] for name in self.job.user_code if name.partition(":")[0].endswith(".py")]
         source = data.get("model", {}).get("from")
-        start = [folder / source] if isinstance(source, str) else []
+        start = [newest_checkpoint(folder / source)] if isinstance(source, str) else []
         return [*data_files(data.get("dataset", {}), folder), *code, *start, *self.more_inputs]
 
     def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:

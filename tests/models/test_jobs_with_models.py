@@ -68,7 +68,10 @@ def test_validate_reports_networks_that_do_not_fit_their_items(tmp_path: Path) -
             'name="torchvision:"',
             '`name`: expected "torchvision:" and a name of torchvision.models, such as "torchvision:resnet50"',
         ),
-        ('name="torchvision:vgg16", weights="DEFAULT"', "weights are not downloaded: the network starts untrained"),
+        (
+            'name="torchvision:vgg16", weights="DEFAULT"',
+            "weights are not downloaded: the network starts untrained, or `from` a file",
+        ),
         ('name="lstm", dropout=1', "`dropout`: expected at least 0 and less than 1, got 1"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Find the arrays of a data set by their headers, and derive type and shape of each role. Without numpy."""
+"""Find the arrays of a data set by their headers, and derive type and shape of each role. Without numpy, except for `classes`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
+from partrain.data.arrays.classes import select_classes
 from partrain.data.arrays.files import ArraySource, choose_array, hdf5, npy, npz
 from partrain.data.arrays.idx import CLASSES, embedded, idx
 from partrain.data.arrays.sections import ArraySection, FilePerArray, Hdf5, Idx, Mnist, Npy, Npz
@@ -35,11 +36,15 @@ class Forms:
 def read_spec(section: ArraySection, folder: Path) -> DatasetSpec:
     """Read the headers of the files; see `data.read_spec`."""
     spec = spec_of(section, find_arrays(section, folder))
-    return replace(spec, outputs=CLASSES) if isinstance(section, Mnist) else spec
+    return replace(spec, outputs=CLASSES) if isinstance(section, Mnist) and not section.classes else spec
 
 
 def find_arrays(section: ArraySection, folder: Path) -> dict[str, ArraySource]:
     """Find the arrays of a data set by role; InputMissing where a file or an array is missing."""
+    return select_classes(_all_items(section, folder), section.classes)
+
+
+def _all_items(section: ArraySection, folder: Path) -> dict[str, ArraySource]:
     match section:
         case Mnist():
             return embedded(section.name)
@@ -64,7 +69,7 @@ def spec_of(section: ArraySection, found: ArraySources) -> DatasetSpec:
     """Derive the spec of a data set from its arrays."""
     forms = forms_of(section, found)
     slots, tests = forms.slots, forms.tests
-    width = slots["targets"].shape[1] if forms.task == "regression" else None
+    width = slots["targets"].shape[1] if forms.task == "regression" else len(section.classes) if section.classes else None
     known = slots["test_inputs"].shape[0] if "test_inputs" in slots else tests
     return DatasetSpec(slots["inputs"].shape[0] - tests, known, slots["inputs"].shape[1:], forms.task, width, section.tokens)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from partrain.data.arrays.arrow import SavedDataset, chunks, images, read_json, require_name
+from partrain.data.arrays.classes import select_classes
 from partrain.data.arrays.files import ArraySource
 from partrain.data.arrays.headers import spec_of
 from partrain.data.arrays.sections import ArraySection
@@ -56,7 +57,8 @@ def read_spec(section: HuggingFace, folder: Path) -> DatasetSpec:
     """Read the headers of the files; see `data.read_spec`."""
     known = spec_of(section, _find_arrays(section, folder))
     names = _parts(section, folder)[""].classes(section.target)
-    return replace(known, outputs=len(names)) if names and known.task == "classification" else known
+    named = names and known.task == "classification" and not section.classes
+    return replace(known, outputs=len(names)) if names and named else known
 
 
 def load(section: HuggingFace, folder: Path, allocate: Allocate, training: Training) -> Dataset:
@@ -74,6 +76,9 @@ def load(section: HuggingFace, folder: Path, allocate: Allocate, training: Train
                 item = int(unnamed.argmax())
                 where = f"{part.where(section.target)}: item {item}"
                 raise InputMissing(f"{where} has the label {labels[item]}, but {outputs} classes have names")
+    elif section.classes and (names := parts[""].classes(section.target)):
+        codec.pop("renumbered", None)
+        codec["classes"] = [names[one] if isinstance(one, int) else one for one in section.classes]
     elif data.task == "regression" and outputs == 1:
         codec["targets"] = [section.target]
     if section.size:
@@ -84,12 +89,13 @@ def load(section: HuggingFace, folder: Path, allocate: Allocate, training: Train
 
 def _find_arrays(section: HuggingFace, folder: Path) -> dict[str, ArraySource]:
     found = {}
-    for prefix, part in _parts(section, folder).items():
+    parts = _parts(section, folder)
+    for prefix, part in parts.items():
         found[f"{prefix}inputs"] = (
             _images(section, part) if _are_images(section, part) else part.numbers(section.inputs, "inputs")
         )
         found[f"{prefix}targets"] = part.numbers([section.target], "target")
-    return found
+    return select_classes(found, section.classes, parts[""].classes(section.target) if section.classes else None)
 
 
 def _parts(section: HuggingFace, folder: Path) -> dict[str, SavedDataset]:

@@ -76,6 +76,8 @@ def load_arrays(section: ArraySection, found: ArraySources, allocate: Allocate, 
     codec: dict[str, Any] = {}
     if found["targets"].texts is not None:
         codec["classes"] = _encode_classes(found, arrays)
+    elif section.classes:
+        codec |= {"classes": list(section.classes), "renumbered": True}
     outputs, vocabulary = _outputs(section, forms, found, arrays, codec)
     labels = arrays["targets"] if forms.task == "classification" else None
     items = len(arrays["inputs"])

@@ -6,16 +6,18 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
+from partrain.data.base import SelectsClasses
 from partrain.data.fetch import File
 from partrain.data.test_split import HasTestSplit
 
 
-class ArraySection(HasTestSplit):
+class ArraySection(HasTestSplit, SelectsClasses):
     """Keys of all data sets of arrays.
 
     Inputs (n, ...): bytes are scaled to [0, 1]; bytes of two axes are grey images (1, height, width); other numbers stay.
     Targets: integers (n,) are class labels, texts (n,) names of classes, other numbers (n,) or (n, k) values of a regression.
-    Test items that are drawn are copied into memory; the others are not, nor are test items from the end.
+    Test items that are drawn are copied into memory; the others are not, nor are test items from the end. Under `classes` the items
+    that stay are copied.
     """
 
     test_keys: ClassVar[tuple[str, ...]] = ("test_inputs", "test_targets")
@@ -32,6 +34,8 @@ class ArraySection(HasTestSplit):
     def _numbers_to_standardise(self) -> ArraySection:
         if self.tokens and self.standardise:
             raise ValueError("`standardise` is for numbers, and `tokens` have no mean: keep one")
+        if self.tokens and self.classes:
+            raise ValueError("`classes` selects labels, and `tokens` are none: keep one")
         return self
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, fingerprint_of, lay_out, views
+from partrain.data.base import Allocate, Class, Dataset, DatasetInfo, Training, fingerprint_of, lay_out, views
 from partrain.data.fetch import local_path
 from partrain.data.standardize import safe_std
 from partrain.data.tables.files import RowBlock, TableFile, is_missing
-from partrain.data.tables.schema import Class, TableSchema, drop_missing, open_table, parse_class, scan
+from partrain.data.tables.schema import TableSchema, open_table, parse_class, scan, used_rows
 from partrain.data.tables.sections import Tabular
 from partrain.errors import InputMissing
 
@@ -63,7 +63,7 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
 def read(table: TableFile, schema: TableSchema) -> Pair:
     """Read the rows of a table as numbers, without the rows to drop."""
     inputs, targets = [], []
-    for block in (drop_missing(block, schema) for block in table.blocks(schema.used)):
+    for block in (used_rows(block, schema) for block in table.blocks(schema.used)):
         inputs.append(_inputs(table, block, schema))
         if schema.classes is None:
             numbers = [_numbers(table, block, name, False) for name in schema.targets]

@@ -13,14 +13,13 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from partrain.data.base import DatasetSpec, MappedFile
+from partrain.data.base import Class, DatasetSpec, MappedFile, WrongSetting
 from partrain.data.fetch import local_path
 from partrain.data.tables.files import CsvFile, ParquetFile, RowBlock, TableFile, is_missing
 from partrain.data.tables.sections import Csv, Tabular
 from partrain.errors import InputMissing
 from partrain.tasks import Kind
 
-Class = int | str
 MAX_DIGITS = 18
 """Most digits of an integer class: all such integers fit into 64 bits."""
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
@@ -40,6 +39,8 @@ class TableSchema:
     classes: tuple[Class, ...] | None
     """Classes of the target, by label; None where targets are numbers."""
     missing: str
+    selected: tuple[Class, ...] | None = None
+    """Classes whose rows are used; None: all rows."""
 
     @property
     def features(self) -> list[str]:
@@ -114,11 +115,15 @@ def ordered_classes(cells: Collection[Any]) -> tuple[Class, ...]:
     return tuple(sorted({parse_class(cell, whole) for cell in cells}, key=lambda one: (isinstance(one, str), one)))
 
 
-def drop_missing(block: RowBlock, schema: TableSchema) -> RowBlock:
-    """Remove rows with a missing value, where the schema asks for it."""
-    if schema.missing != "drop":
-        return block
-    whole = [not any(map(is_missing, cells)) for cells in zip(*block.columns.values(), strict=True)]
+def used_rows(block: RowBlock, schema: TableSchema) -> RowBlock:
+    """Remove rows of classes that are not selected, and rows with a missing value, where the schema asks for it."""
+    whole = [True] * len(block.positions)
+    if schema.selected is not None:
+        names = set(map(str, schema.selected))
+        whole = [is_missing(cell) or parse_class(cell, False) in names for cell in block.columns[schema.targets[0]]]
+    if schema.missing == "drop":
+        rows = zip(whole, *block.columns.values(), strict=True)
+        whole = [chosen and not any(map(is_missing, cells)) for chosen, *cells in rows]
     if all(whole):
         return block
 
@@ -134,14 +139,40 @@ def _scan(text: str, kind: type[Tabular], folder: Path, files: tuple[MappedFile,
     paths = [local_path(path, folder) for path in (section.path, section.test_path) if path]
     table = open_table(section, paths[0])
     columns = _columns(section, table)
-    schema = TableSchema(columns, dict.fromkeys(section.one_hot, ()), tuple(section.target), None, section.missing)
+    chosen = None if section.classes is None else tuple(section.classes)
+    schema = TableSchema(columns, dict.fromkeys(section.one_hot, ()), tuple(section.target), None, section.missing, chosen)
     rows, found = _distinct_cells(table, schema)
     if not rows:
-        raise InputMissing(f"{table.path}: holds no rows" + " without a missing value" * (section.missing == "drop"))
+        raise _no_rows(table.path, section)
+    if chosen is not None:
+        _require_classes(chosen, found[section.target[0]], f"{table.path}: column `{section.target[0]}`")
     words = {name: tuple(sorted({str(cell).strip() for cell in found[name]})) for name in section.one_hot}
-    schema = TableSchema(columns, words, schema.targets, _classes(section, table, found, rows), section.missing)
+    classes = _classes(section, table, found, rows)
+    if chosen is not None:
+        classes = _in_given_order(classes, chosen, f"{table.path}: column `{section.target[0]}`")
+    schema = TableSchema(columns, words, schema.targets, classes, section.missing, chosen)
     tested = _count_test_rows(section, paths[1], schema) if len(paths) > 1 else 0
     return TableStats(schema, rows, section.count_test_items(rows, str(table.path), "rows"), tested)
+
+
+def _no_rows(path: Path, section: Tabular) -> InputMissing:
+    which = " of these `classes`" * bool(section.classes) + " without a missing value" * (section.missing == "drop")
+    return InputMissing(f"{path}: holds no rows{which}")
+
+
+def _require_classes(chosen: tuple[Class, ...], cells: set[Any], where: str) -> None:
+    """Raise WrongSetting for a class that no cell has."""
+    there = {parse_class(cell, False) for cell in cells}
+    if lacking := [one for one in chosen if str(one) not in there]:
+        raise WrongSetting("classes", f"`classes`: no row has the class {lacking[0]}: {where}", "name classes of that column")
+
+
+def _in_given_order(classes: tuple[Class, ...] | None, chosen: tuple[Class, ...], where: str) -> tuple[Class, ...]:
+    """Return the classes found in the order of those `chosen`. WrongSetting if targets are numbers."""
+    if classes is None:
+        raise WrongSetting("classes", f"`classes` selects classes, but these targets are numbers: {where}", "remove it")
+    by_name = {str(one): one for one in classes}
+    return tuple(by_name[str(one)] for one in chosen)
 
 
 def _columns(section: Tabular, table: TableFile) -> tuple[str, ...]:
@@ -163,7 +194,7 @@ def _distinct_cells(table: TableFile, schema: TableSchema) -> tuple[int, dict[st
     names = list(schema.used) if schema.missing == "drop" else [*schema.words, *schema.targets]
     found: dict[str, set[Any]] = {name: set() for name in (*schema.words, *schema.targets)}
     rows = 0
-    for block in (drop_missing(block, schema) for block in table.blocks(names)):
+    for block in (used_rows(block, schema) for block in table.blocks(names)):
         rows += len(block.positions)
         for name, cells in found.items():
             cells.update(block.columns[name])
@@ -210,7 +241,7 @@ def _count_test_rows(section: Tabular, path: Path, schema: TableSchema) -> int:
         table.require(name, "target" if name in schema.targets else "inputs")
     rows, found = _distinct_cells(table, schema)
     if not rows:
-        raise InputMissing(f"{path}: holds no rows" + " without a missing value" * (section.missing == "drop"))
+        raise _no_rows(path, section)
     for name in (*schema.words, *(schema.targets if schema.classes else ())):
         for cell in found[name]:
             if _unknown(name, schema, cell):

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from partrain.data.base import SelectsClasses
 from partrain.data.fetch import File
 from partrain.data.test_split import HasTestSplit
 
@@ -27,7 +28,7 @@ Names = Annotated[Columns, BeforeValidator(lambda value: [value] if isinstance(v
 Separator = Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_parting)]
 
 
-class Tabular(HasTestSplit):
+class Tabular(HasTestSplit, SelectsClasses):
     """Keys of all tables, whatever their file format."""
 
     test_keys = ("test_path",)
@@ -62,6 +63,8 @@ class Tabular(HasTestSplit):
             raise ValueError(f"`one_hot` names `{outside[0]}`, which is not among `inputs`")
         if clash := {*self.target} & {*(self.inputs or []), *self.drop, *self.one_hot}:
             raise ValueError(f"`{min(clash)}` is the target: it cannot be an input, nor be dropped")
+        if self.classes and (len(self.target) > 1 or self.target_kind == "number"):
+            raise ValueError("`classes` selects classes, and these targets are numbers: remove it")
         if len(self.target) > 1 and self.target_kind == "class":
             raise ValueError('several target columns are numbers: target_kind = "class" has one')
         return self

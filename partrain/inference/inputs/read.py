@@ -192,6 +192,8 @@ def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tens
         limit = facts.outputs
         if answers.dtype.kind in "US" and kind == "classification":
             answers = _labels(network, answers, path)
+        elif answers.dtype.kind in "iu" and kind == "classification" and Codec(network.codec).renumbered:
+            answers = _labels(network, answers.astype(str), path)
         if answers.dtype.kind not in "iu" or answers.min() < 0 or answers.max() >= limit:
             raise InputMissing(f"{path}: targets must be whole numbers from 0 to {limit - 1}")
         return torch.from_numpy(answers.astype(np.int64).reshape(len(answers), *((-1,) if kind == "language" else ())))

@@ -1,7 +1,8 @@
 """The dry run: user code, network and task, is tried once before any worker starts, in a process of its own.
 
 The process does what a worker of this machine does first, over a row of its own: it builds the network, computes loss and gradient of
-the worker's first batch, and evaluates as many items. Its errors are reported once, and leave no trace in the run.
+the worker's first batch, and evaluates as many items. Its errors are reported once, and leave no trace in the run. A file that the
+network starts from is matched here, too; without user code the dry run ends there.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from partrain.comm.arena import Arena
 from partrain.errors import Diverged, UserCodeFailed
 from partrain.launch.worker.channel import Channel, explain, report
-from partrain.launch.worker.messages import DryRunPassed
+from partrain.launch.worker.messages import DryRunPassed, StartedFrom
 from partrain.launch.worker.setup import WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
 from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
@@ -33,10 +34,10 @@ BUILDING = "building"
 
 
 def main(spec: ProcessSpec, channel: Channel) -> None:
-    """Try user code in this process."""
+    """Try user code, and the file that the network starts from, in this process."""
     (rank,) = spec.ranks
     beats = Arena(spec.arena_fd.detach(), len(spec.plan.shares)).beats
-    steps, doing = _steps(rank, spec), ""
+    steps, doing = _steps(rank, spec, channel), ""
     try:
         while doing := next(steps, ""):
             beats[rank] += 1
@@ -46,10 +47,14 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
         report(rank, where, error, explain(error, where, user_code_under_test(spec.job), built=doing != BUILDING), channel)
 
 
-def _steps(rank: int, spec: ProcessSpec) -> Iterator[str]:
+def _steps(rank: int, spec: ProcessSpec, channel: Channel) -> Iterator[str]:
     """Do what a worker does first. Yields the name of each step before it is taken."""
     yield BUILDING
     setup = WorkerSetup(rank, spec)
+    if setup.start_note:
+        channel.send(StartedFrom(setup.start_note))
+    if not user_code_under_test(spec.job):
+        return
     batches, layout, job = setup.batches, setup.layout, spec.job
     if batches.batch_size == len(batches.partition):
         batches.batch_size = min(batches.batch_size, MOST)

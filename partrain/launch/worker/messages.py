@@ -31,8 +31,16 @@ class MemoryTight:
 
 
 @dataclass(frozen=True)
+class StartedFrom:
+    """The network fits the file that it starts from."""
+
+    text: str
+    """The arrays that it takes, in words."""
+
+
+@dataclass(frozen=True)
 class DryRunPassed:
-    """User code did what a worker's first batch needs."""
+    """User code did what a worker's first batch needs, and the network fits the file that it starts from."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +86,10 @@ class Failed:
     detail: str
 
 
-Message = Ready | MemoryTight | DryRunPassed | TrainingStarted | TrainingFinished | SnapshotFilled | Done | Failed
+Message = Ready | MemoryTight | StartedFrom | DryRunPassed | TrainingStarted | TrainingFinished | SnapshotFilled | Done | Failed
 _KINDS = {
     kind.__name__: kind
-    for kind in (Ready, MemoryTight, DryRunPassed, TrainingStarted, TrainingFinished, SnapshotFilled, Done, Failed)
+    for kind in (Ready, MemoryTight, StartedFrom, DryRunPassed, TrainingStarted, TrainingFinished, SnapshotFilled, Done, Failed)
 }
 
 

@@ -13,11 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from partrain.checkpoint.start_file import tensors
 from partrain.comm.arena import SLOTS
 from partrain.data.partition import assign
 from partrain.errors import BadJob, UserCodeFailed
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.models import Interface, build
+from partrain.models.start import start_from
 from partrain.seeds import derive
 from partrain.training.batches import Batches, Samples
 from partrain.training.replica import Replica, RowLayout, row_layout
@@ -45,7 +47,10 @@ class WorkerSetup:
         dataset = spec.dataset.open(_mapped(spec.dataset_fd))
         kind, vocabulary = job.kind_of_task(dataset.task), dataset.vocabulary
         self.interface = Interface(tuple(dataset.inputs.shape[1:]), dataset.outputs, kind, vocabulary)
-        self.module = self._build().to(self.device)
+        self.module = self._build()
+        self.start_note = self._start_from_file()
+        """The arrays taken from the file that the network starts from, in words; "" without a file."""
+        self.module.to(self.device)
         """The network: the same on every worker, whatever its device."""
         self.layout = _layout(self.module, spec)
         require_memory(spec, self.layout)
@@ -107,6 +112,13 @@ class WorkerSetup:
         if self.device.type == "cuda" and inputs.nbytes + targets.nbytes > SHARE * torch.cuda.mem_get_info(self.device)[0]:
             return replace(items, device=self.device)
         return replace(items, inputs=items.inputs.to(self.device), targets=items.targets.to(self.device))
+
+    def _start_from_file(self) -> str:
+        """Overwrite what was drawn. The draws are those of a network without a file."""
+        file = self._spec.start_file
+        if file is None:
+            return ""
+        return start_from(self.module, tensors(file, _mapped(self._spec.start_fd)[: file.size]), self._spec.job.model, file.name)
 
     def _build(self) -> torch.nn.Module:
         job = self._spec.job

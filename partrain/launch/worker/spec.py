@@ -7,6 +7,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from partrain.checkpoint.start_file import StartFile
 from partrain.config.usercode import UserCode
 from partrain.data import DatasetInfo
 from partrain.job.load import Job
@@ -48,6 +49,10 @@ class ProcessSpec:
     """Process of the forkserver: its children end with it."""
     memory: MemoryLimits
     """Free memory before the first process started."""
+    start_file: StartFile | None = None
+    """The file that the network starts from; None if its numbers are drawn, or restored from a checkpoint."""
+    start_fd: Any = None
+    """Memory file of its arrays, likewise."""
 
 
 def user_code_under_test(job: Job) -> str:

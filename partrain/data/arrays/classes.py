@@ -1,0 +1,118 @@
+"""Classes selected from arrays: `[dataset] classes`. The items of other classes are left out, and labels run from 0 in the order given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from partrain.config.problems import did_you_mean
+from partrain.data.arrays.files import ArraySource
+from partrain.data.base import WrongSetting, require_memory
+from partrain.errors import InputMissing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from partrain.data.base import Class
+
+MAX_SHOWN = 20
+"""Maximum number of classes in a message."""
+
+
+def select_classes(
+    found: Mapping[str, ArraySource], classes: Sequence[Class] | None, names: Sequence[str] | None = None
+) -> dict[str, ArraySource]:
+    """Reduce arrays, by role, to the items of some classes. Reads the labels, and the inputs once they are asked for.
+
+    Args:
+        found: The arrays of all items.
+        classes: The classes, in the order of their new labels; None: all, as they are.
+        names: Names of the file's labels, if it stores them.
+
+    Raises:
+        WrongSetting: targets are no labels, or no item to train on is of one of the classes.
+        InputMissing: no test item is of any of the classes.
+    """
+    selected = dict(found)
+    if classes is None:
+        return selected
+    import numpy as np
+
+    for prefix in ("", "test_"):
+        if (targets := found.get(f"{prefix}targets")) is None:
+            continue
+        labels, known = _labels(targets), _numbers(targets, names)
+        if not prefix and (lacking := [one for one in classes if not (labels == known(one)).any()]):
+            raise _unknown(lacking[0], targets, names, labels)
+        new = np.full(len(labels), -1)
+        for label, one in enumerate(classes):
+            new[labels == known(one)] = label
+        rows = np.flatnonzero(new >= 0)
+        if not len(rows):
+            raise InputMissing(f"{targets.where}: no test item is of a class that `classes` names")
+        inputs = found[f"{prefix}inputs"]
+        selected[f"{prefix}targets"] = _reduced(targets, rows, "<i8", _writer(new[rows]))
+        selected[f"{prefix}inputs"] = _reduced(inputs, rows, inputs.dtype, _reader(inputs, rows))
+    return selected
+
+
+def _labels(targets: ArraySource) -> NDArray[Any]:
+    """Read labels (n,), or the codes of texts."""
+    import numpy as np
+
+    whole = targets.texts is not None or targets.kind in "iu"
+    if not whole or targets.shape[1:] not in ((), (1,)):
+        problem = f"`classes` selects classes, but these targets are no labels: {targets.where}"
+        raise WrongSetting("classes", problem, "remove it")
+    labels = np.empty(targets.shape, np.int64)
+    targets.read(labels)
+    return labels.reshape(-1)
+
+
+def _numbers(targets: ArraySource, names: Sequence[str] | None) -> Callable[[Class], int]:
+    """Return the function that gives the number of a class in the file; -1 if there is none."""
+
+    def number(one: Class) -> int:
+        if targets.texts is not None:
+            return targets.texts.get(str(one), -1)
+        if isinstance(one, str):
+            return list(names).index(one) if names and one in names else -1
+        return one
+
+    return number
+
+
+def _unknown(one: Class, targets: ArraySource, names: Sequence[str] | None, labels: NDArray[Any]) -> WrongSetting:
+    """Make the error for a class that no item has."""
+    there = list(targets.texts or names or map(str, sorted(set(labels.tolist()))))
+    near = did_you_mean(str(one), there) if isinstance(one, str) else ""
+    shown = ", ".join(there[:MAX_SHOWN]) + ", ..." * (len(there) > MAX_SHOWN)
+    problem = f"`classes`: no item has the class {one!r}: {targets.where}".replace("'", '"')
+    return WrongSetting("classes", problem, f'did you mean "{near}"?' if near else f"there are {shown}")
+
+
+def _reduced(array: ArraySource, rows: NDArray[Any], dtype: str, read: Callable[[NDArray[Any]], None]) -> ArraySource:
+    """Describe some rows of an array: they lie in memory, not in the file as they are."""
+    shape = (len(rows), *array.shape[1:])
+    return replace(array, dtype=dtype, shape=shape, offset=None, read=read, checksum=None, texts=None, digests=None)
+
+
+def _writer(labels: NDArray[Any]) -> Callable[[NDArray[Any]], None]:
+    def read(target: NDArray[Any]) -> None:
+        target[...] = labels.reshape(target.shape)
+
+    return read
+
+
+def _reader(inputs: ArraySource, rows: NDArray[Any]) -> Callable[[NDArray[Any]], None]:
+    def read(target: NDArray[Any]) -> None:
+        import numpy as np
+
+        whole = (inputs.shape[0], *target.shape[1:])
+        require_memory(int(np.prod(whole)) * target.itemsize, "[dataset] classes")
+        every = np.empty(whole, target.dtype)
+        inputs.read(every)
+        np.take(every, rows, axis=0, out=target)
+
+    return read

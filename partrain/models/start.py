@@ -1,0 +1,211 @@
+"""The start of a network from the arrays of another: match by name and shape, then overwrite what was drawn.
+
+Names in the file are those of a state dict. `rename` replaces prefixes, by whole dotted parts: `a` stands for `a` and `a.b`, not for
+`ab`. The longest prefix that fits a name counts, once; the empty prefix fits every name. `except` has the patterns of `freeze`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from partrain.config.problems import did_you_mean
+from partrain.display.text_table import table
+from partrain.errors import BadJob
+
+if TYPE_CHECKING:
+    from partrain.models.sections import Network
+
+MAX_ROWS = 200
+"""Maximum number of rows of the table in a message."""
+MAX_NAMES = 6
+"""Maximum number of names in the note of what was taken."""
+
+MATCHED, EXCEPTED = "matched", "excepted"
+MISSING, LEFT_OVER = "missing in file", "left over in the file"
+SHAPE, TYPE = "other shape", "other type"
+PROBLEMS = (MISSING, SHAPE, TYPE, LEFT_OVER)
+"""States that `strict` refuses."""
+
+
+@dataclass(frozen=True)
+class ArrayMatch:
+    """One name, in the network, in the file, or in both."""
+
+    name: str
+    """Name in the network; for an array that is left over, in the file after `rename`."""
+    here: Tensor | None
+    """The network's array."""
+    there: Tensor | None
+    """The file's array."""
+    state: str
+
+
+def start_from(module: nn.Module, stored: Mapping[str, object], section: Network, file: str) -> str:
+    """Overwrite a network's parameters and buffers by the arrays of a file. Returns a note of what was taken.
+
+    Args:
+        module: The network, initialized as without a file.
+        stored: The file's arrays, by their names there.
+        section: The `[model]` table.
+        file: The file's name, for messages.
+
+    Raises:
+        BadJob: `rename` or `except` names nothing; names or shapes differ under `strict`; or nothing matches.
+    """
+    rows = match(module, _renamed(_tensors(stored, file), section.rename, file), section.start_exceptions, file)
+    wrong = [row for row in rows if row.state in PROBLEMS]
+    taken = [row for row in rows if row.state == MATCHED]
+    if (wrong and section.strict) or not taken:
+        raise BadJob(_refusal(rows, file), "\n".join(_table(rows)))
+    with torch.no_grad():
+        for row in taken:
+            if row.here is not None and row.there is not None:
+                _copy(row.here, row.there, row.name, file)
+    return _note(rows, file)
+
+
+def match(module: nn.Module, stored: Mapping[str, Tensor], exceptions: list[str], file: str) -> list[ArrayMatch]:
+    """Compare the arrays of a network with those of a file, name by name. Raises BadJob for a pattern that matches nothing."""
+    arrays = {name: one for name, one in module.state_dict(keep_vars=True).items() if isinstance(one, Tensor)}
+    for pattern in exceptions:
+        if not any(fnmatchcase(name, pattern) for name in arrays):
+            names = [*list(arrays)[:MAX_NAMES], *(["..."] if len(arrays) > MAX_NAMES else [])]
+            raise BadJob(f'[model] except: no parameter or buffer is called "{pattern}"; there are {", ".join(names)}')
+
+    def named(name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in exceptions)
+
+    kept = {id(one) for name, one in arrays.items() if named(name)}
+    given = {id(one) for name, one in arrays.items() if name in stored and stored[name].shape == one.shape}
+    rows = []
+    for name, here in arrays.items():
+        there = stored.get(name)
+        if id(here) in kept:  # both names of a tied parameter count, as in `freeze`
+            state = EXCEPTED
+        elif there is None:  # formats without shared tensors store a tied parameter under one of its names
+            state = MATCHED if id(here) in given else MISSING
+        else:
+            state = SHAPE if here.shape != there.shape else TYPE if not _convertible(there, here) else MATCHED
+        rows.append(ArrayMatch(name, here, there, state))
+    others = [name for name in stored if name not in arrays]
+    return rows + [ArrayMatch(name, None, stored[name], EXCEPTED if named(name) else LEFT_OVER) for name in others]
+
+
+def _tensors(stored: Mapping[str, object], file: str) -> dict[str, Tensor]:
+    """Return the entries of a state dict, all of which must be tensors."""
+    if inner := [name for name, one in stored.items() if isinstance(one, Mapping)]:
+        advice = f'write that table to a file of its own: torch.save(torch.load(FILE)["{inner[0]}"], "weights.pt")'
+        raise BadJob(f"[model] from: {file} holds no state dict, but tables such as `{inner[0]}`; {advice}")
+    if other := [name for name, one in stored.items() if not isinstance(one, Tensor)]:
+        raise BadJob(f"[model] from: {file}: `{other[0]}` is no tensor; save the state dict of a network")
+    return {name: one for name, one in stored.items() if isinstance(one, Tensor)}
+
+
+def _renamed(stored: Mapping[str, Tensor], prefixes: Mapping[str, str], file: str) -> dict[str, Tensor]:
+    """Replace prefixes of names. Raises BadJob for a prefix that no name has, and for names that become equal."""
+    parts = {old.rstrip("."): new.rstrip(".") for old, new in prefixes.items()}
+    used: set[str] = set()
+    found: dict[str, Tensor] = {}
+    origin: dict[str, str] = {}
+    for name, one in stored.items():
+        fitting = [old for old in parts if not old or name == old or name.startswith(f"{old}.")]
+        new = name
+        if fitting:
+            used.update(fitting)
+            old = max(fitting, key=len)
+            new = ".".join(part for part in (parts[old], name[len(old) :].lstrip(".")) if part)
+        if new in found:
+            raise BadJob(f"[model] rename: `{origin[new]}` and `{name}` of {file} would both be called `{new}`")
+        found[new], origin[new] = one, name
+    if idle := [old for old in parts if old not in used]:
+        depth = idle[0].count(".") + 1
+        near = did_you_mean(idle[0], dict.fromkeys(".".join(name.split(".")[:depth]) for name in stored))
+        hint = f"; did you mean `{near}`?" if near else ""
+        raise BadJob(f"[model] rename: no name in {file} begins with `{idle[0]}`{hint}")
+    return found
+
+
+def _convertible(there: Tensor, here: Tensor) -> bool:
+    """Tell if a type can become the network's: floats become floats of any width, integers and booleans integers."""
+    return there.is_floating_point() == here.is_floating_point() and there.is_complex() == here.is_complex()
+
+
+def _copy(here: Tensor, there: Tensor, name: str, file: str) -> None:
+    """Overwrite an array: integers exactly, parameters by finite numbers. Raises BadJob where that is impossible."""
+    values = there.to(here.dtype)
+    if not here.is_floating_point() and not torch.equal(values.to(there.dtype), there):
+        raise BadJob(f"[model] from: {file}: `{name}` holds integers that {here.dtype} cannot")
+    if isinstance(here, nn.Parameter) and not torch.isfinite(values).all():
+        raise BadJob(f"[model] from: {file}: parameter `{name}` holds numbers that are not finite in {here.dtype}")
+    here.copy_(values)
+
+
+def _refusal(rows: list[ArrayMatch], file: str) -> str:
+    """Say how many arrays do not match, and which keys would help."""
+    count = {state: [row.name for row in rows if row.state == state] for state in PROBLEMS}
+    total = sum(row.here is not None for row in rows)
+    words = ", ".join(f"{len(names)} {state}" for state, names in count.items() if names)
+    matched = sum(row.state == MATCHED for row in rows)
+    hints = []
+    if pair := _shifted(rows):
+        hints.append(f'rename = {{"{pair[0]}" = "{pair[1]}"}}')
+    if matched and (names := count[MISSING] + count[SHAPE] + count[TYPE]):
+        layers = list(dict.fromkeys("".join([*name.rpartition(".")[:2], "*"]) for name in names))
+        quoted = ", ".join(f'"{layer}"' for layer in layers) if len(layers) <= MAX_NAMES else "..."
+        hints.append(f"except = [{quoted}] for arrays that begin anew")
+    if matched:
+        hints.append("strict = false to take those that match")
+    advice = f"; did you mean {', or '.join(hints)}?" if hints else ""
+    return (
+        f"[model] from: {file} is not of this network: {matched} of {total} arrays match, {words or 'all are excepted'}{advice}"
+    )
+
+
+def _shifted(rows: list[ArrayMatch]) -> tuple[str, str] | None:
+    """Find prefixes that a `rename` may replace: of a missing and of a left-over array with the same last parts and shape."""
+    missing = [row for row in rows if row.state == MISSING]
+    for row in (row for row in rows if row.state == LEFT_OVER):
+        for other in missing:
+            ours, theirs = other.name.split("."), row.name.split(".")
+            if row.there is None or other.here is None or row.there.shape != other.here.shape:
+                continue
+            while ours and theirs and ours[-1] == theirs[-1]:
+                ours.pop()
+                theirs.pop()
+            if len(ours) < len(other.name.split(".")):
+                return ".".join(theirs), ".".join(ours)
+    return None
+
+
+def _table(rows: list[ArrayMatch]) -> list[str]:
+    """Render all names as a table, problems first if it is long."""
+    shown = rows if len(rows) <= MAX_ROWS else sorted(rows, key=lambda row: row.state not in PROBLEMS)[:MAX_ROWS]
+    lines = table(
+        ("name", "shape in the network", "shape in the file", "state"),
+        [(row.name, _form(row.here), _form(row.there), row.state) for row in shown],
+    )
+    return lines + [f"... and {len(rows) - MAX_ROWS:,} more"] * (len(rows) > MAX_ROWS)
+
+
+def _form(array: Tensor | None) -> str:
+    if array is None:
+        return "-"
+    kind = "" if array.dtype == torch.float32 else f" {str(array.dtype).removeprefix('torch.')}"
+    return f"({', '.join(map(str, array.shape))}){kind}"
+
+
+def _note(rows: list[ArrayMatch], file: str) -> str:
+    """Summarize what was taken, in one line."""
+    total = sum(row.here is not None for row in rows)
+    words = [f"from {file}: {sum(row.state == MATCHED for row in rows)} of {total} arrays"]
+    for state in (*PROBLEMS, EXCEPTED):
+        if names := [row.name for row in rows if row.state == state and (row.here is not None or state == LEFT_OVER)]:
+            more = [f"{len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
+            words.append(f"{state.removesuffix(' in file')}: {', '.join(names[:MAX_NAMES] + more)}")
+    return "; ".join(words)
