@@ -201,6 +201,29 @@ def test_several_jobs_are_a_workflow(place: Path) -> None:
     assert Path("runs/batch/job/checkpoint.h5").read_bytes() == alone("stop.rounds=1")
 
 
+TUNING = """
+name = "tuning"
+
+[[steps]]
+name = "base"
+job = "job.toml"
+set = {"stop.rounds" = 3}
+
+[[steps]]
+name = "tuned"
+job = "job.toml"
+set = {"model.from" = "{base.checkpoint}", "stop.rounds" = 2, seed = 9}
+"""
+
+
+def test_a_job_starts_from_the_result_of_another_step(place: Path) -> None:
+    assert run(TUNING) == {"base": "done", "tuned": "done"}
+    assert record("tuned", "tuning")["summary"]["loss"] < record("base", "tuning")["summary"]["loss"]
+    assert run(TUNING) == {"base": "unchanged", "tuned": "unchanged"}
+    told = run(TUNING.replace('rounds" = 3', 'rounds" = 4'))
+    assert told == {"base": "done", "tuned": "done"}, "other weights to start from are a change"
+
+
 def test_flow_show(place: Path) -> None:
     Path("study.toml").write_text(STUDY)
     tree = partrain("flow", "show", "study.toml").out.splitlines()
