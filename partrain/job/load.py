@@ -35,7 +35,8 @@ class LoadedJob:
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> LoadedJob:
     """Load a job file with `--set` arguments applied, and check it for this machine.
 
-    Raises `InputMissing` if there is no file to read, `BadJob` (a `Rejected`) with all problems if there are errors.
+    Raises InputMissing (66) if there is no file to read, and Rejected, a BadJob (78), with all problems if there are errors. If the only
+    errors are data files that are missing, it raises the Rejected called Unreadable, whose exit code is that of InputMissing.
     """
     try:
         return _check(override(TomlSource.read(path), overrides), Path(path).absolute().parent, here=True)
@@ -46,7 +47,7 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> LoadedJ
 def parse(
     text: str, folder: Path, name: str = "<checkpoint>", here: bool = False, overrides: Sequence[str] = (), flag: Flag = SET
 ) -> LoadedJob:
-    """Load a job from its text, changed by an option's arguments. Check this machine only if it is to run `here`."""
+    """Load a job from its text, changed by the arguments of an option `flag`. Check this machine only if the job runs `here`."""
     return _check(override(TomlSource.parse(text, name), overrides, flag), folder, here)
 
 
@@ -58,7 +59,7 @@ def check_against_data(loaded: LoadedJob, spec: DatasetSpec) -> None:
 
 
 def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> list[Problem]:
-    """List all errors and warnings of a job file by line. Raises `InputMissing` if there is no file to read."""
+    """List all errors and warnings of a job file by line. Raises InputMissing if there is no job file to read."""
     try:
         return load(path, overrides).warnings
     except Rejected as rejected:

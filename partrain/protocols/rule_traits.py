@@ -20,7 +20,7 @@ class JobContext:
     """N."""
     optimizer: Any = None
     """The `[optimizer]` table; None if it is invalid."""
-    groups: Sequence[Any] = ()
+    worker_tables: Sequence[Any] = ()
     """The `[[workers]]` tables."""
 
 

@@ -39,7 +39,7 @@ class ProcessSpec:
     """Memory file of the data set, likewise."""
     dataset: DatasetInfo
     pipe: Connection
-    """To the coordinator."""
+    """Connection to the coordinator."""
     progress: Progress
     elapsed: float
     """Training seconds before this session."""
