@@ -1,6 +1,6 @@
 """The `Group` of workers that share an arena, and `Transport`: the waiting, and the traffic between machines.
 
-On one machine nothing is copied between workers: each reads the rows of the others. `bytes` counts what messages would have cost.
+On one machine no message is sent: each worker reads the rows of the others. `bytes` counts what messages would have cost.
 A vector outside its worker's row is first copied to the scratch part of the row. A CUDA worker copies through one pinned buffer.
 """
 

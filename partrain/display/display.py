@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 REDRAW_S = 0.25
 """Seconds between two redraws, and between two writes of plain lines."""
 IDLE_REDRAW_S = 1.0
-"""The same while no event arrives: only clocks move."""
+"""Seconds between two redraws while no event arrives: only clocks move."""
 BACKLOG_LINES = 10_000
 """Plain lines kept for a slow reader; older ones are dropped (events.jsonl has them)."""
 BAR = 30

@@ -20,6 +20,6 @@ Parts of the coordinator and of the run around it:
     run_folder              one process at a time in a folder               shared_dataset  the data set in a memory file
 
 A snapshot is a copy of the whole training state in one of three slots of the arena. The coordinator grants a free slot to the workers.
-They fill it at the end of a round and offer it. The writer encodes it and commits it: the whole file is on disk and listed as an
-event. The file is a checkpoint.
+They fill it at the end of a round and offer it. The writer encodes it and commits it: the whole file is on disk, and a `commit` event
+is emitted. The file is a checkpoint.
 """

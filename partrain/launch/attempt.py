@@ -1,7 +1,7 @@
 """One attempt at a run: the arena and the processes over it, from the first start to the last exit.
 
-A run has exactly one attempt: nothing here starts lost workers again. After a failure the attempt is closed as a whole, and the user
-resumes from a checkpoint with `partrain resume`, which is an attempt in a new process.
+A coordinator has exactly one attempt: nothing here starts lost workers again. After a failure the attempt is closed as a whole.
+`partrain resume`, or a restart by torchrun, makes another attempt in another process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The coordinator of a run on one machine.
 
-It starts an attempt, handles messages, signals and stalls, and has the writer commit snapshots. It imports no torch, so it starts
-fast and uses almost no CPU.
+It starts an attempt, handles messages, signals and stalls, and has the writer commit snapshots. On one machine it imports no
+torch, so it starts fast and takes little CPU time from the workers. (Between machines, torchrun's store needs torch.)
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Worker(Protocol):
     """x_i (d,), flat, on the worker's device."""
     rank: int
     size: int
-    """N."""
+    """Number N of workers."""
     round: int
     """Number of this round, from 1."""
     iterations: int

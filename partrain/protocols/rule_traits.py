@@ -17,7 +17,7 @@ class JobContext:
     """The rest of the job, as a rule's `check` sees it."""
 
     workers: int
-    """N."""
+    """Number N of workers."""
     optimizer: Any = None
     """The `[optimizer]` table; None if it is invalid."""
     worker_tables: Sequence[Any] = ()

@@ -24,7 +24,7 @@ class ProcessSpec:
 
     job: Job
     folder: Path
-    """Relative paths of the job start here."""
+    """Folder that relative paths of the job start from."""
     plan: Plan
     ranks: tuple[int, ...]
     """The workers in this process: one, or all simulated ones. ~k (below 0) means part k of the center of an asynchronous rule on
