@@ -24,11 +24,11 @@ class RoundRecord:
     wait: float
     mix: float
     distance: float
-    """Of replicas from their mean: sqrt(mean_i |x_i - mean|^2)."""
+    """Distance of replicas from their mean: sqrt(mean_i |x_i - mean|^2)."""
     bytes: int
-    """Of the messages that the worker gave to the group or took from the center."""
+    """Bytes of the messages that the worker gave to the group or took from the center."""
     staleness: float
-    """Mean over the worker's updates."""
+    """Mean staleness of the worker's updates."""
     seconds: float
     """Training seconds up to the round's end: of this session, and in events of the whole run."""
     judged_loss: float = NAN

@@ -34,7 +34,7 @@ class ComparedJob:
 
     label: str
     settings: dict[str, Any]
-    """Its parsed job, without the seed if each run gets its own."""
+    """The parsed job, without the seed if each run gets its own."""
     loaded: LoadedJob | None = None
     """The job to run."""
     runs: list[Facts] = field(default_factory=list)

@@ -35,7 +35,7 @@ class Scenario:
     published: int
     """Item-iterations per thread as published."""
     corrected: int
-    """The same, counted correctly: the single-thread counter had added up 1 + 2 + ... + passes."""
+    """Item-iterations per thread, counted correctly: the single-thread counter had added up 1 + 2 + ... + passes."""
 
     @property
     def label(self) -> str:

@@ -3,11 +3,12 @@
     content     the arrays, job and manifest        header      512 checked bytes before the HDF5 image
     writer      content -> bytes                    structure   the structure of an image, checked before numbers are read
     files       bytes <-> disk, whole or absent     reader      bytes -> content
-    describe    content -> outline for people       hdf5        the only import of h5py
+    describe    content -> outline for people       hdf5        this folder's only import of h5py
     manifest    the origin of a checkpoint          section     the `[checkpoint]` table
 
 A checkpoint is data. Nothing in it decides what is imported, and no pickle is read or written. The digests find damage; they
-are no signature. Importing this package loads neither numpy nor h5py.
+are no signature. `decode` takes bytes, `read` a file; both check every byte and return a `Content`. `verify` reads a file and returns
+only a summary. Importing this package loads neither numpy nor h5py.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def decode(data: bytes, name: str = "checkpoint", allow_nonfinite: bool = False)
     from partrain.checkpoint import reader
 
     try:
-        return reader.load(data, allow_nonfinite)[1]
+        return reader.decode(data, allow_nonfinite)[1]
     except ContentRefused as problem:
         raise _bad(name, problem) from None
 

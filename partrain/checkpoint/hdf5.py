@@ -1,4 +1,4 @@
-"""The only import of h5py, with its plug-ins switched off, and the number types of checkpoints.
+"""The only import of h5py in this package, with its plug-ins switched off, and the number types of checkpoints.
 
 Importing this module loads h5py: import it inside functions, or from modules that are imported inside functions.
 """

@@ -40,7 +40,7 @@ class Header:
     length: int
     """Bytes after the header."""
     sha256: str
-    """Of these bytes, in hex."""
+    """SHA-256 of the bytes after the header, in hex."""
     run: str
     round: int
 

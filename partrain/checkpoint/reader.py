@@ -32,7 +32,7 @@ FINITE = ("model/", "workers/")
 """Groups whose floats must be finite: training resumes from them. A history may hold NaN."""
 
 
-def load(data: bytes, allow_nonfinite: bool = False) -> tuple[Header, Content]:
+def decode(data: bytes, allow_nonfinite: bool = False) -> tuple[Header, Content]:
     """Decode a whole file. ContentRefused if any byte is wrong. The arrays are copies and may be written to."""
     header = parse(data[:SIZE])
     header.check(memoryview(data)[SIZE:])

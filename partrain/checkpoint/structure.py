@@ -53,7 +53,7 @@ class Extent:
     """Type, shape and position of one dataset."""
 
     dtype: np.dtype[Any]
-    """As stored: little-endian numbers, or `S<n>` for a text."""
+    """Stored type: little-endian numbers, or `S<n>` for a text."""
     shape: tuple[int, ...]
     start: int
     """Bytes from the start of the file."""

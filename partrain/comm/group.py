@@ -1,7 +1,7 @@
-"""The `Group` of workers that share an arena, and `Transport`: the waiting, in which transports differ.
+"""The `Group` of workers that share an arena, and `Transport`: the waiting, and the traffic between machines.
 
-The operations send nothing on one machine. The others read a vector in the worker's row where it lies. Any other vector is first
-copied to the staging area of the row, its `scratch`. A CUDA worker copies through one pinned buffer.
+On one machine no message is sent: each worker reads the rows of the others. `bytes` counts what messages would have cost.
+A vector outside its worker's row is first copied to the scratch part of the row. A CUDA worker copies through one pinned buffer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ Parts = Callable[[], Sequence[Sequence[Tensor]]]
 
 
 class Transport(Locks, Protocol):
-    """A worker's way to wait for the others: processes spin and sleep, simulated workers pass the baton."""
+    """A worker's way to wait for the others, and to send bytes to other machines.
+
+    Processes spin and sleep; simulated workers run one at a time.
+    """
 
     def clock(self) -> float:
         """Return the time in seconds, real or simulated."""
@@ -71,7 +74,7 @@ class ArenaGroup:
     """Group of N workers over the rows of an arena.
 
     `row`: this worker's row on its own device. For a CPU worker it is the arena's row, for a CUDA worker a copy of the same layout.
-    `scratch`: the start of the row's staging area, for vectors from outside the row.
+    `scratch`: the start of the row's scratch part, for vectors from outside the row.
     """
 
     def __init__(
@@ -86,7 +89,10 @@ class ArenaGroup:
         members: range | None = None,
         exact: bool = True,
     ) -> None:
-        """Join the group. `members`: the workers of this machine; default: all. `exact`: each machine sums over all workers, not its own."""
+        """Join the group.
+
+        `members`: the workers of this machine; default: all. `exact`: each machine sums over all workers, not only over its own.
+        """
         self.members = members or range(len(rows))
         self._exact = exact
         self._weights = bytes_by_rank(arena.weights)
@@ -292,17 +298,17 @@ class ArenaGroup:
         return [row[span] for row in self._bytes]
 
     def _offset(self, x: Tensor) -> int:
-        """Return the start of x in this worker's row, or of the staging area if x lies outside the row."""
+        """Return the start of x in this worker's row, or of the scratch part if x lies outside the row."""
         offset = (x.data_ptr() - self._row.data_ptr()) // self._row.element_size()
         inside = x.device == self._row.device and x.dtype == self._row.dtype and x.is_contiguous() and 0 <= offset < self._scratch
         return offset if inside else self._scratch
 
     def _span(self, x: Tensor) -> slice:
-        """Return the span of x, or of its copy in the staging area, in bytes: the same in the rows of all workers."""
+        """Return the span of x, or of its copy in the scratch part, in bytes: the same in the rows of all workers."""
         start = self._offset(x) * self._row.itemsize
         if start + x.nbytes > self._row.nbytes:
             raise ValueError(
-                f"a vector of {x.numel()} numbers does not fit the staging area of {self._row.numel() - self._scratch}"
+                f"a vector of {x.numel()} numbers does not fit the scratch part of {self._row.numel() - self._scratch}"
             )
         return slice(start, start + x.nbytes)
 

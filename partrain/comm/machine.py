@@ -19,7 +19,7 @@ class Machine:
     """One machine of several."""
 
     number: int
-    """From 0."""
+    """Number of this machine, from 0."""
     count: int
     host: str
     """Host of torchrun's store."""

@@ -46,8 +46,8 @@ class TransportSection(Section):
 
         return DistributedTransport
 
-    def groups(self, ranks: range) -> list[tuple[int, ...]]:
-        """Group the workers of a machine by the process they live in."""
+    def ranks_by_process(self, ranks: range) -> list[tuple[int, ...]]:
+        """List the workers of each process of a machine: all in one, or one in each."""
         return [tuple(ranks)] if self.implementation().one_process else [(rank,) for rank in ranks]
 
     def settings_of(self, rank: int) -> dict[str, float]:

@@ -88,7 +88,7 @@ class Rejected(BadJob):
 
 
 class Unreadable(Rejected):
-    """A job that is sound itself but names files that are not."""
+    """A job without errors that names data files with errors: a BadJob with the exit code and name of InputMissing, which it is not."""
 
     code, name = InputMissing.code, InputMissing.name
 

@@ -1,7 +1,7 @@
 """Displays of a run: a live table on a terminal, or a plain line per round elsewhere.
 
-The coordinator shares its cores with the workers, so a display has no thread: it receives events, and `refresh` draws at most
-four times a second. rich is imported only for a terminal. A reader who goes away or pauses the terminal never stops the training.
+The coordinator shares its cores with the workers, so a display has no thread. It receives events; the coordinator calls `refresh`
+through `RunContext.poll`, which draws at most four times a second. rich is imported only for a terminal. A reader who goes away or pauses the terminal never stops the training.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO, cast
 
 from partrain.display.events import Event, FaultEvent, JudgementEvent, RoundEvent
-from partrain.display.live_table import ASCII, UNICODE, frame, printable
+from partrain.display.live_table import ASCII, FLASH_S, UNICODE, frame, printable
 from partrain.display.run_state import RunState
 from partrain.display.terminal import discard, finish, is_terminal, open_output, writable
 
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 REDRAW_S = 0.25
 """Seconds between two redraws, and between two writes of plain lines."""
 IDLE_REDRAW_S = 1.0
-"""The same while no event arrives: only clocks move."""
-FLASH_S = 1.5
-"""Seconds for which a new best is highlighted."""
+"""Seconds between two redraws while no event arrives: only clocks move."""
 BACKLOG_LINES = 10_000
 """Plain lines kept for a slow reader; older ones are dropped (events.jsonl has them)."""
 BAR = 30

@@ -1,10 +1,12 @@
-"""The events of a run: one class per kind of line in `events.jsonl`, whose fields are the keys of the line, in their order.
+"""The events of a run: one class per kind of line in `events.jsonl`.
+
+The fields of a class are the keys of its line, in their order, except in `RoundEvent`, whose line holds the fields of its record.
 
 A line is `{"event": KIND, "t": ...}`, one JSON object. `t` is Unix time; durations are in seconds. Numbers that are not finite are
 null, because JSON has no NaN. Files of earlier versions may lack the fields with a default.
 
-Rounds may take milliseconds. So the classes are not frozen, which would make construction three times as slow, and have no slots:
-`vars` gives the fields at once.
+Rounds may take milliseconds. So the classes are not frozen: frozen ones take three times as long to construct. They have no slots,
+so that `vars` returns the fields without a loop.
 """
 
 from __future__ import annotations
@@ -47,9 +49,9 @@ class StartedWorker(WorkerSkew, WorkerBefore):
     device: str
     threads: int
     pid: int | None
-    """Its process on this machine."""
+    """Process id on this machine, if the worker runs here."""
     partition: int
-    """Items of its partition."""
+    """Number of items in the worker's partition."""
     iterations: int
     """Local iterations per round."""
     passes: int | None
@@ -72,21 +74,21 @@ class StartEvent:
     kind: ClassVar = "start"
     t: float
     version: str = ""
-    """Of partrain."""
+    """Version of partrain."""
     name: str
-    """Of the job."""
+    """Name of the job."""
     run_id: str = ""
     rule: str
     resumed_from: int | None
     """Round of the checkpoint; None for a new run."""
     parameters: int = 0
-    """Of the network."""
+    """Number of the network's parameters."""
     held_out: int = 0
     """Items for judgements."""
     judge_every: int = 1
     """Rounds between two regular judgements."""
     cores: int = 0
-    """Of this machine, as far as the process may use them."""
+    """CPU cores of this machine that the process may use."""
     workers: list[StartedWorker]
     stop: dict[str, Any]
     """The `[stop]` table."""
@@ -114,15 +116,15 @@ class JudgementEvent:
     """`mixed` or `any-worker`."""
     round: int
     item_iterations: int = 0
-    """Of all workers so far."""
+    """Item-iterations of all workers so far."""
     seconds: float
-    """Of training so far."""
+    """Training seconds so far."""
     loss: float | None
     metrics: dict[str, float] = field(default_factory=dict)
     best: bool
     """The best judgement so far."""
     regular: bool = True
-    """It counts for patience: no other event caused it."""
+    """False if the network was judged only because the run ends; then it does not count for patience."""
 
 
 @dataclass(kw_only=True)
@@ -149,7 +151,7 @@ class FaultEvent:
     t: float
     what: str
     rank: int | None
-    """Of the worker; None if no single one failed."""
+    """Rank of the worker that failed; None if no single one did."""
 
 
 @dataclass(kw_only=True)

@@ -1,4 +1,7 @@
-"""The live table as lines of styled text, fitted to a width and a height. Free of rich."""
+"""The layout of the live table: lines of styled text, fitted to a width and a height. Free of rich.
+
+`display.LiveDisplay` draws these lines on the terminal.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The state of a run, built event by event, behind the live table, the plain lines and the summary.
 
 A `RunState` takes the lines of `events.jsonl` in their order, live or read back later. Its size does not grow with the run. All
-times are in seconds: `t` and `now` are Unix time, `seconds` are training time by the workers' clocks, which may be simulated. A run
-may have several sessions: each resume is one.
+times are in seconds. `t` and `now` are Unix time. `seconds` are training time by the workers' clocks, which may be simulated; only
+`CommitEvent` (duration of a write) and `EndEvent` (figures of the coordinator) differ. A run may have several sessions: each resume
+is one.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Clock:
 
 
 class RunState:
-    """The state of a run. `apply` costs the same for each event."""
+    """The state of a run. The cost per event does not grow with the run."""
 
     def __init__(self) -> None:
         self.t = 0.0
@@ -87,7 +88,7 @@ class RunState:
         self.judged: JudgementEvent | None = None
         self.best: JudgementEvent | None = None
         self.misses = 0
-        """Judgements since the best one."""
+        """Regular judgements since the best one; a judgement made only because the run ended does not count."""
         self.commit: CommitEvent | None = None
         self.faults = 0
         self.fault = ""

@@ -23,14 +23,14 @@ class Standing(NamedTuple):
     accuracy: float | None = None
     """Results of the last judgement."""
     misses: int = 0
-    """Judgements since the best one."""
+    """Regular judgements since the best one."""
 
 
 class StopCondition:
     """A stop condition with its goal. This base class is a limit on a number that only grows."""
 
     name: ClassVar[str]
-    """Its key in `[stop]`."""
+    """Key of the condition in `[stop]`."""
     kind: ClassVar[Literal["target", "limit"]] = "limit"
     """A target defines success. A limit ends the run without it."""
     judged: ClassVar[bool] = False
@@ -149,7 +149,7 @@ class Patience(StopCondition):
 
 
 CONDITIONS: tuple[type[StopCondition], ...] = (Rounds, ItemIterations, Seconds, Loss, Accuracy, Patience)
-"""In the order in which they are shown, and in which limits give the reason of an end."""
+"""All conditions, in display order. If several limits hold at once, the first is the reason of the end."""
 
 
 def conditions_of(stop: Mapping[str, Any]) -> list[StopCondition]:

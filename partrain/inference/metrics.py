@@ -15,7 +15,7 @@ from torch import Tensor
 from partrain.inference.codec import Codec
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-"""Of the reconstruction error."""
+"""Reported quantiles of the reconstruction error."""
 
 
 class Metric(Protocol):

@@ -43,7 +43,7 @@ def load_job(
 
     Args:
         content: The checkpoint.
-        path: Its file, for messages.
+        path: The checkpoint's file, for messages.
         trusted: The user allows the code that the checkpoint's job names.
         until: Changed stop conditions, as `key=value`.
         here: The job will run on this machine.

@@ -36,7 +36,8 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), resuming: 
     """Load a job file with `--set` arguments applied, and check it for this machine.
 
     `resuming`: a checkpoint may continue it, which does not need the file that the network starts `from`.
-    Raises `InputMissing` if there is no file to read, `BadJob` (a `Rejected`) with all problems if there are errors.
+    Raises InputMissing (66) if there is no file to read, and Rejected, a BadJob (78), with all problems if there are errors. If the only
+    errors are data files that are missing, it raises the Rejected called Unreadable, whose exit code is that of InputMissing.
     """
     try:
         return _check(override(TomlSource.read(path), overrides), Path(path).absolute().parent, here=True, resuming=resuming)
@@ -53,7 +54,7 @@ def parse(
     flag: Flag = SET,
     resuming: bool = False,
 ) -> LoadedJob:
-    """Load a job from its text, changed by an option's arguments.
+    """Load a job from its text, changed by the arguments of an option `flag`.
 
     Check this machine only if it is to run `here`, and the file that the network starts `from` only unless it is `resuming`.
     """
@@ -68,7 +69,7 @@ def check_against_data(loaded: LoadedJob, spec: DatasetSpec) -> None:
 
 
 def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> list[Problem]:
-    """List all errors and warnings of a job file by line. Raises `InputMissing` if there is no file to read."""
+    """List all errors and warnings of a job file by line. Raises InputMissing if there is no job file to read."""
     try:
         return load(path, overrides).warnings
     except Rejected as rejected:

@@ -18,9 +18,9 @@ class WorkerGroup(Section):
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:[0-9]{1,3})?)$")
     """`cpu`, `cuda` (the next device in turn) or `cuda:N`."""
     count: int = Field(1, ge=1, le=1024)
-    """Processes."""
+    """Number of workers."""
     threads: int = Field(1, ge=1, le=1024)
-    """Intra-op threads of each."""
+    """Intra-op threads of each worker."""
     partition_size: int | None = Field(None, ge=1)
     """Items of each worker's partition, exact; default: an equal share of what remains."""
     iterations: int | None = Field(None, ge=1)

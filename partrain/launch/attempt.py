@@ -1,4 +1,8 @@
-"""One attempt at a run: the arena and the processes over it, from the first start to the last exit. Thrown away whole."""
+"""One attempt at a run: the arena and the processes over it, from the first start to the last exit.
+
+A coordinator has exactly one attempt: nothing here starts lost workers again. After a failure the attempt is closed as a whole.
+`partrain resume`, or a restart by torchrun, makes another attempt in another process.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ from partrain.system.parent_death import describe_exit
 
 
 class Attempt:
-    """The workers of this machine: started, ready, done or lost."""
+    """The workers of this machine, started once: not ready, ready, done or lost."""
 
     def __init__(
         self,
@@ -85,10 +89,10 @@ class Attempt:
 
     def start_workers(self) -> None:
         """Start the processes of this machine's workers, and of its parts of the center if the rule has one."""
-        groups = self.job.transport.groups(self.members)
+        processes = self.job.transport.ranks_by_process(self.members)
         if self._machine and not self.job.sync.synchronous:
-            groups[:0] = [(~number,) for number in self._machine.centers(self.job.sync.slices)]
-        for ranks in groups:
+            processes[:0] = [(~number,) for number in self._machine.centers(self.job.sync.slices)]
+        for ranks in processes:
             name = f"partrain worker {ranks[0]}" if ranks[0] >= 0 else f"partrain center {~ranks[0]}"
             self._start_process(ranks, worker_main, name)
 
@@ -153,8 +157,8 @@ class Attempt:
             if code:
                 raise WorkersLost(f"{self._machine.center(~rank)} {describe_exit(code)}")
             return
-        (together,) = [group for group in self.job.transport.groups(self.members) if rank in group]
-        if any(one not in self.done for one in together):
+        (ranks,) = [ranks for ranks in self.job.transport.ranks_by_process(self.members) if rank in ranks]
+        if any(one not in self.done for one in ranks):
             device = self.plan.shares[rank].spec.device
             raise WorkersLost(f"worker {rank} ({device}) {describe_exit(code)}", rank=rank)
 

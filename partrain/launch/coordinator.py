@@ -1,6 +1,7 @@
-"""The coordinator of a run on one machine: it starts an attempt, handles messages, signals and stalls, and commits snapshots.
+"""The coordinator of a run on one machine.
 
-It imports no torch: it starts at once, and its core belongs to the workers.
+It starts an attempt, handles messages, signals and stalls, and has the writer commit snapshots. On one machine it imports no
+torch, so it starts fast and takes little CPU time from the workers. (Between machines, torchrun's store needs torch.)
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ class Coordinator:
         self.attempt = Attempt(job, folder, plan, start, self._machine, dataset, dataset_fd, initial)
         arena = self.attempt.arena
         judge_every = 1 if job.stop.judge == "any-worker" else plan.judge_every
-        self.rounds = RoundRecords(arena, start.progress, start.elapsed, job.stop.judge, judge_every, context)
+        self.round_records = RoundRecords(arena, start.progress, start.elapsed, job.stop.judge, judge_every, context)
         coalesce = job.checkpoint.commit == "coalesce"
-        self.checkpointer = Checkpointer(arena, self.rounds, coalesce, job.transport.stall_seconds, context)
+        self.checkpointer = Checkpointer(arena, self.round_records, coalesce, job.transport.stall_seconds, context)
         arena.put("committed", start.progress.round)
         self._training = self._finished_training = False
         self.started_at: float | None = None
@@ -80,9 +81,9 @@ class Coordinator:
         """Train to the end.
 
         Args:
-            manifest: Of the checkpoints.
-            text: The job's, for the checkpoints.
-            on_start: Called with the process id of each worker and the number of parameters, before the first round.
+            manifest: The manifest of the run's checkpoints.
+            text: The TOML text of the job, for the checkpoints.
+            on_start: Callback that gets the process id of each worker and the number of parameters, before the first round.
         """
         attempt, signals = self.attempt, self.context.signals
         try:
@@ -171,7 +172,7 @@ class Coordinator:
     def _drain_records(self) -> None:
         """Emit the events of finished rounds, once the start event is out: fast workers may be ahead of it."""
         if self._training:
-            self.rounds.drain()
+            self.round_records.drain()
 
     def _on_signal(self) -> None:
         signals = self.context.signals
@@ -243,7 +244,7 @@ class Coordinator:
             return
         late = attempt.stalled_workers()
         workers = f"worker{'s'[: len(late) > 1]} {', '.join(map(str, late))}"
-        problem, work = f"{workers} made no progress for {limit:g} s in round {self.rounds.newest + 1}", "iterations"
+        problem, work = f"{workers} made no progress for {limit:g} s in round {self.round_records.newest + 1}", "iterations"
         if attempt.dry_running:
             problem = f"{attempt.tried}, tried before any worker starts, made no progress for {limit:g} s"
         elif not self._training:
@@ -254,7 +255,7 @@ class Coordinator:
     def _outcome(self) -> Ended:
         """Derive the end of the run from worker 0 of this machine: all workers end alike."""
         done = self.attempt.done[self.attempt.members.start]
-        self.rounds.seconds = self.start.elapsed + done.seconds
+        self.round_records.seconds = self.start.elapsed + done.seconds
         status, reason = "not-reached" if self.job.stop.has_target else "finished", done.reason
         if done.reached:
             status = "reached"
@@ -264,4 +265,4 @@ class Coordinator:
 
     def _ended(self, status: str, reason: str, test: tuple[float, float | None] | None, failure: Failure | None = None) -> Ended:
         signal = self.context.signals.first if status == "stopped" else None
-        return Ended(status, reason, self.rounds.progress, self.rounds.seconds, test, failure, signal)
+        return Ended(status, reason, self.round_records.progress, self.round_records.seconds, test, failure, signal)

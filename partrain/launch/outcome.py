@@ -23,7 +23,7 @@ class Outcome:
     """The outcome of a run."""
 
     code: int
-    """Exit code."""
+    """Exit code of the command."""
     folder: Path
     summary: dict[str, Any]
     checkpoint: Path | None

@@ -1,4 +1,7 @@
-"""Worker processes on this machine: start, receive messages, reap, stop."""
+"""The worker processes of this machine as the coordinator holds them: start, receive messages, reap, stop.
+
+`worker/process.py` is the code that runs inside each.
+"""
 
 from __future__ import annotations
 

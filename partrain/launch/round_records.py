@@ -21,8 +21,8 @@ class RoundRecords:
         """Read the ring of an arena.
 
         Args:
-            arena: Has the ring.
-            progress: Kept up to date.
+            arena: The arena, which holds the ring of records.
+            progress: The run's progress, which this object keeps up to date.
             elapsed: Training seconds before this session.
             judge: "mixed" or "any-worker".
             judge_every: Rounds between two regular evaluations.

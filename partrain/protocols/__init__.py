@@ -30,13 +30,13 @@ def replicated(**settings: Any) -> Any:
 
 
 class Worker(Protocol):
-    """One replica of the network on one device."""
+    """One worker: it trains one replica of the network on one device."""
 
     params: Tensor
     """x_i (d,), flat, on the worker's device."""
     rank: int
     size: int
-    """N."""
+    """Number N of workers."""
     round: int
     """Number of this round, from 1."""
     iterations: int
@@ -79,7 +79,10 @@ class Group(Protocol):
     """All workers together. All workers call each of these verbs, in the same order."""
 
     def all_reduce_mean(self, x: Tensor, weight: float = 1.0) -> None:
-        """Average in place: x <- sum_i w_i x_i / sum_i w_i, in rank order in float64, rounded once (see `[engine] exact`)."""
+        """Average in place: x <- sum_i w_i x_i / sum_i w_i.
+
+        Adds in rank order in float64 and rounds once. Several machines with `[engine] exact = false` add the sums of each instead.
+        """
 
     def all_gather(self, x: Tensor) -> list[Tensor]:
         """Return the x of every worker, by rank."""
@@ -117,7 +120,7 @@ class Rule(RuleTraits):
     iterations: int | None = Field(None, ge=1)
     """Cap on local iterations (optimizer steps) per worker and round."""
     passes: int | None = Field(None, ge=1)
-    """Instead: passes over the partition per worker and round."""
+    """Passes over the partition per worker and round, instead of `iterations`."""
     weights: Literal["items", "equal"] = "items"
     """Weight of each replica in the mean: its item-iterations of the round, or the same for all."""
     optimizer_state: Literal["average", "local", "reset"] = "average"
@@ -129,7 +132,7 @@ class Rule(RuleTraits):
     warmup_rounds: int = Field(0, ge=0)
     """Rounds over which the scaled learning rate is approached from the unscaled one."""
     ramp_workers: int = Field(0, ge=0)
-    """Rounds over which the number of workers that train rises from one to N."""
+    """Rounds until all workers train; in round r, ceil(N r / ramp_workers) do."""
 
     def init(self, worker: Worker, group: Group) -> State:
         """Make the rule's state before the first round, when all replicas are equal."""

@@ -64,7 +64,7 @@ class Center:
     version: int
     """Number of changes of c so far. `merge` adds one when it changes c."""
     size: int
-    """N."""
+    """Number N of workers."""
 
 
 @dataclass(frozen=True)

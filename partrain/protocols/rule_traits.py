@@ -17,10 +17,10 @@ class JobContext:
     """The rest of the job, as a rule's `check` sees it."""
 
     workers: int
-    """N."""
+    """Number N of workers."""
     optimizer: Any = None
     """The `[optimizer]` table; None if it is invalid."""
-    groups: Sequence[Any] = ()
+    worker_tables: Sequence[Any] = ()
     """The `[[workers]]` tables."""
 
 

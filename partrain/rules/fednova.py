@@ -68,9 +68,9 @@ class Fednova(Rule):
 
     def unequal_work(self, context: JobContext) -> bool:
         """Tell whether some workers run more local iterations than others."""
-        own = [(group.iterations, group.passes) for group in context.groups]
+        own = [(table.iterations, table.passes) for table in context.worker_tables]
         caps = [cap if any(cap) else (self.iterations, self.passes) for cap in own]
-        sized = any(passes and group.partition_size for (_, passes), group in zip(caps, context.groups, strict=True))
+        sized = any(passes and table.partition_size for (_, passes), table in zip(caps, context.worker_tables, strict=True))
         return len(set(caps)) > 1 or sized
 
     def round(self, worker: Worker, group: Group, state: State) -> None:

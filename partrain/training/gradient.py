@@ -28,7 +28,7 @@ class GradientEngine(Protocol):
     """Loss and gradient of one replica on one batch."""
 
     in_row: bool
-    """The gradient lies in the replica's row at once; the engine keeps no reference to its inputs and draws no random numbers."""
+    """True if the engine writes the gradient into the replica's row itself; the engine keeps no reference to its inputs and draws no random numbers."""
 
     def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[Tensor, Gradients]:
         """Compute the mean loss () over a batch and its gradient. `iteration`: local iterations before this one, for user code."""
@@ -44,7 +44,7 @@ class AutogradEngine:
         self._backward = backward_of(task, parts, precision, replica.params.device)
 
     def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[Tensor, Gradients]:
-        return self._backward(self._replica.module, self._replica.parameters, inputs, targets, iteration)
+        return self._backward(self._replica.module, self._replica.trainable_parameters, inputs, targets, iteration)
 
 
 class MlpEngine:
@@ -56,13 +56,13 @@ class MlpEngine:
         self._replica, self._task, self._gradient = replica, task, gradient
 
     def differentiate(self, inputs: Tensor, targets: Tensor, iteration: int) -> tuple[Tensor, Gradients]:
-        return self._gradient.differentiate(inputs, self._task.targets(inputs, targets)), self._replica.gradients
+        return self._gradient.differentiate(inputs, self._task.targets(inputs, targets)), self._replica.gradient_views
 
 
 def engine_for(replica: Replica, task: Task, parts: int, precision: Precision) -> GradientEngine:
     """Choose the fastest engine that gives autograd's bits. A function of network, task and settings, never of a clock."""
     known = type(task) in KINDS.values() and task.plain  # user code may do anything in a task
-    mlp = MlpGradient.of(replica.module, replica.gradients) if known and parts == 1 and precision == "float32" else None
+    mlp = MlpGradient.of(replica.module, replica.gradient_views) if known and parts == 1 and precision == "float32" else None
     if not replica.is_cuda:
         use_onednn_linear(replica.module)
     return MlpEngine(replica, task, mlp) if mlp else AutogradEngine(replica, task, parts, precision)

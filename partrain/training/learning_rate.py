@@ -18,9 +18,9 @@ class LearningRate:
         """Plan for workers with `planned_items` item-iterations in a full round.
 
         Args:
-            optimizer: Holds the schedule.
-            rule: Scales the rate (`lr_scale`, `warmup_rounds`).
-            planned_items: Of each worker, by rank.
+            optimizer: The `[optimizer]` table, which holds the schedule.
+            rule: The sync rule, which scales the rate (`lr_scale`, `warmup_rounds`).
+            planned_items: Item-iterations of each worker in a full round, by rank.
             planned_iterations: Local iterations of this worker in a round.
             horizon: Item-iterations of all workers over which the schedule runs.
         """

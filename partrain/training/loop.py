@@ -1,7 +1,7 @@
 """A run as one worker sees it: rounds of training and mixing until a stop condition holds.
 
-All decisions here follow from numbers that every worker sees alike, so synchronous workers never disagree. Worker 0 alone learns of
-time limits and snapshot requests; each worker learns of a request to stop. They exchange these as signals at every round's end.
+All decisions here follow from numbers that every worker sees alike, so synchronous workers never disagree. Worker 0 learns of time
+limits and snapshot requests, every worker of a request to stop. At the end of each round they share what they learned.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RunHooks(Protocol):
         """Report that the first local iteration is about to run."""
 
     def training_finished(self) -> None:
-        """Report that training is over; the test follows."""
+        """Report that training is over. If there is a test set, its evaluation follows."""
 
     def poll(self, seconds: float) -> Signal:
         """Ask the coordinator for signals, after this many seconds of training."""
@@ -80,7 +80,7 @@ class Ending:
     """`target`, a limit of the stop table, or `asked`."""
     reached: bool
     seconds: float
-    """From the first local iteration to the final judged mixed network."""
+    """Seconds from the start of the first round to the end of the last one, its evaluation included."""
     test: tuple[float, float | None] | None
     """Loss and accuracy on the test set."""
 
@@ -96,14 +96,18 @@ def run(
     test: Samples | None,
     hooks: RunHooks,
 ) -> Ending:
-    """Train until a stop condition holds. The last round is evaluated and offered as a snapshot."""
+    """Train until a stop condition holds.
+
+    One pass of the loop is one round: train and mix, exchange signals, judge, record, snapshot (the coordinator has it written as a
+    checkpoint). The last round is offered as a snapshot. It is evaluated first if a limit ended the run.
+    """
     group.barrier()
     began = worker.clock()
     hooks.training_started()
     while True:
         progress.round += 1
         evaluation_due = held_out is not None and progress.round % config.judge_every == 0
-        record = _round(worker, group, rule, state, progress, measure=evaluation_due)
+        record = _train_and_mix(worker, group, rule, state, progress, measure=evaluation_due)
         waited = group.waited
         trained, signal = _exchange(worker, group, hooks, config, began)
         record.wait += group.waited - waited  # the first meeting, if the rule has had none
@@ -139,8 +143,10 @@ def run(
             return Ending(reason, reached, seconds, score)
 
 
-def _round(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, progress: Progress, measure: bool) -> RoundRecord:
-    """Run one round of the rule, and sync what goes with the parameters."""
+def _train_and_mix(
+    worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, progress: Progress, measure: bool
+) -> RoundRecord:
+    """Run the rule's round, then sync optimizer state and buffers. Returns the record, still without judgement."""
     began, waited = worker.clock(), group.waited
     group.begin(measure)
     worker.begin(progress.round, progress.item_iterations)

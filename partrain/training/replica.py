@@ -1,10 +1,12 @@
-"""One copy of the network on one device: a flat row of numbers of which the module's tensors are views.
+"""One copy of the network on one device, kept in one flat row of numbers.
 
-A row has one dtype and d numbers per parameter vector:
+The module's trainable parameters and floating-point buffers are views of the row. All numbers of a row have one dtype; d is the
+number of trainable parameters, B the length of the buffers, m the number of the optimizer's vectors:
 
     params d | gradient d | moments m x d | buffers B | scratch
 
-A rule mixes slices of it, so mixing needs no gathering. The scratch part takes vectors that lie elsewhere.
+A rule mixes slices of the row, so no rule has to concatenate tensors first. The scratch part holds copies of vectors from outside
+the row while workers exchange them.
 """
 
 from __future__ import annotations
@@ -97,11 +99,11 @@ class Replica:
                 part.flatten_parameters = _keep_parameters  # type: ignore[method-assign]
         self._replaceable_buffers = _adopt_buffers(module, layout.buffers, self.buffers)
         self.has_buffers = bool(persistent_buffers(module))
-        self.parameters = [parameter for _, parameter in trainable(module)]
-        self.gradients = layout.params.views(self.grads)
-        """The gradient's part of the row, tensor by tensor."""
+        self.trainable_parameters = [parameter for _, parameter in trainable(module)]
+        self.gradient_views = layout.params.views(self.grads)
+        """Views of `grads` with the parameters' shapes, in the order of `trainable_parameters`."""
         self.unused: set[int] = set()
-        """Parameters, by index, that the newest collected gradient did not reach."""
+        """Parameters, by index, that the newest stored gradient did not reach."""
         self.optimizer = LocalOptimizer(optimizer, self.params, moments.view(-1, layout.params.size), layout.params)
         self.own_params = self.params
         """x_i, also while `swapped_params` shows another network."""
@@ -123,11 +125,11 @@ class Replica:
         self.params.copy_(self.own_params)
         self.own_params = self.params
 
-    def collect(self, gradients: Sequence[Tensor | None], share: float = 1.0, add: bool = False) -> None:
+    def store_gradient(self, gradients: Sequence[Tensor | None], share: float = 1.0, add: bool = False) -> None:
         """Write `share` times a gradient, given tensor by tensor, into the row, or add it to what the row holds."""
         unused = {index for index, gradient in enumerate(gradients) if gradient is None}
         self.unused = self.unused & unused if add else unused
-        for view, gradient in zip(self.gradients, gradients, strict=True):
+        for view, gradient in zip(self.gradient_views, gradients, strict=True):
             if not add:
                 view.zero_() if gradient is None else torch.mul(gradient, share, out=view)
             elif gradient is not None:

@@ -14,8 +14,8 @@ class Engine(Section):
     exact: bool = True
     """Several machines: each gets every worker's numbers and sums them in rank order, which gives the bits of one machine. With `false` each sums its own workers' and sends that sum only: less traffic, other roundings."""
     precision: Precision = "float32"
-    """In which networks compute, forward and backward: with `bfloat16` matrix products are of that type on CUDA and on CPUs that
-    have it. Parameters, gradients, moments and all that is mixed stay float32."""
+    """Number type of the forward and backward pass: with `bfloat16` matrix products are of that type on CUDA and on CPUs that have
+    it. Parameters, gradients, moments and all that is mixed stay float32."""
 
 
 def cpu_has_bfloat16() -> bool:

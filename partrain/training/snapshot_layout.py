@@ -31,7 +31,7 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return nbytes(self.dtype, self.shape)
 
 

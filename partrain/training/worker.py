@@ -1,4 +1,4 @@
-"""A worker as a rule sees it (`protocols.Worker`): a replica, a feed of batches, a gradient engine and a learning rate."""
+"""The implementation of `protocols.Worker`: a replica, a feed of batches, a gradient engine and a learning rate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from partrain.training.replica import Replica
 from partrain.training.section import Precision
 
 FULL_GRADIENT_ITEMS = 1024
-"""Items at a time where the gradient of a whole partition is asked for."""
+"""Items per block while the gradient of a whole partition is computed."""
 NAN = float("nan")
 
 
@@ -48,17 +48,17 @@ class LocalWorker:
         """Make worker `rank`.
 
         Args:
-            rank: From 0.
+            rank: The worker's rank, from 0.
             replica: The network over the worker's row.
-            samples: All items; `batches` says which of them are the worker's, and their order.
-            batches: The worker's partition.
-            task: Gives the loss.
-            rule: Scales the learning rate and says who is active.
-            seed: The job's.
+            samples: All items of the training set.
+            batches: The worker's partition, cut into batches in its order.
+            task: The task, which has the loss.
+            rule: The sync rule, which scales the learning rate and names the active workers.
+            seed: The job's seed.
             planned_items: Item-iterations of each worker in a full round, by rank.
             horizon: Item-iterations of all workers over which the learning rate's schedule runs.
-            precision: What the network computes in; parameters, gradients and all that is mixed keep their type.
-            user_code: The network is user code, which may draw from Python's and numpy's generators too.
+            precision: Number type of the network's operations; parameters, gradients and all that is mixed keep their type.
+            user_code: True if the network is user code, which may draw from Python's and numpy's generators too.
         """
         self.rank, self.size = rank, len(planned_items)
         self.replica, self.task, self.precision = replica, task, precision
@@ -75,11 +75,11 @@ class LocalWorker:
         self.heartbeat: Callable[[], None] = lambda: None
         """A sign of life, called at every iteration and now and then by other long work."""
         self.on_iteration: Callable[[], None] = lambda: None
-        """Called after every local gradient."""
+        """Callback after each gradient; `gradient(full=True)` calls it once per block of FULL_GRADIENT_ITEMS items."""
         self.clock: Callable[[], float] = time.perf_counter
         """Seconds; of the simulated clock where the worker is simulated."""
         self.stop_below: float | None = None
-        """The round's training ends once a pass has this mean loss (the older trainers' rule)."""
+        """If set, a pass over the partition with a mean loss of at most this ends the round's training."""
         self.total_items = self.total_iterations = 0
         self._reset_counters(0)
 
@@ -91,24 +91,24 @@ class LocalWorker:
         """Seconds spent computing since the round began, and the newest learning rate."""
         self._draws = 0
         self._losses: list[Any] = []
-        """Of each iteration of the round: a number, or a tensor () on a device that is still computing."""
+        """Loss of each iteration of the round: a number, or a tensor () on a device that is still computing."""
         self._sizes: list[int] = []
         self._mean_loss = (0, 0, NAN)
-        """The mean loss last asked for: of this many iterations, of this many newest."""
+        """Cache of `loss`: (iterations so far, `newest`, value)."""
 
     @property
     def samples(self) -> Samples:
-        """All items, of which its partition is a part."""
+        """All items of the training set; the worker's partition is a part of them."""
         return self._feed.samples
 
     @property
     def batches(self) -> Batches:
-        """The order in which it sees its partition."""
+        """The worker's partition, cut into batches in its order."""
         return self._feed.batches
 
     @property
     def partition_size(self) -> int:
-        """Items of its partition."""
+        """Number of items in the worker's partition."""
         return len(self.batches.partition)
 
     def begin(self, round: int, item_iterations: int) -> None:
@@ -148,7 +148,7 @@ class LocalWorker:
             ((inputs, targets),) = self._feed.take(1)
             gradients = self._differentiate(self._engine, inputs, targets)
             if not self._engine.in_row:
-                self.replica.collect(gradients)
+                self.replica.store_gradient(gradients)
         self.done += 1
         self.replica.sync_replaced_buffers()
         self._count_seconds(began)
@@ -201,20 +201,20 @@ class LocalWorker:
         """Write the mean gradient over the partition into the row, block by block in a fixed order."""
         for number, (inputs, targets) in enumerate(self._feed.partition(FULL_GRADIENT_ITEMS)):
             gradients = self._differentiate(self._autograd, inputs, targets)
-            self.replica.collect(gradients, len(targets) / self.partition_size, add=number > 0)
+            self.replica.store_gradient(gradients, len(targets) / self.partition_size, add=number > 0)
 
     def _pass_ended_below(self, loss: float) -> bool:
         per_pass = self.batches.per_pass
         return self.done % per_pass == 0 and self.loss(per_pass) <= loss
 
     def _count_seconds(self, began: float) -> None:
-        """Add the time since then. A CUDA device is waited for, or its work would count as mixing."""
+        """Add the time since `began`. Waits for a CUDA device first: its work would count as mixing otherwise."""
         if self.replica.is_cuda:
             torch.cuda.synchronize(self.params.device)
         self.seconds += self.clock() - began
 
     def _seed_generators(self) -> None:
-        """Seed the default generators for dropout and the like, anew at each call."""
+        """Seed the default generators for dropout and the like, anew at each call. An `in_row` engine draws nothing and needs no seed."""
         if self._engine.in_row:
             return
         seed = derive(self._seed, "draws", self.rank, self.round, self._draws)

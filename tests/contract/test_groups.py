@@ -235,7 +235,7 @@ def test_gather_more_than_a_wire_holds(transport: Any) -> None:
 
 @pytest.mark.parametrize("verb", ["all_reduce_mean", "broadcast"])
 def test_a_vector_longer_than_the_wire_is_refused(verb: str) -> None:
-    with pytest.raises(ValueError, match="97 numbers does not fit the staging area of 96"):
+    with pytest.raises(ValueError, match="97 numbers does not fit the scratch part of 96"):
         simulate(2, lambda group, row: getattr(group, verb)(torch.zeros(97)), NUMBERS, WIRE)
 
 

@@ -1,4 +1,4 @@
-"""Properties of every sync rule; a new rule joins by its line in `RULES`."""
+"""Properties of every sync rule; a new rule joins by its forms in `FORMS` of tests/support/rule_forms.py."""
 
 from dataclasses import replace
 

@@ -1,4 +1,7 @@
-"""A worker's process: build the network over its row, train, report. Imported once, by the forkserver."""
+"""The code inside a worker process: build the network over its row, train, report. Imported once, by the forkserver.
+
+`launch/processes.py` is the coordinator's side of these processes.
+"""
 
 from __future__ import annotations
 

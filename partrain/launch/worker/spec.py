@@ -25,7 +25,7 @@ class ProcessSpec:
 
     job: Job
     folder: Path
-    """Relative paths of the job start here."""
+    """Folder that relative paths of the job start from."""
     plan: Plan
     ranks: tuple[int, ...]
     """The workers in this process: one, or all simulated ones. ~k (below 0) means part k of the center of an asynchronous rule on
@@ -40,7 +40,7 @@ class ProcessSpec:
     """Memory file of the data set, likewise."""
     dataset: DatasetInfo
     pipe: Connection
-    """To the coordinator."""
+    """Connection to the coordinator."""
     progress: Progress
     elapsed: float
     """Training seconds before this session."""
