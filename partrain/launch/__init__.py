@@ -1,6 +1,6 @@
 """Running a job: the processes of a run, and the files it leaves.
 
-Who starts whom, in order:
+The processes and their parts, in the order of their start:
 
     run, resume             read job and data, start the forkserver, then run the coordinator (`partrain run`, `partrain resume`)
     rendezvous, follower    several machines under torchrun: machine 0 leads, the others lend it their workers
