@@ -105,11 +105,13 @@ def run_workflow(
         raise typer.BadParameter(
             "a workflow's steps have `set`: --set changes jobs that are given by their files", param_hint="--set"
         )
-    workflow = load(paths[0], commands()) if single else of_jobs(paths, overrides)
+    workflow = load(paths[0], commands()) if single else of_jobs(paths, overrides, commands())
     selection.check(workflow)
     for problem in workflow.warnings:
         print(problem.render(), file=sys.stderr)
     folder = out or Path("runs") / workflow.name
+    if out is None and not single and len(paths) == 1 and not paths[0].is_dir():  # a job with a sweep
+        folder = Path("runs") / paths[0].stem / "sweep"
     digests = Digests(folder / "digests.json")
     results = Results(workflow, folder, digests)
     if dry_run:
@@ -199,6 +201,7 @@ def _report(runner: Runner, folder: Path, seconds: float, code: int, as_json: bo
     from partrain.display.text_table import aligned
     from partrain.display.workflow_table import seconds_text
 
+    _show_sweeps(runner, folder)
     ran = [each for each in states if each.started]
     if ran and not quiet:
         rows = [(each.name, each.status, seconds_text(each.seconds or None), each.note) for each in states]
@@ -214,6 +217,23 @@ def _report(runner: Runner, folder: Path, seconds: float, code: int, as_json: bo
             print(f"partrain: error[step-failed]: {each.name}: {each.note}", file=sys.stderr)
     if code in (INTERRUPTED, TERMINATED):
         print("stopped; the same command goes on where each step stands", file=sys.stderr)
+
+
+def _show_sweeps(runner: Runner, folder: Path) -> None:
+    """Print the rankings of finished sweeps."""
+    from partrain.display.text_table import table
+    from partrain.workflow.sweep import SweepAction, cells, difference, rank
+
+    for step in runner.workflow.steps.values():
+        if isinstance(step.action, SweepAction) and runner.states[step.name].status in ("done", "unchanged"):
+            rows = rank(step.action.sweep, step.action.trials, folder / step.name)
+            best = step.action.best(folder / step.name, rows)
+            head, *lines = cells(rows, step.action.sweep.by)
+            print(f"\n{step.name}: {len(rows)} combinations, {len(step.action.trials)} runs")
+            print("\n".join(table(head, lines[:20])) + (f"\n... and {len(lines) - 20} more" if len(lines) > 20 else ""))
+            print(f"best: {best}")
+            if sentence := difference(rows, step.action.sweep.by):
+                print(sentence)
 
 
 @flow.command()

@@ -18,6 +18,7 @@ from partrain.config.usercode import UserCode
 from partrain.data import AnyDataset
 from partrain.data.partition import Partition, training_of
 from partrain.errors import UserCodeFailed
+from partrain.job.sweep import SweepSection
 from partrain.job.workers import WorkerGroup
 from partrain.models import AnyModel
 from partrain.optim import AnyOptimizer, Sgd
@@ -48,6 +49,7 @@ class Job(Section):
     engine: Engine = Field(default_factory=Engine)
     stop: Stop
     checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
+    sweep: SweepSection | None = None
 
     @property
     def training(self) -> Training:

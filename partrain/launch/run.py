@@ -13,7 +13,7 @@ from partrain.checkpoint.manifest import Manifest
 from partrain.data import Dataset
 from partrain.display.event_log import EventLog
 from partrain.display.events import FaultEvent
-from partrain.errors import Failure
+from partrain.errors import BadJob, Failure
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan, make_plan
 from partrain.launch.context import Ended, RunContext, Start
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 
 def run(loaded: LoadedJob, context: RunContext) -> Outcome:
-    """Train a job in a new run folder."""
+    """Train a job in a new run folder. Raises BadJob for a job with a `[sweep]`, which is many runs."""
+    if loaded.job.sweep and not loaded.job.sweep.is_empty:
+        raise BadJob("the job has a [sweep]: `partrain run` trains its trials; `--set sweep={}` trains the job once")
     with locked(context.run_folder):
         remove_stale(context.run_folder, "events.jsonl", "summary.json")  # of an attempt that committed nothing
         return train(loaded, context, Start(), lambda: prepare(loaded, context, None))

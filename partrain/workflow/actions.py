@@ -42,6 +42,8 @@ class Action(Protocol):
 
     is_program: ClassVar[bool]
     """It runs a program, not a command of partrain."""
+    inline: ClassVar[bool]
+    """It takes a moment and no process: the runner calls `perform`."""
 
     @property
     def resources(self) -> Resources:
@@ -79,6 +81,7 @@ class JobAction:
     """The job as far as it is known before other steps have run."""
     more_inputs: Sequence[Path] = ()
     is_program: ClassVar[bool] = False
+    inline: ClassVar[bool] = False
 
     @property
     def resources(self) -> Resources:
@@ -116,7 +119,7 @@ class JobAction:
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return `summary.json` of the run."""
-        return _document(folder / "summary.json")
+        return document(folder / "summary.json")
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,7 @@ class CommandAction:
     """Folder of the workflow file, where relative paths of inputs start."""
     more_inputs: Sequence[Path] = ()
     is_program: ClassVar[bool] = False
+    inline: ClassVar[bool] = False
 
     @property
     def resources(self) -> Resources:
@@ -160,7 +164,7 @@ class CommandAction:
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return the JSON document that the command printed."""
-        return _document(folder / "output.json")
+        return document(folder / "output.json")
 
 
 @dataclass(frozen=True)
@@ -176,6 +180,7 @@ class ProgramAction:
     """Folder of the workflow file, where the program runs."""
     resources: Resources = field(default=Resources())
     is_program: ClassVar[bool] = True
+    inline: ClassVar[bool] = False
 
     def references(self) -> Iterator[Reference]:
         """Iterate over the references in words, inputs and outputs to other steps."""
@@ -209,11 +214,14 @@ class ProgramAction:
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return `summary.json`, if the program wrote one into the step's folder."""
-        return _document(folder / "summary.json")
+        return document(folder / "summary.json")
 
 
 def result(action: Action, folder: Path, name: str, resolve: Resolve) -> Path:
     """Return the path of a step's result. Raises `InputMissing` if there is no such file."""
+    if (own := getattr(action, "result", None)) is not None:
+        path: Path = own(folder, name, resolve)
+        return path
     match name:
         case "folder":
             return folder
@@ -257,7 +265,7 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     return {name: each for key, part in value.items() for name, each in _flat(part, f"{prefix}.{key}" if prefix else key).items()}
 
 
-def _document(path: Path) -> dict[str, Any]:
+def document(path: Path) -> dict[str, Any]:
     """Read a JSON object; empty if there is none."""
     try:
         content = json.loads(path.read_bytes())

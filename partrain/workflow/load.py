@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from itertools import chain, count
@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from partrain.config.overrides import changed
+from partrain.config.overrides import as_toml, changed
 from partrain.config.problems import FileFinding, Finding, KeyPath, Problem, Rejected, Unreadable, did_you_mean, shown
 from partrain.config.toml_positions import NotToml, Position, TomlRefused
 from partrain.config.toml_source import TomlSource
@@ -22,11 +22,13 @@ from partrain.errors import InputMissing
 from partrain.job.load import load as load_job
 from partrain.job.load import validate
 from partrain.job.messages import describe_value
+from partrain.job.sweep import Trial
 from partrain.workflow.actions import Action, CommandAction, JobAction, ProgramAction, data_files
 from partrain.workflow.commands import Commands
 from partrain.workflow.conditions import BadCondition, Condition
 from partrain.workflow.references import references
 from partrain.workflow.section import StepSection, WorkflowSection
+from partrain.workflow.sweep import SweepAction
 
 _TYPES = {
     "string_type": "a string",
@@ -72,10 +74,19 @@ class Workflow:
 
 def is_workflow(path: Path) -> bool:
     """Tell if a TOML file is a workflow: it has `[[steps]]`. A file that cannot be read is none."""
+    return "steps" in _tables(path)
+
+
+def is_sweep(path: Path, overrides: Sequence[str] = ()) -> bool:
+    """Tell if a job has a `[sweep]` that varies something; `--set sweep={}` turns it off."""
+    return bool(_tables(path).get("sweep")) and not any(each.replace(" ", "") == "sweep={}" for each in overrides)
+
+
+def _tables(path: Path) -> dict[str, Any]:
     try:
-        return "steps" in TomlSource.read(path).data
+        return TomlSource.read(path).data
     except (Rejected, InputMissing):
-        return False
+        return {}
 
 
 def load(path: Path, commands: Commands) -> Workflow:
@@ -83,7 +94,7 @@ def load(path: Path, commands: Commands) -> Workflow:
     return _Loader(TomlSource.read(path), path.absolute().parent, commands).workflow()
 
 
-def of_jobs(paths: Sequence[Path], overrides: Sequence[str]) -> Workflow:
+def of_jobs(paths: Sequence[Path], overrides: Sequence[str], commands: Commands) -> Workflow:
     """Make a workflow of jobs: each is a step named by its file. A folder stands for its `*.toml`.
 
     Raises `InputMissing` if a file is missing, `Rejected` with all problems if there are errors.
@@ -94,24 +105,25 @@ def of_jobs(paths: Sequence[Path], overrides: Sequence[str]) -> Workflow:
         if not found:
             raise InputMissing(f"{path} holds no *.toml")
         files += found
-    values = {key: _parsed(text) for key, _, text in (each.partition("=") for each in overrides)}
-    steps: dict[str, Step] = {}
+    named: dict[str, Path] = {}
     problems: list[Problem] = []
     for file in files:
         stem = re.sub(r"[^A-Za-z0-9_-]+", "-", file.stem).strip("-_") or "job"
-        name = next(name for name in chain([stem], (f"{stem}-{number}" for number in count(2))) if name not in steps)
+        name = next(name for name in chain([stem], (f"{stem}-{number}" for number in count(2))) if name not in named)
+        named[name] = file
         try:
             if is_workflow(file):
                 raise InputMissing(f"{file} is a workflow: run it by itself")
-            loaded = load_job(file, overrides)
+            problems += load_job(file, overrides).warnings
         except Rejected as rejected:
             problems += rejected.problems
-            continue
-        problems += loaded.warnings
-        steps[name] = Step(name, JobAction(file.absolute(), values, tomllib.loads(loaded.text), loaded.job), frozenset())
     if any(problem.severity == "error" for problem in problems):
         raise Rejected(problems)
-    return Workflow("batch", "", steps, problems)
+    values = {key: _parsed(text) for key, _, text in (each.partition("=") for each in overrides)}
+    steps = [{"name": name, "job": str(file.absolute()), "set": values} for name, file in named.items()]
+    text = as_toml({"name": "batch", "steps": steps})  # no error can remain that its lines would have to show
+    workflow = _Loader(TomlSource.parse(text, "the command line"), Path.cwd(), commands).workflow()
+    return replace(workflow, warnings=problems)
 
 
 def _parsed(text: str) -> Any:
@@ -138,15 +150,15 @@ class _Loader:
         section = self._validated()
         self._sections = section.steps if section else []
         self._find_names()
-        steps = [self._step(index, each) for index, each in enumerate(self._sections)]
+        steps = [step for index, each in enumerate(self._sections) for step in self._steps(index, each)]
         order = self._order(steps)
-        self._check_outputs(steps)
+        self._check_outputs()
         problems = [*(self._source.problem(finding) for finding in self._findings), *self._problems]
         if any(problem.severity == "error" for problem in problems):
             files_only = all(isinstance(each, FileFinding) for each in self._findings) and not self._problems
             raise (Unreadable if files_only else Rejected)(problems)
         assert section is not None
-        by_name = {step.name: step for step in steps if step}
+        by_name = {step.name: step for step in steps}
         return Workflow(section.name, self._source.text, {name: by_name[name] for name in order}, problems)
 
     def _find(self, path: KeyPath, message: str, suggestion: str = "", at_key: bool = False) -> None:
@@ -162,7 +174,7 @@ class _Loader:
         except ValidationError as error:
             errors = error.errors(include_url=False)
             for each in errors:
-                self._explain(each["type"], tuple(each["loc"]), each["input"])
+                self._explain(each["type"], tuple(each["loc"]), each["input"], each.get("ctx", {}))
             places = [each["loc"] for each in errors]
             bad = {place[1] if place[0] == "steps" and len(place) > 1 else -1 for place in places}
         steps = data.get("steps")
@@ -172,10 +184,14 @@ class _Loader:
         self._kept = [index for index in range(len(steps)) if index not in bad]
         return rest
 
-    def _explain(self, kind: str, path: KeyPath, value: Any) -> None:
+    def _explain(self, kind: str, path: KeyPath, value: Any, context: Mapping[str, Any]) -> None:
         """Turn one of pydantic's errors into a finding."""
         key = next((part for part in reversed(path) if isinstance(part, str)), "")
-        if kind == "missing":
+        if kind == "value_error":
+            named = re.search(r"`([^`]+)`", str(context["error"]))
+            at_key = named is not None and isinstance(value, dict) and named[1] in value
+            self._find((*path, named[1]) if named and at_key else path, str(context["error"]), at_key=at_key)
+        elif kind == "missing":
             self._find(path, f"missing key `{key}`", f'add {key} = "..."')
         elif kind == "extra_forbidden":
             near = did_you_mean(key, WorkflowSection.model_fields)
@@ -197,8 +213,8 @@ class _Loader:
 
     # One step
 
-    def _step(self, position: int, section: StepSection) -> Step | None:
-        """Check a step; None if it has errors that leave nothing to run."""
+    def _steps(self, position: int, section: StepSection) -> list[Step]:
+        """Check a step; a sweep is a step for each of its runs, and one that ranks them. Nothing if errors leave nothing to run."""
         path: KeyPath = ("steps", self._index(position))
         action = self._action(path, section)
         texts = [*([section.when] if section.when else []), *section.assertions]
@@ -208,11 +224,31 @@ class _Loader:
         for index, name in enumerate(section.needs):
             self._check_name((*path, "needs", index), name)
         if action is None:
-            return None
+            return []
         named = {each.step for each in [*action.references(), *references(texts), *references(section.inputs)]}
         named |= self._makers(action)
         needs = frozenset((named | set(section.needs)) - {section.name})
-        return Step(section.name, action, needs, when, tuple(each for each in assertions if each))
+        kept = tuple(each for each in assertions if each)
+        sweep = (section.sweep or action.job.sweep) if isinstance(action, JobAction) else None
+        if sweep is None or sweep.is_empty or not isinstance(action, JobAction):
+            return [Step(section.name, action, needs, when, kept)]
+        trials = sweep.named_runs(action.job.seed)
+        runs = [
+            Step(f"{section.name}/{name}", self._run(path, section, action, trial), needs, when) for name, trial in trials.items()
+        ]
+        ranking = SweepAction(sweep, trials, action)
+        return [*runs, Step(section.name, ranking, frozenset(run.name for run in runs), None, kept)]
+
+    def _run(self, path: KeyPath, section: StepSection, action: JobAction, trial: Trial) -> JobAction:
+        """Check the job of one run of a sweep."""
+        changes = {**section.set, **trial.overrides, "sweep": {}}
+        source = self._jobs[action.path]
+        assert source is not None
+        source = self._overridden(source, path, changes)
+        job, findings = validate(source.data, action.path.parent, here=False)
+        problems = [source.problem(finding) for finding in findings if finding.severity == "error"]
+        self._problems += [problem for problem in problems if problem not in self._problems]
+        return replace(action, overrides=changes, data=source.data, job=job or action.job)
 
     def _action(self, path: KeyPath, section: StepSection) -> Action | None:
         actions = section.actions
@@ -231,6 +267,8 @@ class _Loader:
             return None
         if section.set and known != ["job"]:
             self._find((*path, "set"), "`set` changes a job; this step has none", "remove it", at_key=True)
+        if section.sweep and known != ["job"]:
+            self._find((*path, "sweep"), "`sweep` varies a job; this step has none", "remove it", at_key=True)
         if section.outputs and known != ["command"]:
             self._find((*path, "outputs"), "`outputs` belongs to a `command`", "remove it", at_key=True)
         if section.job is not None:
@@ -292,9 +330,12 @@ class _Loader:
     def _overridden(self, source: TomlSource, base: KeyPath, overrides: Mapping[str, Any]) -> TomlSource:
         for key, value in overrides.items():
             places: dict[KeyPath, Position] = {}
-            prefix = (*base, "set", key)
+            prefix = next(
+                (place for place in ((*base, "sweep", key), (*base, "sweep", "zip", key)) if place in self._source.positions),
+                (*base, "set", key),
+            )
             for path, position in self._source.positions.items():
-                if path[: len(prefix)] == prefix:
+                if path[: len(prefix)] == prefix and (prefix[2] == "set" or path == prefix):
                     places[path[len(prefix) :]] = position
             try:
                 source = changed(source, [(key, value, places)])
@@ -325,7 +366,8 @@ class _Loader:
     # Names of steps
 
     def _check_name(self, path: KeyPath, name: str) -> bool:
-        if name in self._names:
+        raw = self._source.data.get("steps")
+        if name in self._names or any(isinstance(each, dict) and each.get("name") == name for each in raw or ()):
             return True
         near = did_you_mean(name, self._names)
         self._find(
@@ -351,14 +393,16 @@ class _Loader:
 
     # The graph
 
-    def _order(self, steps: Sequence[Step | None]) -> list[str]:
+    def _order(self, steps: Sequence[Step]) -> list[str]:
         """Sort the steps; a circle is an error that shows it."""
-        graph = {step.name: sorted((step.needs - {step.name}) & self._names.keys()) for step in steps if step}
+        number = {step.name: index for index, step in enumerate(steps)}
+        graph = {step.name: sorted(step.needs & number.keys()) for step in steps}
         sorter = TopologicalSorter(graph)
         try:
             sorter.prepare()
         except CycleError as circle:
             names = list(reversed(circle.args[1]))
+            names = [name for name in names if "/" not in name]
             position = self._names[names[0]]
             self._find(("steps", self._index(position), "name"), f"steps wait for each other in a circle: {' → '.join(names)}")
             return []
@@ -366,13 +410,13 @@ class _Loader:
         ready: list[int] = []
         while sorter.is_active():  # of the steps that can come next, the first of the file
             for name in sorter.get_ready():
-                heappush(ready, self._names[name])
-            name = self._sections[heappop(ready)].name
+                heappush(ready, number[name])
+            name = steps[heappop(ready)].name
             order.append(name)
             sorter.done(name)
         return order
 
-    def _check_outputs(self, steps: Sequence[Step | None]) -> None:
+    def _check_outputs(self) -> None:
         """Refuse two steps that write one path."""
         makers: dict[Path, str] = {}
         for position, section in enumerate(self._sections):

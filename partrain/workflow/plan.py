@@ -12,6 +12,7 @@ from partrain.workflow.actions import CONTINUABLE
 from partrain.workflow.load import Step, Workflow
 from partrain.workflow.record import DONE, FAILED, STOPPED, StepRecord, difference
 from partrain.workflow.results import Results
+from partrain.workflow.sweep import SweepAction
 
 
 class WrongStep(Failure):
@@ -40,10 +41,18 @@ class Selection:
     def steps(self, workflow: Workflow) -> set[str]:
         """Return the steps that may run. The results of the others must be there where they are needed."""
         if self.only:
-            return set(self.only)
+            return self._with_runs(self.only, workflow)
         if self.start_at:
-            return {self.start_at} | workflow.dependents(self.start_at)
+            return self._with_runs({self.start_at}, workflow) | workflow.dependents(self.start_at)
         return set(workflow.steps)
+
+    def rerun_in(self, workflow: Workflow) -> set[str]:
+        """Return the steps that run though nothing changed."""
+        return self._with_runs(self.rerun, workflow)
+
+    def _with_runs(self, names: Collection[str], workflow: Workflow) -> set[str]:
+        """Add the runs of sweeps, whose names begin with those of their steps."""
+        return {name for name in workflow.steps if name in names or name.partition("/")[0] in names}
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,9 @@ class Decision:
 def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decision:
     """Decide whether a step runs, once all steps that it needs are settled. Raises `Failure` if an input is missing."""
     settings = step.action.settings(results.digest)
-    inputs = results.digests(step.action.inputs(results.resolve))
+    folder = results.of_step(step.name)
+    paths = step.action.inputs_in(folder) if isinstance(step.action, SweepAction) else step.action.inputs(results.resolve)
+    inputs = results.digests(paths)
     record = results.record(step.name)
     if step.name in rerun:
         return Decision(True, "asked for by --rerun", settings, inputs)
@@ -96,7 +107,7 @@ def preview(workflow: Workflow, results: Results, selection: Selection) -> Itera
             if step.when and not step.when.holds({}, results.resolve):
                 yield step.name, "skip", f"{step.when.text} does not hold"
                 continue
-            decision = decide(step, results, selection.rerun)
+            decision = decide(step, results, selection.rerun_in(workflow))
         except (InputMissing, ValueError) as missing:
             yield step.name, "run", str(missing)
             continue

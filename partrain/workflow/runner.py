@@ -25,6 +25,7 @@ from partrain.workflow.process import LOG, StepProcess
 from partrain.workflow.record import DONE, FAILED, RUNNING, STOPPED, StepRecord
 from partrain.workflow.results import Results
 from partrain.workflow.state import StepState
+from partrain.workflow.sweep import SweepAction
 
 POLL_S = 0.25
 """Time between two looks at the progress of running steps."""
@@ -92,11 +93,12 @@ class Runner:
             changed: Called after each change of a step's state.
             refresh: Called a few times a second while steps run.
         """
-        self._workflow, self._results, self._options = workflow, results, options
+        self.workflow, self._results, self._options = workflow, results, options
         self._invoke, self._base, self._changed, self._refresh = invoke, base, changed, refresh
         self._free = FreeResources(len(os.sched_getaffinity(0)))
         self._running: dict[str, tuple[StepProcess, StepRecord]] = {}
         self._selected = options.selection.steps(workflow)
+        self._rerun = options.selection.rerun_in(workflow)
         self._passed_on = 0
         self.signals = Signals()
         self.code = OK
@@ -119,7 +121,7 @@ class Runner:
     def _advance(self) -> bool:
         """Settle and start what can be; return whether anything changed."""
         moved = False
-        for step in self._workflow.steps.values():
+        for step in self.workflow.steps.values():
             state = self.states[step.name]
             if state.status != "waiting":
                 continue
@@ -143,7 +145,7 @@ class Runner:
             if step.when and not step.when.holds({}, self._results.resolve):
                 self._settle(state, "skipped", f"{step.when.text} does not hold")
                 return True
-            decision = decide(step, self._results, self._options.selection.rerun)
+            decision = decide(step, self._results, self._rerun)
             if not decision.runs:
                 record = self._results.record(step.name)
                 assert record is not None
@@ -158,6 +160,11 @@ class Runner:
     def _start(self, step: Step, state: StepState, decision: Decision) -> None:
         """Start a step: in its old folder if it goes on, else in a new one."""
         folder = self._results.of_step(step.name)
+        if isinstance(step.action, SweepAction):
+            step.action.perform(folder)
+            record = StepRecord(DONE, decision.settings, decision.inputs, started=time.time(), code=OK)
+            self._finish(step, record)
+            return
         before = self._results.record(step.name)
         if not decision.continuing:
             _clear(folder)
@@ -203,7 +210,7 @@ class Runner:
                 process.signal(self.signals.first or signal.SIGINT)
         for name, (process, record) in list(self._running.items()):
             if process.waitable in ready:
-                self._end(self._workflow.steps[name], process.exit_code(), record)
+                self._end(self.workflow.steps[name], process.exit_code(), record)
         for name in self._running:
             self.states[name].look()
         self._refresh(self.states)
@@ -224,6 +231,12 @@ class Runner:
         if code != OK:
             self._failed(step, record, code, _reason(code, folder))
             return
+        self._finish(step, record)
+
+    def _finish(self, step: Step, record: StepRecord) -> None:
+        """Record a step that has done its work, if it kept its promises."""
+        state, folder = self.states[step.name], self._results.of_step(step.name)
+        record.summary = step.action.summary(folder)
         outputs = step.action.outputs(folder, self._results.resolve)
         record.outputs = self._results.digests(outputs)
         if missing := [path for path, digest in record.outputs.items() if digest is None]:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from partrain.config.section import Section
+from partrain.job.sweep import SweepSection
 
 STEP_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
 
@@ -30,6 +31,8 @@ class StepSection(Section):
     """Files and folders that a program writes."""
     set: dict[str, Any] = Field(default_factory=dict)
     """Overrides of a job, as with `--set`."""
+    sweep: SweepSection | None = None
+    """Trials of a job: the job is trained once for each."""
     job: str | None = None
     """A job file; relative paths start from the workflow file's folder."""
     command: list[str] | None = Field(None, min_length=1)

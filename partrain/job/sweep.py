@@ -1,0 +1,138 @@
+"""The `[sweep]` table: the trials of a search over settings of the job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any, NamedTuple
+
+from pydantic import ConfigDict, Field, model_validator
+
+from partrain.config.section import Section
+from partrain.seeds import generator
+
+MAX_TRIALS = 10_000
+
+
+class Range(Section):
+    """A range of numbers to draw from."""
+
+    low: float
+    high: float
+    log: bool = False
+    """Draw evenly on a logarithmic scale."""
+    whole: bool = False
+    """Draw whole numbers."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Range:
+        if not self.low < self.high or (self.log and self.low <= 0):
+            raise ValueError("`low` must be below `high`" + (", and above 0 on a logarithmic scale" if self.log else ""))
+        return self
+
+    def draw(self, uniform: float) -> float | int:
+        """Return the number at a share of the range, 0 to 1."""
+        if self.log:
+            value = math.exp(math.log(self.low) + uniform * (math.log(self.high) - math.log(self.low)))
+        else:
+            value = self.low + uniform * (self.high - self.low)
+        return round(value) if self.whole else value
+
+
+class Trial(NamedTuple):
+    """One run of a sweep."""
+
+    settings: dict[str, Any]
+    """Values by dotted key. Trials that differ in the seed only have equal settings."""
+    seed: int | None
+    """The seed; None for the job's own."""
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """The changes to the job."""
+        return self.settings | ({} if self.seed is None else {"seed": self.seed})
+
+
+class SweepSection(Section):
+    """A `[sweep]` table. Its other keys are dotted keys of the job: a list of values, or a range as `{low, high, log, whole}`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    zip: dict[str, list[Any]] = Field(default_factory=dict)
+    """Keys whose lists go together: the first values, the second values, and so on."""
+    seeds: int = Field(1, ge=1, le=1000)
+    """Runs of each combination, with the job's seed and those after it."""
+    trials: int | None = Field(None, ge=1, le=MAX_TRIALS)
+    """Combinations drawn at random from the ranges; lists are drawn from too."""
+    by: str = "loss"
+    """The number of the summary by which trials are ranked."""
+    largest: bool | None = None
+    """The largest number is the best; default: for accuracies and other scores, not for losses and errors."""
+
+    @property
+    def values(self) -> dict[str, list[Any] | Range]:
+        """The lists and ranges by dotted key."""
+        found: dict[str, list[Any] | Range] = {}
+        for key, value in (self.model_extra or {}).items():
+            found[key] = Range.model_validate(value) if isinstance(value, dict) else value
+        return found
+
+    @property
+    def maximizes(self) -> bool:
+        """The largest number is the best."""
+        if self.largest is not None:
+            return self.largest
+        return not any(word in self.by for word in ("loss", "error", "rmse", "mae", "seconds", "rounds", "iterations", "bytes"))
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is varied: the job is trained once."""
+        return not self.values and not self.zip and self.seeds == 1
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SweepSection:
+        for key, value in (self.model_extra or {}).items():
+            if not isinstance(value, list | dict) or not value:
+                raise ValueError(f"`{key}` needs a list of values, or a range as {{low = 0.01, high = 1.0, log = true}}")
+        ranges = [key for key, value in self.values.items() if isinstance(value, Range)]
+        if ranges and self.trials is None:
+            raise ValueError(f"`{ranges[0]}` is a range: `trials` says how many combinations are drawn")
+        if self.trials is not None and not self.values:
+            raise ValueError("`trials` draws from lists and ranges, and there are none")
+        lengths = {len(values) for values in self.zip.values()}
+        if len(lengths) > 1 or 0 in lengths:
+            raise ValueError("the lists of `zip` must be of equal length")
+        if (count := self._count()) > MAX_TRIALS:
+            raise ValueError(f"{count:,} runs, more than {MAX_TRIALS:,}: draw some of them with `trials`")
+        return self
+
+    def _count(self) -> int:
+        grid = self.trials or math.prod(len(value) for value in self.values.values() if isinstance(value, list))
+        return grid * max(1, len(next(iter(self.zip.values()), [0]))) * self.seeds
+
+    def named_runs(self, seed: int) -> dict[str, Trial]:
+        """Return the runs by name: numbers of equal length, from 1 on."""
+        runs = self.runs(seed)
+        return {f"{number:0{len(str(len(runs)))}}": run for number, run in enumerate(runs, 1)}
+
+    def runs(self, seed: int) -> list[Trial]:
+        """List the runs of the sweep, all seeds of a combination one after the other. `seed` is the job's."""
+        together = [dict(zip(self.zip, row, strict=True)) for row in zip(*self.zip.values(), strict=True)] or [{}]
+        combinations = [settings | row for settings in self._combinations(seed) for row in together]
+        seeds = range(seed, seed + self.seeds) if self.seeds > 1 else [None]
+        return [Trial(settings, each) for settings in combinations for each in seeds]
+
+    def _combinations(self, seed: int) -> Iterator[dict[str, Any]]:
+        values: Mapping[str, list[Any] | Range] = self.values
+        if self.trials is None:
+            lists = [value for value in values.values() if isinstance(value, list)]
+            yield from (dict(zip(values, row, strict=True)) for row in product(*lists))
+            return
+        drawing = generator(seed, "sweep")
+        for _ in range(self.trials):
+            shares = {key: float(drawing.random()) for key in values}
+            yield {
+                key: value.draw(shares[key]) if isinstance(value, Range) else value[int(shares[key] * len(value))]
+                for key, value in values.items()
+            }

@@ -1,0 +1,180 @@
+"""The end of a sweep: its runs ranked, with median and spread over seeds, and the difference between the best ones in a sentence."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from partrain.errors import CannotCreate
+from partrain.job.sweep import SweepSection, Trial
+from partrain.system.atomic_file import atomic_file
+from partrain.workflow.actions import Resolve, Resources, document, result
+from partrain.workflow.conditions import UnknownNumber, lookup
+from partrain.workflow.references import Reference
+
+SUMMARY = "sweep.json"
+
+
+@dataclass(frozen=True)
+class Combination:
+    """The runs of one combination of settings."""
+
+    settings: dict[str, Any]
+    values: list[float | None]
+    """The ranked number of each run; None if it was not recorded, or is not finite."""
+    runs: list[str]
+    """Names of the runs, without the step's."""
+
+    @property
+    def median(self) -> float:
+        """The median of the recorded values; NaN if there is none."""
+        known = [value for value in self.values if value is not None]
+        return statistics.median(known) if known else math.nan
+
+    def key(self, maximizes: bool) -> float:
+        """Return a number to sort by: the best row first, rows without a value last."""
+        return math.inf if math.isnan(self.median) else -self.median if maximizes else self.median
+
+
+@dataclass(frozen=True)
+class SweepAction:
+    """Rank the runs of a sweep. Its results are those of the best run."""
+
+    sweep: SweepSection
+    trials: dict[str, Trial]
+    """The runs by name, without the step's."""
+    job: Any
+    """The action of one of the runs, whose results it shares."""
+    is_program: ClassVar[bool] = False
+    inline: ClassVar[bool] = True
+
+    @property
+    def resources(self) -> Resources:
+        """Nothing worth counting."""
+        return Resources(0)
+
+    def references(self) -> Iterator[Reference]:
+        """Iterate over nothing: the runs have the references."""
+        return iter(())
+
+    def settings(self, resolve: Resolve) -> dict[str, Any]:
+        """Return the settings of each run."""
+        return {"by": self.sweep.by, "largest": self.sweep.maximizes} | {
+            name: each.overrides for name, each in self.trials.items()
+        }
+
+    def inputs(self, resolve: Resolve) -> list[Path]:
+        """Return nothing: `inputs_in` knows the summaries."""
+        return []
+
+    def inputs_in(self, folder: Path) -> list[Path]:
+        """Return the summaries of the runs."""
+        return [folder / name / "summary.json" for name in self.trials]
+
+    def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
+        """Return the ranking."""
+        return [folder / SUMMARY]
+
+    def arguments(self, folder: Path, resolve: Resolve, continuing: bool) -> list[str]:
+        """Return nothing: no process runs."""
+        return []
+
+    def perform(self, folder: Path) -> None:
+        """Rank the runs and write `sweep.json`. Raises `CannotCreate`."""
+        rows = rank(self.sweep, self.trials, folder)
+        content = {
+            "by": self.sweep.by,
+            "largest": self.sweep.maximizes,
+            "best": self.best(folder, rows).name,
+            "difference": difference(rows, self.sweep.by),
+            "rows": [
+                {
+                    "settings": row.settings,
+                    "median": None if math.isnan(row.median) else row.median,
+                    "values": row.values,
+                    "runs": row.runs,
+                }
+                for row in rows
+            ],
+        }
+        try:
+            with atomic_file(folder / SUMMARY) as descriptor:
+                os.write(descriptor, json.dumps(content, indent=1).encode())
+        except OSError as error:
+            raise CannotCreate(f"{folder / SUMMARY}: {error.strerror}") from error
+
+    def summary(self, folder: Path) -> dict[str, Any]:
+        """Return the best run's numbers, and the ranking."""
+        ranking = document(folder / SUMMARY)
+        best = document(folder / str(ranking.get("best", "")) / "summary.json")
+        return best | {"sweep": ranking}
+
+    def best(self, folder: Path, rows: Sequence[Combination] = ()) -> Path:
+        """Return the folder of the best run: the best of the best combination."""
+        row = (rows or rank(self.sweep, self.trials, folder))[0]
+        sign = -1 if self.sweep.maximizes else 1
+        values = [math.inf if value is None else sign * value for value in row.values]
+        return folder / row.runs[values.index(min(values))]
+
+    def result(self, folder: Path, name: str, resolve: Resolve) -> Path:
+        """Return the path of the best run's result."""
+        return result(self.job, self.best(folder), name, resolve)
+
+
+def rank(sweep: SweepSection, trials: dict[str, Trial], folder: Path) -> list[Combination]:
+    """Return the combinations, the best first. Runs that differ in the seed only are one combination."""
+    rows: dict[str, Combination] = {}
+    for name, trial in trials.items():
+        try:
+            value = lookup(document(folder / name / "summary.json"), sweep.by)
+        except UnknownNumber:
+            value = None
+        row = rows.setdefault(json.dumps(trial.settings, default=str), Combination(trial.settings, [], []))
+        row.values.append(value if isinstance(value, int | float) and math.isfinite(value) else None)
+        row.runs.append(name)
+    return sorted(rows.values(), key=lambda row: row.key(sweep.maximizes))
+
+
+def cells(rows: Sequence[Combination], by: str) -> list[tuple[str, ...]]:
+    """Return the cells of the ranking, with a heading."""
+    keys = list(dict.fromkeys(key for row in rows for key in row.settings))
+    lines = [("rank", *keys, by, "from", "to", "runs")]
+    for number, row in enumerate(rows, 1):
+        known = [value for value in row.values if value is not None]
+        spread = (f"{min(known):.4g}", f"{max(known):.4g}") if known else ("", "")
+        median = f"{row.median:.4g}" if known else "none"
+        lines.append(
+            (str(number), *(_shown(row.settings.get(key)) for key in keys), median, *spread, f"{len(known)}/{len(row.values)}")
+        )
+    return lines
+
+
+def difference(rows: Sequence[Combination], by: str) -> str:
+    """Return a sentence: what the best combinations share, and in what they differ."""
+    known = [row for row in rows if not math.isnan(row.median)]
+    if len(known) < 2:
+        return ""
+    top = known[: max(2, min(5, len(known) // 3))]
+    keys = list(dict.fromkeys(key for row in known for key in row.settings))
+    shared, varied = [], []
+    for key in keys:
+        values = list(dict.fromkeys(_shown(row.settings.get(key)) for row in top))
+        everywhere = {_shown(row.settings.get(key)) for row in known}
+        if len(values) == 1 and len(everywhere) > 1:
+            shared.append(f"{key} = {values[0]}")
+        elif len(values) > 1:
+            varied.append(f"{key} ({', '.join(values)})")
+    facts = [f"share {' and '.join(shared)}"] if shared else []
+    facts += [f"differ in {' and '.join(varied)}"] if varied else []
+    spread = f"{by} {top[0].median:.4g} to {top[-1].median:.4g}"
+    return f"The {len(top)} best of {len(known)} ({spread}) {' and '.join(facts)}." if facts else ""
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)

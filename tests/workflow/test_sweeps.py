@@ -1,0 +1,194 @@
+"""Sweeps: which runs there are, how they are ranked, and what other steps see of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from support.runs import JOB, partrain, round_file
+
+from partrain import train as partrain_train
+from partrain.errors import BadJob
+from partrain.job.sweep import SweepSection, Trial
+from partrain.workflow.sweep import Combination, cells, difference, rank
+
+STUDY = """
+name = "study"
+
+[[steps]]
+name = "search"
+job = "job.toml"
+set = {"stop.rounds" = 3}
+sweep = {"optimizer.lr" = [0.05, 1e-9], "optimizer.momentum" = [0.9], seeds = 2, by = "test.accuracy"}
+assert = ["test.accuracy > 0.1"]
+
+[[steps]]
+name = "longer"
+job = "job.toml"
+set = {"model.from" = "{search.checkpoint}", "stop.rounds" = 1}
+"""
+
+
+def sweep(**settings: Any) -> SweepSection:
+    return SweepSection.model_validate(settings)
+
+
+def test_a_grid_has_every_combination() -> None:
+    trials = sweep(**{"a.b": [1, 2], "c": ["x", "y"]}).runs(0)
+    assert [trial.settings for trial in trials] == [
+        {"a.b": 1, "c": "x"}, {"a.b": 1, "c": "y"}, {"a.b": 2, "c": "x"}, {"a.b": 2, "c": "y"},
+    ]  # fmt: skip
+    assert {trial.seed for trial in trials} == {None}
+
+
+def test_zipped_lists_go_together() -> None:
+    trials = sweep(zip={"a": [1, 2], "b": [3, 4]}, c=[5, 6]).runs(0)
+    assert [tuple(trial.settings[key] for key in "abc") for trial in trials] == [(1, 3, 5), (2, 4, 5), (1, 3, 6), (2, 4, 6)]
+
+
+def test_seeds_follow_that_of_the_job() -> None:
+    assert [trial.overrides for trial in sweep(a=[1], seeds=3).runs(7)] == [
+        {"a": 1, "seed": 7},
+        {"a": 1, "seed": 8},
+        {"a": 1, "seed": 9},
+    ]
+
+
+def test_random_trials_lie_in_their_ranges_and_are_the_same_each_time() -> None:
+    section = sweep(
+        lr={"low": 1e-4, "high": 1.0, "log": True},
+        hidden={"low": 4.0, "high": 64.0, "whole": True},
+        rule=["a", "b"],
+        trials=200,
+    )
+    trials = section.runs(0)
+    rates = [trial.settings["lr"] for trial in trials]
+    assert all(1e-4 <= rate <= 1 for rate in rates)
+    assert 60 < sum(rate < 1e-2 for rate in rates) < 140, "half of a logarithmic range"
+    assert all(isinstance(trial.settings["hidden"], int) and 4 <= trial.settings["hidden"] <= 64 for trial in trials)
+    assert {trial.settings["rule"] for trial in trials} == {"a", "b"}
+    assert section.runs(0) == trials != section.runs(1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"a": 3}, "`a` needs a list"),
+        ({"a": []}, "`a` needs a list"),
+        ({"a": {"low": 1.0, "high": 2.0}}, "`trials` says how many"),
+        ({"trials": 3}, "`trials` draws from lists and ranges"),
+        ({"zip": {"a": [1], "b": [1, 2]}}, "of equal length"),
+        ({"a": {"low": 2.0, "high": 1.0}, "trials": 1}, "`low` must be below `high`"),
+        ({"a": {"low": 0.0, "high": 1.0, "log": True}, "trials": 1}, "`low` must be below `high`"),
+        ({"a": [0] * 200, "b": [0] * 200}, "40,000 runs"),
+    ],
+)
+def test_what_cannot_be_swept(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        sweep(**settings)
+
+
+def test_the_direction_follows_from_the_name() -> None:
+    assert [sweep(a=[1], by=by).maximizes for by in ("loss", "test.accuracy", "test.rmse", "seconds.train")] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert sweep(a=[1], by="loss", largest=True).maximizes
+
+
+def test_ranking(tmp_path: Path) -> None:
+    values = {"1": 0.9, "2": 0.7, "3": 0.85, "4": 0.86, "5": None, "6": None}
+    for name, value in values.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").write_text(json.dumps({"test": {"accuracy": value}}))
+    trials = {name: Trial({"lr": index // 2, "rule": "average"}, index % 2) for index, name in enumerate(values)}
+    rows = rank(sweep(a=[1], by="test.accuracy"), trials, tmp_path)
+    assert [row.settings["lr"] for row in rows] == [1, 0, 2], "medians 0.855, 0.8, none"
+    assert cells(rows, "accuracy") == [
+        ("rank", "lr", "rule", "accuracy", "from", "to", "runs"),
+        ("1", "1", "average", "0.855", "0.85", "0.86", "2/2"),
+        ("2", "0", "average", "0.8", "0.7", "0.9", "2/2"),
+        ("3", "2", "average", "none", "", "", "0/2"),
+    ]
+    assert difference(rows, "accuracy") == "The 2 best of 2 (accuracy 0.855 to 0.8) differ in lr (1, 0)."
+
+
+def test_what_the_best_share() -> None:
+    rows = [Combination({"lr": lr, "rule": rule}, [loss], ["1"]) for loss, lr, rule in [
+        (0.1, 1, "a"), (0.2, 2, "a"), (0.3, 1, "b"), (0.4, 2, "b"), (0.5, 3, "a"), (0.6, 3, "b"),
+    ]]  # fmt: skip
+    assert difference(rows, "loss") == "The 2 best of 6 (loss 0.1 to 0.2) share rule = a and differ in lr (1, 2)."
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.toml").write_text(JOB)
+    return tmp_path
+
+
+def run(text: str, *words: object, code: int = 0) -> dict[str, str]:
+    Path("study.toml").write_text(text)
+    said = partrain("run", "study.toml", "--json", *words)
+    assert said.code == code, said
+    return {step["step"]: step["status"] for step in json.loads(said.out)["steps"]}
+
+
+def test_a_sweep_in_a_workflow(place: Path) -> None:
+    runs = [f"search/{number}" for number in range(1, 5)]
+    assert run(STUDY) == dict.fromkeys([*runs, "search", "longer"], "done")
+    ranking = json.loads(Path("runs/study/search/sweep.json").read_text())
+    assert [row["settings"]["optimizer.lr"] for row in ranking["rows"]] == [0.05, 1e-9]
+    assert ranking["best"] in ("1", "2")
+    best = Path("runs/study/search") / ranking["best"]
+    used = json.loads(Path("runs/study/longer/step.json").read_text())["command"]
+    assert any(str(place / best / "checkpoint.h5") in word for word in used)
+    assert set(run(STUDY).values()) == {"unchanged"}
+
+    more = run(STUDY.replace("[0.05, 1e-9]", "[0.05, 1e-9, 1e-8]"))
+    assert [more[f"search/{number}"] for number in range(1, 7)] == ["unchanged"] * 4 + ["done"] * 2
+    assert (more["search"], more["longer"]) == ("done", "unchanged"), "the best is the same one"
+
+
+def test_runs_are_ordinary_runs(place: Path) -> None:
+    run(STUDY)
+    sets = ("stop.rounds=3", "optimizer.lr=0.05", "optimizer.momentum=0.9", "seed=4", "sweep={}")
+    said = partrain("run", "job.toml", *(f"--set={each}" for each in sets), "--out", "alone", "--quiet")
+    assert said.code == 0, said
+    assert round_file(Path("alone"), 3).read_bytes() == Path("runs/study/search/2/checkpoint.h5").read_bytes()
+
+
+def test_a_job_with_a_sweep(place: Path) -> None:
+    (place / "job.toml").write_text(JOB + '\n[sweep]\n"optimizer.lr" = [0.05, 1e-9]\nby = "loss"\n')
+    assert partrain("validate", "job.toml").code == 0
+    said = partrain("run", "job.toml")
+    assert said.code == 0, said
+    assert "job: 2 combinations, 2 runs" in said.out
+    assert "best: runs/job/sweep/job/1" in said.out
+    assert "differ in optimizer.lr (0.05, 1e-09)." in said.out
+    assert partrain("run", "job.toml", "--set", "sweep={}", "--out", "one", "--quiet").code == 0
+    assert (place / "one/checkpoint.h5").exists()
+    with pytest.raises(BadJob, match="has a \\[sweep\\]"):
+        partrain_train("job.toml", out="two")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (STUDY.replace('"optimizer.lr" = [', '"optimizer.rate" = ['), "study.toml:8:10: unknown key `rate`"),
+        (STUDY.replace("[0.05, 1e-9]", '["fast"]'), "`lr`: expected a number"),
+        (STUDY.replace("[0.05, 1e-9]", "0.05"), "`optimizer.lr` needs a list of values"),
+    ],
+)
+def test_errors_are_found_before_anything_starts(place: Path, text: str, message: str) -> None:
+    Path("study.toml").write_text(text)
+    said = partrain("run", "study.toml")
+    assert said.code == 78, said
+    assert message in said.err
+    assert said.err.count(message.split(": ")[-1]) <= 3, "once, not for each run"
+    assert not Path("runs").exists()
