@@ -134,7 +134,11 @@ if __name__ == "__main__":
     assert (done.returncode, done.stdout.split()) == (0, ["finished"]), done.stderr
 
 
-@pytest.mark.parametrize("table", [{"model": {"name": "script.py:Net"}}, {"dataset": {"name": "script.py:Points"}}], ids=str)
+@pytest.mark.parametrize(
+    "table",
+    [{"model": {"name": "script.py:Net"}}, pytest.param({"dataset": {"name": "script.py:Points"}}, marks=pytest.mark.soak)],
+    ids=str,
+)
 def test_a_script_that_its_own_run_imports_needs_a_guard(tmp_path: Path, table: dict[str, object]) -> None:
     """Else the run would train in each of its processes, and the runs of these in theirs."""
     (tmp_path / "script.py").write_text(f"""
@@ -196,6 +200,7 @@ def test_a_script_gets_back_a_network_of_its_own_class(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.soak
 def test_a_thread_may_train(tmp_path: Path) -> None:
     text = "import threading\nthread = threading.Thread(target=lambda: show(partrain.train(partrain.Job(**JOB), out='run')))\nthread.start()\nthread.join()"
     done = run(tmp_path, text)
@@ -220,7 +225,10 @@ assert (before, main) == (os.environ, sys.modules["__main__"])
     assert (done.returncode, sorted(done.stdout.split())) == (0, ["2", "300"]), done.stderr
 
 
-@pytest.mark.parametrize("setting", ["torch.set_default_device('meta')", "torch.set_default_dtype(torch.float64)"])
+@pytest.mark.parametrize(
+    "setting",
+    ["torch.set_default_device('meta')", pytest.param("torch.set_default_dtype(torch.float64)", marks=pytest.mark.soak)],
+)
 def test_the_network_is_the_trained_one_whatever_torch_was_set_to(tmp_path: Path, setting: str) -> None:
     done = run(
         tmp_path,
@@ -252,6 +260,7 @@ except partrain.Failure as failure:
     assert (done.returncode, done.stdout[:3]) == (0, "66 "), done
 
 
+@pytest.mark.soak
 def test_shown_on_a_stream_that_can_only_write(tmp_path: Path) -> None:
     """As some hosts of scripts replace stdout."""
     done = run(

@@ -11,7 +11,7 @@ from partrain.job.load import problems
 from partrain.job.workers import cuda_count
 
 FOLDER = Path(__file__).parents[1] / "jobs"
-JOBS = sorted(FOLDER.rglob("*.toml"))
+JOBS = sorted(path for path in FOLDER.rglob("*.toml") if path.parent.name != "workflows")
 
 
 def test_there_are_jobs() -> None:

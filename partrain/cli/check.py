@@ -18,22 +18,30 @@ app = typer.Typer()
 
 @app.command()
 def validate(
-    jobs: Annotated[list[Path], typer.Argument(metavar="JOB.toml...", help="Job files.")],
+    context: typer.Context,
+    jobs: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Job files and workflows.")],
     set_: Overrides = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Report every problem of job files, each with its place and a suggestion. Exit 78 if there is an error, 66 if only files are
+    """Report every problem of jobs and workflows, each with its place and a suggestion. Exit 78 if there is an error, 66 if only files are
     missing.
     """
     from partrain.config.problems import Problem, Rejected, shown
     from partrain.job.load import load
+    from partrain.workflow.kinds import is_workflow
 
     found: list[tuple[Path, list[Problem]]] = []
     missing = []
     for path in jobs:
         try:
-            found.append((path, load(path, set_ or ()).warnings))
+            if is_workflow(path):
+                from partrain.cli.workflow import commands
+                from partrain.workflow.load import load as load_workflow
+
+                found.append((path, load_workflow(path, commands(context.obj.app)).warnings))
+            else:
+                found.append((path, load(path, set_ or ()).warnings))
         except Rejected as rejected:
             found.append((path, rejected.problems))
         except InputMissing as failure:

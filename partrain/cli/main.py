@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from partrain.cli import bench, check, data, inference, train, workflow
+from partrain.cli.shared import CommandLine
 from partrain.errors import INTERNAL, USAGE, Failure, Internal
 from partrain.version import __version__
 
@@ -37,7 +38,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    context.obj = main  # for the steps of workflows, which are command lines
+    context.obj = CommandLine(app, main)
 
 
 def _print_failure(name: str, code: int, message: str) -> None:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
 
 if TYPE_CHECKING:
     from partrain.job.load import LoadedJob
+
+
+class CommandLine(NamedTuple):
+    """The whole command line, for workflows: their steps are commands."""
+
+    app: typer.Typer
+    main: Callable[[], None]
+    """Runs the command in `sys.argv`."""
 
 
 def print_warnings(loaded: LoadedJob) -> None:

@@ -57,7 +57,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Train a job, or run a workflow. Exit 1 if a target was not reached or an assertion does not hold."""
-    from partrain.workflow.load import is_sweep, is_workflow
+    from partrain.workflow.kinds import is_sweep, is_workflow
 
     if len(files) > 1 or files[0].is_dir() or is_workflow(files[0]) or is_sweep(files[0], set_ or ()):
         from partrain.cli.workflow import run_workflow

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import typer
 
-from partrain.cli import bench, check, data, inference
 from partrain.cli.options import Debug, Json
+from partrain.cli.shared import CommandLine
 from partrain.errors import INTERRUPTED, OK, TERMINATED
 
 if TYPE_CHECKING:
@@ -33,24 +33,30 @@ OUTPUTS = ("output", "out", "html")
 """Options that name a file which a command writes."""
 TRAINING = ("bench", "compare")
 """Commands that start workers."""
+NOT_STEPS = ("run", "resume")
+"""Commands that are no steps: a step that trains has a `job`."""
 
 
-def commands() -> Commands:
+def commands(app: typer.Typer) -> Commands:
     """Return the commands that a step may run, from the definition of the command line. A step that trains has a `job`."""
     found: dict[str, CommandSpec] = {}
 
-    def collect(part: typer.Typer, words: tuple[str, ...]) -> None:
-        for command in part.registered_commands:
+    def collect(group: typer.Typer, words: tuple[str, ...]) -> None:
+        for command in group.registered_commands:
             assert command.callback
             name = " ".join((*words, command.name or command.callback.__name__.replace("_", "-")))
-            found[name] = _spec(tuple(name.split()), command.callback)
-        for group in part.registered_groups:
-            assert group.typer_instance
-            given = [each for each in (group.name, group.typer_instance.info.name) if isinstance(each, str)]
-            collect(group.typer_instance, (*words, *given[:1]))
+            if name not in NOT_STEPS:
+                found[name] = _spec(tuple(name.split()), command.callback)
+        for inner in group.registered_groups:
+            assert inner.typer_instance
+            given = [each for each in (inner.name, inner.typer_instance.info.name) if isinstance(each, str)]
+            collect(inner.typer_instance, (*words, *given[:1]))
 
-    for module in check, bench, inference, data:
-        collect(module.app, (module.app.info.name,) if isinstance(module.app.info.name, str) else ())
+    for part in app.registered_groups:
+        assert part.typer_instance
+        name = part.typer_instance.info.name
+        if name != "flow":
+            collect(part.typer_instance, (name,) if isinstance(name, str) else ())
     return found
 
 
@@ -61,7 +67,7 @@ def _spec(words: tuple[str, ...], function: Callable[..., Any]) -> CommandSpec:
     defaults = {name: each.default for name, each in signature(function).parameters.items()}
     parameters = []
     for name, hint in get_type_hints(function, include_extras=True).items():
-        if name in ("return", "debug"):
+        if name in ("return", "debug", "context"):
             continue
         plain, info = get_args(hint)[:2]
         words_given = [getattr(info, "default", None), *(getattr(info, "param_decls", None) or ())]  # typer keeps the first apart
@@ -91,11 +97,12 @@ def run_workflow(
     retries: int,
     quiet: bool,
     as_json: bool,
-    invoke: Callable[[], None],
+    line: CommandLine,
 ) -> int:
-    """Run a workflow, or several jobs as one; return the exit code. `invoke` is the command line's main function."""
+    """Run a workflow, or several jobs as one; return the exit code."""
     from partrain.workflow.digests import Digests
-    from partrain.workflow.load import is_workflow, load, of_jobs
+    from partrain.workflow.kinds import is_workflow
+    from partrain.workflow.load import load, of_jobs
     from partrain.workflow.plan import preview
     from partrain.workflow.results import Results
     from partrain.workflow.runner import Options
@@ -105,7 +112,7 @@ def run_workflow(
         raise typer.BadParameter(
             "a workflow's steps have `set`: --set changes jobs that are given by their files", param_hint="--set"
         )
-    workflow = load(paths[0], commands()) if single else of_jobs(paths, overrides, commands())
+    workflow = load(paths[0], commands(line.app)) if single else of_jobs(paths, overrides, commands(line.app))
     selection.check(workflow)
     for problem in workflow.warnings:
         print(problem.render(), file=sys.stderr)
@@ -129,7 +136,7 @@ def run_workflow(
             print("\n".join(aligned([("step", "would", "because"), *rows])))
         return OK
     base = paths[0].absolute().parent if single else Path.cwd()
-    return _run(workflow, results, Options(selection, jobs, keep_going, retries), base, quiet, as_json, single, invoke)
+    return _run(workflow, results, Options(selection, jobs, keep_going, retries), base, quiet, as_json, single, line.main)
 
 
 def _run(
@@ -238,6 +245,7 @@ def _show_sweeps(runner: Runner, folder: Path) -> None:
 
 @flow.command()
 def show(
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The workflow file.")],
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The workflow's folder; default: runs/<name>.")] = None,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph as a Mermaid diagram.")] = False,
@@ -250,7 +258,7 @@ def show(
     from partrain.workflow.load import load
     from partrain.workflow.results import Results
 
-    workflow = load(file, commands())
+    workflow = load(file, commands(context.obj.app))
     folder = out or Path("runs") / workflow.name
     results = Results(workflow, folder, Digests(folder / "digests.json"))
     if as_json:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from partrain.comm.shared import SharedTransport
-from partrain.comm.simulated import SimulatedTransport
 from partrain.config.problems import Finding
 from partrain.config.section import Section
 
@@ -20,8 +19,8 @@ Speed = Annotated[float, Field(gt=0, le=1e6)]
 Span = Annotated[float, Field(ge=0, le=1e6)]
 
 
-TRANSPORTS: dict[str, type[BaseTransport]] = {"shared": SharedTransport, "simulated": SimulatedTransport}
-"""The transport of each `kind` on one machine."""
+TRANSPORTS = {"shared": "partrain.comm.shared:SharedTransport", "simulated": "partrain.comm.simulated:SimulatedTransport"}
+"""`module:Class` of the transport of each `kind` on one machine."""
 
 
 class TransportSection(Section):
@@ -41,7 +40,9 @@ class TransportSection(Section):
     def implementation(self, machine: Machine | None = None) -> type[BaseTransport]:
         """Return the transport on one machine, or between this `machine` and others."""
         if machine is None:
-            return TRANSPORTS[self.kind]
+            module, _, name = TRANSPORTS[self.kind].partition(":")
+            found: type[BaseTransport] = getattr(import_module(module), name)
+            return found
         from partrain.comm.distributed import DistributedTransport  # imports torch
 
         return DistributedTransport

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from partrain.comm import futex
 from partrain.comm.transport import BaseTransport, Placement
 
 if TYPE_CHECKING:
@@ -27,6 +26,9 @@ class SharedTransport(BaseTransport):
 
     def __init__(self, arena: Arena, rank: int, members: range | None = None) -> None:
         """Join the arena. `members`: the workers of this machine; default: all workers of the arena."""
+        from partrain.comm import futex  # imports ctypes, which no command needs that only checks a job
+
+        self._futex = futex
         members = members or range(arena.size)
         self._arena = arena
         self._rank = rank
@@ -51,7 +53,7 @@ class SharedTransport(BaseTransport):
         arrivals, count = self._arena.arrivals, self._arrived + 1
         self._arrived = count
         arrivals[self._rank] = count
-        futex.wake(self._arena.arrival_address(self._rank))
+        self._futex.wake(self._arena.arrival_address(self._rank))
         deadline = time.perf_counter() + self._spin_s
         for peer in self._peers:
             while arrivals[peer] < count:
@@ -59,7 +61,7 @@ class SharedTransport(BaseTransport):
                     continue
                 seen = int(arrivals[peer])
                 if seen < count:
-                    futex.wait(self._arena.arrival_address(peer), seen & 0xFFFFFFFF, NAP_S)
+                    self._futex.wait(self._arena.arrival_address(peer), seen & 0xFFFFFFFF, NAP_S)
 
     def wait_for_peers(self, ready: Callable[[], bool], what: str) -> None:
         """Return when `ready()` holds."""

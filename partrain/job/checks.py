@@ -12,7 +12,6 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from partrain.checkpoint import start_file
 from partrain.comm.machine import Machine
 from partrain.config.problems import FileFinding, Finding, KeyPath
 from partrain.data import DatasetSpec, read_spec
@@ -98,6 +97,8 @@ def check_start(tables: Tables, folder: Path) -> Iterator[Finding]:
     """Check the file that a new run starts from; relative paths start from `folder`. A resumed run does not need it."""
     if "model" not in tables or (name := tables["model"].start_file) is None:
         return
+    from partrain.checkpoint import start_file  # few jobs start from a file
+
     try:
         start_file.check(start_file.locate(name, folder))
     except InputMissing as missing:

@@ -80,6 +80,8 @@ class JobAction:
     job: Job
     """The job as far as it is known before other steps have run."""
     more_inputs: Sequence[Path] = ()
+    tolerated: tuple[int, ...] = ()
+    """Exit codes that are no failure: a trial of a sweep may miss its target, or diverge."""
     is_program: ClassVar[bool] = False
     inline: ClassVar[bool] = False
 

@@ -18,7 +18,7 @@ from partrain.config.overrides import as_toml, changed
 from partrain.config.problems import FileFinding, Finding, KeyPath, Problem, Rejected, Unreadable, did_you_mean, shown
 from partrain.config.toml_positions import NotToml, Position, TomlRefused
 from partrain.config.toml_source import TomlSource
-from partrain.errors import InputMissing
+from partrain.errors import NOT_REACHED, Diverged, InputMissing
 from partrain.job.load import load as load_job
 from partrain.job.load import validate
 from partrain.job.messages import describe_value
@@ -26,6 +26,7 @@ from partrain.job.sweep import Trial
 from partrain.workflow.actions import Action, CommandAction, JobAction, ProgramAction, data_files
 from partrain.workflow.commands import Commands
 from partrain.workflow.conditions import BadCondition, Condition
+from partrain.workflow.kinds import is_workflow
 from partrain.workflow.references import references
 from partrain.workflow.section import StepSection, WorkflowSection
 from partrain.workflow.sweep import SweepAction
@@ -70,23 +71,6 @@ class Workflow:
             if step.needs & found:
                 found.add(step.name)
         return found - {name}
-
-
-def is_workflow(path: Path) -> bool:
-    """Tell if a TOML file is a workflow: it has `[[steps]]`. A file that cannot be read is none."""
-    return "steps" in _tables(path)
-
-
-def is_sweep(path: Path, overrides: Sequence[str] = ()) -> bool:
-    """Tell if a job has a `[sweep]` that varies something; `--set sweep={}` turns it off."""
-    return bool(_tables(path).get("sweep")) and not any(each.replace(" ", "") == "sweep={}" for each in overrides)
-
-
-def _tables(path: Path) -> dict[str, Any]:
-    try:
-        return TomlSource.read(path).data
-    except (Rejected, InputMissing):
-        return {}
 
 
 def load(path: Path, commands: Commands) -> Workflow:
@@ -248,7 +232,7 @@ class _Loader:
         job, findings = validate(source.data, action.path.parent, here=False)
         problems = [source.problem(finding) for finding in findings if finding.severity == "error"]
         self._problems += [problem for problem in problems if problem not in self._problems]
-        return replace(action, overrides=changes, data=source.data, job=job or action.job)
+        return replace(action, overrides=changes, data=source.data, job=job or action.job, tolerated=(NOT_REACHED, Diverged.code))
 
     def _action(self, path: KeyPath, section: StepSection) -> Action | None:
         actions = section.actions

@@ -23,7 +23,7 @@ OUTPUT = "output.json"
 
 
 @dataclass(frozen=True)
-class CommandLine:
+class StepCommand:
     """A command of partrain, for the process that runs it."""
 
     words: Sequence[str]
@@ -46,7 +46,7 @@ class StepProcess:
     def of_command(cls, words: Sequence[str], folder: Path, invoke: Callable[[], None]) -> StepProcess:
         """Start a command of partrain."""
         context = forkserver.start()
-        line = CommandLine(words, folder, invoke, forkserver.shared())
+        line = StepCommand(words, folder, invoke, forkserver.shared())
         process = context.Process(target=_run_command, args=(line,), name=f"step {folder.name}")
         try:
             with forkserver.without_main():
@@ -90,7 +90,7 @@ class StepProcess:
             os.killpg(self.pid, number)
 
 
-def _run_command(line: CommandLine) -> None:
+def _run_command(line: StepCommand) -> None:
     """Run a command of partrain in a new process."""
     os.setsid()  # the terminal's Ctrl-C is for the runner, which passes it on
     die_with_parent(line.forkserver["_forkserver_pid"])

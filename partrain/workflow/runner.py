@@ -228,7 +228,8 @@ class Runner:
             self._results.store(step.name, record)
             self._settle(state, "stopped", "goes on with the same command")
             return
-        if code != OK:
+        tolerated = getattr(step.action, "tolerated", ())
+        if code != OK and code not in tolerated:
             self._failed(step, record, code, _reason(code, folder))
             return
         self._finish(step, record)
@@ -239,7 +240,8 @@ class Runner:
         record.summary = step.action.summary(folder)
         outputs = step.action.outputs(folder, self._results.resolve)
         record.outputs = self._results.digests(outputs)
-        if missing := [path for path, digest in record.outputs.items() if digest is None]:
+        missing = [path for path, digest in record.outputs.items() if digest is None]
+        if missing and record.code == OK:
             self._failed(step, record, NOT_REACHED, f"it did not write {missing[0]}")
             return
         record.status, record.message = DONE, ""

@@ -33,8 +33,8 @@ def test_a_table_on_a_terminal_shows_every_step_and_goes_when_it_is_closed() -> 
     with open(theirs, "w", encoding="utf-8") as stream:
         table = workflow_display(stream)
         table.update(lambda: ROWS)
+        table.close()  # returns when all is written
         shown = os.read(ours, 1 << 16).decode()
-        table.close()
     os.close(ours)
     for row in ROWS:
         assert row.name in shown

@@ -185,7 +185,7 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
                 "job.toml:22:2: unknown table [trian]",
                 "   |",
                 "22 | [trian]",
-                "   |  ^^^^^ legal: name, seed, model, dataset, partition, task, optimizer, sync, workers, transport, engine, stop, checkpoint",
+                "   |  ^^^^^ legal: name, seed, model, dataset, partition, task, optimizer, sync, workers, transport, engine, stop, checkpoint, sweep",
             ],
         ),
         (

@@ -273,6 +273,7 @@ def test_the_jobs_of_fine_tuning_in_a_short_form(tmp_path: Path) -> None:
     assert digit == label + 5
 
 
+@pytest.mark.soak
 def test_machines_that_torchrun_restarts_do_not_need_the_file_again(tmp_path: Path, origin: Path) -> None:
     shutil.copy(origin / "a.pt", tmp_path / "a.pt")
     keys = f'model={{{NET}, from="{tmp_path / "a.pt"}"}}', "stop.rounds=60"

@@ -238,7 +238,7 @@ def test_flow_show(place: Path) -> None:
     ]  # fmt: skip
 
 
-LONG = STUDY.replace('"stop.rounds" = 3', '"stop.rounds" = 300').replace("rounds == 3", "rounds == 300")
+LONG = STUDY.replace('"stop.rounds" = 3', '"stop.rounds" = 100').replace("rounds == 3", "rounds == 100")
 
 
 def started(place: Path, text: str = LONG) -> Command:
@@ -246,7 +246,7 @@ def started(place: Path, text: str = LONG) -> Command:
     return Command(("run", "study.toml"), place)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
 def test_a_signal_stops_after_the_round_and_the_same_command_goes_on_to_the_bit(place: Path, number: signal.Signals) -> None:
     with started(place) as command:
         eventually((place / "runs/study/first/checkpoint.h5").exists, "a checkpoint")
@@ -274,7 +274,7 @@ def finish(place: Path) -> None:
     """Run the workflow to its end; the interrupted step has the bits of an undisturbed run."""
     assert set(run(LONG).values()) == {"done"}
     assert record("first")["command"][0] == "resume"
-    assert Path("runs/study/first/checkpoint.h5").read_bytes() == alone("stop.rounds=300")
+    assert Path("runs/study/first/checkpoint.h5").read_bytes() == alone("stop.rounds=100")
     assert set(run(LONG).values()) == {"unchanged"}
 
 
