@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from importlib.util import find_spec
+from itertools import permutations
 from typing import Any, Literal
 
 import numpy as np
@@ -120,8 +121,22 @@ def _safetensors(network: TrainedNetwork) -> tuple[bytes, Run]:
 
     # One copy of each tensor: the format refuses names that share memory.
     copies = {name: tensor.detach().clone().contiguous() for name, tensor in network.module.state_dict().items()}
-    data = save(copies, {"format": "pt", "partrain": _metadata_text(network)})
+    metadata = {"format": "pt", "partrain": _metadata_text(network)}
+    data = _with_metadata_in_order(save(copies, metadata), metadata)
     return data, _with_tensors(network, load(data))
+
+
+def _with_metadata_in_order(data: bytes, metadata: dict[str, str]) -> bytes:
+    """Return the same file with its metadata in order: safetensors writes them in another order each time, so bytes would differ."""
+    text = [
+        json.dumps(pair, ensure_ascii=False, separators=(",", ":"))[1:-1].encode()
+        for pair in ({key: value} for key, value in metadata.items())
+    ]
+    for order in permutations(text):
+        found = b'{"__metadata__":{' + b",".join(order) + b"}"
+        if data[8 : 8 + len(found)] == found:
+            return data[:8] + b'{"__metadata__":{' + b",".join(text) + b"}" + data[8 + len(found) :]
+    return data  # another version of safetensors may write its header in another form
 
 
 def _state_dict(network: TrainedNetwork) -> tuple[bytes, Run]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import shutil
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.runs import JOB, Command, Said, eventually, newest, partrain
+from support.runs import JOB, Command, Said, descendants, eventually, newest, partrain
 
 STUDY = """
 name = "study"
@@ -279,11 +282,11 @@ def finish(place: Path) -> None:
 
 
 def processes_in(place: Path) -> list[str]:
-    """Return the command lines of processes that work in a folder."""
-    found = []
+    """Return the command lines of processes that work in a folder, without those of this process: its forkserver serves all tests."""
+    found, ours = [], descendants(os.getpid()) | {os.getpid()}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if (entry / "cwd").readlink() == place and int(entry.name) != os.getpid():
+            if (entry / "cwd").readlink() == place and int(entry.name) not in ours:
                 found.append((entry / "cmdline").read_text())
         except OSError:
             continue
@@ -375,3 +378,50 @@ def test_lines_without_a_terminal(place: Path) -> None:
     lines = [line.split(" in ")[0] for line in said.out.splitlines()]
     assert lines[:2] == ["first: running (has not run yet)", "first: done"]
     assert lines[-1] == "runs/study: 4 done"
+
+
+KILLED = """
+name = "study"
+
+[[steps]]
+name = "search"
+job = "job.toml"
+set = {"stop.rounds" = 40}
+sweep = {"optimizer.lr" = [0.05, 0.02], seeds = 2}
+
+[[steps]]
+name = "longer"
+job = "job.toml"
+set = {"model.from" = "{search.checkpoint}", "stop.rounds" = 120}
+
+[[steps]]
+name = "mean"
+soup = {checkpoints = ["{search.checkpoint}", "{longer.checkpoint}"], output = "mean.h5"}
+
+[[steps]]
+name = "weights"
+export = {checkpoint = "{longer.checkpoint}", format = "safetensors", output = "net.safetensors"}
+"""
+
+
+@pytest.mark.soak
+def test_a_workflow_killed_at_twenty_random_moments_ends_in_the_same_bits(place: Path) -> None:
+    def results() -> dict[str, bytes]:
+        files = [*Path("runs").rglob("checkpoint.h5"), *Path("runs").rglob("mean.h5"), *Path("runs").rglob("*.safetensors")]
+        return {str(file): file.read_bytes() for file in sorted(files)}
+
+    run(KILLED)
+    undisturbed = results()
+    assert len(undisturbed) == 7
+    shutil.rmtree("runs")
+    moments, killed = random.Random(0), 0
+    for _ in range(20):
+        with started(place, KILLED) as command:
+            time.sleep(moments.uniform(0.5, 4))
+            killed += command.process.poll() is None
+            command.process.kill()
+            command.process.wait()
+            eventually(lambda: not processes_in(place), "its processes to be gone")
+    assert killed >= 3
+    assert set(run(KILLED).values()) <= {"done", "unchanged"}
+    assert results() == undisturbed
