@@ -19,11 +19,11 @@ from partrain.errors import INTERRUPTED, OK, TERMINATED
 if TYPE_CHECKING:
     from partrain.display.workflow_table import StepRow
     from partrain.workflow.commands import Commands, CommandSpec
-    from partrain.workflow.load import Workflow
     from partrain.workflow.plan import Selection
     from partrain.workflow.results import Results
     from partrain.workflow.runner import Options, Runner
     from partrain.workflow.state import StepState
+    from partrain.workflow.step import Workflow
 
 app = typer.Typer()
 flow = typer.Typer(no_args_is_help=True, help="Look at workflows.")
@@ -151,7 +151,9 @@ def _run(
 ) -> int:
     from partrain.display.workflow_table import workflow_display
     from partrain.launch.run_folder import stage_file
-    from partrain.workflow.runner import Runner, held
+    from partrain.workflow.lock import held
+    from partrain.workflow.process import LocalExecutor
+    from partrain.workflow.runner import Runner
 
     started = time.monotonic()
     display = workflow_display(quiet=quiet or as_json)
@@ -164,7 +166,7 @@ def _run(
             stage_file(results.folder / "workflow.toml", workflow.text)
         try:
             runner = Runner(
-                workflow, results, options, invoke, base,
+                workflow, results, options, LocalExecutor(invoke), base,
                 lambda states: display.update(rows(states)), lambda states: display.refresh(rows(states)),
             )  # fmt: skip
             code = runner.run()

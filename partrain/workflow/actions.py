@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal
 
 from partrain.checkpoint import round_path
 from partrain.config.overrides import toml_value
@@ -21,6 +22,7 @@ from partrain.job.workers import expand
 from partrain.version import __version__
 from partrain.workflow.commands import CommandSpec
 from partrain.workflow.references import Reference, references, substitute
+from partrain.workflow.resources import Resources
 
 Resolve = Callable[[Reference], Any]
 """Function that returns the result which a reference names."""
@@ -28,48 +30,78 @@ CONTINUABLE = ("stopped", "running", "failed")
 """Statuses of a step whose run can go on from its last checkpoint."""
 
 
-@dataclass(frozen=True)
-class Resources:
-    """The share of the machine that a step uses."""
-
-    cores: int = 1
-    devices: frozenset[str] = frozenset()
-    """CUDA devices, which no other step may use meanwhile."""
-
-
-class Action(Protocol):
+class Action(ABC):
     """The work of a step."""
 
-    is_program: ClassVar[bool]
-    """It runs a program, not a command of partrain."""
-    inline: ClassVar[bool]
-    """It takes a moment and no process: the runner calls `perform`."""
+    process: ClassVar[Literal["command", "program", "none"]] = "command"
+    """Its process: a command of partrain, a program, or none: the runner calls `perform`."""
+    tolerated: Sequence[int] = ()
+    """Exit codes that are no failure."""
 
     @property
+    @abstractmethod
     def resources(self) -> Resources:
         """The share of the machine that it uses."""
 
+    @abstractmethod
     def references(self) -> Iterator[Reference]:
         """Iterate over the results of other steps that it names."""
 
+    def reads(self) -> list[Path]:
+        """Return the files that it reads, as far as they are known before other steps have run."""
+        return []
+
+    @abstractmethod
     def settings(self, resolve: Resolve) -> dict[str, Any]:
         """Return all that changes the result beside files: settings by name. `resolve` gives digests for paths."""
 
-    def inputs(self, resolve: Resolve) -> list[Path]:
-        """Return the files and folders that it reads."""
+    @abstractmethod
+    def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
+        """Return the files and folders that it reads. `folder` is the step's."""
 
+    @abstractmethod
     def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
-        """Return the files that it promises. `folder` is the step's."""
+        """Return the files that it promises."""
 
-    def arguments(self, folder: Path, resolve: Resolve, continuing: bool) -> list[str]:
-        """Return the words of its command line. `continuing`: a run in the folder goes on."""
-
+    @abstractmethod
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return the numbers that it recorded in its folder."""
 
+    def arguments(self, folder: Path, resolve: Resolve) -> list[str]:
+        """Return the words of its command line."""
+        raise AssertionError(f"{type(self).__name__} needs no process")
+
+    def resume_arguments(self, folder: Path) -> list[str]:
+        """Return the words that go on from the checkpoint in the folder; none if it has to begin again."""
+        return []
+
+    def perform(self, folder: Path) -> None:
+        """Do the work, if that takes a moment and no process."""
+        raise AssertionError(f"{type(self).__name__} needs a process")
+
+    def result(self, folder: Path, name: str, resolve: Resolve) -> Path:
+        """Return the path of a result, one of `FILES`. Raises `InputMissing` if there is no such file."""
+        match name:
+            case "folder":
+                return folder
+            case "checkpoint":
+                path = folder / "checkpoint.h5"
+                if not path.exists():
+                    path = next((each for each in self.outputs(folder, resolve) if each.suffix == ".h5"), path)
+            case "best":
+                path = _best(folder)
+            case _:
+                written = self.outputs(folder, resolve)
+                if not written:
+                    raise InputMissing(f"the step in {folder} has no output")
+                path = written[0]
+        if not path.exists():
+            raise InputMissing(f"{path} is missing")
+        return path
+
 
 @dataclass(frozen=True)
-class JobAction:
+class JobAction(Action):
     """Train a job."""
 
     path: Path
@@ -80,10 +112,8 @@ class JobAction:
     job: Job
     """The job as far as it is known before other steps have run."""
     more_inputs: Sequence[Path] = ()
-    tolerated: tuple[int, ...] = ()
-    """Exit codes that are no failure: a trial of a sweep may miss its target, or diverge."""
-    is_program: ClassVar[bool] = False
-    inline: ClassVar[bool] = False
+    tolerated: Sequence[int] = ()
+    """A trial of a sweep may miss its target, or diverge."""
 
     @property
     def resources(self) -> Resources:
@@ -96,28 +126,34 @@ class JobAction:
         """Iterate over the references in the overrides."""
         return references(dict(self.overrides))
 
+    def reads(self) -> list[Path]:
+        """Return the data files, and the step's `inputs`."""
+        return [*data_files(self.data.get("dataset"), self.path.parent), *self.more_inputs]
+
     def settings(self, resolve: Resolve) -> dict[str, Any]:
         """Return the job's values by dotted key, and partrain's version."""
         return {**_flat(substitute(dict(self.data), resolve)), "partrain": __version__}
 
-    def inputs(self, resolve: Resolve) -> list[Path]:
+    def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return data files and user code beside the job."""
-        data, folder = substitute(dict(self.data), resolve), self.path.parent
-        code = [folder / name.partition(":")[0] for name in self.job.user_code if name.partition(":")[0].endswith(".py")]
+        data, beside = substitute(dict(self.data), resolve), self.path.parent
+        code = [beside / name.partition(":")[0] for name in self.job.user_code if name.partition(":")[0].endswith(".py")]
         source = data.get("model", {}).get("from")
-        start = [newest_checkpoint(folder / source)] if isinstance(source, str) else []
-        return [*data_files(data.get("dataset", {}), folder), *code, *start, *self.more_inputs]
+        start = [newest_checkpoint(beside / source)] if isinstance(source, str) else []
+        return [*data_files(data.get("dataset", {}), beside), *code, *start, *self.more_inputs]
 
     def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return the newest checkpoint."""
         return [folder / "checkpoint.h5"]
 
-    def arguments(self, folder: Path, resolve: Resolve, continuing: bool) -> list[str]:
-        """Return the words of `partrain run` or `partrain resume`."""
-        if continuing and (folder / "checkpoint.h5").exists():
-            return ["resume", str(folder), *["--trust-code"] * bool(self.job.user_code), "--quiet"]
+    def arguments(self, folder: Path, resolve: Resolve) -> list[str]:
+        """Return the words of `partrain run`."""
         sets = [f"--set={key}={toml_value(value)}" for key, value in substitute(dict(self.overrides), resolve).items()]
         return ["run", str(self.path), "--out", str(folder), *sets, "--quiet"]
+
+    def resume_arguments(self, folder: Path) -> list[str]:
+        """Return the words of `partrain resume`."""
+        return ["resume", str(folder), *["--trust-code"] * bool(self.job.user_code), "--quiet"]
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return `summary.json` of the run."""
@@ -125,7 +161,7 @@ class JobAction:
 
 
 @dataclass(frozen=True)
-class CommandAction:
+class CommandAction(Action):
     """Run a command of partrain."""
 
     spec: CommandSpec
@@ -133,8 +169,6 @@ class CommandAction:
     base: Path
     """Folder of the workflow file, where relative paths of inputs start."""
     more_inputs: Sequence[Path] = ()
-    is_program: ClassVar[bool] = False
-    inline: ClassVar[bool] = False
 
     @property
     def resources(self) -> Resources:
@@ -145,11 +179,15 @@ class CommandAction:
         """Iterate over the references in the options."""
         return references(dict(self.options))
 
+    def reads(self) -> list[Path]:
+        """Return the files that options name as input, and the step's `inputs`."""
+        return [*self.spec.paths(self.options, "input", self.base), *self.more_inputs]
+
     def settings(self, resolve: Resolve) -> dict[str, Any]:
         """Return the options, and partrain's version."""
         return {**_flat(substitute(dict(self.options), resolve)), "command": " ".join(self.spec.words), "partrain": __version__}
 
-    def inputs(self, resolve: Resolve) -> list[Path]:
+    def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return the files that the options name as input."""
         options = substitute(dict(self.options), resolve)
         return [*self.spec.paths(options, "input", self.base), *self.more_inputs]
@@ -158,7 +196,7 @@ class CommandAction:
         """Return the files that the options name as output."""
         return self.spec.paths(substitute(dict(self.options), resolve), "output", folder)
 
-    def arguments(self, folder: Path, resolve: Resolve, continuing: bool) -> list[str]:
+    def arguments(self, folder: Path, resolve: Resolve) -> list[str]:
         """Return the words of the command line: outputs that a former attempt left are replaced."""
         options = substitute(dict(self.options), resolve)
         options |= {"json": True} if self.spec.parameter("json") else {}
@@ -170,41 +208,44 @@ class CommandAction:
 
 
 @dataclass(frozen=True)
-class ProgramAction:
+class ProgramAction(Action):
     """Run a program."""
 
     name: str
     """The step's name: `{NAME.output}` in its words is the path of its own output."""
     words: Sequence[str]
-    reads: Sequence[str]
+    named_inputs: Sequence[str]
     writes: Sequence[str]
     base: Path
     """Folder of the workflow file, where the program runs."""
     resources: Resources = field(default=Resources())
-    is_program: ClassVar[bool] = True
-    inline: ClassVar[bool] = False
+    process = "program"
 
     def references(self) -> Iterator[Reference]:
         """Iterate over the references in words, inputs and outputs to other steps."""
-        return (each for each in references([*self.words, *self.reads, *self.writes]) if each.step != self.name)
+        return (each for each in references([*self.words, *self.named_inputs, *self.writes]) if each.step != self.name)
+
+    def reads(self) -> list[Path]:
+        """Return its `inputs`."""
+        return [self.base / each for each in self.named_inputs]
 
     def settings(self, resolve: Resolve) -> dict[str, Any]:
         """Return the words, and the names of what it writes."""
         words = substitute(list(self.words), lambda each: str(each) if each.step == self.name else resolve(each))
         return {"command": words, "outputs": substitute(list(self.writes), resolve)}
 
-    def inputs(self, resolve: Resolve) -> list[Path]:
+    def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return what it reads, and files among its words: a script that changes runs again."""
         named = [self.base / word for word in self.words[1:] if not any(references(word)) and word not in self.writes]
         scripts = [path for path in named if _is_file(path)]
-        return [*(self.base / str(each) for each in substitute(list(self.reads), resolve)), *scripts]
+        return [*(self.base / str(each) for each in substitute(list(self.named_inputs), resolve)), *scripts]
 
     def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return what it writes: a relative path lies in the step's folder if it is there, else where the program runs."""
         names = [Path(str(each)) for each in substitute(list(self.writes), resolve)]
         return [folder / name if (folder / name).exists() else self.base / name for name in names]
 
-    def arguments(self, folder: Path, resolve: Resolve, continuing: bool) -> list[str]:
+    def arguments(self, folder: Path, resolve: Resolve) -> list[str]:
         """Return its words."""
 
         def known(reference: Reference) -> Any:
@@ -217,30 +258,6 @@ class ProgramAction:
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return `summary.json`, if the program wrote one into the step's folder."""
         return document(folder / "summary.json")
-
-
-def result(action: Action, folder: Path, name: str, resolve: Resolve) -> Path:
-    """Return the path of a step's result. Raises `InputMissing` if there is no such file."""
-    if (own := getattr(action, "result", None)) is not None:
-        path: Path = own(folder, name, resolve)
-        return path
-    match name:
-        case "folder":
-            return folder
-        case "checkpoint":
-            path = folder / "checkpoint.h5"
-            if not path.exists():
-                path = next((each for each in action.outputs(folder, resolve) if each.suffix == ".h5"), path)
-        case "best":
-            path = _best(folder)
-        case _:
-            written = action.outputs(folder, resolve)
-            if not written:
-                raise InputMissing(f"the step in {folder} has no output")
-            path = written[0]
-    if not path.exists():
-        raise InputMissing(f"{path} is missing")
-    return path
 
 
 def _best(folder: Path) -> Path:

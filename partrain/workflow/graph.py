@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from partrain.workflow.load import Workflow
 from partrain.workflow.plan import Selection, preview
 from partrain.workflow.results import Results
+from partrain.workflow.step import Workflow
 
 
 def as_tree(workflow: Workflow, results: Results) -> list[str]:

@@ -9,10 +9,9 @@ from typing import Any
 from partrain.config.problems import did_you_mean
 from partrain.errors import Failure, InputMissing
 from partrain.workflow.actions import CONTINUABLE
-from partrain.workflow.load import Step, Workflow
 from partrain.workflow.record import DONE, FAILED, STOPPED, StepRecord, difference
 from partrain.workflow.results import Results
-from partrain.workflow.sweep import SweepAction
+from partrain.workflow.step import Step, Workflow
 
 
 class WrongStep(Failure):
@@ -71,8 +70,7 @@ def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decisio
     """Decide whether a step runs, once all steps that it needs are settled. Raises `Failure` if an input is missing."""
     settings = step.action.settings(results.digest)
     folder = results.of_step(step.name)
-    paths = step.action.inputs_in(folder) if isinstance(step.action, SweepAction) else step.action.inputs(results.resolve)
-    inputs = results.digests(paths)
+    inputs = results.digests(step.action.inputs(folder, results.resolve))
     record = results.record(step.name)
     if step.name in rerun:
         return Decision(True, "asked for by --rerun", settings, inputs)
@@ -83,7 +81,7 @@ def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decisio
     if record.status != DONE:
         reason = {STOPPED: "was stopped", FAILED: f"failed: {record.message}"}.get(record.status, "was interrupted")
         return Decision(True, reason, settings, inputs, record.status in CONTINUABLE)
-    outputs = results.digests(step.action.outputs(results.of_step(step.name), results.resolve))
+    outputs = results.digests(step.action.outputs(folder, results.resolve))
     for path, digest in outputs.items():
         if record.outputs.get(path) != digest:
             return Decision(

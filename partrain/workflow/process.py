@@ -1,4 +1,4 @@
-"""The processes of steps: commands of partrain are forked from the forkserver, which has imported torch; programs are started."""
+"""The processes of steps on this machine: commands of partrain are forked from the forkserver, which has imported torch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from partrain.errors import INTERNAL, INTERRUPTED, TERMINATED, WorkersLost
 from partrain.launch import forkserver
 from partrain.launch.signals import STOPPING
 from partrain.system.parent_death import die_with_parent
+from partrain.workflow.executor import LOG, CannotStart, StepTask
+from partrain.workflow.resources import FreeResources, Resources
 
-LOG = "log.txt"
 OUTPUT = "output.json"
 """Stdout of a command of partrain; its other output is in the log."""
 
@@ -35,7 +36,7 @@ class StepCommand:
 
 
 class StepProcess:
-    """A running step."""
+    """A step that runs on this machine."""
 
     def __init__(self, process: Any, waitable: Any, exit_code: Callable[[], int], pid: int) -> None:
         self.waitable = waitable
@@ -64,14 +65,17 @@ class StepProcess:
 
     @classmethod
     def of_program(cls, words: Sequence[str], folder: Path, where: Path) -> StepProcess:
-        """Start a program in a session of its own; its output goes to the step's log."""
+        """Start a program in a session of its own; its output goes to the step's log. Raises `CannotStart`."""
         environment = os.environ | {"PARTRAIN_STEP_FOLDER": str(folder)}
         runner = os.getpid()
         with (folder / LOG).open("ab") as log:
-            process = subprocess.Popen(
-                words, cwd=where, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment,
-                start_new_session=True, preexec_fn=lambda: die_with_parent(runner),
-            )  # fmt: skip
+            try:
+                process = subprocess.Popen(
+                    words, cwd=where, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment,
+                    start_new_session=True, preexec_fn=lambda: die_with_parent(runner),
+                )  # fmt: skip
+            except OSError as error:
+                raise CannotStart(f"{words[0]}: {error.strerror}") from None
         descriptor = os.pidfd_open(process.pid)
 
         def exit_code() -> int:
@@ -88,6 +92,35 @@ class StepProcess:
         """Send a signal to the process and those of its session."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
+
+
+class LocalExecutor:
+    """Starts steps on this machine, as far as cores and GPUs allow."""
+
+    def __init__(self, invoke: Callable[[], None]) -> None:
+        """Make an executor. `invoke` is the command line's main function."""
+        self._invoke = invoke
+        self._free = FreeResources(len(os.sched_getaffinity(0)))
+
+    def fits(self, wanted: Resources) -> bool:
+        """Tell if a step can start now."""
+        return self._free.fits(wanted)
+
+    def start(self, task: StepTask) -> StepProcess:
+        """Start a step. Raises `CannotStart`, `WorkersLost`."""
+        if task.is_program:
+            process = StepProcess.of_program(task.words, task.folder, task.base)
+        else:
+            process = StepProcess.of_command(task.words, task.folder, self._invoke)
+        self._free.take(task.name, task.resources)
+        return process
+
+    def ended(self, name: str) -> None:
+        """Free what a step used."""
+        self._free.give_back(name)
+
+    def close(self) -> None:
+        """Do nothing: steps that run have ended before."""
 
 
 def _run_command(line: StepCommand) -> None:

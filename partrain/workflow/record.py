@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -86,3 +87,18 @@ def _short(value: Any) -> str:
     text = "unset" if value is None else json.dumps(value) if not isinstance(value, str) else value
     text = text.removeprefix("sha256:")[:8] if text.startswith("sha256:") else text
     return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def clear(folder: Path) -> None:
+    """Empty the folder of a step, and make it if there is none. Raises `CannotCreate` for a folder that is not of a step."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        entries = list(folder.iterdir())
+        if entries and StepRecord.read(folder) is None:
+            raise CannotCreate(f"{folder} holds files that are not of a step; remove it, or give --out another folder")
+        for each in sorted(
+            entries, key=lambda each: each.name == FILE
+        ):  # the record last: after a kill it is still a step's folder
+            shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
+    except OSError as error:
+        raise CannotCreate(f"{folder}: {error.strerror}") from None

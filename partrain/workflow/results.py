@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from partrain.errors import InputMissing
-from partrain.workflow.actions import result
 from partrain.workflow.conditions import UnknownNumber, lookup
 from partrain.workflow.digests import Digests
-from partrain.workflow.load import Workflow
 from partrain.workflow.record import StepRecord
 from partrain.workflow.references import Reference
+from partrain.workflow.step import Workflow
 
 
 class Results:
@@ -44,7 +43,7 @@ class Results:
         """Return the path or number that a reference names. Raises `InputMissing` if it is not there."""
         if reference.is_path:
             action = self._workflow.steps[reference.step].action
-            return str(result(action, self.of_step(reference.step).absolute(), reference.result, self.resolve))
+            return str(action.result(self.of_step(reference.step).absolute(), reference.result, self.resolve))
         record = self.record(reference.step)
         try:
             return lookup(record.summary if record else {}, reference.result)

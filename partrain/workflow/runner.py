@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-import shutil
 import signal
-import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, CannotCreate, Failure
+from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure
 from partrain.launch.signals import Signals
-from partrain.system.parent_death import describe_exit
-from partrain.workflow.actions import Resources
-from partrain.workflow.load import Step, Workflow
+from partrain.workflow.executor import LOG, Executor, RunningStep, StepTask, failure_reason
 from partrain.workflow.plan import Decision, Selection, decide, failed_assertions
-from partrain.workflow.process import LOG, StepProcess
-from partrain.workflow.record import DONE, FAILED, RUNNING, STOPPED, StepRecord
+from partrain.workflow.record import DONE, FAILED, RUNNING, STOPPED, StepRecord, clear
 from partrain.workflow.results import Results
 from partrain.workflow.state import StepState
-from partrain.workflow.sweep import SweepAction
+from partrain.workflow.step import Step, Workflow
 
 POLL_S = 0.25
 """Time between two looks at the progress of running steps."""
@@ -45,30 +36,6 @@ class Options:
     """Times that a failed step is tried again."""
 
 
-class FreeResources:
-    """The cores and GPUs of this machine, and those in use."""
-
-    def __init__(self, cores: int) -> None:
-        self.cores = cores
-        self._used: dict[str, Resources] = {}
-
-    def fits(self, wanted: Resources) -> bool:
-        """Tell if a step can start. One that wants more cores than there are runs alone."""
-        if not self._used:
-            return True
-        used = sum(each.cores for each in self._used.values())
-        busy = frozenset[str]().union(*(each.devices for each in self._used.values()))
-        return used + wanted.cores <= self.cores and not wanted.devices & busy
-
-    def take(self, name: str, wanted: Resources) -> None:
-        """Reserve what a step uses."""
-        self._used[name] = wanted
-
-    def give_back(self, name: str) -> None:
-        """Free what a step used."""
-        self._used.pop(name, None)
-
-
 class Runner:
     """One run of a workflow."""
 
@@ -77,7 +44,7 @@ class Runner:
         workflow: Workflow,
         results: Results,
         options: Options,
-        invoke: Callable[[], None],
+        executor: Executor,
         base: Path,
         changed: Callable[[dict[str, StepState]], None] = lambda states: None,
         refresh: Callable[[dict[str, StepState]], None] = lambda states: None,
@@ -88,15 +55,14 @@ class Runner:
             workflow: The workflow.
             results: The results in its folder.
             options: Options of the command line.
-            invoke: The command line's main function, for steps that are commands of partrain.
+            executor: Starts the steps.
             base: The folder where programs run.
             changed: Called after each change of a step's state.
             refresh: Called a few times a second while steps run.
         """
         self.workflow, self._results, self._options = workflow, results, options
-        self._invoke, self._base, self._changed, self._refresh = invoke, base, changed, refresh
-        self._free = FreeResources(len(os.sched_getaffinity(0)))
-        self._running: dict[str, tuple[StepProcess, StepRecord]] = {}
+        self._executor, self._base, self._changed, self._refresh = executor, base, changed, refresh
+        self._running: dict[str, tuple[RunningStep, StepRecord]] = {}
         self._selected = options.selection.steps(workflow)
         self._rerun = options.selection.rerun_in(workflow)
         self._passed_on = 0
@@ -139,7 +105,7 @@ class Runner:
         """Settle a step that need not run, or start it if there is room; return whether its state changed."""
         if self._options.jobs is not None and len(self._running) >= self._options.jobs:
             return False
-        if not self._free.fits(step.action.resources):
+        if not self._executor.fits(step.action.resources):
             return False
         try:
             if step.when and not step.when.holds({}, self._results.resolve):
@@ -158,42 +124,37 @@ class Runner:
         return True
 
     def _start(self, step: Step, state: StepState, decision: Decision) -> None:
-        """Start a step: in its old folder if it goes on, else in a new one."""
-        folder = self._results.of_step(step.name)
-        if isinstance(step.action, SweepAction):
-            step.action.perform(folder)
-            record = StepRecord(DONE, decision.settings, decision.inputs, started=time.time(), code=OK)
+        """Start a step: in its old folder if it goes on, else in an empty one."""
+        record = StepRecord(RUNNING, decision.settings, decision.inputs, started=time.time())
+        if step.action.process == "none":
+            step.action.perform(self._results.of_step(step.name))
+            record.code = OK
             self._finish(step, record)
             return
         before = self._results.record(step.name)
-        if not decision.continuing:
-            _clear(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        words = step.action.arguments(folder.absolute(), self._results.resolve, decision.continuing)
-        record = StepRecord(RUNNING, decision.settings, decision.inputs, command=words, started=time.time())
         if decision.continuing and before:
             record.seconds = before.seconds
-        self._launch(step, state, record)
-        state.note = decision.reason
-        state.continuing = decision.continuing
+        self._launch(step, record, decision.continuing)
+        state.note, state.continuing = decision.reason, decision.continuing
         self._changed(self.states)
 
-    def _launch(self, step: Step, state: StepState, record: StepRecord) -> None:
-        folder = self._results.of_step(step.name)
+    def _launch(self, step: Step, record: StepRecord, continuing: bool) -> None:
+        """Start a step's process, which goes on from a checkpoint if there is one."""
+        action, folder = step.action, self._results.of_step(step.name).absolute()
+        resume = action.resume_arguments(folder)
+        if continuing and resume and (folder / "checkpoint.h5").exists():
+            record.command = resume
+        else:
+            clear(folder)
+            record.command = action.arguments(folder, self._results.resolve)
         record.attempts += 1
         self._results.store(step.name, record)
         with (folder / LOG).open("a", encoding="utf-8", errors="surrogateescape") as log:
             log.write(f"$ {' '.join(record.command)}\n")
-        if step.action.is_program:
-            try:
-                process = StepProcess.of_program(record.command, folder.absolute(), self._base)
-            except OSError as error:
-                raise CannotStart(f"{record.command[0]}: {error.strerror}") from None
-        else:
-            process = StepProcess.of_command(record.command, folder.absolute(), self._invoke)
-        self._free.take(step.name, step.action.resources)
-        self._running[step.name] = process, record
-        state.begin(step.action.resources)
+        is_program = action.process == "program"
+        task = StepTask(step.name, record.command, is_program, folder, self._base, action.resources, resume)
+        self._running[step.name] = self._executor.start(task), record
+        self.states[step.name].begin(action.resources)
 
     # Waiting
 
@@ -218,7 +179,7 @@ class Runner:
     def _end(self, step: Step, code: int, record: StepRecord) -> None:
         """Record the end of a step."""
         del self._running[step.name]
-        self._free.give_back(step.name)
+        self._executor.ended(step.name)
         state, folder = self.states[step.name], self._results.of_step(step.name)
         state.look()
         record.code, record.seconds = code, record.seconds + time.time() - record.started
@@ -228,9 +189,8 @@ class Runner:
             self._results.store(step.name, record)
             self._settle(state, "stopped", "goes on with the same command")
             return
-        tolerated = getattr(step.action, "tolerated", ())
-        if code != OK and code not in tolerated:
-            self._failed(step, record, code, _reason(code, folder))
+        if code != OK and code not in step.action.tolerated:
+            self._failed(step, record, code, failure_reason(code, folder))
             return
         self._finish(step, record)
 
@@ -256,13 +216,8 @@ class Runner:
         state = self.states[step.name]
         if record.attempts <= self._options.retries and not self.signals.count:
             record.status, record.started = RUNNING, time.time()
-            folder = self._results.of_step(step.name)
-            record.command = step.action.arguments(folder.absolute(), self._results.resolve, continuing=True)
-            if "resume" not in record.command[:1]:
-                _clear(folder)
-                folder.mkdir()
+            self._launch(step, record, continuing=True)
             state.note = f"again: {message}"
-            self._launch(step, state, record)
             self._changed(self.states)
             return
         self._fail(state, code if code > 0 else NOT_REACHED, message)
@@ -281,66 +236,3 @@ class Runner:
     def _settle(self, state: StepState, status: str, note: str) -> None:
         state.end(status, note)
         self._changed(self.states)
-
-
-class CannotStart(Failure):
-    """A program that cannot be started."""
-
-    code, name = 66, "no-input"
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Hold a workflow's folder for one runner. Raises `CannotCreate`, which names the runner that holds it."""
-    owner = folder / "runner.json"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise CannotCreate(f"{folder}: {error.strerror}; give --out another folder") from None
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CannotCreate(
-                f"{folder} is in use{_describe_owner(owner)}; wait for its end, or give --out another folder"
-            ) from None
-        owner.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started": time.time()}))
-        yield
-        with suppress(OSError):
-            owner.unlink()
-    finally:
-        os.close(descriptor)
-
-
-def _describe_owner(path: Path) -> str:
-    try:
-        owner = json.loads(path.read_text())
-        since = time.strftime("%H:%M:%S", time.localtime(owner["started"]))
-        return f" by process {owner['pid']} on {owner['host']} since {since}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-
-
-def _clear(folder: Path) -> None:
-    """Remove what a former run of a step left in its folder. Raises `CannotCreate` for a folder that is not of a step."""
-    if not folder.exists():
-        return
-    if any(folder.iterdir()) and StepRecord.read(folder) is None:
-        raise CannotCreate(f"{folder} holds files that are not of a step; remove it, or give --out another folder")
-    try:
-        shutil.rmtree(folder)
-    except OSError as error:
-        raise CannotCreate(f"{folder}: {error.strerror}") from None
-
-
-def _reason(code: int, folder: Path) -> str:
-    """Return the reason of a failure: the last error in the step's log, else the exit code."""
-    with suppress(OSError):
-        lines = (folder / LOG).read_text(errors="replace").splitlines()
-        errors = [line.partition("]: ")[2] for line in lines if line.startswith("partrain: error[")]
-        if errors:
-            return errors[-1]
-        if code == NOT_REACHED and not errors:
-            return f"exit code 1; see {folder / LOG}"
-    return f"it {describe_exit(code)}" if code < 0 else f"exit code {code}; see {folder / LOG}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from partrain.display.events import decode
 from partrain.display.run_state import RunState
-from partrain.workflow.actions import Resources
+from partrain.workflow.resources import Resources
 
 SETTLED = ("done", "unchanged", "given")
 """States of steps whose results are there."""

@@ -9,14 +9,16 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from partrain.errors import CannotCreate
 from partrain.job.sweep import SweepSection, Trial
 from partrain.system.atomic_file import atomic_file
-from partrain.workflow.actions import Resolve, Resources, document, result
+from partrain.workflow.actions import Action, Resolve, document
 from partrain.workflow.conditions import UnknownNumber, lookup
+from partrain.workflow.record import StepRecord, clear
 from partrain.workflow.references import Reference
+from partrain.workflow.resources import Resources
 
 SUMMARY = "sweep.json"
 
@@ -43,16 +45,15 @@ class Combination:
 
 
 @dataclass(frozen=True)
-class SweepAction:
+class SweepAction(Action):
     """Rank the runs of a sweep. Its results are those of the best run."""
 
     sweep: SweepSection
     trials: dict[str, Trial]
     """The runs by name, without the step's."""
-    job: Any
+    job: Action
     """The action of one of the runs, whose results it shares."""
-    is_program: ClassVar[bool] = False
-    inline: ClassVar[bool] = True
+    process = "none"
 
     @property
     def resources(self) -> Resources:
@@ -69,11 +70,7 @@ class SweepAction:
             name: each.overrides for name, each in self.trials.items()
         }
 
-    def inputs(self, resolve: Resolve) -> list[Path]:
-        """Return nothing: `inputs_in` knows the summaries."""
-        return []
-
-    def inputs_in(self, folder: Path) -> list[Path]:
+    def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return the summaries of the runs."""
         return [folder / name / "summary.json" for name in self.trials]
 
@@ -81,12 +78,12 @@ class SweepAction:
         """Return the ranking."""
         return [folder / SUMMARY]
 
-    def arguments(self, folder: Path, resolve: Resolve, continuing: bool) -> list[str]:
-        """Return nothing: no process runs."""
-        return []
-
     def perform(self, folder: Path) -> None:
-        """Rank the runs and write `sweep.json`. Raises `CannotCreate`."""
+        """Rank the runs and write `sweep.json`; remove runs of a former, larger sweep. Raises `CannotCreate`."""
+        for former in sorted(path for path in folder.iterdir() if path.is_dir() and path.name not in self.trials):
+            if StepRecord.read(former):
+                clear(former)
+                former.rmdir()
         rows = rank(self.sweep, self.trials, folder)
         content = {
             "by": self.sweep.by,
@@ -124,7 +121,7 @@ class SweepAction:
 
     def result(self, folder: Path, name: str, resolve: Resolve) -> Path:
         """Return the path of the best run's result."""
-        return result(self.job, self.best(folder), name, resolve)
+        return self.job.result(self.best(folder), name, resolve)
 
 
 def rank(sweep: SweepSection, trials: dict[str, Trial], folder: Path) -> list[Combination]:

@@ -329,7 +329,7 @@ BAD = [
     ('name = "study"\n[[steps]]\nname = "a"\ncomand = ["x"]\n', "did you mean `command`?"),
     ('name = "study"\n[[steps]]\nname = "a"\njob = "job.toml"\nset = {"optimizer.rate" = 1}\n', "study.toml:5:8: unknown key `rate`"),
     ('name = "study"\n[[steps]]\nname = "a"\njob = "job.toml"\nset = {"stop.rounds" = "x"}\n', "study.toml:5:24: `rounds`: expected an integer"),
-    ('name = "study"\n[[steps]]\nname = "a"\ncommand = ["x"]\nset = {seed = 1}\n', "`set` changes a job"),
+    ('name = "study"\n[[steps]]\nname = "a"\ncommand = ["x"]\nset = {seed = 1}\n', "`set` belongs to a `job`"),
     ('name = "study"\n[[steps]]\nname = "a"\ncommand = ["x"]\n[[steps]]\nname = "a"\ncommand = ["x"]\n', 'step "a" is there twice'),
     ('name = "study"\n[[steps]]\nname = "a"\ncommand = ["{b.output}"]\n', 'no step "b"'),
     ('name = "study"\n[[steps]]\nname = "a"\ncommand = ["x"]\nwhen = "import os"\n', "expected a condition"),

@@ -1,0 +1,81 @@
+"""The interface of executors, which start the steps of a workflow: on this machine, or on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from partrain.errors import NOT_REACHED, Failure
+from partrain.system.parent_death import describe_exit
+from partrain.workflow.resources import Resources
+
+LOG = "log.txt"
+"""All that a step prints, in its folder."""
+
+
+class CannotStart(Failure):
+    """A program that cannot be started."""
+
+    code, name = 66, "no-input"
+
+
+@dataclass(frozen=True)
+class StepTask:
+    """A step that is to start."""
+
+    name: str
+    words: Sequence[str]
+    """Its command line, without `partrain` in front."""
+    is_program: bool
+    """The words are those of a program, not of partrain."""
+    folder: Path
+    """The step's folder, absolute: log and output go there."""
+    base: Path
+    """The folder where a program runs."""
+    resources: Resources
+    resume_words: Sequence[str] = ()
+    """The command line that goes on from the checkpoint in the folder, if it has one."""
+
+
+class RunningStep(Protocol):
+    """A step that runs."""
+
+    waitable: Any
+    """An object for `multiprocessing.connection.wait`: ready when the step has ended."""
+
+    def exit_code(self) -> int:
+        """Return the exit code, once the step has ended: -N for signal N. Call once."""
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the step's processes."""
+
+
+class Executor(Protocol):
+    """Starts steps somewhere."""
+
+    def fits(self, wanted: Resources) -> bool:
+        """Tell if a step can start now."""
+
+    def start(self, task: StepTask) -> RunningStep:
+        """Start a step. Raises `Failure` if that fails."""
+
+    def ended(self, name: str) -> None:
+        """Free what a step used."""
+
+    def close(self) -> None:
+        """End the executor, after all steps."""
+
+
+def failure_reason(code: int, folder: Path) -> str:
+    """Return the reason of a failure: the last error in the step's log, else the exit code."""
+    with suppress(OSError):
+        lines = (folder / LOG).read_text(errors="replace").splitlines()
+        errors = [line.partition("]: ")[2] for line in lines if line.startswith("partrain: error[")]
+        if errors:
+            return errors[-1]
+        if code == NOT_REACHED:
+            return f"exit code 1; see {folder / LOG}"
+    return f"it {describe_exit(code)}" if code < 0 else f"exit code {code}; see {folder / LOG}"

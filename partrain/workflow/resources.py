@@ -1,0 +1,38 @@
+"""The share of a machine that a step uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The share of a machine that a step uses."""
+
+    cores: int = 1
+    devices: frozenset[str] = frozenset()
+    """CUDA devices, which no other step may use meanwhile."""
+
+
+class FreeResources:
+    """The cores and GPUs of a machine, and those in use."""
+
+    def __init__(self, cores: int) -> None:
+        self._cores = cores
+        self._used: dict[str, Resources] = {}
+
+    def fits(self, wanted: Resources) -> bool:
+        """Tell if a step can start. One that wants more cores than there are runs alone."""
+        if not self._used:
+            return True
+        used = sum(each.cores for each in self._used.values())
+        busy = frozenset[str]().union(*(each.devices for each in self._used.values()))
+        return used + wanted.cores <= self._cores and not wanted.devices & busy
+
+    def take(self, name: str, wanted: Resources) -> None:
+        """Reserve what a step uses."""
+        self._used[name] = wanted
+
+    def give_back(self, name: str) -> None:
+        """Free what a step used."""
+        self._used.pop(name, None)

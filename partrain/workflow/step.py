@@ -1,0 +1,69 @@
+"""The steps of a workflow without errors, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
+
+from partrain.config.problems import Problem
+from partrain.workflow.actions import Action
+from partrain.workflow.conditions import Condition
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a workflow without errors."""
+
+    name: str
+    action: Action
+    needs: frozenset[str]
+    """The steps that it waits for."""
+    when: Condition | None = None
+    assertions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """A workflow without errors."""
+
+    name: str
+    text: str
+    steps: dict[str, Step]
+    """Steps by name, each after those that it needs."""
+    warnings: list[Problem] = field(default_factory=list)
+
+    def dependents(self, name: str) -> set[str]:
+        """Return the steps that need a step, directly or through others."""
+        found = {name}
+        for step in self.steps.values():
+            if step.needs & found:
+                found.add(step.name)
+        return found - {name}
+
+
+class Circular(ValueError):
+    """Steps wait for each other."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"steps wait for each other in a circle: {' → '.join(names)}")
+        self.first = names[0]
+
+
+def in_order(steps: Sequence[Step]) -> list[Step]:
+    """Sort steps: each after those that it needs, else as in the file. Raises `Circular`."""
+    number = {step.name: index for index, step in enumerate(steps)}
+    sorter = TopologicalSorter({step.name: sorted(step.needs & number.keys()) for step in steps})
+    try:
+        sorter.prepare()
+    except CycleError as circle:
+        raise Circular([name for name in reversed(circle.args[1]) if "/" not in name]) from None
+    order: list[Step] = []
+    ready: list[int] = []
+    while sorter.is_active():  # of the steps that can come next, the first of the file
+        for name in sorter.get_ready():
+            heappush(ready, number[name])
+        order.append(steps[heappop(ready)])
+        sorter.done(order[-1].name)
+    return order

@@ -1,0 +1,168 @@
+"""The checks of single steps: each becomes an action, or several for a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from partrain.config.overrides import changed
+from partrain.config.problems import KeyPath, Rejected, did_you_mean
+from partrain.config.toml_positions import NotToml, Position, TomlRefused
+from partrain.config.toml_source import TomlSource
+from partrain.errors import NOT_REACHED, Diverged, InputMissing
+from partrain.job.load import validate
+from partrain.job.messages import describe_value
+from partrain.job.sweep import Trial
+from partrain.workflow.actions import Action, CommandAction, JobAction, ProgramAction, data_files
+from partrain.workflow.commands import Commands
+from partrain.workflow.findings import Findings
+from partrain.workflow.references import references
+from partrain.workflow.section import StepSection
+
+
+class StepChecks:
+    """The checks of the steps of one file, each by itself."""
+
+    def __init__(self, source: TomlSource, folder: Path, commands: Commands, made: set[Path], findings: Findings) -> None:
+        """Make the checks.
+
+        Args:
+            source: The workflow file.
+            folder: Its folder.
+            commands: The commands that a step may run.
+            made: The files that programs of the workflow write. They may be missing yet.
+            findings: Takes the problems.
+        """
+        self._source, self._folder, self._commands, self._made, self._findings = source, folder, commands, made, findings
+        self._groups = {name.partition(" ")[0] for name in commands}
+        self._jobs: dict[Path, TomlSource | None] = {}
+
+    def action(self, path: KeyPath, section: StepSection) -> Action | None:
+        """Check the work of a step; None after an error that leaves none."""
+        key = self._kind(path, section)
+        if key is None:
+            return None
+        for other, owner in (("set", "job"), ("sweep", "job"), ("outputs", "command")):
+            if getattr(section, other) and key != owner:
+                self._findings.find(
+                    (*path, other), f"`{other}` belongs to a `{owner}`; this step has none", "remove it", at_key=True
+                )
+        match key:
+            case "job":
+                return self._job(path, section)
+            case "command":
+                assert section.command is not None
+                return ProgramAction(section.name, section.command, section.inputs, section.outputs, self._folder)
+        return self._command((*path, key), section, key)
+
+    def trial(self, path: KeyPath, action: JobAction, trial: Trial) -> JobAction:
+        """Check the job of one run of a sweep."""
+        source = self._jobs[action.path]
+        assert source is not None
+        changes = {**action.overrides, **trial.overrides, "sweep": {}}
+        places = {key: place for key, _, place in self._overrides(path)}
+        for key in trial.overrides:
+            in_zip = (*path, "sweep", "zip", key)
+            places[key] = in_zip if in_zip in self._source.positions else (*path, "sweep", key)
+        for key, value in changes.items():
+            source = self._overridden(source, key, value, places.get(key, path))
+        job, findings = validate(source.data, action.path.parent, here=False)
+        self._findings.add(source.problem(finding) for finding in findings if finding.severity == "error")
+        return replace(action, overrides=changes, data=source.data, job=job or action.job, tolerated=(NOT_REACHED, Diverged.code))
+
+    def _kind(self, path: KeyPath, section: StepSection) -> str | None:
+        """Return the key that says what a step does."""
+        unknown = [key for key in section.actions if key not in ("job", "command", *self._groups)]
+        for key in unknown:
+            near = did_you_mean(key, [*StepSection.model_fields, "assert", *self._groups])
+            others = ", ".join(each for each in StepSection.model_fields if each != "assertions")
+            self._findings.find(
+                (*path, key), f"unknown key `{key}` in [[steps]]",
+                f"did you mean `{near}`?" if near else f"legal: {others}, assert, or a command of partrain", at_key=True,
+            )  # fmt: skip
+        known = [key for key in section.actions if key not in unknown]
+        if len(known) == 1:
+            return known[0]
+        if not unknown:
+            what = "does nothing" if not known else f"does {len(known)} things: {', '.join(known)}"
+            self._findings.find(path, f'step "{section.name}" {what}', "give it one of job, command, or a command of partrain")
+        return None
+
+    def _command(self, path: KeyPath, section: StepSection, key: str) -> Action | None:
+        options = (section.model_extra or {})[key]
+        if key not in self._commands:  # a group of commands: data.convert = {...}
+            members = [name.partition(" ")[2] for name in self._commands if name.startswith(f"{key} ")]
+            if not isinstance(options, dict) or len(options) != 1 or next(iter(options)) not in members:
+                suggestion = f"write {key}.{members[0]} = {{...}}; there are {', '.join(members)}"
+                self._findings.find(path, f"`{key}` is a group of commands", suggestion)
+                return None
+            member = next(iter(options))
+            path, key, options = (*path, member), f"{key} {member}", options[member]
+        if not isinstance(options, dict):
+            self._findings.find(path, f"`{key}`: expected a table of its options, got {describe_value(options)}")
+            return None
+        spec = self._commands[key]
+        for option, message, suggestion in spec.problems(options):
+            self._findings.find((*path, option) if option else path, message, suggestion, at_key=bool(option))
+        return CommandAction(spec, options, self._folder, [self._folder / each for each in section.inputs])
+
+    def _job(self, path: KeyPath, section: StepSection) -> Action | None:
+        """Check a job with its overrides. What other steps make may be missing yet."""
+        assert section.job is not None
+        file = self._folder / section.job
+        source = self._job_source((*path, "job"), file)
+        if source is None:
+            return None
+        overrides = {}
+        for key, value, place in self._overrides(path):
+            overrides[key] = value
+            source = self._overridden(source, key, value, place)
+        waits = any(references(overrides)) or any(
+            each.resolve() in self._made for each in data_files(source.data.get("dataset"), file.parent)
+        )
+        job, findings = validate(source.data, file.parent, here=not waits)
+        self._findings.add(map(source.problem, findings))
+        return JobAction(file, overrides, source.data, job, [self._folder / each for each in section.inputs]) if job else None
+
+    def _job_source(self, path: KeyPath, file: Path) -> TomlSource | None:
+        if file not in self._jobs:
+            self._jobs[file] = None
+            try:
+                self._jobs[file] = TomlSource.read(file)
+            except InputMissing as missing:
+                self._findings.missing(path, missing.message)
+            except Rejected as rejected:
+                self._findings.add(rejected.problems)
+        return self._jobs[file]
+
+    def _overrides(self, path: KeyPath) -> Iterator[tuple[str, Any, KeyPath]]:
+        """List the changes in a step's `set`: dotted key, value, place in the file.
+
+        `stop.rounds = 4` changes that one key, with quotes or without. `stop = {rounds = 4}` replaces the table, as `--set` does.
+        """
+
+        def parts(key: str, value: Any, place: KeyPath) -> Iterator[tuple[str, Any, KeyPath]]:
+            position = self._source.positions[place]
+            if isinstance(value, dict) and position.key[0] == position.value[0]:  # a dotted key: its value begins with the key
+                for name, each in value.items():
+                    yield from parts(f"{key}.{name}", each, (*place, name))
+            else:
+                yield key, value, place
+
+        table = self._source.data["steps"][path[1]].get("set", {})
+        for key, value in table.items():
+            yield from parts(key, value, (*path, "set", key))
+
+    def _overridden(self, source: TomlSource, key: str, value: Any, place: KeyPath) -> TomlSource:
+        """Return a job with one change, whose problems are shown at its place in the workflow file."""
+        places: dict[KeyPath, Position] = {
+            below[len(place) :]: position for below, position in self._source.positions.items() if below[: len(place)] == place
+        }
+        try:
+            return changed(source, [(key, value, places)])
+        except (TomlRefused, NotToml) as refused:
+            message = refused.message if isinstance(refused, TomlRefused) else 'expected the key of a job, as in "stop.rounds"'
+            self._findings.find(place, f"`{key}`: {message}", at_key=True)
+            return source
