@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.cores import two_cores
 from support.runs import Command, newest, partrain, round_file, sabotage, train, write_job
 
 from partrain import checkpoint
@@ -134,6 +135,7 @@ def test_debug_shows_where(place: Path) -> None:
     assert "Traceback" in said.err
 
 
+@two_cores
 def test_validate(place: Path) -> None:
     said = partrain("validate", place / JOB, place / "bad.toml")
     assert said.code == 78
@@ -145,6 +147,7 @@ def test_validate(place: Path) -> None:
     assert any("modle" in problem["message"] for problem in told)
 
 
+@two_cores
 def test_validate_reports_all_jobs_though_a_file_is_missing(place: Path) -> None:
     good, bad, missing = place / JOB, place / "bad.toml", place / "nowhere.toml"
     said = partrain("validate", good, missing, bad)
@@ -271,6 +274,7 @@ def run_command(*words: object, folder: Path) -> Any:
     )
 
 
+@two_cores
 def test_json_is_all_there_is(place: Path, tmp_path: Path) -> None:
     """Nothing else reaches stdout, not even by way of the workers."""
     with Command(("run", place / JOB, "--out", "run", "--json"), tmp_path) as command:

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 from support.array_files import write_dataset
+from support.cores import two_cores
 from support.runs import partrain, train, write_job
 
 from partrain.data import AnyDataset, load, read_spec
@@ -149,6 +150,7 @@ def test_classes_that_are_not_there(tmp_path: Path) -> None:
         load(one, tmp_path)
 
 
+@two_cores
 def test_validate_points_at_the_key(tmp_path: Path) -> None:
     path = write_job(tmp_path, 'dataset={name="mnist", classes=[3, 12], validation=100}', 'model={name="linear"}')
     (found,) = problems(path)

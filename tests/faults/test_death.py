@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.aftermath import Aftermath
+from support.cores import two_cores
 from support.runs import (
     Command,
     commandline,
@@ -182,6 +183,7 @@ def test_what_a_dead_writer_was_to_be_sent_is_let_go(tmp_path: Path) -> None:
         bereaved.close()
 
 
+@two_cores
 def test_what_was_committed_last_is_told(tmp_path: Path) -> None:
     """The best so far waits for the writer when a worker dies: it still reaches the disk."""
     job = sabotage(tmp_path, KILL, "checkpoint.commit='coalesce'", call=5)

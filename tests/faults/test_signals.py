@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.cores import two_cores
 from support.runs import Command, Said, events, eventually, newest, partrain, resume, round_file, sabotage, summary, writer
 
 from partrain import checkpoint
@@ -91,6 +92,7 @@ def test_before_the_first_round(job: Path, tmp_path: Path, delay: float) -> None
     assert "Traceback" not in said.err + said.out, said
 
 
+@two_cores
 def test_a_reader_who_leaves(job: Path, tmp_path: Path) -> None:
     """`partrain run ... | head -1` trains to the end."""
     line = f"{shlex.quote(sys.executable)} -m partrain run {shlex.quote(str(job))} --out run; echo $? > code"

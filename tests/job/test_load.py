@@ -10,6 +10,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cores import two_cores
 
 from partrain.config.overrides import UNTIL
 from partrain.config.problems import Rejected
@@ -460,6 +461,7 @@ def test_a_slip_in_a_table_hides_nothing_below_it() -> None:
     ]
 
 
+@two_cores
 def test_the_one_line_names_the_first_error_and_counts_the_others(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
     path.write_text(JOB.replace("lr = 0.1", "lr = -1\nmomentun = 2").replace("rounds = 3", "rounds = true"))
@@ -564,6 +566,7 @@ def test_no_table_leads_to_anything_but_problems(tables: list[str], value: str) 
         ), said
 
 
+@two_cores
 def test_validating_imports_no_heavy_library(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
     good.write_text(JOB.replace('kind = "synthetic"\nfunction = "blobs"', 'name = "mnist"'))

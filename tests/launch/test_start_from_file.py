@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.cores import two_cores
 from support.machines import MANY, Site, free_port
 from support.runs import JOB, descendants, events, eventually, newest, partrain, resume, round_file, summary, train, write_job
 
@@ -149,6 +150,7 @@ def test_runs_from_different_files_are_different_runs(tmp_path: Path, origin: Pa
     assert len(identities) == 2
 
 
+@two_cores
 @pytest.mark.parametrize("user", [False, True])
 def test_a_network_that_does_not_fit_ends_the_run_once(tmp_path: Path, origin: Path, user: bool) -> None:
     (tmp_path / "net.py").write_text("from torch import nn\ndef Net(): return nn.Sequential(nn.Linear(2, 5), nn.Linear(5, 3))\n")
@@ -202,6 +204,7 @@ def test_machines_with_unlike_files_do_not_start(tmp_path: Path, origin: Path) -
     assert all("is not that of the first machine" in one.err for one in said)
 
 
+@two_cores
 def test_a_missing_file_is_reported_at_its_place(tmp_path: Path) -> None:
     path = write_job(tmp_path, 'model={name="mlp", from="nowhere.pt"}')
     (found,) = problems(path)
@@ -211,6 +214,7 @@ def test_a_missing_file_is_reported_at_its_place(tmp_path: Path) -> None:
     assert partrain("run", path, "--out", tmp_path / "run").code == 66
 
 
+@two_cores
 @pytest.mark.parametrize(
     ("keys", "message", "suggestion"),
     [
@@ -228,6 +232,7 @@ def test_wrong_keys(tmp_path: Path, keys: str, message: str, suggestion: str) ->
     assert [(one.message, one.suggestion) for one in found] == [(message, suggestion)]
 
 
+@two_cores
 def test_validate_reads_headers_without_torch(tmp_path: Path, origin: Path) -> None:
     paths = [
         write_job(tmp_path / str(number), f'model={{{NET}, from="{origin / name}"}}')

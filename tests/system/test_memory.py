@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.cores import two_cores
 from support.runs import events, partrain, train, write_job
 
 from partrain.launch import attempt
@@ -102,6 +103,7 @@ def test_a_run_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.
     assert not events(tmp_path / "run", "start")
 
 
+@two_cores
 @pytest.mark.parametrize("transport", ["shared", "simulated"])
 def test_a_run_that_may_not_fit_is_warned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str) -> None:
     """It warns once, and trains."""
@@ -116,6 +118,7 @@ def test_a_run_that_may_not_fit_is_warned(tmp_path: Path, monkeypatch: pytest.Mo
     assert line.endswith("and 0.0 GiB are free; the kernel kills a worker when there is no more")
 
 
+@two_cores
 def test_a_run_that_fits_is_left_alone(tmp_path: Path) -> None:
     said = partrain("run", write_job(tmp_path), "--out", tmp_path / "run", "-q")
     assert (said.code, said.err) == (0, "")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.cores import two_cores
 from support.runs import round_file, summary, train, write_job
 from support.shared_runs import once
 
@@ -65,6 +66,7 @@ def command(place: Path, words: list[str], stdout: int, unbuffered: str) -> tupl
     return told.returncode, told.stderr.decode().splitlines()
 
 
+@two_cores
 @every_command(0)
 def test_a_full_device(place: Path, tmp_path: Path, words: list[str], code: int, unbuffered: str) -> None:
     words = [str(tmp_path / word) if word == "again" else word for word in words]
@@ -80,6 +82,7 @@ def test_a_full_device(place: Path, tmp_path: Path, words: list[str], code: int,
         assert summary(tmp_path / "again")["status"] == "finished"
 
 
+@two_cores
 @every_command(1)
 def test_a_closed_pipe(place: Path, tmp_path: Path, words: list[str], code: int, unbuffered: str) -> None:
     words = [str(tmp_path / word) if word == "again" else word for word in words]
@@ -121,6 +124,7 @@ def test_a_full_stderr(place: Path, words: str, code: int, unbuffered: str) -> N
     assert told.returncode == code
 
 
+@two_cores
 def test_what_is_written_is_as_it_was(place: Path) -> None:
     """Output keeps the encoding that the user asked for."""
     job = write_job(place / "größe")
