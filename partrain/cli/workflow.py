@@ -231,11 +231,11 @@ def _report(runner: Runner, folder: Path, seconds: float, code: int, as_json: bo
 def _show_sweeps(runner: Runner, folder: Path) -> None:
     """Print the rankings of finished sweeps."""
     from partrain.display.text_table import table
-    from partrain.workflow.sweep import SweepAction, cells, difference, rank
+    from partrain.workflow.sweep import SweepAction, cells, difference
 
     for step in runner.workflow.steps.values():
         if isinstance(step.action, SweepAction) and runner.states[step.name].status in ("done", "unchanged"):
-            rows = rank(step.action.sweep, step.action.trials, folder / step.name)
+            rows = step.action.ranked(folder / step.name)
             best = step.action.best(folder / step.name, rows)
             head, *lines = cells(rows, step.action.sweep.by)
             print(f"\n{step.name}: {len(rows)} combinations, {len(step.action.trials)} runs")

@@ -148,8 +148,21 @@ def changed(source: TomlSource, changes: Sequence[tuple[str, Any, Mapping[KeyPat
     """
     data, positions = deepcopy(source.data), dict(source.positions)
     for key, value, places in changes:
-        path = _resolve(data, Scanner(SourceText(key, key)).keys())
-        _assign(data, path, value)
+        path = _assign_key(data, key, value)
         positions = {old: position for old, position in positions.items() if old[: len(path)] != path}
         positions.update({(*path, *below): position for below, position in places.items()})
     return replace(source, data=data, positions=positions)
+
+
+def assigned(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return data with changes by dotted key. Raises `TomlRefused` if a key does not fit."""
+    result = deepcopy(dict(data))
+    for key, value in changes.items():
+        _assign_key(result, key, value)
+    return result
+
+
+def _assign_key(data: dict[str, Any], key: str, value: Any) -> KeyPath:
+    path = _resolve(data, Scanner(SourceText(key, key)).keys())
+    _assign(data, path, value)
+    return path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -47,6 +47,8 @@ class Trial(NamedTuple):
     """Values by dotted key. Trials that differ in the seed only have equal settings."""
     seed: int | None
     """The seed; None for the job's own."""
+    number: int = 0
+    """Number of the combination of settings, from 0."""
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -65,6 +67,12 @@ class SweepSection(Section):
     """Runs of each combination, with the job's seed and those after it."""
     trials: int | None = Field(None, ge=1, le=MAX_TRIALS)
     """Combinations drawn at random from the ranges; lists are drawn from too."""
+    sampler: Literal["random", "tpe"] = "random"
+    """`tpe`: each trial is drawn where those before it were good, by Optuna (`pip install partrain[tune]`)."""
+    max_concurrent: int = Field(1, ge=1, le=1000)
+    """Trials of `tpe` at once: a trial is drawn when all but the last `max_concurrent - 1` before it have ended."""
+    prune: Literal["median", "halving"] | None = None
+    """Ends poor trials of `tpe` early: those worse than the median of the trials before, or by successive halving."""
     by: str = "loss"
     """The number of the summary by which trials are ranked."""
     largest: bool | None = None
@@ -86,6 +94,11 @@ class SweepSection(Section):
         return not any(word in self.by for word in ("loss", "error", "rmse", "mae", "seconds", "rounds", "iterations", "bytes"))
 
     @property
+    def tuned(self) -> bool:
+        """The settings of a trial depend on the trials before it."""
+        return self.sampler == "tpe"
+
+    @property
     def is_empty(self) -> bool:
         """Nothing is varied: the job is trained once."""
         return not self.values and not self.zip and self.seeds == 1
@@ -103,6 +116,17 @@ class SweepSection(Section):
         lengths = {len(values) for values in self.zip.values()}
         if len(lengths) > 1 or 0 in lengths:
             raise ValueError("the lists of `zip` must be of equal length")
+        if self.sampler == "tpe":
+            if self.trials is None:
+                raise ValueError('`sampler` = "tpe" needs `trials`, the number of combinations to draw')
+            if self.zip:
+                raise ValueError('`zip` lists combinations, and `sampler` = "tpe" draws them: remove one of them')
+        elif self.prune or self.max_concurrent > 1:
+            raise ValueError(f'`{"prune" if self.prune else "max_concurrent"}` belongs to `sampler` = "tpe"')
+        if self.prune and self.seeds > 1:
+            raise ValueError("`prune` compares single runs: it goes with `seeds = 1` only")
+        if self.prune and not (self.by == "loss" or self.by.startswith("metrics.")):
+            raise ValueError('`prune` needs a `by` that is judged while a run trains: "loss" or "metrics.NAME"')
         if (count := self._count()) > MAX_TRIALS:
             raise ValueError(f"{count:,} runs, more than {MAX_TRIALS:,}: draw some of them with `trials`")
         return self
@@ -121,13 +145,23 @@ class SweepSection(Section):
         together = [dict(zip(self.zip, row, strict=True)) for row in zip(*self.zip.values(), strict=True)] or [{}]
         combinations = [settings | row for settings in self._combinations(seed) for row in together]
         seeds = range(seed, seed + self.seeds) if self.seeds > 1 else [None]
-        return [Trial(settings, each) for settings in combinations for each in seeds]
+        return [Trial(settings, each, number) for number, settings in enumerate(combinations) for each in seeds]
+
+    def extremes(self) -> list[Trial]:
+        """Return trials at both ends of all ranges, and with each value of the lists: all that a tuner can draw fits if they do."""
+        lows = {key: value.draw(0) if isinstance(value, Range) else value[0] for key, value in self.values.items()}
+        highs = {key: value.draw(1) if isinstance(value, Range) else value[-1] for key, value in self.values.items()}
+        others = [lows | {key: each} for key, value in self.values.items() if isinstance(value, list) for each in value[1:]]
+        return [Trial(settings, None) for settings in (lows, highs, *others)]
 
     def _combinations(self, seed: int) -> Iterator[dict[str, Any]]:
         values: Mapping[str, list[Any] | Range] = self.values
         if self.trials is None:
             lists = [value for value in values.values() if isinstance(value, list)]
             yield from (dict(zip(values, row, strict=True)) for row in product(*lists))
+            return
+        if self.tuned:  # chosen later, one after the other
+            yield from ({} for _ in range(self.trials))
             return
         drawing = generator(seed, "sweep")
         for _ in range(self.trials):

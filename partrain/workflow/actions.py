@@ -52,7 +52,7 @@ class Action(ABC):
         return []
 
     @abstractmethod
-    def settings(self, resolve: Resolve) -> dict[str, Any]:
+    def settings(self, folder: Path, resolve: Resolve) -> dict[str, Any]:
         """Return all that changes the result beside files: settings by name. `resolve` gives digests for paths."""
 
     @abstractmethod
@@ -62,6 +62,10 @@ class Action(ABC):
     @abstractmethod
     def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return the files that it promises."""
+
+    def ends_early(self, folder: Path, judgements: Sequence[JudgementEvent]) -> str:
+        """Return the reason if its run, which is in the folder, is to end before its time, else ""."""
+        return ""
 
     @abstractmethod
     def summary(self, folder: Path) -> dict[str, Any]:
@@ -130,7 +134,7 @@ class JobAction(Action):
         """Return the data files, and the step's `inputs`."""
         return [*data_files(self.data.get("dataset"), self.path.parent), *self.more_inputs]
 
-    def settings(self, resolve: Resolve) -> dict[str, Any]:
+    def settings(self, folder: Path, resolve: Resolve) -> dict[str, Any]:
         """Return the job's values by dotted key, and partrain's version."""
         return {**_flat(substitute(dict(self.data), resolve)), "partrain": __version__}
 
@@ -183,7 +187,7 @@ class CommandAction(Action):
         """Return the files that options name as input, and the step's `inputs`."""
         return [*self.spec.paths(self.options, "input", self.base), *self.more_inputs]
 
-    def settings(self, resolve: Resolve) -> dict[str, Any]:
+    def settings(self, folder: Path, resolve: Resolve) -> dict[str, Any]:
         """Return the options, and partrain's version."""
         return {**_flat(substitute(dict(self.options), resolve)), "command": " ".join(self.spec.words), "partrain": __version__}
 
@@ -229,7 +233,7 @@ class ProgramAction(Action):
         """Return its `inputs`."""
         return [self.base / each for each in self.named_inputs]
 
-    def settings(self, resolve: Resolve) -> dict[str, Any]:
+    def settings(self, folder: Path, resolve: Resolve) -> dict[str, Any]:
         """Return the words, and the names of what it writes."""
         words = substitute(list(self.words), lambda each: str(each) if each.step == self.name else resolve(each))
         return {"command": words, "outputs": substitute(list(self.writes), resolve)}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from partrain.config.problems import KeyPath, Problem, Rejected, did_you_mean, s
 from partrain.config.toml_source import TomlSource
 from partrain.errors import InputMissing
 from partrain.job.load import load as load_job
+from partrain.job.sweep import SweepSection, Trial
 from partrain.workflow.actions import JobAction
 from partrain.workflow.commands import Commands
 from partrain.workflow.conditions import BadCondition, Condition
@@ -25,6 +27,7 @@ from partrain.workflow.section import StepSection
 from partrain.workflow.step import Circular, Step, Workflow, in_order
 from partrain.workflow.step_checks import StepChecks
 from partrain.workflow.sweep import SweepAction
+from partrain.workflow.tuning import TunedAction, Tuner
 
 
 def load(path: Path, commands: Commands) -> Workflow:
@@ -132,12 +135,29 @@ class _Loader:
         sweep = (section.sweep or action.job.sweep) if isinstance(action, JobAction) else None
         if sweep is None or sweep.is_empty or not isinstance(action, JobAction):
             return [Step(section.name, action, needs, when, kept)]
+        return self._sweep(path, Step(section.name, action, needs, when, kept), action, sweep)
+
+    def _sweep(self, path: KeyPath, step: Step, action: JobAction, sweep: SweepSection) -> list[Step]:
+        """Return a step for each run of a sweep, and one that ranks them."""
         trials = sweep.named_runs(action.job.seed)
-        runs = [
-            Step(f"{section.name}/{name}", self._checks.trial(path, action, trial), needs, when) for name, trial in trials.items()
-        ]
-        ranking = SweepAction(sweep, trials, action)
-        return [*runs, Step(section.name, ranking, frozenset(run.name for run in runs), None, kept)]
+        tuner = self._tuner(path, action, sweep, trials) if sweep.tuned else None
+        runs = []
+        for name, trial in trials.items():
+            job = self._checks.trial(path, action, trial)
+            run = TunedAction(job, tuner, trial.number) if tuner else job
+            before = frozenset(f"{step.name}/{each}" for each in tuner.before(trial.number)) if tuner else frozenset[str]()
+            runs.append(replace(step, name=f"{step.name}/{name}", action=run, needs=step.needs | before, assertions=()))
+        ranking = SweepAction(sweep, trials, action, tuner)
+        return [*runs, replace(step, action=ranking, needs=frozenset(run.name for run in runs), when=None)]
+
+    def _tuner(self, path: KeyPath, action: JobAction, sweep: SweepSection, trials: Mapping[str, Trial]) -> Tuner:
+        """Check that what a tuner may draw fits the job, and return the tuner."""
+        if find_spec("optuna") is None:
+            message = "trials are drawn by Optuna, which is not installed: pip install 'partrain[tune]'"
+            self._findings.find((*path, "sweep", "sampler"), message)
+        for extreme in sweep.extremes():
+            self._checks.trial(path, action, extreme)
+        return Tuner(sweep, action.job.seed, trials)
 
     def _check_name(self, path: KeyPath, name: str) -> bool:
         raw = self._source.data.get("steps")

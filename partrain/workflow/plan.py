@@ -68,8 +68,8 @@ class Decision:
 
 def decide(step: Step, results: Results, rerun: Collection[str] = ()) -> Decision:
     """Decide whether a step runs, once all steps that it needs are settled. Raises `Failure` if an input is missing."""
-    settings = step.action.settings(results.digest)
     folder = results.of_step(step.name)
+    settings = step.action.settings(folder, results.digest)
     inputs = results.digests(step.action.inputs(folder, results.resolve))
     record = results.record(step.name)
     if step.name in rerun:

@@ -63,6 +63,8 @@ class Runner:
         self.workflow, self._results, self._options = workflow, results, options
         self._executor, self._base, self._changed, self._refresh = executor, base, changed, refresh
         self._running: dict[str, tuple[RunningStep, StepRecord]] = {}
+        self._ending: set[str] = set()
+        """Running steps that end before their time."""
         self._selected = options.selection.steps(workflow)
         self._rerun = options.selection.rerun_in(workflow)
         self._passed_on = 0
@@ -172,9 +174,20 @@ class Runner:
         for name, (process, record) in list(self._running.items()):
             if process.waitable in ready:
                 self._end(self.workflow.steps[name], process.exit_code(), record)
-        for name in self._running:
+        for name, (process, _) in self._running.items():
             self.states[name].look()
+            if name not in self._ending and self._ends_early(name):
+                process.signal(signal.SIGINT)
         self._refresh(self.states)
+
+    def _ends_early(self, name: str) -> bool:
+        """Tell if a running step is to end before its time."""
+        state = self.states[name]
+        reason = self.workflow.steps[name].action.ends_early(self._results.of_step(name), state.judgements)
+        if reason:
+            self._ending.add(name)
+            state.note = reason
+        return bool(reason)
 
     def _end(self, step: Step, code: int, record: StepRecord) -> None:
         """Record the end of a step."""
@@ -184,6 +197,9 @@ class Runner:
         state.look()
         record.code, record.seconds = code, record.seconds + time.time() - record.started
         record.summary = step.action.summary(folder)
+        early = step.name in self._ending or (code == OK and self._ends_early(step.name))
+        if code in STOPPING_CODES and early:
+            code = record.code = OK
         if self.signals.count and code in STOPPING_CODES:
             record.status = STOPPED
             self._results.store(step.name, record)
@@ -207,7 +223,7 @@ class Runner:
         record.status, record.message = DONE, ""
         self._results.store(step.name, record)
         if not self._assert(step, record, state):
-            self._settle(state, "done", "")
+            self._settle(state, "done", state.note if step.name in self._ending else "")
 
     def _failed(self, step: Step, record: StepRecord, code: int, message: str) -> None:
         """Record a failure, or try again."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from partrain.display.events import decode
+from partrain.display.events import JudgementEvent, decode
 from partrain.display.run_state import RunState
 from partrain.workflow.resources import Resources
 
@@ -30,6 +30,8 @@ class StepState:
     seconds: float = 0.0
     run: RunState | None = None
     """State of the step's training, if it trains."""
+    judgements: list[JudgementEvent] = field(default_factory=list)
+    """Judgements of the step's training."""
     _read: int = 0
     """Bytes of its events that were read."""
 
@@ -41,7 +43,11 @@ class StepState:
     def begin(self, resources: Resources) -> None:
         """Note that the step runs."""
         self.status, self.resources, self.started = "running", resources, time.time()
-        self.run, self._read = None, 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what was read of the step's training."""
+        self.run, self._read, self.judgements = None, 0, []
 
     def end(self, status: str, note: str) -> None:
         """Note that the step has ended, or need not run."""
@@ -54,7 +60,7 @@ class StepState:
         path = self.folder / "events.jsonl"
         try:
             if path.stat().st_size < self._read:  # a resume removed lines
-                self.run, self._read = None, 0
+                self.forget()
             with path.open("rb") as file:
                 file.seek(self._read)
                 data = file.read()
@@ -67,6 +73,9 @@ class StepState:
         self.run = self.run or RunState()
         for line in whole.split(b"\n"):
             try:
-                self.run.apply(decode(line))
+                event = decode(line)
             except ValueError:
                 continue
+            self.run.apply(event)
+            if isinstance(event, JudgementEvent):
+                self.judgements.append(event)

@@ -15,10 +15,10 @@ from partrain.errors import CannotCreate
 from partrain.job.sweep import SweepSection, Trial
 from partrain.system.atomic_file import atomic_file
 from partrain.workflow.actions import Action, Resolve, document
-from partrain.workflow.conditions import UnknownNumber, lookup
 from partrain.workflow.record import StepRecord, clear
 from partrain.workflow.references import Reference
 from partrain.workflow.resources import Resources
+from partrain.workflow.tuning import PRUNED, Tuner, recorded
 
 SUMMARY = "sweep.json"
 
@@ -32,6 +32,8 @@ class Combination:
     """The ranked number of each run; None if it was not recorded, or is not finite."""
     runs: list[str]
     """Names of the runs, without the step's."""
+    pruned: list[int]
+    """Round after which a run was ended early, if one was."""
 
     @property
     def median(self) -> float:
@@ -55,6 +57,9 @@ class SweepAction(Action):
     """The action of one of the runs, whose results it shares."""
     process = "none"
 
+    tuner: Tuner | None = None
+    """Chooses the settings of the trials, if they are not listed in the file."""
+
     @property
     def resources(self) -> Resources:
         """Nothing worth counting."""
@@ -64,10 +69,10 @@ class SweepAction(Action):
         """Iterate over nothing: the runs have the references."""
         return iter(())
 
-    def settings(self, resolve: Resolve) -> dict[str, Any]:
+    def settings(self, folder: Path, resolve: Resolve) -> dict[str, Any]:
         """Return the settings of each run."""
         return {"by": self.sweep.by, "largest": self.sweep.maximizes} | {
-            name: each.overrides for name, each in self.trials.items()
+            name: self.overrides(name, folder) for name in self.trials
         }
 
     def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
@@ -84,7 +89,7 @@ class SweepAction(Action):
             if StepRecord.read(former):
                 clear(former)
                 former.rmdir()
-        rows = rank(self.sweep, self.trials, folder)
+        rows = self.ranked(folder)
         content = {
             "by": self.sweep.by,
             "largest": self.sweep.maximizes,
@@ -96,6 +101,7 @@ class SweepAction(Action):
                     "median": None if math.isnan(row.median) else row.median,
                     "values": row.values,
                     "runs": row.runs,
+                    **({"ended_early": row.pruned} if row.pruned else {}),
                 }
                 for row in rows
             ],
@@ -114,28 +120,30 @@ class SweepAction(Action):
 
     def best(self, folder: Path, rows: Sequence[Combination] = ()) -> Path:
         """Return the folder of the best run: the best of the best combination."""
-        row = (rows or rank(self.sweep, self.trials, folder))[0]
+        row = (rows or self.ranked(folder))[0]
         sign = -1 if self.sweep.maximizes else 1
         values = [math.inf if value is None else sign * value for value in row.values]
         return folder / row.runs[values.index(min(values))]
 
+    def overrides(self, name: str, folder: Path) -> dict[str, Any]:
+        """Return the changes to the job in a run."""
+        trial = self.trials[name]
+        return (self.tuner.settings(trial.number, folder) if self.tuner else {}) | trial.overrides
+
+    def ranked(self, folder: Path) -> list[Combination]:
+        """Return the combinations, the best first; those whose run was ended early last."""
+        rows: dict[int, Combination] = {}
+        for name, trial in self.trials.items():
+            settings = self.tuner.settings(trial.number, folder) if self.tuner else trial.settings
+            row = rows.setdefault(trial.number, Combination(settings, [], [], []))
+            row.values.append(recorded(folder / name, self.sweep.by))
+            row.runs.append(name)
+            row.pruned.extend(filter(None, [document(folder / name / PRUNED).get("round")]))
+        return sorted(rows.values(), key=lambda row: row.key(self.sweep.maximizes))
+
     def result(self, folder: Path, name: str, resolve: Resolve) -> Path:
         """Return the path of the best run's result."""
         return self.job.result(self.best(folder), name, resolve)
-
-
-def rank(sweep: SweepSection, trials: dict[str, Trial], folder: Path) -> list[Combination]:
-    """Return the combinations, the best first. Runs that differ in the seed only are one combination."""
-    rows: dict[str, Combination] = {}
-    for name, trial in trials.items():
-        try:
-            value = lookup(document(folder / name / "summary.json"), sweep.by)
-        except UnknownNumber:
-            value = None
-        row = rows.setdefault(json.dumps(trial.settings, default=str), Combination(trial.settings, [], []))
-        row.values.append(value if isinstance(value, int | float) and math.isfinite(value) else None)
-        row.runs.append(name)
-    return sorted(rows.values(), key=lambda row: row.key(sweep.maximizes))
 
 
 def cells(rows: Sequence[Combination], by: str) -> list[tuple[str, ...]]:
@@ -145,7 +153,7 @@ def cells(rows: Sequence[Combination], by: str) -> list[tuple[str, ...]]:
     for number, row in enumerate(rows, 1):
         known = [value for value in row.values if value is not None]
         spread = (f"{min(known):.4g}", f"{max(known):.4g}") if known else ("", "")
-        median = f"{row.median:.4g}" if known else "none"
+        median = f"{row.median:.4g}" if known else f"ended at round {row.pruned[0]}" if row.pruned else "none"
         lines.append(
             (str(number), *(_shown(row.settings.get(key)) for key in keys), median, *spread, f"{len(known)}/{len(row.values)}")
         )

@@ -1,0 +1,245 @@
+"""Sweeps whose trials learn from those before them: the tree-structured Parzen estimator, by Optuna.
+
+Trial k is drawn once the results of the trials before it are known, save the last `max_concurrent - 1`. So its settings follow
+from the job's seed and from recorded results, however many trials run at once, and a repeated sweep draws the same.
+Source: Bergstra et al. 2011 (https://papers.nips.cc/paper/4443); Akiba et al. 2019 (https://arxiv.org/abs/1907.10902).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from partrain.config.overrides import assigned
+from partrain.display.event_log import read_events
+from partrain.display.events import JudgementEvent
+from partrain.errors import NOT_REACHED, CannotCreate, Diverged
+from partrain.job.sweep import Range, SweepSection
+from partrain.job.sweep import Trial as SweepTrial
+from partrain.seeds import derive
+from partrain.system.atomic_file import atomic_file
+from partrain.workflow.actions import Action, JobAction, Resolve, document
+from partrain.workflow.conditions import UnknownNumber, lookup
+from partrain.workflow.references import Reference
+from partrain.workflow.resources import Resources
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.distributions import BaseDistribution
+    from optuna.pruners import BasePruner
+    from optuna.trial import Trial
+
+PRUNED = "pruned.json"
+"""File in the folder of a run that was ended early: the round, and the number judged then."""
+
+
+def recorded(folder: Path, by: str) -> float | None:
+    """Return the number by which a run is ranked; None if it was not recorded, is not finite, or the run was ended early."""
+    if (folder / PRUNED).exists():
+        return None
+    try:
+        value = lookup(document(folder / "summary.json"), by)
+    except UnknownNumber:
+        return None
+    return value if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def judged(events: Sequence[JudgementEvent], by: str) -> Iterator[tuple[int, float]]:
+    """Iterate over the rounds of regular judgements, with the number by which runs are ranked."""
+    for event in events:
+        value = event.loss if by == "loss" else event.metrics.get(by.partition(".")[2])
+        if event.regular and value is not None:
+            yield event.round, value
+
+
+class Tuner:
+    """The settings of the trials of one sweep."""
+
+    def __init__(self, sweep: SweepSection, seed: int, runs: Mapping[str, SweepTrial]) -> None:
+        """Make a tuner.
+
+        Args:
+            sweep: The `[sweep]` table.
+            seed: The job's seed.
+            runs: The runs by name, which are the names of their folders in the sweep's folder.
+        """
+        self.sweep = sweep
+        self._runs: dict[int, list[str]] = {}
+        """Names of the runs of each trial."""
+        for name, run in runs.items():
+            self._runs.setdefault(run.number, []).append(name)
+        self._seed = derive(seed, "sweep") % 2**32
+        self._study: Study | None = None
+        self._trials: list[Trial] = []
+        self._drawn: list[dict[str, Any]] = []
+
+    def before(self, trial: int) -> list[str]:
+        """Return the names of the runs that a trial learns from."""
+        return [name for number, names in self._runs.items() if number <= trial - self.sweep.max_concurrent for name in names]
+
+    def settings(self, trial: int, folder: Path) -> dict[str, Any]:
+        """Return a trial's settings. The trials that it learns from have ended in the sweep's folder."""
+        if self._study is None:
+            self._study = self._new_study()
+        while len(self._drawn) <= trial:
+            self._tell(self._study, len(self._drawn) - self.sweep.max_concurrent, folder)
+            self._trials.append(self._study.ask(self._distributions()))
+            drawn = self._trials[-1].params
+            self._drawn.append({key: self._value(key, drawn[key]) for key in self.sweep.values})
+        return self._drawn[trial]
+
+    def poor(self, trial: int, folder: Path, run: Path, events: Sequence[JudgementEvent]) -> bool:
+        """Tell if a run is to end early, by Optuna's rule. The first judgement that is poor is written to the run's folder."""
+        if (run / PRUNED).exists():
+            return True
+        if not self.sweep.prune:
+            return False
+        self.settings(trial, folder)
+        assert self._study
+        study = self._new_study()  # with the trials that had ended when this one was drawn: the answer depends on no clock
+        study.add_trials(self._study.get_trials()[: max(0, trial - self.sweep.max_concurrent + 1)])
+        mine = study.ask(self._distributions())
+        for round, value in judged(events, self.sweep.by):
+            mine.report(value, round)
+            if mine.should_prune():
+                _write(run / PRUNED, {"round": round, "value": value})
+                return True
+        return False
+
+    def _tell(self, study: Study, trial: int, folder: Path) -> None:
+        """Tell the study how a trial ended."""
+        if trial < 0:
+            return
+        from optuna.trial import TrialState
+
+        folders = [folder / name for name in self._runs[trial]]
+        if self.sweep.prune:
+            end: float = document(folders[0] / PRUNED).get("round", math.inf)
+            for round, number in judged(_judgements(folders[0]), self.sweep.by):
+                if round <= end:
+                    self._trials[trial].report(number, round)
+            if end < math.inf:
+                study.tell(trial, state=TrialState.PRUNED)
+                return
+        known = [value for each in folders if (value := recorded(each, self.sweep.by)) is not None]
+        if known:
+            study.tell(trial, statistics.median(known))
+        else:
+            study.tell(trial, state=TrialState.FAIL)
+
+    def _new_study(self) -> Study:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            sampler = optuna.samplers.TPESampler(seed=self._seed)
+        return optuna.create_study(
+            sampler=sampler, pruner=self._pruner(), direction="maximize" if self.sweep.maximizes else "minimize"
+        )
+
+    def _pruner(self) -> BasePruner:
+        from optuna.pruners import MedianPruner, NopPruner, SuccessiveHalvingPruner
+
+        match self.sweep.prune:
+            case "median":
+                return MedianPruner()
+            case "halving":
+                return SuccessiveHalvingPruner()
+        return NopPruner()
+
+    def _distributions(self) -> dict[str, BaseDistribution]:
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+        found: dict[str, BaseDistribution] = {}
+        for key, value in self.sweep.values.items():
+            if isinstance(value, list):
+                found[key] = CategoricalDistribution(range(len(value)))
+            elif value.whole:
+                found[key] = IntDistribution(math.ceil(value.low), math.floor(value.high), log=value.log)
+            else:
+                found[key] = FloatDistribution(value.low, value.high, log=value.log)
+        return found
+
+    def _value(self, key: str, drawn: Any) -> Any:
+        values = self.sweep.values[key]
+        return drawn if isinstance(values, Range) else values[drawn]
+
+
+@dataclass(frozen=True)
+class TunedAction(Action):
+    """Train a job whose settings a tuner chooses. Its folder lies in the sweep's."""
+
+    job: JobAction
+    """The job, with any settings of the sweep's ranges."""
+    tuner: Tuner
+    trial: int
+    tolerated: Sequence[int] = (NOT_REACHED, Diverged.code)
+
+    @property
+    def resources(self) -> Resources:
+        """The share of the machine that the job uses."""
+        return self.job.resources
+
+    def references(self) -> Iterator[Reference]:
+        """Iterate over the references in the job's overrides."""
+        return self.job.references()
+
+    def reads(self) -> list[Path]:
+        """Return the job's data files."""
+        return self.job.reads()
+
+    def settings(self, folder: Path, resolve: Resolve) -> dict[str, Any]:
+        """Return the job's values, those of the tuner among them."""
+        return self._drawn(folder).settings(folder, resolve)
+
+    def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
+        """Return the job's files."""
+        return self._drawn(folder).inputs(folder, resolve)
+
+    def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
+        """Return the newest checkpoint."""
+        return self.job.outputs(folder, resolve)
+
+    def arguments(self, folder: Path, resolve: Resolve) -> list[str]:
+        """Return the words of `partrain run`."""
+        return self._drawn(folder).arguments(folder, resolve)
+
+    def resume_arguments(self, folder: Path) -> list[str]:
+        """Return the words of `partrain resume`."""
+        return self.job.resume_arguments(folder)
+
+    def summary(self, folder: Path) -> dict[str, Any]:
+        """Return the run's summary; `pruned` in it tells that it was ended early."""
+        pruned = document(folder / PRUNED)
+        return self.job.summary(folder) | ({"pruned": pruned} if pruned else {})
+
+    def ends_early(self, folder: Path, judgements: Sequence[JudgementEvent]) -> str:
+        """Return the reason if the run is poor beside the trials before it, else ""."""
+        if not self.tuner.poor(self.trial, folder.parent, folder, judgements):
+            return ""
+        pruned = document(folder / PRUNED)
+        return f"ended early: {self.tuner.sweep.by} {pruned['value']:.4g} at round {pruned['round']} is poor"
+
+    def _drawn(self, folder: Path) -> JobAction:
+        settings = self.tuner.settings(self.trial, folder.parent)
+        return replace(self.job, overrides={**self.job.overrides, **settings}, data=assigned(self.job.data, settings))
+
+
+def _judgements(folder: Path) -> list[JudgementEvent]:
+    return [event for event in read_events(folder / "events.jsonl") if isinstance(event, JudgementEvent)]
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    try:
+        with atomic_file(path) as descriptor:
+            os.write(descriptor, json.dumps(content).encode())
+    except OSError as error:
+        raise CannotCreate(f"{path}: {error.strerror}") from error
