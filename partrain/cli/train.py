@@ -57,6 +57,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Train a job, or run a workflow. Exit 1 if a target was not reached or an assertion does not hold."""
+    from partrain.config.toml_source import TomlSource
     from partrain.workflow.kinds import is_sweep, is_workflow
 
     if len(files) > 1 or files[0].is_dir() or is_workflow(files[0]) or is_sweep(files[0], set_ or ()):
@@ -69,6 +70,7 @@ def run(
         )
     if misplaced := [name for name, value in {"--dry-run": dry_run, "--jobs": jobs, "--rerun": rerun, "--only": only,
                                               "--start-at": start_at, "--keep-going": keep_going, "--retries": retries}.items() if value]:  # fmt: skip
+        TomlSource.read(files[0])  # what is no TOML is told first: it is no job either
         raise typer.BadParameter(f"{files[0]} is a job; this option is for workflows", param_hint=misplaced[0])
     _train(files[0], out, set_, quiet, as_json)
 

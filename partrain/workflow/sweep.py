@@ -7,7 +7,7 @@ import math
 import os
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ class Combination:
     """The ranked number of each run; None if it was not recorded, or is not finite."""
     runs: list[str]
     """Names of the runs, without the step's."""
-    pruned: list[int]
+    pruned: list[int] = field(default_factory=list)
     """Round after which a run was ended early, if one was."""
 
     @property
@@ -135,7 +135,7 @@ class SweepAction(Action):
         rows: dict[int, Combination] = {}
         for name, trial in self.trials.items():
             settings = self.tuner.settings(trial.number, folder) if self.tuner else trial.settings
-            row = rows.setdefault(trial.number, Combination(settings, [], [], []))
+            row = rows.setdefault(trial.number, Combination(settings, [], []))
             row.values.append(recorded(folder / name, self.sweep.by))
             row.runs.append(name)
             row.pruned.extend(filter(None, [document(folder / name / PRUNED).get("round")]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import ValidationError
@@ -13,7 +13,8 @@ from support.runs import JOB, partrain, round_file
 from partrain import train as partrain_train
 from partrain.errors import BadJob
 from partrain.job.sweep import SweepSection, Trial
-from partrain.workflow.sweep import Combination, cells, difference, rank
+from partrain.workflow.actions import Action
+from partrain.workflow.sweep import Combination, SweepAction, cells, difference
 
 STUDY = """
 name = "study"
@@ -106,8 +107,8 @@ def test_ranking(tmp_path: Path) -> None:
     for name, value in values.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "summary.json").write_text(json.dumps({"test": {"accuracy": value}}))
-    trials = {name: Trial({"lr": index // 2, "rule": "average"}, index % 2) for index, name in enumerate(values)}
-    rows = rank(sweep(a=[1], by="test.accuracy"), trials, tmp_path)
+    trials = {name: Trial({"lr": index // 2, "rule": "average"}, index % 2, index // 2) for index, name in enumerate(values)}
+    rows = SweepAction(sweep(a=[1], by="test.accuracy"), trials, cast(Action, None)).ranked(tmp_path)
     assert [row.settings["lr"] for row in rows] == [1, 0, 2], "medians 0.855, 0.8, none"
     assert cells(rows, "accuracy") == [
         ("rank", "lr", "rule", "accuracy", "from", "to", "runs"),
