@@ -37,6 +37,10 @@ KeepGoing = Annotated[
     bool, typer.Option("--keep-going", "-k", help="Workflow: after a failure, run what does not need that step.")
 ]
 Retries = Annotated[int, typer.Option("--retries", min=0, metavar="N", help="Workflow: try a failed step again.")]
+Cluster = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="ADDRESS", help="Workflow: run the steps on the cluster of this Dask scheduler."),
+]
 
 
 @app.command()
@@ -52,6 +56,7 @@ def run(
     start_at: StartAt = None,
     keep_going: KeepGoing = False,
     retries: Retries = 0,
+    cluster: Cluster = None,
     quiet: Quiet = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -63,13 +68,13 @@ def run(
     if len(files) > 1 or files[0].is_dir() or is_workflow(files[0]) or is_sweep(files[0], set_ or ()):
         from partrain.cli.workflow import run_workflow
         from partrain.workflow.plan import Selection
+        from partrain.workflow.runner import Options
 
-        selection = Selection(frozenset(only or ()), start_at, frozenset(rerun or ()))
-        raise typer.Exit(
-            run_workflow(files, out, set_ or (), selection, dry_run, jobs, keep_going, retries, quiet, as_json, context.obj)
-        )
+        options = Options(Selection(frozenset(only or ()), start_at, frozenset(rerun or ())), jobs, keep_going, retries, cluster)
+        raise typer.Exit(run_workflow(files, out, set_ or (), options, dry_run, quiet, as_json, context.obj))
     if misplaced := [name for name, value in {"--dry-run": dry_run, "--jobs": jobs, "--rerun": rerun, "--only": only,
-                                              "--start-at": start_at, "--keep-going": keep_going, "--retries": retries}.items() if value]:  # fmt: skip
+                                              "--start-at": start_at, "--keep-going": keep_going, "--retries": retries,
+                                              "--cluster": cluster}.items() if value]:  # fmt: skip
         TomlSource.read(files[0])  # what is no TOML is told first: it is no job either
         raise typer.BadParameter(f"{files[0]} is a job; this option is for workflows", param_hint=misplaced[0])
     _train(files[0], out, set_, quiet, as_json)

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from inspect import Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
@@ -19,7 +20,7 @@ from partrain.errors import INTERRUPTED, OK, TERMINATED
 if TYPE_CHECKING:
     from partrain.display.workflow_table import StepRow
     from partrain.workflow.commands import Commands, CommandSpec
-    from partrain.workflow.plan import Selection
+    from partrain.workflow.executor import Executor
     from partrain.workflow.results import Results
     from partrain.workflow.runner import Options, Runner
     from partrain.workflow.state import StepState
@@ -90,11 +91,8 @@ def run_workflow(
     paths: Sequence[Path],
     out: Path | None,
     overrides: Sequence[str],
-    selection: Selection,
+    options: Options,
     dry_run: bool,
-    jobs: int | None,
-    keep_going: bool,
-    retries: int,
     quiet: bool,
     as_json: bool,
     line: CommandLine,
@@ -105,7 +103,6 @@ def run_workflow(
     from partrain.workflow.load import load, of_jobs
     from partrain.workflow.plan import preview
     from partrain.workflow.results import Results
-    from partrain.workflow.runner import Options
 
     single = len(paths) == 1 and not paths[0].is_dir() and is_workflow(paths[0])
     if single and overrides:
@@ -113,7 +110,7 @@ def run_workflow(
             "a workflow's steps have `set`: --set changes jobs that are given by their files", param_hint="--set"
         )
     workflow = load(paths[0], commands(line.app)) if single else of_jobs(paths, overrides, commands(line.app))
-    selection.check(workflow)
+    options.selection.check(workflow)
     for problem in workflow.warnings:
         print(problem.render(), file=sys.stderr)
     folder = out or Path("runs") / workflow.name
@@ -122,7 +119,7 @@ def run_workflow(
     digests = Digests(folder / "digests.json")
     results = Results(workflow, folder, digests)
     if dry_run:
-        rows = list(preview(workflow, results, selection))
+        rows = list(preview(workflow, results, options.selection))
         digests.save() if folder.exists() else None
         if as_json:
             print(
@@ -136,7 +133,7 @@ def run_workflow(
             print("\n".join(aligned([("step", "would", "because"), *rows])))
         return OK
     base = paths[0].absolute().parent if single else Path.cwd()
-    return _run(workflow, results, Options(selection, jobs, keep_going, retries), base, quiet, as_json, single, line.main)
+    return _run(workflow, results, options, base, quiet, as_json, single, line.main)
 
 
 def _run(
@@ -152,7 +149,6 @@ def _run(
     from partrain.display.workflow_table import workflow_display
     from partrain.launch.run_folder import stage_file
     from partrain.workflow.lock import held
-    from partrain.workflow.process import LocalExecutor
     from partrain.workflow.runner import Runner
 
     started = time.monotonic()
@@ -161,12 +157,12 @@ def _run(
     def rows(states: dict[str, StepState]) -> Any:
         return lambda: [row_of(state) for state in states.values()]
 
-    with held(results.folder):
+    with held(results.folder), _executor(options, invoke) as executor:
         if single:
             stage_file(results.folder / "workflow.toml", workflow.text)
         try:
             runner = Runner(
-                workflow, results, options, LocalExecutor(invoke), base,
+                workflow, results, options, executor, base,
                 lambda states: display.update(rows(states)), lambda states: display.refresh(rows(states)),
             )  # fmt: skip
             code = runner.run()
@@ -175,6 +171,17 @@ def _run(
             results.save()
     _report(runner, results.folder, time.monotonic() - started, code, as_json, quiet)
     return code
+
+
+def _executor(options: Options, invoke: Callable[[], None]) -> closing[Executor]:
+    """Return what starts the steps: this machine, or a cluster."""
+    if options.cluster:
+        from partrain.workflow.cluster import ClusterExecutor
+
+        return closing(ClusterExecutor(options.cluster))
+    from partrain.workflow.process import LocalExecutor
+
+    return closing(LocalExecutor(invoke))
 
 
 def row_of(state: StepState) -> StepRow:
@@ -195,7 +202,7 @@ def _device(state: StepState) -> str:
     if not state.resources or state.status != "running":
         return ""
     cores = f"{state.resources.cores} core{'s'[: state.resources.cores > 1]}"
-    return " ".join([cores, *sorted(state.resources.devices)])
+    return " ".join([cores, *sorted(state.resources.devices), *([state.where] if state.where else [])])
 
 
 def _report(runner: Runner, folder: Path, seconds: float, code: int, as_json: bool, quiet: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 from multiprocessing import forkserver
 from typing import Any
 
@@ -44,3 +45,11 @@ def close_forkserver_alive_fd() -> None:
     if server._forkserver_alive_fd is not None:
         os.close(server._forkserver_alive_fd)
         server._forkserver_alive_fd = None
+
+
+if __name__ == "__main__":  # PARENT WORD...: become another program, which dies with the parent
+    die_with_parent(int(sys.argv[1]))
+    try:
+        os.execvp(sys.argv[2], sys.argv[2:])
+    except OSError as error:
+        sys.exit(f"partrain: error[no-input]: {sys.argv[2]}: {error.strerror}")

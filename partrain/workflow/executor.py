@@ -14,6 +14,10 @@ from partrain.workflow.resources import Resources
 
 LOG = "log.txt"
 """All that a step prints, in its folder."""
+OUTPUT = "output.json"
+"""Stdout of a command of partrain; its other output is in the log."""
+STEP_FOLDER = "PARTRAIN_STEP_FOLDER"
+"""Environment variable that tells a program its step's folder."""
 
 
 class CannotStart(Failure):
@@ -39,12 +43,21 @@ class StepTask:
     resume_words: Sequence[str] = ()
     """The command line that goes on from the checkpoint in the folder, if it has one."""
 
+    def note(self, words: Sequence[str]) -> None:
+        """Write the words that are run to the log."""
+        with (self.folder / LOG).open("a", encoding="utf-8", errors="surrogateescape") as log:
+            log.write(f"$ {' '.join(words)}\n")
+
 
 class RunningStep(Protocol):
     """A step that runs."""
 
     waitable: Any
     """An object for `multiprocessing.connection.wait`: ready when the step has ended."""
+
+    @property
+    def where(self) -> str:
+        """The host that runs it, or the reason why it waits; "" for this machine."""
 
     def exit_code(self) -> int:
         """Return the exit code, once the step has ended: -N for signal N. Call once."""

@@ -16,11 +16,8 @@ from partrain.errors import INTERNAL, INTERRUPTED, TERMINATED, WorkersLost
 from partrain.launch import forkserver
 from partrain.launch.signals import STOPPING
 from partrain.system.parent_death import die_with_parent
-from partrain.workflow.executor import LOG, CannotStart, StepTask
+from partrain.workflow.executor import LOG, OUTPUT, STEP_FOLDER, CannotStart, StepTask
 from partrain.workflow.resources import FreeResources, Resources
-
-OUTPUT = "output.json"
-"""Stdout of a command of partrain; its other output is in the log."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +34,8 @@ class StepCommand:
 
 class StepProcess:
     """A step that runs on this machine."""
+
+    where = ""
 
     def __init__(self, process: Any, waitable: Any, exit_code: Callable[[], int], pid: int) -> None:
         self.waitable = waitable
@@ -66,7 +65,7 @@ class StepProcess:
     @classmethod
     def of_program(cls, words: Sequence[str], folder: Path, where: Path) -> StepProcess:
         """Start a program in a session of its own; its output goes to the step's log. Raises `CannotStart`."""
-        environment = os.environ | {"PARTRAIN_STEP_FOLDER": str(folder)}
+        environment = os.environ | {STEP_FOLDER: str(folder)}
         runner = os.getpid()
         with (folder / LOG).open("ab") as log:
             try:
@@ -108,6 +107,7 @@ class LocalExecutor:
 
     def start(self, task: StepTask) -> StepProcess:
         """Start a step. Raises `CannotStart`, `WorkersLost`."""
+        task.note(task.words)
         if task.is_program:
             process = StepProcess.of_program(task.words, task.folder, task.base)
         else:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure
 from partrain.launch.signals import Signals
-from partrain.workflow.executor import LOG, Executor, RunningStep, StepTask, failure_reason
+from partrain.workflow.executor import Executor, RunningStep, StepTask, failure_reason
 from partrain.workflow.plan import Decision, Selection, decide, failed_assertions
 from partrain.workflow.record import DONE, FAILED, RUNNING, STOPPED, StepRecord, clear
 from partrain.workflow.results import Results
@@ -34,6 +34,8 @@ class Options:
     """After a failure, run all that does not need the failed step."""
     retries: int = 0
     """Times that a failed step is tried again."""
+    cluster: str | None = None
+    """Address of the Dask scheduler that starts the steps, instead of this machine."""
 
 
 class Runner:
@@ -151,8 +153,6 @@ class Runner:
             record.command = action.arguments(folder, self._results.resolve)
         record.attempts += 1
         self._results.store(step.name, record)
-        with (folder / LOG).open("a", encoding="utf-8", errors="surrogateescape") as log:
-            log.write(f"$ {' '.join(record.command)}\n")
         is_program = action.process == "program"
         task = StepTask(step.name, record.command, is_program, folder, self._base, action.resources, resume)
         self._running[step.name] = self._executor.start(task), record
@@ -173,9 +173,10 @@ class Runner:
                 process.signal(self.signals.first or signal.SIGINT)
         for name, (process, record) in list(self._running.items()):
             if process.waitable in ready:
-                self._end(self.workflow.steps[name], process.exit_code(), record)
+                self._end(self.workflow.steps[name], process, record)
         for name, (process, _) in self._running.items():
             self.states[name].look()
+            self.states[name].where = process.where
             if name not in self._ending and self._ends_early(name):
                 process.signal(signal.SIGINT)
         self._refresh(self.states)
@@ -189,26 +190,29 @@ class Runner:
             state.note = reason
         return bool(reason)
 
-    def _end(self, step: Step, code: int, record: StepRecord) -> None:
+    def _end(self, step: Step, process: RunningStep, record: StepRecord) -> None:
         """Record the end of a step."""
         del self._running[step.name]
         self._executor.ended(step.name)
         state, folder = self.states[step.name], self._results.of_step(step.name)
         state.look()
-        record.code, record.seconds = code, record.seconds + time.time() - record.started
+        record.seconds += time.time() - record.started
         record.summary = step.action.summary(folder)
+        try:
+            code = process.exit_code()
+        except Failure as failure:
+            self._failed(step, record, failure.code, str(failure))
+            return
         early = step.name in self._ending or (code == OK and self._ends_early(step.name))
-        if code in STOPPING_CODES and early:
-            code = record.code = OK
+        record.code = code = OK if early and code in STOPPING_CODES else code
         if self.signals.count and code in STOPPING_CODES:
             record.status = STOPPED
             self._results.store(step.name, record)
             self._settle(state, "stopped", "goes on with the same command")
-            return
-        if code != OK and code not in step.action.tolerated:
+        elif code != OK and code not in step.action.tolerated:
             self._failed(step, record, code, failure_reason(code, folder))
-            return
-        self._finish(step, record)
+        else:
+            self._finish(step, record)
 
     def _finish(self, step: Step, record: StepRecord) -> None:
         """Record a step that has done its work, if it kept its promises."""

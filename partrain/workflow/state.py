@@ -26,6 +26,8 @@ class StepState:
     """Reason of the state."""
     continuing: bool = False
     resources: Resources | None = None
+    where: str = ""
+    """The host that runs it, or the reason why it waits; "" for this machine."""
     started: float = 0.0
     seconds: float = 0.0
     run: RunState | None = None

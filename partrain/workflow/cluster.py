@@ -1,0 +1,212 @@
+"""Steps on a Dask cluster: the scheduler hands each to a worker that has announced enough cores and GPUs.
+
+The cluster's workers see the workflow's folder under the same path (a shared file system) and have partrain installed. They announce
+what they have: `dask worker ADDRESS --nthreads 8 --resources "cores=8 GPU=2"`. If a worker is lost, Dask starts its steps again
+elsewhere, and a step that trains goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from partrain.errors import INTERRUPTED, Failure
+from partrain.system.atomic_file import atomic_file
+from partrain.workflow.executor import LOG, OUTPUT, STEP_FOLDER, CannotStart, StepTask
+from partrain.workflow.resources import Resources
+
+WORKER = "worker.json"
+"""File of a step's folder that names the worker which runs the step, and its attempt."""
+SIGNALS = "signals.txt"
+"""File of a step's folder by which the runner sends signals: a number a line."""
+POLL_S = 0.1
+CONNECT_S = 10
+"""Seconds to reach the scheduler."""
+
+
+class NoCluster(Failure):
+    """The scheduler cannot be reached."""
+
+    code, name = 69, "no-cluster"
+
+
+class Outcome(NamedTuple):
+    """The end of a step on a worker."""
+
+    code: int
+    message: str = ""
+    """The reason if the step could not start."""
+
+
+class ClusterExecutor:
+    """Hands steps to a Dask scheduler, which queues them until a worker is free."""
+
+    def __init__(self, address: str) -> None:
+        """Connect to the scheduler. Raises `CannotStart` without Dask, `NoCluster` if the scheduler does not answer."""
+        try:
+            from distributed import Client
+        except ImportError:
+            raise CannotStart("--cluster needs Dask, which is not installed: pip install 'partrain[cluster]'") from None
+        try:
+            self._client = Client(address, timeout=CONNECT_S, name="partrain")
+        except (OSError, TimeoutError, ValueError) as error:
+            raise NoCluster(f"no Dask scheduler answers at {address}: {error}") from None
+
+    def fits(self, wanted: Resources) -> bool:
+        """Tell that the step can start: the scheduler makes it wait."""
+        return True
+
+    def start(self, task: StepTask) -> ClusterStep:
+        """Hand a step to the scheduler."""
+        for name in (WORKER, SIGNALS):
+            (task.folder / name).unlink(missing_ok=True)
+        wanted = {"cores": float(task.resources.cores), "GPU": float(len(task.resources.devices))}
+        wanted = {name: count for name, count in wanted.items() if count}
+        key = f"{task.name}-{uuid.uuid4().hex[:8]}"
+        future = self._client.submit(run_task, task, key, key=key, resources=wanted, pure=False)
+        missing = [f"{count:g} {name}" for name, count in wanted.items() if not self._announced(name, count)]
+        return ClusterStep(future, task.folder, f"queued; no worker announces {' and '.join(missing)}" if missing else "queued")
+
+    def ended(self, name: str) -> None:
+        """Do nothing: the scheduler knows."""
+
+    def close(self) -> None:
+        """Leave the cluster, which runs on."""
+        self._client.close()
+
+    def _announced(self, resource: str, count: float) -> bool:
+        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        return any(worker.get("resources", {}).get(resource, 0) >= count for worker in workers)
+
+
+class ClusterStep:
+    """A step that waits for a worker of the cluster, or runs on one."""
+
+    def __init__(self, future: Any, folder: Path, queued: str) -> None:
+        self._future, self._folder, self._queued = future, folder, queued
+        self.waitable = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        """Readable when the step has ended."""
+        future.add_done_callback(lambda _: os.eventfd_write(self.waitable, 1))
+
+    @property
+    def where(self) -> str:
+        """The host that runs the step, else why it waits."""
+        with suppress(OSError, ValueError):
+            return str(json.loads((self._folder / WORKER).read_bytes())["host"])
+        return self._queued
+
+    def exit_code(self) -> int:
+        """Return the exit code. Raises `CannotStart`, `NoCluster`."""
+        os.close(self.waitable)
+        if self._future.cancelled():
+            return INTERRUPTED
+        try:
+            outcome: Outcome = self._future.result()
+        except Exception as error:  # of Dask: KilledWorker after several losses, or what went wrong in the worker
+            raise NoCluster(f"the cluster gave the step up: {type(error).__name__}: {error}") from None
+        if outcome.message:
+            raise CannotStart(outcome.message)
+        return outcome.code
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the step's processes; a step that waits for a worker is withdrawn."""
+        with (self._folder / SIGNALS).open("a") as file:
+            file.write(f"{number}\n")
+        if not (self._folder / WORKER).exists():
+            self._future.cancel()
+
+
+# On the worker
+
+
+def run_task(task: StepTask, key: str) -> Outcome:
+    """Run a step on a worker of the cluster, in processes that die with the worker."""
+    if not task.folder.is_dir():
+        return Outcome(
+            0, f"{task.folder} is not there on {os.uname().nodename}: the cluster's workers need the workflow's folder"
+        )
+    attempt = _Attempt(task, key)
+    attempt.take_over()
+    return attempt.run()
+
+
+@dataclass
+class _Attempt:
+    """One attempt at a step, on one worker."""
+
+    task: StepTask
+    key: str
+
+    def __post_init__(self) -> None:
+        self._token = uuid.uuid4().hex
+        self._sent = 0
+
+    def take_over(self) -> None:
+        """Become the attempt that counts. A former one that still runs, cut off from the scheduler, sees that and ends at once."""
+        former = (self.task.folder / WORKER).exists()
+        with atomic_file(self.task.folder / WORKER) as descriptor:
+            content = {"host": os.uname().nodename, "pid": os.getpid(), "attempt": self._token, "started": time.time()}
+            os.write(descriptor, json.dumps(content).encode())
+        if former:
+            time.sleep(10 * POLL_S)
+
+    def run(self) -> Outcome:
+        """Run the step's process to its end, and pass signals on to it."""
+        try:
+            process = self._start()
+        except OSError as error:
+            return Outcome(0, f"{self.task.words[0]}: {error.strerror} on {os.uname().nodename}")
+        while process.poll() is None:
+            if self._replaced():
+                os.killpg(process.pid, signal.SIGKILL)
+            for number in self._signals():
+                os.killpg(process.pid, number)
+            time.sleep(POLL_S)
+        return Outcome(process.returncode)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        folder, words = self.task.folder, self.task.words
+        if self.task.resume_words and (folder / "checkpoint.h5").exists():
+            words = self.task.resume_words
+        guard = [sys.executable, "-m", "partrain.system.parent_death", str(os.getpid())]
+        program = [] if self.task.is_program else [sys.executable, "-m", "partrain"]
+        self.task.note([*words, "  # on", os.uname().nodename])
+        with (folder / LOG).open("ab") as log:
+            output = (folder / OUTPUT).open("wb") if "--json" in words and not self.task.is_program else log
+            with output:
+                return subprocess.Popen(
+                    [*guard, *program, *words], cwd=self.task.base, stdin=subprocess.DEVNULL, stdout=output, stderr=log,
+                    env=os.environ | {STEP_FOLDER: str(folder)}, start_new_session=True,
+                )  # fmt: skip
+
+    def _replaced(self) -> bool:
+        """Tell if another attempt runs this step now."""
+        with suppress(OSError, ValueError):
+            return bool(json.loads((self.task.folder / WORKER).read_bytes())["attempt"] != self._token)
+        return False
+
+    def _signals(self) -> list[int]:
+        """Return the signals that came since the last look: from the runner, or one if the runner is gone."""
+        numbers: list[int] = []
+        with suppress(OSError, ValueError):
+            numbers = [int(line) for line in (self.task.folder / SIGNALS).read_text().split()]
+        if not numbers and self._withdrawn():
+            numbers = [signal.SIGINT]
+        fresh, self._sent = numbers[self._sent :], max(self._sent, len(numbers))
+        return fresh
+
+    def _withdrawn(self) -> bool:
+        """Tell if the scheduler wants the step no more, as after the runner was killed."""
+        from distributed import get_worker
+
+        state = get_worker().state.tasks.get(self.key)
+        return state is None or state.state == "cancelled"
