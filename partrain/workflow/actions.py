@@ -8,13 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from partrain.checkpoint import round_path
 from partrain.config.overrides import toml_value
+from partrain.config.toml_source import TomlSource
 from partrain.data.fetch import paths_of
 from partrain.display.event_log import read_events
-from partrain.display.events import JudgementEvent
+from partrain.display.events import JudgementEvent, StartEvent
 from partrain.errors import InputMissing
 from partrain.inference.open import newest_checkpoint
 from partrain.job.load import Job
@@ -24,6 +25,8 @@ from partrain.workflow.commands import CommandSpec
 from partrain.workflow.references import Reference, references, substitute
 from partrain.workflow.resources import Resources
 
+Process = Literal["command", "program", "none"]
+"""A command of partrain, a program, or no process: the runner calls `perform`."""
 Resolve = Callable[[Reference], Any]
 """Function that returns the result which a reference names."""
 CONTINUABLE = ("stopped", "running", "failed")
@@ -33,8 +36,11 @@ CONTINUABLE = ("stopped", "running", "failed")
 class Action(ABC):
     """The work of a step."""
 
-    process: ClassVar[Literal["command", "program", "none"]] = "command"
-    """Its process: a command of partrain, a program, or none: the runner calls `perform`."""
+    @property
+    def process(self) -> Process:
+        """Its process."""
+        return "command"
+
     tolerated: Sequence[int] = ()
     """Exit codes that are no failure."""
 
@@ -62,6 +68,10 @@ class Action(ABC):
     @abstractmethod
     def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return the files that it promises."""
+
+    def broken_promise(self, folder: Path) -> str:
+        """Return what a step that has ended did not do as it should; "" if all is well."""
+        return ""
 
     def ends_early(self, folder: Path, judgements: Sequence[JudgementEvent]) -> str:
         """Return the reason if its run, which is in the folder, is to end before its time, else ""."""
@@ -116,8 +126,16 @@ class JobAction(Action):
     job: Job
     """The job as far as it is known before other steps have run."""
     more_inputs: Sequence[Path] = ()
+    launcher: tuple[str, ...] = ()
+    """Words that start the job on several machines, before `run JOB.toml`."""
+    machines: int = 1
     tolerated: Sequence[int] = ()
     """A trial of a sweep may miss its target, or diverge."""
+
+    @property
+    def process(self) -> Process:
+        """A launcher is a program."""
+        return "program" if self.launcher else "command"
 
     @property
     def resources(self) -> Resources:
@@ -153,11 +171,17 @@ class JobAction(Action):
     def arguments(self, folder: Path, resolve: Resolve) -> list[str]:
         """Return the words of `partrain run`."""
         sets = [f"--set={key}={toml_value(value)}" for key, value in substitute(dict(self.overrides), resolve).items()]
-        return ["run", str(self.path), "--out", str(folder), *sets, "--quiet"]
+        return [*self.launcher, "run", str(self.path), "--out", str(folder), *sets, "--quiet"]
 
     def resume_arguments(self, folder: Path) -> list[str]:
         """Return the words of `partrain resume`."""
-        return ["resume", str(folder), *["--trust-code"] * bool(self.job.user_code), "--quiet"]
+        return [*self.launcher, "resume", str(folder), *["--trust-code"] * bool(self.job.user_code), "--quiet"]
+
+    def broken_promise(self, folder: Path) -> str:
+        """Tell if the job did not run on as many machines as it should."""
+        start = next((event for event in read_events(folder / "events.jsonl") if isinstance(event, StartEvent)), None)
+        found = len(start.workers) // len(expand(self.job.workers, None, None)) if start else self.machines
+        return f"it ran on {found} machine{'s'[: found > 1]}, not on {self.machines}" if found != self.machines else ""
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return `summary.json` of the run."""
@@ -192,9 +216,11 @@ class CommandAction(Action):
         return {**_flat(substitute(dict(self.options), resolve)), "command": " ".join(self.spec.words), "partrain": __version__}
 
     def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
-        """Return the files that the options name as input."""
-        options = substitute(dict(self.options), resolve)
-        return [*self.spec.paths(options, "input", self.base), *self.more_inputs]
+        """Return the files that the options name as input; of a job also its data."""
+        named = self.spec.paths(substitute(dict(self.options), resolve), "input", self.base)
+        jobs = [path for path in named if path.suffix == ".toml" and path.is_file()]
+        data = [each for path in jobs for each in data_files(TomlSource.read(path).data.get("dataset"), path.parent)]
+        return [*named, *data, *self.more_inputs]
 
     def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return the files that the options name as output."""
@@ -223,7 +249,11 @@ class ProgramAction(Action):
     base: Path
     """Folder of the workflow file, where the program runs."""
     resources: Resources = field(default=Resources())
-    process = "program"
+
+    @property
+    def process(self) -> Process:
+        """A program."""
+        return "program"
 
     def references(self) -> Iterator[Reference]:
         """Iterate over the references in words, inputs and outputs to other steps."""

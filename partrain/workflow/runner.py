@@ -221,8 +221,9 @@ class Runner:
         outputs = step.action.outputs(folder, self._results.resolve)
         record.outputs = self._results.digests(outputs)
         missing = [path for path, digest in record.outputs.items() if digest is None]
-        if missing and record.code == OK:
-            self._failed(step, record, NOT_REACHED, f"it did not write {missing[0]}")
+        broken = f"it did not write {missing[0]}" if missing else step.action.broken_promise(folder)
+        if broken and record.code == OK:
+            self._failed(step, record, NOT_REACHED, broken)
             return
         record.status, record.message = DONE, ""
         self._results.store(step.name, record)

@@ -35,6 +35,10 @@ class StepSection(Section):
     """Trials of a job: the job is trained once for each."""
     job: str | None = None
     """A job file; relative paths start from the workflow file's folder."""
+    machines: int = Field(1, ge=1)
+    """Machines that train a job together. More than one needs a `launcher`, which starts the job on each."""
+    launcher: list[str] = Field(default_factory=list)
+    """Words before `run JOB.toml`, as in ["srun", "--nodes=2", "torchrun", "--nnodes=2", "-m", "partrain"]."""
     command: list[str] | None = Field(None, min_length=1)
     """A program with its arguments. It runs in the workflow file's folder."""
 

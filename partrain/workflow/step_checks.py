@@ -44,7 +44,7 @@ class StepChecks:
         key = self._kind(path, section)
         if key is None:
             return None
-        for other, owner in (("set", "job"), ("sweep", "job"), ("outputs", "command")):
+        for other, owner in (("set", "job"), ("sweep", "job"), ("launcher", "job"), ("outputs", "command")):
             if getattr(section, other) and key != owner:
                 self._findings.find(
                     (*path, other), f"`{other}` belongs to a `{owner}`; this step has none", "remove it", at_key=True
@@ -124,7 +124,15 @@ class StepChecks:
         )
         job, findings = validate(source.data, file.parent, here=not waits)
         self._findings.add(map(source.problem, findings))
-        return JobAction(file, overrides, source.data, job, [self._folder / each for each in section.inputs]) if job else None
+        if section.machines > 1 and not section.launcher:
+            self._findings.find(
+                (*path, "machines"), f"one job on {section.machines} machines is started by a launcher on each of them",
+                'add launcher = ["torchrun", "--nnodes=2", ..., "-m", "partrain"], or what your cluster has', at_key=True,
+            )  # fmt: skip
+        if job is None:
+            return None
+        more = [self._folder / each for each in section.inputs]
+        return JobAction(file, overrides, source.data, job, more, tuple(section.launcher), section.machines)
 
     def _job_source(self, path: KeyPath, file: Path) -> TomlSource | None:
         if file not in self._jobs:

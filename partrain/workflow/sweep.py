@@ -14,7 +14,7 @@ from typing import Any
 from partrain.errors import CannotCreate
 from partrain.job.sweep import SweepSection, Trial
 from partrain.system.atomic_file import atomic_file
-from partrain.workflow.actions import Action, Resolve, document
+from partrain.workflow.actions import Action, Process, Resolve, document
 from partrain.workflow.record import StepRecord, clear
 from partrain.workflow.references import Reference
 from partrain.workflow.resources import Resources
@@ -55,10 +55,14 @@ class SweepAction(Action):
     """The runs by name, without the step's."""
     job: Action
     """The action of one of the runs, whose results it shares."""
-    process = "none"
 
     tuner: Tuner | None = None
     """Chooses the settings of the trials, if they are not listed in the file."""
+
+    @property
+    def process(self) -> Process:
+        """None: the runner ranks."""
+        return "none"
 
     @property
     def resources(self) -> Resources:

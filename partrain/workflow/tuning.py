@@ -25,7 +25,7 @@ from partrain.job.sweep import Range, SweepSection
 from partrain.job.sweep import Trial as SweepTrial
 from partrain.seeds import derive
 from partrain.system.atomic_file import atomic_file
-from partrain.workflow.actions import Action, JobAction, Resolve, document
+from partrain.workflow.actions import Action, JobAction, Process, Resolve, document
 from partrain.workflow.conditions import UnknownNumber, lookup
 from partrain.workflow.references import Reference
 from partrain.workflow.resources import Resources
@@ -184,6 +184,11 @@ class TunedAction(Action):
     tolerated: Sequence[int] = (NOT_REACHED, Diverged.code)
 
     @property
+    def process(self) -> Process:
+        """That of the job."""
+        return self.job.process
+
+    @property
     def resources(self) -> Resources:
         """The share of the machine that the job uses."""
         return self.job.resources
@@ -220,6 +225,10 @@ class TunedAction(Action):
         """Return the run's summary; `pruned` in it tells that it was ended early."""
         pruned = document(folder / PRUNED)
         return self.job.summary(folder) | ({"pruned": pruned} if pruned else {})
+
+    def broken_promise(self, folder: Path) -> str:
+        """Tell if the job did not run on as many machines as it should."""
+        return self.job.broken_promise(folder)
 
     def ends_early(self, folder: Path, judgements: Sequence[JudgementEvent]) -> str:
         """Return the reason if the run is poor beside the trials before it, else ""."""

@@ -164,6 +164,13 @@ def test_runs_are_ordinary_runs(place: Path) -> None:
     assert round_file(Path("alone"), 3).read_bytes() == Path("runs/study/search/2/checkpoint.h5").read_bytes()
 
 
+def test_a_smaller_sweep_leaves_no_runs_of_a_larger_one(place: Path) -> None:
+    run(STUDY)
+    assert Path("runs/study/search/4").exists()
+    run(STUDY.replace("seeds = 2", "seeds = 1"))
+    assert sorted(path.name for path in Path("runs/study/search").iterdir() if path.is_dir()) == ["1", "2"]
+
+
 def test_a_job_with_a_sweep(place: Path) -> None:
     (place / "job.toml").write_text(JOB + '\n[sweep]\n"optimizer.lr" = [0.05, 1e-9]\nby = "loss"\n')
     assert partrain("validate", "job.toml").code == 0

@@ -124,6 +124,28 @@ def test_what_does_not_change_a_result_runs_nothing(place: Path) -> None:
     assert run(STUDY.replace("rounds == 3", "rounds == 4"), code=1)["first"] == "failed", "conditions are checked anyway"
 
 
+def test_dotted_keys_change_one_key_with_quotes_or_without(place: Path) -> None:
+    """`stop.rounds = 2` leaves the other keys of `[stop]`; a table in braces replaces them, as `--set` does."""
+    steps = '[[steps]]\nname = "a"\njob = "job.toml"\nset = {stop.rounds = 2, optimizer.lr = 0.1}\n'
+    steps += '[[steps]]\nname = "b"\njob = "job.toml"\nset = {"stop.rounds" = 2, "optimizer.lr" = 0.1}\n'
+    steps += '[[steps]]\nname = "c"\njob = "job.toml"\nset = {stop = {rounds = 2}}\n'
+    run('name = "study"\n' + steps)
+    assert record("a")["settings"] == record("b")["settings"]
+    assert (record("a")["settings"]["stop.judge_every"], "stop.judge_every" in record("c")["settings"]) == (1, False)
+
+
+def test_a_command_that_reads_a_job_depends_on_its_data(place: Path) -> None:
+    Path("data.csv").write_text("x,y\n" + "\n".join(f"{n},{n % 2}" for n in range(60)))
+    head, _, tail = JOB.partition("[dataset]")
+    job = head + '[dataset]\nkind = "csv"\npath = "data.csv"\ntarget = "y"\n\n[optimizer]' + tail.partition("[optimizer]")[2]
+    Path("job.toml").write_text(job)
+    text = 'name = "study"\n[[steps]]\nname = "convert"\ndata.convert = {source = "job.toml", output = "items"}\n'
+    assert run(text) == {"convert": "done"}
+    assert run(text) == {"convert": "unchanged"}
+    Path("data.csv").write_text(Path("data.csv").read_text() + "\n60,0\n")
+    assert plan()["convert"] == ("run", f"{place}/data.csv changed")
+
+
 def test_an_output_that_is_gone_is_made_again_to_the_same_bits(place: Path) -> None:
     run(STUDY)
     before = Path("runs/study/first/checkpoint.h5").read_bytes()
