@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any
 from partrain.version import __version__
 
 if TYPE_CHECKING:
-    from partrain.api import Trained, train
+    from partrain.api import Job, Trained, train
     from partrain.errors import Failure
-    from partrain.job.schema import Job
     from partrain.tasks.kinds import Task
 
 __all__ = ["Failure", "Job", "Task", "Trained", "__version__", "train"]
 
 _HOMES = {
     "Failure": "partrain.errors",
-    "Job": "partrain.job.schema",
+    "Job": "partrain.api",
     "Task": "partrain.tasks.kinds",
     "Trained": "partrain.api",
     "train": "partrain.api",
@@ -34,3 +33,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

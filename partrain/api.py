@@ -21,7 +21,8 @@ from partrain.display.display import make_display
 from partrain.errors import INTERRUPTED, TERMINATED, Failure, UserCodeFailed
 from partrain.inference import network
 from partrain.job.load import LoadedJob, load, parse
-from partrain.job.schema import Job, given_in
+from partrain.job.python_job import PythonJob as Job
+from partrain.job.schema import given_in
 from partrain.launch import forkserver
 from partrain.launch.context import RunContext
 from partrain.launch.run import run
@@ -52,11 +53,13 @@ class Trained:
         return bool(self.summary["status"] == "reached")
 
 
-def train(job: Job | str | os.PathLike[str], *, out: str | os.PathLike[str] | None = None, show: bool = False) -> Trained:
+def train(
+    job: Job | dict[str, Any] | str | os.PathLike[str], *, out: str | os.PathLike[str] | None = None, show: bool = False
+) -> Trained:
     """Train the network of a job. Threads that call it train one after the other.
 
     Args:
-        job: A `Job`, whose relative paths start from the current folder; or a job file.
+        job: A `Job` or its tables, whose relative paths start from the current folder; or a job file.
         out: The run folder; default: `runs/<name>/<time>`.
         show: Show the live table, or plain lines without a terminal.
 
@@ -69,7 +72,7 @@ def train(job: Job | str | os.PathLike[str], *, out: str | os.PathLike[str] | No
             "a process of the run imported a script that calls `partrain.train`: put the call under `if __name__ == '__main__':`"
         )
     with _alone:
-        return _train(job, Path(out) if out else None, show)
+        return _train(Job(**job) if isinstance(job, dict) else job, Path(out) if out else None, show)
 
 
 def _train(job: Job | str | os.PathLike[str], out: Path | None, show: bool) -> Trained:
@@ -120,4 +123,4 @@ def _warn(text: str) -> None:
     print(f"partrain: {text}" if not text.startswith("partrain:") else text, file=sys.stderr)
 
 
-__all__ = ["Failure", "Trained", "train"]
+__all__ = ["Failure", "Job", "Trained", "train"]

@@ -75,7 +75,7 @@ def run(
     if misplaced := [name for name, value in {"--dry-run": dry_run, "--jobs": jobs, "--rerun": rerun, "--only": only,
                                               "--start-at": start_at, "--keep-going": keep_going, "--retries": retries,
                                               "--cluster": cluster}.items() if value]:  # fmt: skip
-        TomlSource.read(files[0])  # what is no TOML is told first: it is no job either
+        TomlSource.read(files[0])  # a file that is no TOML is no job either: report that first
         raise typer.BadParameter(f"{files[0]} is a job; this option is for workflows", param_hint=misplaced[0])
     _train(files[0], out, set_, quiet, as_json)
 

@@ -39,7 +39,7 @@ class NoCluster(Failure):
     code, name = 69, "no-cluster"
 
 
-class Outcome(NamedTuple):
+class TaskOutcome(NamedTuple):
     """The end of a step on a worker."""
 
     code: int
@@ -110,7 +110,7 @@ class ClusterStep:
         if self._future.cancelled():
             return INTERRUPTED
         try:
-            outcome: Outcome = self._future.result()
+            outcome: TaskOutcome = self._future.result()
         except Exception as error:  # of Dask: KilledWorker after several losses, or what went wrong in the worker
             raise NoCluster(f"the cluster gave the step up: {type(error).__name__}: {error}") from None
         if outcome.message:
@@ -128,10 +128,10 @@ class ClusterStep:
 # On the worker
 
 
-def run_task(task: StepTask, key: str) -> Outcome:
+def run_task(task: StepTask, key: str) -> TaskOutcome:
     """Run a step on a worker of the cluster, in processes that die with the worker."""
     if not task.folder.is_dir():
-        return Outcome(
+        return TaskOutcome(
             0, f"{task.folder} is not there on {os.uname().nodename}: the cluster's workers need the workflow's folder"
         )
     attempt = _Attempt(task, key)
@@ -159,19 +159,19 @@ class _Attempt:
         if former:
             time.sleep(10 * POLL_S)
 
-    def run(self) -> Outcome:
+    def run(self) -> TaskOutcome:
         """Run the step's process to its end, and pass signals on to it."""
         try:
             process = self._start()
         except OSError as error:
-            return Outcome(0, f"{self.task.words[0]}: {error.strerror} on {os.uname().nodename}")
+            return TaskOutcome(0, f"{self.task.words[0]}: {error.strerror} on {os.uname().nodename}")
         while process.poll() is None:
             if self._replaced():
                 os.killpg(process.pid, signal.SIGKILL)
             for number in self._signals():
                 os.killpg(process.pid, number)
             time.sleep(POLL_S)
-        return Outcome(process.returncode)
+        return TaskOutcome(process.returncode)
 
     def _start(self) -> subprocess.Popen[bytes]:
         folder, words = self.task.folder, self.task.words
