@@ -53,18 +53,32 @@ class ComparedJob:
         return [float(one[key]) for one in self.runs if one[key] is not None]  # type: ignore[arg-type]
 
 
-def enter(paths: Sequence[Path], overrides: Sequence[str]) -> list[ComparedJob]:
-    """Load and check the jobs, and read the results in the run folders. Overrides apply to the jobs."""
+class NeverBegan(InputMissing):
+    """A run that ended before training started."""
+
+
+def enter(paths: Sequence[Path], overrides: Sequence[str], note: Callable[[str], None]) -> list[ComparedJob]:
+    """Load and check the jobs, and read the results in the run folders. Overrides apply to the jobs.
+
+    A run that never began to train is left out with a note, unless all are such runs.
+    """
     refuse_seed(overrides)
     if overrides and all(path.is_dir() for path in paths):
         raise BadJob(f"--set {overrides[0]}: overrides apply to jobs, but all of these are existing runs; leave it out")
     found = []
     for label, path in zip(labels(paths), paths, strict=True):
         if path.is_dir():
-            found.append(ComparedJob(label, _kept_job(path), runs=[facts(path)]))
+            try:
+                found.append(ComparedJob(label, _kept_job(path), runs=[facts(path)]))
+            except NeverBegan as empty:
+                if len(paths) == 1:
+                    raise
+                note(f"left out: {empty}")
         else:
             loaded = load(path, overrides)
             found.append(ComparedJob(label, {key: v for key, v in tomllib.loads(loaded.text).items() if key != "seed"}, loaded))
+    if not found:
+        raise InputMissing("all of these runs ended before training started: nothing to compare")
     return found
 
 
@@ -101,7 +115,7 @@ def facts(folder: Path) -> Facts:
         raise InputMissing(f"{folder}: no readable summary.json: {error}; is it a run folder?") from None
     starts = [event for event in told if isinstance(event, StartEvent)]
     if not starts:
-        raise InputMissing(f"{folder}: the run ended before training started: nothing to compare")
+        raise NeverBegan(f"{folder}: the run ended before training started: nothing to compare")
     rounds = [event.record for event in told if isinstance(event, RoundEvent)]
     reached = summary["status"] == "reached"
     busy = {key: sum(getattr(record, key) for record in rounds) for key in ("compute", "wait", "mix")}

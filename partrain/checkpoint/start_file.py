@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from partrain import checkpoint
 from partrain.checkpoint.content import ContentRefused
+from partrain.checkpoint.runs import checkpoint_of
 from partrain.errors import BadCheckpoint, InputMissing
 
 if TYPE_CHECKING:
@@ -65,11 +66,7 @@ class StartFile:
 
 def locate(name: str, folder: Path) -> Path:
     """Return the file that `[model] from` names; `folder` holds the job. InputMissing if there is none."""
-    path = (folder / name).resolve()
-    if path.is_dir():
-        path /= "checkpoint.h5"
-        if not path.exists():
-            raise InputMissing(f"{path.parent} has no checkpoint.h5: it is no run folder, or nothing was committed there")
+    path = checkpoint_of((folder / name).resolve())
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
     if not path.is_file():

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from partrain.checkpoint.runs import run_of
 from partrain.cli.options import Debug, Json, Overrides
-from partrain.cli.shared import print_warnings, run_folder_of
+from partrain.cli.shared import print_note, print_warnings, run_folder_of
 from partrain.errors import InputMissing
 
 app = typer.Typer()
@@ -42,12 +42,12 @@ def bench(
     if suite:
         from partrain.bench import seeds as fit
 
-        result = fit.bench(items or 30_000, seeds, _progress)
+        result = fit.bench(items or 30_000, seeds, print_note)
         lines = [] if as_json else fit.render(result)
     else:
         from partrain.bench import workers
 
-        result = workers.bench(job, counts, set_ or (), seeds, _progress, print_warnings)
+        result = workers.bench(job, counts, set_ or (), seeds, print_note, print_warnings)
         lines = [] if as_json else workers.render(result)
     print(json.dumps(result) if as_json else "\n".join(lines))
     raise typer.Exit(result["code"])
@@ -66,17 +66,19 @@ def compare(
     """Compare jobs or runs: time and items to target, accuracy, bytes, waiting, and the settings that differ."""
     from partrain.bench import compare as comparison
 
-    contenders = comparison.enter([_folder_of_run(path) for path in paths], set_ or ())
+    contenders = comparison.enter([_folder_of_run(path) for path in paths], set_ or (), print_note)
     for one in contenders:
         if one.loaded:
             print_warnings(one.loaded)
-    result = comparison.compare(contenders, seeds, _progress)
+    result = comparison.compare(contenders, seeds, print_note)
     print(json.dumps(result) if as_json else "\n".join(comparison.render(result)))
     raise typer.Exit(result["code"])
 
 
 def _folder_of_run(path: Path) -> Path:
-    """Return the run folder of a checkpoint: only the folder records time and bytes."""
+    """Return the run folder of a checkpoint, which records time and bytes; of a folder of runs, the newest."""
+    if path.is_dir() and not (path / "summary.json").exists() and not (path / "events.jsonl").exists():
+        return run_of(path, print_note)
     if path.suffix != ".h5" or path.is_dir():
         return path
     if not path.exists():
@@ -94,7 +96,3 @@ def _counts(text: str) -> list[int]:
     if min(counts) < 1:
         raise typer.BadParameter(f"`{text}` is not a list of worker counts such as 1,2,4", param_hint="--threads")
     return counts
-
-
-def _progress(text: str) -> None:
-    print(f"partrain: {text}", file=sys.stderr)

@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
+from partrain.checkpoint.runs import checkpoint_of
 from partrain.cli.options import Checkpoint, Debug, Json, Overrides
+from partrain.cli.shared import print_note
 from partrain.errors import BadJob, InputMissing
-from partrain.inference.open import newest_checkpoint
 
 app = typer.Typer()
 
@@ -70,5 +71,5 @@ def verify(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) 
     """Check header, digest and structure of a checkpoint; exit 65 if any is wrong."""
     from partrain import checkpoint as checkpoints
 
-    summary = checkpoints.verify(newest_checkpoint(checkpoint))
+    summary = checkpoints.verify(checkpoint_of(checkpoint, print_note))
     print(json.dumps(summary) if as_json else f"{summary['file']}: ok, round {summary['round']}, sha256 {summary['sha256']}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from partrain.cli.options import Checkpoint, Debug, Force, JobOverride, Json, Output, RequiredOutput, TrustCode
+from partrain.cli.shared import print_note
 from partrain.errors import NotTrusted
 from partrain.inference.open import load_job, open_checkpoint
 from partrain.inference.output import document
@@ -45,7 +46,7 @@ def inspect(
     from partrain.checkpoint.describe import describe
     from partrain.inference import tree
 
-    path, content = open_checkpoint(checkpoint)
+    path, content = open_checkpoint(checkpoint, print_note)
     if tensors:
         _show(found := tree.tree(content), tree.render(found), as_json)
     else:
@@ -180,9 +181,9 @@ def diff(
         raise typer.BadParameter("give either another checkpoint, or --workers", param_hint="OTHER.h5")
     from partrain.inference import diff as distances
 
-    path, content = open_checkpoint(checkpoint)
+    path, content = open_checkpoint(checkpoint, print_note)
     if other is not None:
-        result = distances.networks(content, open_checkpoint(other)[1])
+        result = distances.networks(content, open_checkpoint(other, print_note)[1])
         _show(result, distances.render_networks(result), as_json)
     else:
         result = distances.replicas(content, _layout(path, content, trust_code, job))
@@ -207,7 +208,7 @@ def soup(
     if output.suffix.lower() != ".h5":
         raise typer.BadParameter(f"{output}: a soup is a checkpoint, *.h5; `export` converts it", param_hint="--output")
     check(output, force)
-    files = [open_checkpoint(path) for path in checkpoints]
+    files = [open_checkpoint(path, print_note) for path in checkpoints]
     jobs = [load_job(content, path, trust_code, job_file=job) for path, content in files]
     from partrain.checkpoint import encode
     from partrain.inference import soup as kitchen
@@ -231,7 +232,7 @@ def _judge_setting(content: Content) -> str | None:
 
 
 def _restored(checkpoint: Path, trusted: bool, own: Path | None, data: bool = False) -> tuple[Path, Content, TrainedNetwork]:
-    path, content = open_checkpoint(checkpoint)
+    path, content = open_checkpoint(checkpoint, print_note)
     loaded = load_job(content, path, trusted, job_file=own, data=data)
     from partrain.inference.network import load_network
 

@@ -27,6 +27,11 @@ def print_warnings(loaded: LoadedJob) -> None:
         print(problem.render(), file=sys.stderr)
 
 
+def print_note(text: str) -> None:
+    """Print a sentence for the user to stderr."""
+    print(f"partrain: {text}", file=sys.stderr)
+
+
 def run_folder_of(path: Path) -> Path | None:
     """Return the run folder that a checkpoint lies in."""
     path = path.absolute()

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from partrain.cli.options import Checkpoint, Debug, Json, Out, Overrides, Quiet, TrustCode
-from partrain.cli.shared import print_warnings, run_folder_of
+from partrain.cli.options import Debug, Json, Out, Overrides, Quiet, TrustCode
+from partrain.cli.shared import print_note, print_warnings, run_folder_of
 from partrain.errors import BadCheckpoint
 from partrain.inference.open import load_job, open_checkpoint
 
@@ -94,13 +94,16 @@ def _train(job: Path, out: Path | None, set_: list[str] | None, quiet: bool, as_
     from partrain.launch.run_folder import new_folder
 
     folder = folder or new_folder(out, loaded.job.name)
-    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet), _warn, machine=machine, note=_note)
+    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet), _warn, machine=machine, note=print_note)
     _finish(train(loaded, stage), loaded, as_json)
 
 
 @app.command()
 def resume(
-    checkpoint: Checkpoint,
+    checkpoint: Annotated[
+        Path | None, typer.Argument(metavar="CKPT.h5", help="A checkpoint, or a run folder for its newest one.")
+    ] = None,
+    latest: Annotated[bool, typer.Option("--latest", help="Continue the newest run in runs/.")] = False,
     until: Annotated[
         list[str] | None, typer.Option("--until", metavar="KEY=VALUE", help="Move a stop condition, as in rounds=500.")
     ] = None,
@@ -116,7 +119,9 @@ def resume(
     machine = _find_machine()
     if machine and machine.number:
         _run_as_machine(machine, None, quiet, as_json)
-    path, content = open_checkpoint(checkpoint)
+    if (checkpoint is None) != latest:
+        raise typer.BadParameter("give a checkpoint, a run folder, or --latest", param_hint="CKPT.h5")
+    path, content = open_checkpoint(checkpoint or Path("runs"), print_note)
     if not any(name.startswith("workers/") for name in content.arrays):
         raise BadCheckpoint(f"{path} holds a network but no workers, as soups do: nothing to resume; resume one of its members")
     loaded = load_job(content, path, trust_code, until or (), here=True)
@@ -169,19 +174,15 @@ def _run_as_machine(machine: Machine, own: LoadedJob | None, quiet: bool, as_jso
     from partrain.launch.rendezvous import previous_run_folder
 
     if machine.number:
-        failure = run_follower(machine, own, _note)
+        failure = run_follower(machine, own, print_note)
         if failure:
             raise failure
         raise typer.Exit(0)
     folder = previous_run_folder(machine)
     if folder and (folder / "checkpoint.h5").exists():
-        resume(folder, None, None, True, quiet, as_json, False)
+        resume(folder, trust_code=True, quiet=quiet, as_json=as_json)
         raise typer.Exit(0)
     return folder
-
-
-def _note(text: str) -> None:
-    print(f"partrain: {text}", file=sys.stderr)
 
 
 def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[str] = ()) -> None:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from partrain.errors import InputMissing, NotTrusted
+from partrain.checkpoint.runs import checkpoint_of, silent
+from partrain.errors import NotTrusted
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
     from partrain.job.load import LoadedJob
 
 
-def newest_checkpoint(path: Path) -> Path:
-    """Return a checkpoint's path; for a run folder, the path of its newest checkpoint."""
-    if path.is_dir():
-        if not (path / "checkpoint.h5").exists():
-            raise InputMissing(f"{path} has no checkpoint.h5: nothing was committed there")
-        return path / "checkpoint.h5"
-    return path
+def open_checkpoint(path: Path, note: Callable[[str], None] = silent) -> tuple[Path, Content]:
+    """Return the checkpoint file of a path, which may be a run folder or a folder of runs, and its content.
 
-
-def open_checkpoint(path: Path) -> tuple[Path, Content]:
-    """Return the checkpoint file of a path, which may be a run folder, and its content."""
+    `note` is called with a sentence if the run is the newest of several.
+    """
     from partrain.checkpoint import read
 
-    path = newest_checkpoint(path)
+    path = checkpoint_of(path, note)
     return path, read(path)
 
 

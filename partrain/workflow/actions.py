@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from partrain.checkpoint import round_path
+from partrain.checkpoint.runs import checkpoint_of
 from partrain.config.overrides import toml_value
 from partrain.config.toml_source import TomlSource
 from partrain.data.fetch import paths_of
 from partrain.display.event_log import read_events
 from partrain.display.events import JudgementEvent, StartEvent
 from partrain.errors import InputMissing
-from partrain.inference.open import newest_checkpoint
 from partrain.job.load import Job
 from partrain.job.workers import expand
 from partrain.version import __version__
@@ -161,7 +161,7 @@ class JobAction(Action):
         data, beside = substitute(dict(self.data), resolve), self.path.parent
         code = [beside / name.partition(":")[0] for name in self.job.user_code if name.partition(":")[0].endswith(".py")]
         source = data.get("model", {}).get("from")
-        start = [newest_checkpoint(beside / source)] if isinstance(source, str) else []
+        start = [checkpoint_of(beside / source)] if isinstance(source, str) else []
         return [*data_files(data.get("dataset", {}), beside), *code, *start, *self.more_inputs]
 
     def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:

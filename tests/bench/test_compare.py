@@ -84,7 +84,7 @@ def test_what_most_jobs_have_is_said_once() -> None:
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     said = partrain("compare", tmp_path)
     assert said.code == 66
-    assert "is it a run folder?" in said.err
+    assert "has no checkpoint.h5, and no run below it has" in said.err
 
 
 def test_runs_that_have_not_ended_or_never_began(tmp_path: Path) -> None:

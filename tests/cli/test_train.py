@@ -68,7 +68,7 @@ FAILURES = [
     (["verify", MISSING], 66, "no-input"),
     (["verify", DAMAGED], 65, "bad-checkpoint"),
     (["verify", "text.h5"], 65, "bad-checkpoint"),
-    (["verify", JOB], 65, "bad-checkpoint"),
+    (["verify", JOB], 66, "no-input"),
     (["evaluate", MISSING], 66, "no-input"),
     (["evaluate", DAMAGED], 65, "bad-checkpoint"),
     (["evaluate", "own/run"], 77, "not-trusted"),
