@@ -21,6 +21,7 @@ from partrain.data.folds import Fold
 from partrain.data.partition import uncovered, windows
 from partrain.errors import InputMissing
 from partrain.job.schema import is_rateless, kind_of_task
+from partrain.job.sweep import SweepSection
 from partrain.job.workers import WorkerGroup, cuda_count
 from partrain.models import Interface
 from partrain.protocols.rule_traits import JobContext, Partitions
@@ -108,7 +109,9 @@ def check_start(tables: Tables, folder: Path) -> Iterator[Finding]:
 
 def check_data(tables: Tables, spec: DatasetSpec) -> Iterator[Finding]:
     """Check tables against the data set."""
-    return _run((_task, _accuracy, _stratify, _order, _partitions, _rule_partitions, _batch_size), {**tables, "spec": spec})
+    return _run(
+        (_task, _accuracy, _stratify, _order, _k_folds, _partitions, _rule_partitions, _batch_size), {**tables, "spec": spec}
+    )
 
 
 def _run(checks: Sequence[Callable[..., Iterator[Finding]]], tables: Tables) -> Iterator[Finding]:
@@ -355,6 +358,11 @@ def _order(partition: Partition, spec: DatasetSpec) -> Iterator[Finding]:
     if partition.needs_targets and spec.task == "language":
         message = f'order = "{partition.order}" goes by classes or numbers, but the data set\'s targets are tokens'
         yield Finding(("partition", "order"), message, 'use "shuffled" or "given"')
+
+
+def _k_folds(sweep: SweepSection | None, spec: DatasetSpec) -> Iterator[Finding]:
+    if sweep and sweep.k_folds and sweep.k_folds > spec.items:
+        yield Finding(("sweep", "k_folds"), f"{sweep.k_folds:,} folds are more than the {spec.items:,} items")
 
 
 # Partitions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,10 @@ class StepChecks:
         late = {key: value for key, value in changes.items() if _is_result(value)}
         for key, value in changes.items():
             source = source if key in late else self._overridden(source, key, value, places.get(key, path))
-        job, findings = validate(source.data, action.path.parent, here=False)
+        first_fold = trial.number == 0 and (trial.fold or "").startswith("1/")  # no setting of a trial but a fold needs the data
+        job, findings = validate(
+            source.data, action.path.parent, here=first_fold and not self._waits(changes, source, action.path)
+        )
         self._findings.add(source.problem(finding) for finding in findings if finding.severity == "error")
         return replace(
             action,
@@ -130,16 +133,19 @@ class StepChecks:
             full = self._overridden(full, key, value, place)
             if not _is_result(value):  # a number that another step will know: the job is checked without it
                 source = self._overridden(source, key, value, place)
-        waits = any(references(overrides)) or any(
-            each.resolve() in self._made for each in data_files(source.data.get("dataset"), file.parent)
-        )
-        job, findings = validate(source.data, file.parent, here=not waits)
+        job, findings = validate(source.data, file.parent, here=not self._waits(overrides, source, file))
         self._findings.add(map(source.problem, findings))
         if any(map(_is_result, overrides.values())):
             keys = {tuple(key.split(".")) for key, value in overrides.items() if _is_result(value)}
             unknown = [each for each in validate(full.data, file.parent, here=False)[1] if each.path in keys and each.at == "key"]
             self._findings.add(map(full.problem, unknown))
         return JobAction(file, overrides, full.data, job, [self._folder / each for each in section.inputs]) if job else None
+
+    def _waits(self, overrides: Mapping[str, Any], source: TomlSource, file: Path) -> bool:
+        """Tell if a job needs results of other steps."""
+        return any(references(dict(overrides))) or any(
+            each.resolve() in self._made for each in data_files(source.data.get("dataset"), file.parent)
+        )
 
     def _job_source(self, path: KeyPath, file: Path) -> TomlSource | None:
         if file not in self._jobs:
