@@ -104,7 +104,7 @@ def _inspected(source: Path, overrides: Iterable[str]) -> dict[str, Any]:
         job = loaded.job
         labels, order = dataset.targets if job.dataset.stratify else None, job.partition.order
         section = job.dataset
-        trained, held_out = hold_out(dataset.items, section.validation, order, job.seed, dataset.gap, labels, dataset.rows)
+        trained, held_out = hold_out(dataset.items, section.held_out, order, job.seed, dataset.gap, labels, dataset.rows)
     return inspect.describe_dataset(dataset, trained, held_out)
 
 

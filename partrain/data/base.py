@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 
-from pydantic import Field, PlainValidator
+from pydantic import Field, PlainValidator, field_validator, model_validator
 
 from partrain.byte_layout import offsets, view
 from partrain.config.section import Section
+from partrain.data.folds import Fold, HeldOut, held_out_count
 from partrain.errors import BadJob, InputMissing
 from partrain.system.memory import memory_limits
 from partrain.tasks import Kind
@@ -77,6 +78,30 @@ class DataSection(Section):
     """Items held out of training to evaluate the mixed network."""
     stratify: bool = False
     """Hold out each class in proportion, to within one item."""
+    fold: str | None = None
+    """Fold that is held out instead, as "2/5": the second of five parts of the items. `[sweep] k_folds` trains all of them."""
+
+    @field_validator("fold")
+    @classmethod
+    def _fold_exists(cls, value: str | None) -> str | None:
+        if value is not None:
+            Fold.parse(value)
+        return value
+
+    @model_validator(mode="after")
+    def _one_way_to_hold_out(self) -> Self:
+        if self.fold and self.validation:
+            raise ValueError("`fold` and `validation` both choose the held-out items: remove one of them")
+        return self
+
+    @property
+    def held_out(self) -> HeldOut:
+        """The choice of held-out items."""
+        return Fold.parse(self.fold) if self.fold else self.validation
+
+    def held_out_count(self, items: int) -> int:
+        """Return the number of held-out items among `items`."""
+        return held_out_count(self.held_out, items)
 
 
 def _check_classes(value: Any) -> Any:

@@ -40,7 +40,9 @@ from pydantic import Field, model_validator
 from partrain.config.section import Section
 from partrain.data import orders
 from partrain.data.base import DataSection, Training
+from partrain.data.folds import Fold, HeldOut, held_out_count
 from partrain.data.skew import label_groups
+from partrain.data.windows import FOLD_IN_TIME, refuse_fold
 from partrain.errors import InputMissing
 from partrain.seeds import generator
 
@@ -181,12 +183,12 @@ class Assignment:
     partitions: tuple[Indices, ...]
     """(p_j,) int64 each, by rank."""
     held_out: Indices
-    """(validation,) int64: items that no worker trains on."""
+    """(h,) int64: items that no worker trains on."""
 
 
 def hold_out(
     n: int,
-    validation: int,
+    chosen: HeldOut,
     order: Order,
     seed: int,
     gap: int | None = None,
@@ -195,24 +197,34 @@ def hold_out(
 ) -> tuple[Indices, Indices]:
     """Split `n` items into training items, in the order that windows are cut from, and held-out items.
 
-    Shuffled: the first `validation` items of a permutation by the job's seed are held out. With `labels` (n,), the first ones of
-    each class are, in proportion. As given, or where items follow one another in time: the last ones are held out; no worker gets
-    the items that begin within the `gap` before them. If the items are `rows` (n,) of larger arrays, indices and
-    labels are of rows.
+    `chosen` is a number h of held-out items, or a fold. Shuffled: the first h items of a permutation by the job's seed are held
+    out. With `labels` (n,), the first ones of each class are, in proportion. As given, or where items follow one another in time:
+    the last ones are held out; no worker gets the items that begin within the `gap` before them. If the items are `rows` (n,) of
+    larger arrays, indices and labels are of rows.
+
+    Fold i of k is the i-th of k blocks of the permutation, or of the items as given. With `labels`, the permutation is sorted by
+    class, stably, and its positions i-1, i-1 + k, i-1 + 2k, ... are the fold: folds of a class differ by one item at most, too.
 
     Returns:
-        (n - validation,) and (validation,) int64 indices.
+        (n - h,) and (h,) int64 indices.
 
     Raises:
-        ValueError: nothing would be left to train on.
+        ValueError: nothing would be left to train on or, in a fold, to hold out; or a fold of items that follow one another in time.
     """
     import numpy as np
 
+    validation = held_out_count(chosen, n)
     if not 0 <= validation < n:
         raise ValueError(f"validation = {validation} leaves none of the {n} items to train on")
     if rows is not None:
-        among = hold_out(n, validation, order, seed, gap, None if labels is None else labels[rows])
+        among = hold_out(n, chosen, order, seed, gap, None if labels is None else labels[rows])
         return rows[among[0]], rows[among[1]]
+    if isinstance(chosen, Fold):
+        if n < chosen.folds:
+            raise ValueError(f"{chosen.folds} folds are more than the {n} items: some would be empty")
+        if gap is not None:
+            raise ValueError(FOLD_IN_TIME)
+        return _hold_out_fold(n, chosen, order, seed, labels)
     if order == "given" or gap is not None:
         items = np.arange(n)
         training, held_out = items[: n - validation], items[n - validation :] + (gap or 0)
@@ -228,13 +240,31 @@ def hold_out(
     return items[~held], items[held]
 
 
+def _hold_out_fold(n: int, fold: Fold, order: Order, seed: int, labels: NDArray[Any] | None) -> tuple[Indices, Indices]:
+    """Split `n` items into training items and those of a fold; see `hold_out`."""
+    import numpy as np
+
+    items = np.arange(n) if order == "given" else generator(seed, "order").permutation(n)
+    held = np.zeros(n, bool)
+    if labels is None or order == "given":
+        held[fold.block(n)] = True
+    else:
+        held[np.argsort(labels[items], kind="stable")[fold.number - 1 :: fold.folds]] = True
+    return items[~held], items[held]
+
+
 def training_of(dataset: DataSection, section: Partition, seed: int) -> Training:
     """Return the function that selects a job's training items, for `data.load`."""
 
     def training(items: int, labels: NDArray[Any] | None = None, gap: int | None = None) -> Indices:
         if dataset.validation >= items:
             raise InputMissing(f"`validation` holds out {dataset.validation:,} of {items:,} items: none are left to train on")
-        return hold_out(items, dataset.validation, section.order, seed, gap, labels if dataset.stratify else None)[0]
+        if isinstance(dataset.held_out, Fold):
+            if gap is not None:
+                refuse_fold(dataset)
+            if items < dataset.held_out.folds:
+                raise InputMissing(f"`fold`: {dataset.held_out.folds:,} folds are more than the {items:,} items")
+        return hold_out(items, dataset.held_out, section.order, seed, gap, labels if dataset.stratify else None)[0]
 
     return training
 
@@ -242,7 +272,7 @@ def training_of(dataset: DataSection, section: Partition, seed: int) -> Training
 def assign(
     section: Partition,
     n: int,
-    validation: int,
+    chosen: HeldOut,
     sizes: Sequence[int | None],
     seed: int,
     round: int | None = None,
@@ -256,7 +286,7 @@ def assign(
     Args:
         section: The `[partition]` table.
         n: Items of the training set, including held-out ones.
-        validation: Number of held-out items.
+        chosen: Number of held-out items, or a fold.
         sizes: Each worker's `partition_size`, or None, by rank.
         seed: The job's seed.
         round: Number of the round, for `redraw = "round"`. The held-out items are the same in all rounds.
@@ -270,9 +300,9 @@ def assign(
     """
     if rows is not None:
         kept = None if targets is None else targets[rows]
-        found = assign(section, n, validation, sizes, seed, round, gap, kept, stratify)
+        found = assign(section, n, chosen, sizes, seed, round, gap, kept, stratify)
         return Assignment(tuple(rows[part] for part in found.partitions), rows[found.held_out])
-    training, held_out = hold_out(n, validation, section.order, seed, gap, targets if stratify else None)
+    training, held_out = hold_out(n, chosen, section.order, seed, gap, targets if stratify else None)
     cut = windows(len(training), sizes, section.overlap)
     if section.uncovered == "error" and (holes := uncovered(len(training), cut)):
         missed = sum(map(len, holes))

@@ -25,7 +25,7 @@ from partrain.data.base import (
     views,
 )
 from partrain.data.fetch import Files, local_path
-from partrain.data.windows import WindowSplit, split_windows
+from partrain.data.windows import WindowSplit, refuse_fold, split_windows
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def load(section: TextSection, folder: Path, allocate: Allocate, training: Train
 
 
 def _split(section: TextSection, source: _TokenFiles, count: int, validation: int, tests: int) -> WindowSplit:
+    refuse_fold(section)
     return split_windows(
         source.name, count, section.length + 1, section.length, section.stride or section.length, validation, tests
     )

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from partrain.data.base import DataSection, WrongSetting
 from partrain.errors import InputMissing
+
+FOLD_IN_TIME = (
+    "`fold`: the items follow one another in time; those behind a fold would be trained on, and see what the fold is to forecast"
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,12 @@ class WindowSplit:
     def training_elements(self, validation: int, span: int, stride: int) -> int:
         """Return the elements of the sequence that training items see or have as targets."""
         return max(0, self.items - validation - 1) * stride + span
+
+
+def refuse_fold(section: DataSection) -> None:
+    """Raise WrongSetting if a section of such items holds out a fold: only items before the held-out ones may be trained on."""
+    if section.fold:
+        raise WrongSetting("fold", FOLD_IN_TIME, "use `validation`: it holds out the last items")
 
 
 def split_windows(where: str, elements: int, span: int, given: int, stride: int, validation: int, tests: int) -> WindowSplit:

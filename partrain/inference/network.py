@@ -121,7 +121,7 @@ def split_items(loaded: LoadedJob, dataset: Dataset) -> tuple[Any, Any]:
     job = loaded.job
     labels = dataset.targets if job.dataset.stratify else None
     section, order = job.dataset, job.partition.order
-    return hold_out(dataset.items, section.validation, order, job.seed, dataset.gap, labels, dataset.rows)
+    return hold_out(dataset.items, section.held_out, order, job.seed, dataset.gap, labels, dataset.rows)
 
 
 def evaluate_items(network: TrainedNetwork, items: Samples, on_batch: OnBatch | None = None) -> dict[str, Any]:

@@ -17,9 +17,11 @@ from partrain.config.problems import FileFinding, Finding, KeyPath
 from partrain.data import DatasetSpec, read_spec
 from partrain.data.base import WrongSetting
 from partrain.data.fetch import missing_urls
+from partrain.data.folds import Fold
 from partrain.data.partition import uncovered, windows
 from partrain.errors import InputMissing
 from partrain.job.schema import is_rateless, kind_of_task
+from partrain.job.sweep import SweepSection
 from partrain.job.workers import WorkerGroup, cuda_count
 from partrain.models import Interface
 from partrain.protocols.rule_traits import JobContext, Partitions
@@ -107,7 +109,9 @@ def check_start(tables: Tables, folder: Path) -> Iterator[Finding]:
 
 def check_data(tables: Tables, spec: DatasetSpec) -> Iterator[Finding]:
     """Check tables against the data set."""
-    return _run((_task, _accuracy, _stratify, _order, _partitions, _rule_partitions, _batch_size), {**tables, "spec": spec})
+    return _run(
+        (_task, _accuracy, _stratify, _order, _k_folds, _partitions, _rule_partitions, _batch_size), {**tables, "spec": spec}
+    )
 
 
 def _run(checks: Sequence[Callable[..., Iterator[Finding]]], tables: Tables) -> Iterator[Finding]:
@@ -241,7 +245,7 @@ def _limit(stop: Stop) -> Iterator[Finding]:
 
 def _judged_conditions(stop: Stop, dataset: AnyDataset) -> Iterator[Finding]:
     conditions = [each.name for each in stop.conditions() if each.judged]
-    if stop.judge == "mixed" and conditions and not dataset.validation:
+    if stop.judge == "mixed" and conditions and not dataset.held_out:
         message = f"`{conditions[0]}` judges the mixed network on held-out items, but `validation` is 0"
         yield Finding(("stop", conditions[0]), message, "hold items out: `validation` in [dataset]", at="key")
     if stop.judge == "any-worker":
@@ -345,7 +349,8 @@ def _stratify(dataset: AnyDataset, partition: Partition, spec: DatasetSpec) -> I
         message = f"`stratify` goes by classes, but the data set's items are made for {spec.task}"
         yield Finding(("dataset", "stratify"), message, "remove it", at="key")
     elif dataset.stratify and partition.order == "given":
-        message = '`stratify` draws the held-out items, but order = "given" holds out the last ones'
+        block = "one block of them" if dataset.fold else "the last ones"
+        message = f'`stratify` draws the held-out items, but order = "given" holds out {block}'
         yield Finding(("dataset", "stratify"), message, "keep one of the two", at="key")
 
 
@@ -355,13 +360,21 @@ def _order(partition: Partition, spec: DatasetSpec) -> Iterator[Finding]:
         yield Finding(("partition", "order"), message, 'use "shuffled" or "given"')
 
 
+def _k_folds(sweep: SweepSection | None, spec: DatasetSpec) -> Iterator[Finding]:
+    if sweep and sweep.k_folds and sweep.k_folds > spec.items:
+        yield Finding(("sweep", "k_folds"), f"{sweep.k_folds:,} folds are more than the {spec.items:,} items")
+
+
 # Partitions
 
 
 def _partitions(dataset: AnyDataset, partition: Partition, workers: list[WorkerGroup], spec: DatasetSpec) -> Iterator[Finding]:
     """Check the partitions that the workers get: errors that keep them from being cut, and items without a worker."""
-    training = spec.items - dataset.validation
+    training = spec.items - dataset.held_out_count(spec.items)
     count = _count(workers)
+    if isinstance(dataset.held_out, Fold) and dataset.held_out.folds > spec.items:
+        yield Finding(("dataset", "fold"), f"{dataset.held_out.folds:,} folds are more than the {spec.items:,} items")
+        return
     if training <= 0:
         message = f"`validation` holds out {dataset.validation:,} of {spec.items:,} items: none are left to train on"
         yield Finding(("dataset", "validation"), message)
@@ -402,7 +415,7 @@ def _windows(partition: Partition, workers: list[WorkerGroup], training: int) ->
 
 def _partition_sizes(dataset: AnyDataset, partition: Partition, workers: list[WorkerGroup], spec: DatasetSpec) -> list[int]:
     """Return the items of each worker's partition; none if `_partitions` finds an error."""
-    training = spec.items - dataset.validation
+    training = spec.items - dataset.held_out_count(spec.items)
     if (
         training < _count(workers)
         or _count(workers) > MAX_WORKERS
@@ -420,7 +433,9 @@ def _rule_partitions(
 ) -> Iterator[Finding]:
     """Let the rule check the sizes of the partitions."""
     if sizes := _partition_sizes(dataset, partition, workers, spec):
-        yield from sync.check_partitions(Partitions(sizes, spec.items - dataset.validation, _place_of_sizes(workers)))
+        yield from sync.check_partitions(
+            Partitions(sizes, spec.items - dataset.held_out_count(spec.items), _place_of_sizes(workers))
+        )
 
 
 def _batch_size(

@@ -52,15 +52,16 @@ def make_plan(job: Job, items: int, machines: int = 1) -> Plan:
     """
     local = expand(job.workers, job.sync.iterations, job.sync.passes)
     specs = [replace(spec, rank=number * len(local) + spec.rank) for number in range(machines) for spec in local]
-    training = items - job.dataset.validation
+    held_out = job.dataset.held_out_count(items)
+    training = items - held_out
     cuts = windows(training, [spec.partition_size for spec in specs], job.partition.overlap)
     shares = tuple(_worker_plan(spec, len(cut), job) for spec, cut in zip(specs, cuts, strict=True))
     per_round = sum(share.items for share in shares)
     return Plan(
         shares,
         training,
-        job.dataset.validation,
-        job.stop.judge_every or max(1, math.ceil(job.dataset.validation / (JUDGING_SHARE * per_round))),
+        held_out,
+        job.stop.judge_every or max(1, math.ceil(held_out / (JUDGING_SHARE * per_round))),
         job.optimizer.horizon or _horizon(job, shares),
     )
 

@@ -10,9 +10,13 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ConfigDict, Field, model_validator
 
 from partrain.config.section import Section
+from partrain.data.folds import Fold
 from partrain.seeds import generator
 
 MAX_TRIALS = 10_000
+FOLD = "dataset.fold"
+HELD_OUT = (FOLD, "dataset.validation")
+"""Keys of the job that each fold sets."""
 
 
 class Range(Section):
@@ -49,11 +53,14 @@ class Trial(NamedTuple):
     """The seed; None for the job's own."""
     number: int = 0
     """Number of the combination of settings, from 0."""
+    fold: str | None = None
+    """The held-out fold, as "2/5"; None for the job's own held-out items."""
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """The changes to the job."""
-        return self.settings | ({} if self.seed is None else {"seed": self.seed})
+        """The changes to the job. A fold takes the place of `validation`."""
+        fold = {} if self.fold is None else {"dataset.validation": 0, FOLD: self.fold}
+        return self.settings | ({} if self.seed is None else {"seed": self.seed}) | fold
 
 
 class SweepSection(Section):
@@ -65,6 +72,8 @@ class SweepSection(Section):
     """Keys whose lists go together: the first values, the second values, and so on."""
     seeds: int = Field(1, ge=1, le=1000)
     """Runs of each combination, with the job's seed and those after it."""
+    k_folds: int | None = Field(None, ge=2, le=1000)
+    """Cross-validation: each run is repeated k times, with each fold of the items held out once. Replaces the job's `validation`."""
     trials: int | None = Field(None, ge=1, le=MAX_TRIALS)
     """Combinations drawn at random from the ranges; lists are drawn from too."""
     sampler: Literal["random", "tpe"] = "random"
@@ -101,7 +110,7 @@ class SweepSection(Section):
     @property
     def is_empty(self) -> bool:
         """Nothing is varied: the job is trained once."""
-        return not self.values and not self.zip and self.seeds == 1
+        return not self.values and not self.zip and self.seeds == 1 and self.k_folds is None
 
     @model_validator(mode="after")
     def _consistent(self) -> SweepSection:
@@ -116,6 +125,10 @@ class SweepSection(Section):
         lengths = {len(values) for values in self.zip.values()}
         if len(lengths) > 1 or 0 in lengths:
             raise ValueError("the lists of `zip` must be of equal length")
+        if self.k_folds and (chosen := [key for key in HELD_OUT if key in self.values or key in self.zip]):
+            raise ValueError(
+                f"`k_folds` holds out each fold in turn, which leaves no choice to `{chosen[0]}`: remove one of them"
+            )
         if self.sampler == "tpe":
             if self.trials is None:
                 raise ValueError('`sampler` = "tpe" needs `trials`, the number of combinations to draw')
@@ -125,6 +138,8 @@ class SweepSection(Section):
             raise ValueError(f'`{"prune" if self.prune else "max_concurrent"}` belongs to `sampler` = "tpe"')
         if self.prune and self.seeds > 1:
             raise ValueError("`prune` compares single runs: it goes with `seeds = 1` only")
+        if self.prune and self.k_folds:
+            raise ValueError("`prune` compares single runs, and `k_folds` has several of each combination: remove one of them")
         if self.prune and not (self.by == "loss" or self.by.startswith("metrics.")):
             raise ValueError('`prune` needs a `by` that is judged while a run trains: "loss" or "metrics.NAME"')
         if (count := self._count()) > MAX_TRIALS:
@@ -133,7 +148,7 @@ class SweepSection(Section):
 
     def _count(self) -> int:
         grid = self.trials or math.prod(len(value) for value in self.values.values() if isinstance(value, list))
-        return grid * max(1, len(next(iter(self.zip.values()), [0]))) * self.seeds
+        return grid * max(1, len(next(iter(self.zip.values()), [0]))) * self.seeds * (self.k_folds or 1)
 
     def named_runs(self, seed: int) -> dict[str, Trial]:
         """Return the runs by name: numbers of equal length, from 1 on."""
@@ -141,18 +156,30 @@ class SweepSection(Section):
         return {f"{number:0{len(str(len(runs)))}}": run for number, run in enumerate(runs, 1)}
 
     def runs(self, seed: int) -> list[Trial]:
-        """List the runs of the sweep, all seeds of a combination one after the other. `seed` is the job's."""
+        """List the runs: for each combination all seeds, for each seed all folds. `seed` is the job's."""
         together = [dict(zip(self.zip, row, strict=True)) for row in zip(*self.zip.values(), strict=True)] or [{}]
         combinations = [settings | row for settings in self._combinations(seed) for row in together]
         seeds = range(seed, seed + self.seeds) if self.seeds > 1 else [None]
-        return [Trial(settings, each, number) for number, settings in enumerate(combinations) for each in seeds]
+        return [
+            Trial(settings, each, number, fold)
+            for number, settings in enumerate(combinations)
+            for each in seeds
+            for fold in self._folds
+        ]
 
     def extremes(self) -> list[Trial]:
         """Return trials at both ends of all ranges, and with each value of the lists: all that a tuner can draw fits if they do."""
         lows = {key: value.draw(0) if isinstance(value, Range) else value[0] for key, value in self.values.items()}
         highs = {key: value.draw(1) if isinstance(value, Range) else value[-1] for key, value in self.values.items()}
         others = [lows | {key: each} for key, value in self.values.items() if isinstance(value, list) for each in value[1:]]
-        return [Trial(settings, None) for settings in (lows, highs, *others)]
+        return [Trial(settings, None, 0, self._folds[0]) for settings in (lows, highs, *others)]
+
+    @property
+    def _folds(self) -> list[str | None]:
+        """The folds of each combination and seed."""
+        if self.k_folds is None:
+            return [None]
+        return [str(Fold(number, self.k_folds)) for number in range(1, self.k_folds + 1)]
 
     def _combinations(self, seed: int) -> Iterator[dict[str, Any]]:
         values: Mapping[str, list[Any] | Range] = self.values

@@ -103,7 +103,11 @@ class Condition:
 def lookup(summary: Mapping[str, Any], name: str) -> Any:
     """Return a number of a summary by its dotted name. Raises `UnknownNumber`, with the names that there are."""
     value: Any = summary
-    for part in name.split("."):
+    rest = name
+    while rest:
+        if isinstance(value, Mapping) and rest in value:  # a setting of a sweep has dots in its name
+            return value[rest]
+        part, _, rest = rest.partition(".")
         if isinstance(value, list) and part.isdigit() and int(part) < len(value):
             value = value[int(part)]
         elif isinstance(value, Mapping) and part in value:

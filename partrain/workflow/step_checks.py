@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from partrain.config.overrides import changed
+from partrain.config.overrides import assigned, changed
 from partrain.config.problems import KeyPath, Rejected, did_you_mean
 from partrain.config.toml_positions import NotToml, Position, TomlRefused
 from partrain.config.toml_source import TomlSource
 from partrain.errors import NOT_REACHED, Diverged, InputMissing
 from partrain.job.load import validate
 from partrain.job.messages import describe_value
-from partrain.job.sweep import Trial
+from partrain.job.sweep import HELD_OUT, Trial
 from partrain.workflow.actions import Action, CommandAction, JobAction, ProgramAction, data_files
 from partrain.workflow.commands import Commands
 from partrain.workflow.findings import Findings
@@ -65,12 +65,23 @@ class StepChecks:
         places = {key: place for key, _, place in self._overrides(path)}
         for key in trial.overrides:
             in_zip = (*path, "sweep", "zip", key)
-            places[key] = in_zip if in_zip in self._source.positions else (*path, "sweep", key)
+            written = "k_folds" if trial.fold and key in HELD_OUT else key
+            places[key] = in_zip if in_zip in self._source.positions else (*path, "sweep", written)
+        late = {key: value for key, value in changes.items() if _is_result(value)}
         for key, value in changes.items():
-            source = self._overridden(source, key, value, places.get(key, path))
-        job, findings = validate(source.data, action.path.parent, here=False)
+            source = source if key in late else self._overridden(source, key, value, places.get(key, path))
+        first_fold = trial.number == 0 and (trial.fold or "").startswith("1/")  # no setting of a trial but a fold needs the data
+        job, findings = validate(
+            source.data, action.path.parent, here=first_fold and not self._waits(changes, source, action.path)
+        )
         self._findings.add(source.problem(finding) for finding in findings if finding.severity == "error")
-        return replace(action, overrides=changes, data=source.data, job=job or action.job, tolerated=(NOT_REACHED, Diverged.code))
+        return replace(
+            action,
+            overrides=changes,
+            data=assigned(source.data, late),
+            job=job or action.job,
+            tolerated=(NOT_REACHED, Diverged.code),
+        )
 
     def _kind(self, path: KeyPath, section: StepSection) -> str | None:
         """Return the key that says what a step does."""
@@ -116,14 +127,18 @@ class StepChecks:
         if source is None:
             return None
         overrides = {}
+        full = source
         for key, value, place in self._overrides(path):
             overrides[key] = value
-            source = self._overridden(source, key, value, place)
-        waits = any(references(overrides)) or any(
-            each.resolve() in self._made for each in data_files(source.data.get("dataset"), file.parent)
-        )
-        job, findings = validate(source.data, file.parent, here=not waits)
+            full = self._overridden(full, key, value, place)
+            if not _is_result(value):  # a number that another step will know: the job is checked without it
+                source = self._overridden(source, key, value, place)
+        job, findings = validate(source.data, file.parent, here=not self._waits(overrides, source, file))
         self._findings.add(map(source.problem, findings))
+        if any(map(_is_result, overrides.values())):
+            keys = {tuple(key.split(".")) for key, value in overrides.items() if _is_result(value)}
+            unknown = [each for each in validate(full.data, file.parent, here=False)[1] if each.path in keys and each.at == "key"]
+            self._findings.add(map(full.problem, unknown))
         if section.machines > 1 and not section.launcher:
             self._findings.find(
                 (*path, "machines"), f"one job on {section.machines} machines is started by a launcher on each of them",
@@ -132,7 +147,13 @@ class StepChecks:
         if job is None:
             return None
         more = [self._folder / each for each in section.inputs]
-        return JobAction(file, overrides, source.data, job, more, tuple(section.launcher), section.machines)
+        return JobAction(file, overrides, full.data, job, more, tuple(section.launcher), section.machines)
+
+    def _waits(self, overrides: Mapping[str, Any], source: TomlSource, file: Path) -> bool:
+        """Tell if a job needs results of other steps."""
+        return any(references(dict(overrides))) or any(
+            each.resolve() in self._made for each in data_files(source.data.get("dataset"), file.parent)
+        )
 
     def _job_source(self, path: KeyPath, file: Path) -> TomlSource | None:
         if file not in self._jobs:
@@ -174,3 +195,9 @@ class StepChecks:
             message = refused.message if isinstance(refused, TomlRefused) else 'expected the key of a job, as in "stop.rounds"'
             self._findings.find(place, f"`{key}`: {message}", at_key=True)
             return source
+
+
+def _is_result(value: Any) -> bool:
+    """Tell if a value is one reference to a number of another step, whose type is not known yet."""
+    found = list(references(value))
+    return isinstance(value, str) and len(found) == 1 and str(found[0]) == value and not found[0].is_path

@@ -117,10 +117,10 @@ class SweepAction(Action):
             raise CannotCreate(f"{folder / SUMMARY}: {error.strerror}") from error
 
     def summary(self, folder: Path) -> dict[str, Any]:
-        """Return the best run's numbers, and the ranking."""
+        """Return the best run's numbers and settings, and the ranking."""
         ranking = document(folder / SUMMARY)
         best = document(folder / str(ranking.get("best", "")) / "summary.json")
-        return best | {"sweep": ranking}
+        return best | {"settings": next((row["settings"] for row in ranking.get("rows", ())), {}), "sweep": ranking}
 
     def best(self, folder: Path, rows: Sequence[Combination] = ()) -> Path:
         """Return the folder of the best run: the best of the best combination."""

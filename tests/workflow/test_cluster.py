@@ -53,10 +53,10 @@ def cluster(tmp_path: Path) -> Iterator[str]:
     common = ["--scheduler-file", str(file), "--no-dashboard"]
     processes = [start("distributed.cli.dask_scheduler", *common, "--host", "127.0.0.1", "--port", "0", **beside)]
     try:
+        until(lambda: file.exists() and file.read_bytes().rstrip().endswith(b"}"), "a scheduler")
         for name in ("one", "two"):
             worker = ["--no-nanny", "--nthreads", "4", "--resources", "cores=2", "--local-directory", str(tmp_path / name)]
             processes.append(start("distributed.cli.dask_worker", *common, *worker, **beside))
-        until(file.exists, "a scheduler")
         yield json.loads(file.read_bytes())["address"]
     finally:
         for process in processes:

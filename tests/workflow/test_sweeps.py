@@ -58,6 +58,17 @@ def test_seeds_follow_that_of_the_job() -> None:
     ]
 
 
+def test_each_seed_of_each_combination_has_every_fold() -> None:
+    trials = sweep(a=[1, 2], seeds=2, k_folds=3).runs(7)
+    assert [(trial.settings["a"], trial.seed, trial.fold) for trial in trials] == [
+        (a, seed, fold) for a in (1, 2) for seed in (7, 8) for fold in ("1/3", "2/3", "3/3")
+    ]
+    assert [trial.number for trial in trials] == [0] * 6 + [1] * 6
+    assert trials[0].overrides == {"a": 1, "seed": 7, "dataset.validation": 0, "dataset.fold": "1/3"}
+    assert len(sweep(k_folds=3).runs(0)) == 3, "folds alone are a sweep"
+    assert not sweep(k_folds=3).is_empty
+
+
 def test_random_trials_lie_in_their_ranges_and_are_the_same_each_time() -> None:
     section = sweep(
         lr={"low": 1e-4, "high": 1.0, "log": True},
@@ -85,6 +96,14 @@ def test_random_trials_lie_in_their_ranges_and_are_the_same_each_time() -> None:
         ({"a": {"low": 2.0, "high": 1.0}, "trials": 1}, "`low` must be below `high`"),
         ({"a": {"low": 0.0, "high": 1.0, "log": True}, "trials": 1}, "`low` must be below `high`"),
         ({"a": [0] * 200, "b": [0] * 200}, "40,000 runs"),
+        ({"k_folds": 1}, "greater than or equal to 2"),
+        ({"k_folds": 5, "a": [0] * 4000}, "20,000 runs"),
+        ({"k_folds": 5, "dataset.fold": ["1/2", "2/2"]}, "no choice to `dataset.fold`"),
+        ({"k_folds": 5, "zip": {"dataset.validation": [10, 20]}}, "no choice to `dataset.validation`"),
+        (
+            {"k_folds": 5, "a": [1], "trials": 2, "sampler": "tpe", "prune": "median"},
+            "`prune` compares single runs, and `k_folds` has several",
+        ),
     ],
 )
 def test_what_cannot_be_swept(settings: dict[str, Any], message: str) -> None:
@@ -185,9 +204,42 @@ def test_a_job_with_a_sweep(place: Path) -> None:
         partrain_train("job.toml", out="two")
 
 
+FOLDS = """
+name = "study"
+
+[[steps]]
+name = "search"
+job = "job.toml"
+set = {"stop.rounds" = 3}
+sweep = {"optimizer.lr" = [1e-9, 0.05], k_folds = 3}
+
+[[steps]]
+name = "final"
+job = "job.toml"
+set = {"optimizer.lr" = "{search.settings.optimizer.lr}", "dataset.validation" = 0, stop = {rounds = 2}}
+"""
+
+
+def test_cross_validation_and_the_best_settings_on_all_items(place: Path) -> None:
+    assert set(run(FOLDS).values()) == {"done"}
+    ranking = json.loads(Path("runs/study/search/sweep.json").read_text())
+    assert [row["settings"]["optimizer.lr"] for row in ranking["rows"]] == [0.05, 1e-9]
+    assert [len(set(row["values"])) for row in ranking["rows"]] == [3, 3]
+    sets = ("stop.rounds=3", "optimizer.lr=0.05", "dataset.validation=0", 'dataset.fold="2/3"', "sweep={}")
+    assert partrain("run", "job.toml", *(f"--set={each}" for each in sets), "--out", "alone", "--quiet").code == 0
+    assert round_file(Path("alone"), 3).read_bytes() == Path("runs/study/search/5/checkpoint.h5").read_bytes()
+    loss = json.loads(Path("alone/summary.json").read_text())["loss"]
+    assert ranking["rows"][0]["values"][1] == loss, "the loss of held-out items"
+    assert "lr = 0.05" in Path("runs/study/final/job.toml").read_text()
+    assert set(run(FOLDS).values()) == {"unchanged"}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (FOLDS.replace("k_folds = 3", "k_folds = 300"), "study.toml:8:51: 300 folds are more than the 230 items"),
+        (FOLDS.replace("k_folds = 3", "k_folds = 1"), "study.toml:8:51: `k_folds`"),
+        (FOLDS.replace('"optimizer.lr" = "{', '"optimizer.rate" = "{'), "study.toml:13:8: unknown key `rate`"),
         (STUDY.replace('"optimizer.lr" = [', '"optimizer.rate" = ['), "study.toml:8:10: unknown key `rate`"),
         (STUDY.replace("[0.05, 1e-9]", '["fast"]'), "`lr`: expected a number"),
         (STUDY.replace("[0.05, 1e-9]", "0.05"), "`optimizer.lr` needs a list of values"),

@@ -35,3 +35,17 @@ def test_the_mnist_study_in_a_short_form(tmp_path: Path) -> None:
     assert (tmp_path / "runs/onnx/mnist.onnx").stat().st_size > 100_000
     again = json.loads(partrain("run", tmp_path / "study.toml", "--out", tmp_path / "runs", "--json").out)
     assert {step["status"] for step in again["steps"]} == {"unchanged"}
+
+
+def test_the_wine_study_in_a_short_form(tmp_path: Path) -> None:
+    """One size, two folds; the best rate trains the last network, whose answers are written for all wines."""
+    folder = FOLDER.parent
+    text = (FOLDER / "wine.toml").read_text().replace('"../../', f'"{folder.parent}/').replace('"../', f'"{folder}/')
+    for old, new in [("[[4], [16]], k_folds = 5", "[[16]], k_folds = 2"), ("[0.003, 0.01, 0.03]", "[0.003, 0.03]")]:
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "study.toml").write_text(text)
+    said = partrain("run", tmp_path / "study.toml", "--out", tmp_path / "runs", "--json")
+    assert said.code == 0, said
+    assert [step["status"] for step in json.loads(said.out)["steps"]] == ["done"] * 7
+    assert (tmp_path / "runs/answers/answers.csv").read_text().count("\n") == 179

@@ -30,6 +30,7 @@ from partrain.data.base import (
     reading,
 )
 from partrain.data.fetch import File, local_path
+from partrain.data.windows import refuse_fold
 from partrain.errors import CannotCreate, InputMissing
 from partrain.system.atomic_file import atomic_file
 
@@ -72,6 +73,8 @@ class Mapped(DataSection):
 def read_spec(section: Mapped, folder: Path) -> DatasetSpec:
     """Read the header of the file; see `data.read_spec`."""
     info = read(local_path(section.path, folder))
+    if info.gap is not None:
+        refuse_fold(section)
     slots = {slot.name: slot for slot in info.slots}
     items, *shape = slots["inputs"].shape
     tests = slots["test_inputs"].shape[0] if "test_inputs" in slots else 0
@@ -86,7 +89,7 @@ def load(section: Mapped, folder: Path, allocate: Allocate, training: Training) 
     dataset, kept = read(path).open(allocate(0)), stored_training_hash(path)
     if kept and kept != training_hash(dataset, training):
         raise InputMissing(
-            f"{path}: was converted for other training items (`validation`, `stratify`, `seed` or `order` differ) "
+            f"{path}: was converted for other training items (`validation`, `fold`, `stratify`, `seed` or `order` differ) "
             "and contains means or windows that depend on them; convert it again with this job"
         )
     return dataset

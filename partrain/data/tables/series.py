@@ -26,7 +26,7 @@ from partrain.data.base import (
 from partrain.data.fetch import File, local_path
 from partrain.data.tables.files import is_missing, open_by_name
 from partrain.data.tables.sections import Names, Separator
-from partrain.data.windows import WindowSplit, split_windows
+from partrain.data.windows import WindowSplit, refuse_fold, split_windows
 from partrain.errors import InputMissing
 
 
@@ -108,6 +108,7 @@ def load(section: Series, folder: Path, allocate: Allocate, training: Training) 
 
 
 def _split(section: Series, table: _Table) -> WindowSplit:
+    refuse_fold(section)
     span = section.window + section.steps
     return split_windows(str(table.path), table.rows, span, section.steps, section.stride, section.validation, section.test_items)
 

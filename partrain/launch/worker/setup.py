@@ -60,10 +60,8 @@ class WorkerSetup:
 
         def partition(number: int | None) -> Any:
             n = plan.training_items + plan.held_out
-            stratify = job.dataset.stratify
-            return assign(
-                job.partition, n, plan.held_out, sizes, job.seed, number, dataset.gap, dataset.targets, stratify, dataset.rows
-            )
+            chosen, stratify = job.dataset.held_out, job.dataset.stratify
+            return assign(job.partition, n, chosen, sizes, job.seed, number, dataset.gap, dataset.targets, stratify, dataset.rows)
 
         first = partition(None)
         self.batches = Batches(
