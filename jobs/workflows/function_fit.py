@@ -10,7 +10,7 @@ PUBLISHED = {
     (1, 0.0001): 154_380_000, (2, 0.0001): 17_600, (4, 0.0001): 10_000, (1, 0.001): 15_000, (2, 0.001): 8_000,
     (1, 0.01): 5_000, (2, 0.01): 3_200,
 }  # fmt: skip
-"""Item-iterations per worker as published, by workers and the older trainer's learning rate."""
+"""Item-iterations per worker (a mean) as published, by workers and the older trainer's learning rate."""
 HEAD = (
     "step", "workers", "older lr", "published", "items/worker", "items in all", "reached", "judged loss", "test loss", "time"
 )  # fmt: skip
@@ -27,7 +27,7 @@ def row(step: str, settings: dict[str, Any], runs: list[dict[str, Any]]) -> dict
         "step": step,
         "workers": len(runs[0]["workers"]),
         "rate": round(2 * settings["optimizer.lr"], 10),
-        "each": middle([max(worker["item_iterations"] for worker in run["workers"]) for run in runs]),
+        "each": middle([run["item_iterations"] / len(run["workers"]) for run in runs]),
         "all": middle([run["item_iterations"] for run in runs]),
         "reached": sum(run["status"] == "reached" for run in runs),
         "runs": len(runs),

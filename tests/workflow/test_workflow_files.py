@@ -61,7 +61,7 @@ def test_the_older_trainers_table_in_a_short_form(tmp_path: Path) -> None:
     as_run, corrected = table["several-as-run"], table["several-corrected"]
     assert (as_run["workers"], as_run["published"], as_run["reached"]) == ("2", "3,200", "1/1")
     assert float(as_run["judged loss"]) <= 0.005 < float(as_run["test loss"])
-    passes, items = divmod(int(as_run["items/worker"].replace(",", "")), 3200)
+    passes, items = divmod(int(as_run["items in all"].replace(",", "")), 3200)
     assert (passes >= 1, items) == (True, 0), "whole passes over a partition"
     assert int(corrected["items/worker"].replace(",", "")) > int(as_run["items/worker"].replace(",", ""))
     again = json.loads(partrain("run", tmp_path / "study.toml", "--out", tmp_path / "runs", "--json").out)
