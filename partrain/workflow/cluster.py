@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from partrain.errors import INTERRUPTED, Failure
 from partrain.system.atomic_file import atomic_file
-from partrain.workflow.executor import LOG, OUTPUT, STEP_FOLDER, CannotStart, StepTask
+from partrain.workflow.executor import LOG, OUTPUT, CannotStart, StepTask, program_environment
 from partrain.workflow.resources import Resources
 
 WORKER = "worker.json"
@@ -185,7 +185,7 @@ class _Attempt:
             with output:
                 return subprocess.Popen(
                     [*guard, *program, *words], cwd=self.task.base, stdin=subprocess.DEVNULL, stdout=output, stderr=log,
-                    env=os.environ | {STEP_FOLDER: str(folder)}, start_new_session=True,
+                    env=program_environment(folder), start_new_session=True,
                 )  # fmt: skip
 
     def _replaced(self) -> bool:

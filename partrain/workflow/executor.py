@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,8 +18,6 @@ LOG = "log.txt"
 """All that a step prints, in its folder."""
 OUTPUT = "output.json"
 """Stdout of a command of partrain; its other output is in the log."""
-STEP_FOLDER = "PARTRAIN_STEP_FOLDER"
-"""Environment variable that tells a program its step's folder."""
 
 
 class CannotStart(Failure):
@@ -47,6 +47,12 @@ class StepTask:
         """Write the words that are run to the log."""
         with (self.folder / LOG).open("a", encoding="utf-8", errors="surrogateescape") as log:
             log.write(f"$ {' '.join(words)}\n")
+
+
+def program_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a program: `PARTRAIN_STEP_FOLDER` is its step's folder, and `python` the Python that runs partrain."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), *filter(None, [os.environ.get("PATH")])])
+    return os.environ | {"PARTRAIN_STEP_FOLDER": str(folder), "PATH": path}
 
 
 class RunningStep(Protocol):

@@ -142,8 +142,8 @@ class _Loader:
         trials = sweep.named_runs(action.job.seed)
         tuner = self._tuner(path, action, sweep, trials) if sweep.tuned else None
         runs = []
-        for name, trial in trials.items():
-            job = self._checks.trial(path, action, trial)
+        for number, (name, trial) in enumerate(trials.items()):
+            job = self._checks.trial(path, action, trial, first=not number)
             run = TunedAction(job, tuner, trial.number) if tuner else job
             before = frozenset(f"{step.name}/{each}" for each in tuner.before(trial.number)) if tuner else frozenset[str]()
             runs.append(replace(step, name=f"{step.name}/{name}", action=run, needs=step.needs | before, assertions=()))

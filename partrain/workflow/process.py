@@ -16,7 +16,7 @@ from partrain.errors import INTERNAL, INTERRUPTED, TERMINATED, WorkersLost
 from partrain.launch import forkserver
 from partrain.launch.signals import STOPPING
 from partrain.system.parent_death import die_with_parent
-from partrain.workflow.executor import LOG, OUTPUT, STEP_FOLDER, CannotStart, StepTask
+from partrain.workflow.executor import LOG, OUTPUT, CannotStart, StepTask, program_environment
 from partrain.workflow.resources import FreeResources, Resources
 
 
@@ -65,7 +65,7 @@ class StepProcess:
     @classmethod
     def of_program(cls, words: Sequence[str], folder: Path, where: Path) -> StepProcess:
         """Start a program in a session of its own; its output goes to the step's log. Raises `CannotStart`."""
-        environment = os.environ | {STEP_FOLDER: str(folder)}
+        environment = program_environment(folder)
         runner = os.getpid()
         with (folder / LOG).open("ab") as log:
             try:

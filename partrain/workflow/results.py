@@ -54,8 +54,9 @@ class Results:
         """Return the digest of the file that a reference names, or the number."""
         value = self.resolve(reference)
         if reference.result == "folder":  # its log and times differ each time
-            record = self.record(reference.step)
-            return sorted(str(digest) for digest in record.outputs.values()) if record else None
+            steps = [name for name in self._workflow.steps if name.partition("/")[0] == reference.step]  # a sweep's runs, too
+            records = {name: record for name in steps if (record := self.record(name))}
+            return {name: sorted(map(str, record.outputs.values())) for name, record in records.items()}
         return self._digests.of(Path(value)) if reference.is_path else value
 
     def digests(self, paths: list[Path]) -> dict[str, str | None]:

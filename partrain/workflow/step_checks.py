@@ -57,8 +57,8 @@ class StepChecks:
                 return ProgramAction(section.name, section.command, section.inputs, section.outputs, self._folder)
         return self._command((*path, key), section, key)
 
-    def trial(self, path: KeyPath, action: JobAction, trial: Trial) -> JobAction:
-        """Check the job of one run of a sweep."""
+    def trial(self, path: KeyPath, action: JobAction, trial: Trial, first: bool = False) -> JobAction:
+        """Check the job of one run of a sweep; of the `first` one also what this machine and the data allow."""
         source = self._jobs[action.path]
         assert source is not None
         changes = {**action.overrides, **trial.overrides, "sweep": {}}
@@ -70,10 +70,7 @@ class StepChecks:
         late = {key: value for key, value in changes.items() if _is_result(value)}
         for key, value in changes.items():
             source = source if key in late else self._overridden(source, key, value, places.get(key, path))
-        first_fold = trial.number == 0 and (trial.fold or "").startswith("1/")  # no setting of a trial but a fold needs the data
-        job, findings = validate(
-            source.data, action.path.parent, here=first_fold and not self._waits(changes, source, action.path)
-        )
+        job, findings = validate(source.data, action.path.parent, here=first and not self._waits(changes, source, action.path))
         self._findings.add(source.problem(finding) for finding in findings if finding.severity == "error")
         return replace(
             action,
@@ -134,7 +131,9 @@ class StepChecks:
             if not _is_result(value):  # a number that another step will know: the job is checked without it
                 source = self._overridden(source, key, value, place)
         job, findings = validate(source.data, file.parent, here=not self._waits(overrides, source, file))
-        self._findings.add(map(source.problem, findings))
+        sweep = section.sweep or (job.sweep if job else None)
+        if job is None or sweep is None or sweep.is_empty:  # what a sweep varies may be wrong before it is varied
+            self._findings.add(map(source.problem, findings))
         if any(map(_is_result, overrides.values())):
             keys = {tuple(key.split(".")) for key, value in overrides.items() if _is_result(value)}
             unknown = [each for each in validate(full.data, file.parent, here=False)[1] if each.path in keys and each.at == "key"]

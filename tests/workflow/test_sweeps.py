@@ -190,6 +190,24 @@ def test_a_smaller_sweep_leaves_no_runs_of_a_larger_one(place: Path) -> None:
     assert sorted(path.name for path in Path("runs/study/search").iterdir() if path.is_dir()) == ["1", "2"]
 
 
+def test_a_step_that_reads_the_runs_of_a_sweep_depends_on_each(place: Path) -> None:
+    """The ranking by the training loss is the same after a change of the test items; what a step reads of the runs is not."""
+    text = STUDY[: STUDY.index('[[steps]]\nname = "longer"')].replace('by = "test.accuracy"', 'by = "loss"')
+    text += '[[steps]]\nname = "read"\ncommand = ["sh", "-c", "cat {search.folder}/../*/summary.json > all.txt"]\noutputs = ["all.txt"]\n'
+    assert run(text)["read"] == "done"
+    assert run(text)["read"] == "unchanged"
+    changed = text.replace('"stop.rounds" = 3', '"stop.rounds" = 3, "dataset.test_items" = 50')
+    assert run(changed)["read"] == "done"
+
+
+def test_a_job_is_checked_with_the_values_that_a_sweep_gives_it(place: Path) -> None:
+    (place / "job.toml").write_text(JOB.replace("count = 2", "count = 2\npartition_size = 10000"))
+    assert (
+        run('name = "study"\n[[steps]]\nname = "s"\njob = "job.toml"\nsweep = {"workers.0.partition_size" = [100, 120]}\n')["s"]
+        == "done"
+    )
+
+
 def test_a_job_with_a_sweep(place: Path) -> None:
     (place / "job.toml").write_text(JOB + '\n[sweep]\n"optimizer.lr" = [0.05, 1e-9]\nby = "loss"\n')
     assert partrain("validate", "job.toml").code == 0

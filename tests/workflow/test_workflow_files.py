@@ -49,3 +49,34 @@ def test_the_wine_study_in_a_short_form(tmp_path: Path) -> None:
     assert said.code == 0, said
     assert [step["status"] for step in json.loads(said.out)["steps"]] == ["done"] * 7
     assert (tmp_path / "runs/answers/answers.csv").read_text().count("\n") == 179
+
+
+def test_the_older_trainers_table_in_a_short_form(tmp_path: Path) -> None:
+    """One seed, the largest learning rate, a cap of 20,000 items per worker; the asserts of the file hold."""
+    text = (FOLDER / "function-fit.toml").read_text().replace('"../', f'"{FOLDER.parent}/')
+    for old, new in [
+        ("seeds = 3", "seeds = 1"), ("[0.00005, 0.0005, 0.005]", "[0.005]"), ("[30000, 30000, 60000]", "[20000]"), ("[2, 4, 2, 2]", "[2]"),
+        ("[3200, 2000, 3200, 3200]", "[3200]"), ("[2880, 1800, 2880, 2880]", "[2880]"), ("[3, 5, 3, 3]", "[3]"),
+        ("[0.00005, 0.00005, 0.0005, 0.005]", "[0.005]"), ("[60000, 120000, 60000, 120000]", "[40000]"),
+    ]:  # fmt: skip
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "study.toml").write_text(text)
+    (tmp_path / "function_fit.py").write_text((FOLDER / "function_fit.py").read_text())
+    said = partrain("run", tmp_path / "study.toml", "--out", tmp_path / "runs", "--json")
+    assert said.code == 0, said
+    assert {step["status"] for step in json.loads(said.out)["steps"]} == {"done"}
+    head, _, *rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in (tmp_path / "runs/table/function-fit.md").read_text().splitlines()
+    ]
+    table = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    assert list(table) == ["one-as-run", "several-as-run", "one-corrected", "several-corrected"]
+    as_run, corrected = table["several-as-run"], table["several-corrected"]
+    assert (as_run["workers"], as_run["published"], as_run["reached"]) == ("2", "3,200", "1/1")
+    assert float(as_run["judged loss"]) <= 0.005 < float(as_run["test loss"])
+    passes, items = divmod(int(as_run["items in all"].replace(",", "")), 3200)
+    assert (passes >= 1, items) == (True, 0), "whole passes over a partition"
+    assert int(corrected["items/worker"].replace(",", "")) > int(as_run["items/worker"].replace(",", ""))
+    again = json.loads(partrain("run", tmp_path / "study.toml", "--out", tmp_path / "runs", "--json").out)
+    assert {step["status"] for step in again["steps"]} == {"unchanged"}

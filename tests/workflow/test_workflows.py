@@ -168,6 +168,13 @@ def test_programs_run_in_the_order_of_their_files(place: Path) -> None:
     assert run(PROGRAM) == {"late": "done", "early": "done"}, "the program is an input too"
 
 
+def test_a_program_named_python_is_the_python_that_runs_partrain(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    words = ["python", "-c", "import sys; open('which.txt', 'w').write(sys.prefix)"]
+    assert run(f'name = "study"\n[[steps]]\nname = "a"\ncommand = {json.dumps(words)}\n') == {"a": "done"}
+    assert Path("which.txt").read_text() == sys.prefix
+
+
 def test_a_promise_that_is_not_kept(place: Path) -> None:
     text = 'name = "study"\n[[steps]]\nname = "a"\ncommand = ["true"]\noutputs = ["nothing.txt"]\n'
     assert run(text, code=1) == {"a": "failed"}
