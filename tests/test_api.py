@@ -273,4 +273,4 @@ sys.stdout = Shown(sys.stdout)
 partrain.train(partrain.Job(**JOB), out="run", show=True)
 """,
     )
-    assert (done.returncode, "round=" in done.stdout) == (0, True), done
+    assert (done.returncode, "  round 4  " in done.stdout) == (0, True), done

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from partrain.cli.options import Debug, Json, Out, Overrides, Quiet, TrustCode
+from partrain.cli.options import Debug, Json, Out, Overrides, Quiet, TrustCode, Verbose
 from partrain.cli.shared import print_note, print_warnings, run_folder_of
 from partrain.errors import BadCheckpoint
 from partrain.inference.open import load_job, open_checkpoint
@@ -58,6 +58,7 @@ def run(
     retries: Retries = 0,
     cluster: Cluster = None,
     quiet: Quiet = False,
+    verbose: Verbose = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -77,24 +78,24 @@ def run(
                                               "--cluster": cluster}.items() if value]:  # fmt: skip
         TomlSource.read(files[0])  # a file that is no TOML is no job either: report that first
         raise typer.BadParameter(f"{files[0]} is a job; this option is for workflows", param_hint=misplaced[0])
-    _train(files[0], out, set_, quiet, as_json)
+    _train(files[0], out, set_, quiet, as_json, verbose)
 
 
-def _train(job: Path, out: Path | None, set_: list[str] | None, quiet: bool, as_json: bool) -> None:
+def _train(job: Path, out: Path | None, set_: list[str] | None, quiet: bool, as_json: bool, verbose: bool) -> None:
     """Train one job."""
     from partrain.job.load import load
 
     machine = _find_machine()
     loaded = load(job, set_ or (), resuming=bool(machine and machine.attempt))  # torchrun restarts it from its checkpoint
     print_warnings(loaded)
-    folder = _run_as_machine(machine, loaded, quiet, as_json) if machine else None
+    folder = _run_as_machine(machine, loaded, quiet, as_json, verbose) if machine else None
     from partrain.display.display import make_display
     from partrain.launch.context import RunContext
     from partrain.launch.run import run as train
     from partrain.launch.run_folder import new_folder
 
     folder = folder or new_folder(out, loaded.job.name)
-    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet), _warn, machine=machine, note=print_note)
+    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet, verbose=verbose), _warn, machine=machine, note=print_note)
     _finish(train(loaded, stage), loaded, as_json)
 
 
@@ -112,13 +113,14 @@ def resume(
     ] = None,
     trust_code: TrustCode = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Continue from a checkpoint, with the same bits as an uninterrupted run; exit 0 if there is nothing to do."""
     machine = _find_machine()
     if machine and machine.number:
-        _run_as_machine(machine, None, quiet, as_json)
+        _run_as_machine(machine, None, quiet, as_json, verbose)
     if (checkpoint is None) != latest:
         raise typer.BadParameter("give a checkpoint, a run folder, or --latest", param_hint="CKPT.h5")
     path, content = open_checkpoint(checkpoint or Path("runs"), print_note)
@@ -148,7 +150,7 @@ def resume(
         folder = new_folder(None, loaded.job.name)
     elif out is not None:
         folder = new_folder(out, loaded.job.name)
-    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet), _warn, machine=machine)
+    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet, verbose=verbose), _warn, machine=machine)
     outcome = proceed(loaded, content, stage)
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
     _finish(outcome, loaded, as_json, () if made_progress(stage, content) else until or ())
@@ -165,7 +167,7 @@ def _find_machine() -> Machine | None:
     return machine
 
 
-def _run_as_machine(machine: Machine, own: LoadedJob | None, quiet: bool, as_json: bool) -> Path | None:
+def _run_as_machine(machine: Machine, own: LoadedJob | None, quiet: bool, as_json: bool, verbose: bool) -> Path | None:
     """Take part in a run of several machines: the first leads and resumes after a restart by torchrun, the others assist and exit.
 
     Returns the folder in which the first machine starts again, if nothing was committed there.
@@ -180,7 +182,7 @@ def _run_as_machine(machine: Machine, own: LoadedJob | None, quiet: bool, as_jso
         raise typer.Exit(0)
     folder = previous_run_folder(machine)
     if folder and (folder / "checkpoint.h5").exists():
-        resume(folder, trust_code=True, quiet=quiet, as_json=as_json)
+        resume(folder, trust_code=True, quiet=quiet, as_json=as_json, verbose=verbose)
         raise typer.Exit(0)
     return folder
 

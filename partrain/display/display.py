@@ -1,4 +1,4 @@
-"""Displays of a run: a live table on a terminal, or a plain line per round elsewhere.
+"""Displays of a run: a live table on a terminal, or plain lines elsewhere.
 
 The coordinator shares its cores with the workers, so a display has no thread. It receives events; the coordinator calls `refresh`
 through `RunContext.poll`, which draws at most four times a second. rich is imported only for a terminal. A reader who goes away or pauses the terminal never stops the training.
@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO, cast
 
-from partrain.display.events import Event, FaultEvent, JudgementEvent, RoundEvent
+from partrain.display.events import EndEvent, Event, FaultEvent, JudgementEvent, RoundEvent, StartEvent
 from partrain.display.live_table import ASCII, FLASH_S, UNICODE, frame, printable
+from partrain.display.number_format import count, number, tenths
 from partrain.display.run_state import RunState
+from partrain.display.stop_conditions import conditions_of
 from partrain.display.terminal import discard, finish, is_terminal, open_output, writable
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 REDRAW_S = 0.25
 """Seconds between two redraws, and between two writes of plain lines."""
+LINE_S = 1.0
+"""Seconds between two plain lines of rounds that are not judged."""
 IDLE_REDRAW_S = 1.0
 """Seconds between two redraws while no event arrives: only clocks move."""
 BACKLOG_LINES = 10_000
@@ -58,15 +61,17 @@ class Display:
         """Show the last state and restore the terminal."""
 
 
-def make_display(stream: TextIO | None, json: bool = False, quiet: bool = False, state: RunState | None = None) -> Display:
+def make_display(
+    stream: TextIO | None, json: bool = False, quiet: bool = False, state: RunState | None = None, verbose: bool = False
+) -> Display:
     """Make the display for a stream (stdout): a table on a terminal, plain lines elsewhere, nothing for `json` and `quiet`.
 
-    `state` is the state of a resumed run.
+    `state` is the state of a resumed run. `verbose`: a plain line for each round.
     """
     state = RunState() if state is None else state
     if json or quiet or stream is None:
         return Display(state)
-    return LiveDisplay(stream, state) if _animates(stream) else PlainDisplay(stream, state)
+    return LiveDisplay(stream, state) if _animates(stream) else PlainDisplay(stream, state, verbose)
 
 
 def _animates(stream: TextIO) -> bool:
@@ -76,16 +81,22 @@ def _animates(stream: TextIO) -> bool:
 
 
 class PlainDisplay(Display):
-    """One `key=value` line per round."""
+    """A line that says what trains, then at most one a second or per judgement; with `verbose` one per round."""
 
-    def __init__(self, stream: TextIO, state: RunState) -> None:
+    def __init__(self, stream: TextIO, state: RunState, verbose: bool = False) -> None:
         super().__init__(state)
         self._stream: TextIO | None = stream
         """None once the reader has gone."""
         self._output = open_output(stream)
+        self._verbose = verbose
         self._lines: deque[str] = deque(maxlen=BACKLOG_LINES)
-        self._round: tuple[float, int, str] | None = None
-        self._second: tuple[int, str] = (-1, "")
+        self._round: tuple[float, str] | None = None
+        """Time and text of the newest round, whose judgement and commit may follow."""
+        self._held = ""
+        """The newest line that came too soon after the one before: the last of a run is shown."""
+        self._fault = ""
+        """A fault that may be the run's end, which its error message tells."""
+        self._line_t = -math.inf
         self._written = 0.0
         self.adopt(state)
 
@@ -96,12 +107,17 @@ class PlainDisplay(Display):
     def apply(self, event: Event) -> None:
         state, before = self.state, self.state.round
         state.apply(event)
-        if isinstance(event, RoundEvent) and state.round != before:
+        if self._fault and not (isinstance(event, EndEvent) and event.status == "failed"):
+            self._lines.append(self._fault)
+        self._fault = ""
+        if isinstance(event, StartEvent):
+            self._lines.append(first_line(event) + "\n")
+        elif isinstance(event, RoundEvent) and state.round != before:
             self._finish()
-            self._round = (event.t, state.round, self._numbers())
+            self._round = (event.t, self._numbers())
         elif isinstance(event, FaultEvent):
             self._finish()
-            self._lines.append(f"time={self._time(event.t)} fault={shlex.quote(printable(event.what))}\n")
+            self._fault = f"fault: {printable(event.what)}\n"
 
     def refresh(self, now: float) -> None:
         if abs(now - self._written) < REDRAW_S:
@@ -114,38 +130,36 @@ class PlainDisplay(Display):
 
     def close(self) -> None:
         self._finish()
+        self._lines.extend(filter(None, [self._held, self._fault]))
         self._write(None)
         finish(self._output)
 
     def _numbers(self) -> str:
-        state = self.state
-        loss = state.loss()
-        trained = "" if loss is None else f" loss={loss:.6g}"
-        return f" round={state.round} item_iterations={state.item_iterations}{trained} items_per_second={state.rate():.0f}"
+        state, loss = self.state, self.state.loss()
+        trained = "" if loss is None else f"  loss {number(loss)}"
+        return f"{tenths(state.clock.train):>8} s  round {state.round:,}  {state.item_iterations:,} item-iterations{trained}  {count(state.rate())} items/s"
 
     def _finish(self) -> None:
         """Complete the newest round's line with its judgement and commit, which follow the workers' events."""
         if self._round is None:
             return
-        (t, number, line), state, (judged, committed) = self._round, self.state, self._shown
-        if state.judged is not None and state.judged is not judged:
+        (t, line), state, (judged, committed) = self._round, self.state, self._shown
+        is_judged = state.judged is not None and state.judged is not judged
+        if state.judged is not None and is_judged:
             judged = state.judged
-            line += "" if judged.round == number else f" judged_round={judged.round}"
-            line += "" if judged.loss is None else f" judged_loss={judged.loss:.6g}"
-            line += "".join(f" judged_{name}={value:.6g}" for name, value in judged.metrics.items())
-            line += " judge=any-worker" if state.stop.get("judge") == "any-worker" else ""
+            label = "judged (any-worker)" if state.stop.get("judge") == "any-worker" else "judged"
+            label += "" if f"  round {judged.round:,}  " in line else f" in round {judged.round:,}"
+            scores = {"loss": judged.loss, **judged.metrics}
+            line += f"  {label}: " + ", ".join(f"{name} {number(value)}" for name, value in scores.items() if value is not None)
+        self._round = None
+        if not (self._verbose or is_judged or t - self._line_t >= LINE_S):
+            self._held = line + "\n"
+            return
         if state.commit is not None and state.commit.round != committed:
             committed = state.commit.round
-            line += f" committed={committed}"
-        self._lines.append(f"time={self._time(t)}{line}\n")
-        self._round, self._shown = None, (judged, committed)
-
-    def _time(self, t: float) -> str:
-        """Format a time as ISO 8601 in UTC; the part up to the second is cached."""
-        second = math.floor(t)
-        if second != self._second[0]:
-            self._second = (second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)))
-        return f"{self._second[1]}.{int((t - second) * 1000):03d}Z"
+            line += f"  saved round {committed:,}"
+        self._lines.append(line + "\n")
+        self._held, self._line_t, self._shown = "", t, (judged, committed)
 
     def _write(self, most: int | None) -> None:
         """Write whole lines, at most `most` characters; stay silent once the reader has gone."""
@@ -160,6 +174,15 @@ class PlainDisplay(Display):
         except (OSError, ValueError):
             discard(self._stream)
             self._stream = None
+
+
+def first_line(start: StartEvent) -> str:
+    """Describe a run that begins: what trains where, towards what."""
+    devices = Counter(worker["device"] for worker in start.workers)
+    workers = " and ".join(f"{many} {device} worker{'s'[: many > 1]}" for device, many in devices.items())
+    goals = " or ".join(f"{each.name} {each.goal:,}" for each in conditions_of(start.stop))
+    further = "" if start.resumed_from is None else f"continues after round {start.resumed_from:,}, "
+    return f"{start.name}: {workers}, rule {start.rule}, {start.parameters:,} parameters; {further}until {goals}"
 
 
 class LiveDisplay(Display):

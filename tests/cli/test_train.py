@@ -233,12 +233,13 @@ def test_evaluate_what_does_not_fit(place: Path, tmp_path: Path) -> None:
 def test_the_user_sees_what_to_do_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_job(tmp_path)
-    said = partrain("run", JOB)
+    said = partrain("run", JOB, "--verbose")
     assert said.code == 0
     (folder,) = (tmp_path / "runs" / "clouds").iterdir()
     lines = said.out.splitlines()
-    assert [line.split(" ")[1] for line in lines if line.startswith("time=")] == ["round=1", "round=2", "round=3", "round=4"]
-    assert lines[4].startswith("finished (rounds): 4 rounds, 192 item-iterations")
+    assert lines[0] == "clouds: 2 cpu workers, rule average, 99 parameters; until rounds 4"
+    assert [line.split()[2:4] for line in lines[1:5]] == [["round", str(number)] for number in range(1, 5)]
+    assert lines[5].startswith("finished (rounds): 4 rounds, 192 item-iterations")
     commands = [line.split() for line in lines if line.startswith("  partrain ")]
     assert [words[1] for words in commands] == ["evaluate", "inspect", "resume"]
     for words in commands:

@@ -225,9 +225,9 @@ def test_numbers_fit_their_columns(power, sign):
     assert all(len(column.over) <= column.width and len(column.title) <= column.width for column in COLUMNS)
 
 
-def plain(events, refresh=True, stream=None):
+def plain(events, refresh=True, stream=None, verbose=True):
     stream = io.StringIO() if stream is None else stream
-    display = PlainDisplay(stream, RunState())
+    display = PlainDisplay(stream, RunState(), verbose)
     for event in events:
         display.apply(event)
         if refresh:
@@ -238,13 +238,25 @@ def plain(events, refresh=True, stream=None):
 
 @pytest.mark.parametrize("refresh", [True, False])
 def test_plain_lines(refresh):
-    lines = plain(fake_run(rounds=11), refresh).splitlines()
+    first, *lines = plain(fake_run(rounds=11), refresh).splitlines()
+    assert first == "mnist: 2 cpu workers, rule average, 0 parameters; until rounds 400 or accuracy 0.975 or patience 20"
     assert len(lines) == 11
-    assert lines[0] == "time=2026-11-21T10:00:02.500Z round=1 item_iterations=1280 loss=2.07 items_per_second=2560"
-    assert lines[4].endswith(" items_per_second=2560 committed=5")
-    assert lines[9].endswith(" judged_loss=0.871696 judged_accuracy=0.461137")
+    assert lines[0] == "     0.5 s  round 1  1,280 item-iterations  loss 2.0700  2,560 items/s"
+    assert lines[4].endswith("  2,560 items/s  saved round 5")
+    assert lines[9].endswith("  judged: loss 0.8717, accuracy 0.4611")
     assert "judged" not in lines[10]
-    assert all("=" in field for line in lines for field in line.split())
+
+
+def test_a_line_a_second_or_per_judgement_unless_all_are_asked_for():
+    """Rounds of a tenth of a second: the first, one a second, each that is judged, and the last."""
+    events = list(fake_run(rounds=37))
+    fast = [replace(event, t=T + (event.t - T) / 4.9) for event in events]  # from 0.5 s to 0.102 s a round
+
+    def rounds(events):
+        return [int(line.partition("round ")[2].split()[0]) for line in plain(events, verbose=False).splitlines()[1:]]
+
+    assert rounds(fast) == [1, 10, 20, 30, 37]
+    assert rounds([event for event in fast if not isinstance(event, JudgementEvent)]) == [1, 11, 21, 31, 37]
 
 
 def test_a_judgement_that_comes_late_names_its_round():
@@ -252,36 +264,42 @@ def test_a_judgement_that_comes_late_names_its_round():
     late = replace(events[-1], t=T + 20)
     record = replace(events[-2].record, round=11)
     following = [RoundEvent(t=T + 21, rank=rank, record=record) for rank in range(2)]
-    display, stream = PlainDisplay(out := io.StringIO(), RunState()), out
+    display, stream = PlainDisplay(out := io.StringIO(), RunState(), verbose=True), out
     for event in events[:-1]:
         display.apply(event)
     display.refresh(T + 19)
-    assert stream.getvalue().count("\n") == 10
+    assert stream.getvalue().count("\n") == 11
     for event in (late, *following):
         display.apply(event)
     display.close()
-    assert " judged_round=10 judged_loss=0.871696" in stream.getvalue().splitlines()[-1]
+    assert "  judged in round 10: loss 0.8717" in stream.getvalue().splitlines()[-1]
+
+
+FAULT = FaultEvent(t=T + 4, what="worker 1\ndied: é", rank=1)
 
 
 def test_faults_have_a_plain_line():
-    fault = FaultEvent(t=T, what="worker 1\ndied: é", rank=1)
-    assert plain([*fake_run(rounds=0), fault]) == "time=2026-11-21T10:00:00.000Z fault='worker 1 died: \\xe9'\n"
+    assert plain([*fake_run(rounds=0), FAULT]).splitlines()[1:] == ["fault: worker 1 died: \\xe9"]
 
 
-def test_a_fault_comes_after_the_rounds_before_it():
-    fault = FaultEvent(t=T + 4, what="worker 1 died", rank=1)
-    assert [line.split()[1] for line in plain([*fake_run(rounds=2), fault], refresh=False).splitlines()] == [
-        "round=1",
-        "round=2",
-        "fault='worker",
-    ]
+def test_a_fault_comes_after_the_rounds_before_it_and_before_those_after_it():
+    three = list(fake_run(rounds=3))
+    two = len(list(fake_run(rounds=2)))
+    lines = plain([*three[:two], FAULT, *three[two:]], refresh=False).splitlines()[1:]
+    assert [line.split()[2 if line[0] == " " else 0] for line in lines] == ["round", "round", "fault:", "round"]
+
+
+def test_a_fault_that_ends_the_run_is_left_to_its_error_message():
+    end = EndEvent(t=T + 5, status="failed", reason="workers-lost", round=2, seconds={})
+    assert "fault" not in plain([*fake_run(rounds=2), FAULT, end])
+    assert "fault" in plain([*fake_run(rounds=2), FAULT, replace(end, status="finished")])
 
 
 @pytest.mark.parametrize("refresh", [True, False])
 def test_a_judgement_in_its_rounds_own_line_names_no_round(refresh):
     lines = plain(fake_run(rounds=11), refresh).splitlines()
-    assert " judged_loss=" in lines[9]
-    assert " judged_round=" not in lines[9]
+    assert "  judged: loss" in lines[10]
+    assert " in round " not in lines[10]
 
 
 class Counting(io.StringIO):
@@ -381,7 +399,7 @@ def test_displays_continue_a_view():
         display.apply(event)
     display.close()
     assert display.state.item_iterations == 11 * 1280
-    assert "round=11" in stream.getvalue()
+    assert "  round 11  " in stream.getvalue()
     assert "judged" not in stream.getvalue()
 
 
@@ -460,7 +478,7 @@ def test_a_terminal_that_nobody_reads_holds_up_nothing(kind):
         assert os.get_blocking(other), "the shell's own file waits as ever"
         stream.close()
     os.close(main)
-    assert (b" 1,920,000 " if kind is LiveDisplay else b"round=3000 ") in b"".join(chunks)
+    assert (b" 1,920,000 " if kind is LiveDisplay else b"  round 3,000  ") in b"".join(chunks)
 
 
 def test_no_color_is_respected():
@@ -470,7 +488,7 @@ def test_no_color_is_respected():
 def test_a_dumb_terminal_gets_plain_lines():
     output = in_a_terminal(fake_run(rounds=20), TERM="dumb")
     assert "\x1b" not in output
-    assert output.count("round=") == 20
+    assert output.count("  round ") == 11
 
 
 def test_redraws_are_rare_and_only_for_what_is_new(monkeypatch):
