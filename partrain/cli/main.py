@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from partrain.cli import bench, check, data, inference, train, workflow
+from partrain.cli import bench, check, data, inference, reference, train, workflow
 from partrain.cli.shared import CommandLine
 from partrain.errors import INTERNAL, USAGE, Failure, Internal
 from partrain.version import __version__
@@ -47,7 +47,7 @@ def _print_failure(name: str, code: int, message: str) -> None:
         print(json.dumps({"error": {"name": name, "code": code, "message": message}}))
 
 
-for module in train, workflow, check, bench, inference, data:
+for module in train, workflow, check, bench, inference, data, reference:
     app.add_typer(module.app)
 
 

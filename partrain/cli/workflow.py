@@ -109,6 +109,8 @@ def run_workflow(
         raise typer.BadParameter(
             "a workflow's steps have `set`: --set changes jobs that are given by their files", param_hint="--set"
         )
+    if removed := [each for each in overrides if each.startswith("~")]:
+        raise typer.BadParameter(f"{removed[0]} removes a key of a single job without [sweep]", param_hint="--set")
     workflow = load(paths[0], commands(line.app)) if single else of_jobs(paths, overrides, commands(line.app))
     options.selection.check(workflow)
     for problem in workflow.warnings:

@@ -26,13 +26,15 @@ class Flag(NamedTuple):
 
 
 SET = Flag("--set")
+REMOVED = object()
+"""Value of a key that an override removes: `--set ~KEY`."""
 
 
 UNTIL = Flag("--until", ("stop",))
 
 
 def override(source: TomlSource, arguments: Sequence[str], flag: Flag = SET) -> TomlSource:
-    """Apply ``key=value`` arguments of an option to a source. Raises `UnfitOverrides` with all that do not fit."""
+    """Apply ``key=value`` and ``~key`` arguments of an option to a source. Raises `UnfitOverrides` with all that do not fit."""
     if not arguments:
         return source
     data, positions, problems = tomllib.loads(source.text), dict(source.positions), []
@@ -42,7 +44,7 @@ def override(source: TomlSource, arguments: Sequence[str], flag: Flag = SET) -> 
         words = f"{flag.name} {argument}"
         text = SourceText(words, words, command_line=True)
         try:
-            path, value, places = _parse_change(text, data, flag)
+            path, value, places = (_parse_removal if argument.startswith("~") else _parse_change)(text, data, flag)
         except TomlRefused as limit:
             problems.append(text.problem(limit.span, limit.message))
             continue
@@ -100,6 +102,25 @@ def _parse_change(text: SourceText, data: dict[str, Any], flag: Flag) -> tuple[K
     return path, raw, {path[:length]: Position(span, behind, text) for length, span in spans}
 
 
+def _parse_removal(text: SourceText, data: dict[str, Any], flag: Flag) -> tuple[KeyPath, Any, dict[KeyPath, Position]]:
+    """Parse ``~key``: the path of a key that is there."""
+    start, end = len(flag.name) + 2, len(text.content)
+    scanner = Scanner(text, start)
+    try:
+        keys = scanner.keys()
+    except NotToml:
+        raise TomlRefused("expected ~key", (start, end)) from None
+    if scanner.position < end:
+        raise TomlRefused("`~key` removes a key and takes no value", (start, end))
+    path = _resolve(data, [*((part, (start, end)) for part in flag.table), *keys])
+    container: Any = data
+    for part in path[:-1]:
+        container = container.get(part, {}) if isinstance(container, dict) else container[part]
+    if isinstance(container, dict) and path[-1] not in container:
+        raise TomlRefused(f"no key `{'.'.join(map(str, path))}` to remove", (start, end))
+    return path, REMOVED, {}
+
+
 def _resolve(data: Any, keys: Sequence[tuple[str, Span]]) -> KeyPath:
     """Return the path of keys in the data, where ``workers.0`` is an element of a list."""
     path: KeyPath = ()
@@ -117,12 +138,15 @@ def _resolve(data: Any, keys: Sequence[tuple[str, Span]]) -> KeyPath:
 
 
 def _assign(container: Any, path: KeyPath, value: Any) -> None:
-    """Set the value at a path, in plain data or in a tomlkit document; create missing tables on the way."""
+    """Set the value at a path, or remove it, in plain data or in a tomlkit document; create missing tables on the way."""
     for part in path[:-1]:
         if isinstance(container, dict) and part not in container:
             container[part] = {}
         container = container[part]
-    container[path[-1]] = value
+    if value is REMOVED:
+        del container[path[-1]]
+    else:
+        container[path[-1]] = value
 
 
 def toml_value(value: Any) -> str:

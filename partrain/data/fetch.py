@@ -68,7 +68,7 @@ File = Annotated[str, AfterValidator(_check_file)]
 """A path relative to the job, or a URL with a digest."""
 Folder = Annotated[str, AfterValidator(_check_folder)]
 """A path relative to the job."""
-Files = Annotated[tuple[str, ...], BeforeValidator(_check_files)]
+Files = Annotated[tuple[str, ...], BeforeValidator(_check_files, str | list[str])]
 """One file name or several."""
 
 

@@ -369,3 +369,23 @@ def test_a_flag_of_one_table_moves_nothing_else() -> None:
         "--until rounds.x=1: `stop.rounds` is not a table",
         "--until rounds: expected key=value",
     ]
+
+
+def test_an_override_removes_a_key() -> None:
+    text = (
+        '# kept\n[optimizer]\nname = "sgd"\nmomentum = 0.9  # gone\nlr = 0.1\n\n[[workers]]\ncount = 1\n[[workers]]\ncount = 2\n'
+    )
+    source = override(TomlSource.parse(text, "job.toml"), ["~optimizer.momentum", "optimizer.name=adam", "~workers.0"])
+    assert source.data == {"optimizer": {"name": "adam", "lr": 0.1}, "workers": [{"count": 2}]}
+    assert tomllib.loads(source.text) == source.data
+    assert source.text.startswith("# kept\n")
+
+
+@pytest.mark.parametrize(("argument", "message"), [
+    ("~optimizer.momentum", "no key `optimizer.momentum` to remove"), ("~optimizer.lr=1", "takes no value"), ("~", "expected ~key"),
+    ("~workers.3", "it is empty"),
+])  # fmt: skip
+def test_what_cannot_be_removed(argument: str, message: str) -> None:
+    with pytest.raises(UnfitOverrides) as refused:
+        override(TomlSource.parse("workers = []\n[optimizer]\nlr = 0.1\n", "job.toml"), [argument])
+    assert message in str(refused.value)

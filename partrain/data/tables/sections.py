@@ -24,7 +24,7 @@ def _parting(text: str) -> str:
 
 
 Columns = Annotated[list[str], AfterValidator(_different)]
-Names = Annotated[Columns, BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+Names = Annotated[Columns, BeforeValidator(lambda value: [value] if isinstance(value, str) else value, str | list[str])]
 Separator = Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_parting)]
 
 

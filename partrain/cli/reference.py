@@ -1,0 +1,188 @@
+"""`partrain explain`, `ls` and `schema`: what a job file may contain, from the tables themselves, offline."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from partrain.cli.options import Debug, Json
+from partrain.errors import Failure
+
+if TYPE_CHECKING:
+    from partrain.job.reference import KeyDescription, NamedTable
+
+app = typer.Typer()
+
+TABLES = {"models": "model", "rules": "sync", "datasets": "dataset", "optimizers": "optimizer"}
+"""Kinds that `partrain ls` lists, and the tables that hold them."""
+ANSWERS = {
+    0: "done", 1: "a target was not reached, or an assertion does not hold", 2: "usage: the command line is wrong",
+    70: "internal: a defect of partrain; please report it", 130: "stopped by Ctrl-C (SIGINT)", 143: "stopped by SIGTERM",
+}  # fmt: skip
+"""Exit codes that are no failures of a run."""
+
+
+class UnknownWord(Failure):
+    """A word that `explain` does not know."""
+
+    code, name = 2, "usage"
+
+
+@app.command()
+def explain(
+    word: Annotated[str, typer.Argument(metavar="KEY|NAME|CODE", help="As in optimizer.lr, average, cnn, 78, words.")],
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Explain a key of a job, a rule, a network, a data set, an optimizer, or an exit code."""
+    found = _codes(word) or _words(word) or _tables(word) or _keys(word)
+    if not found:
+        raise UnknownWord(f"`{word}` is no key, name or exit code{_near(word)}")
+    print(json.dumps([content for _, content in found]) if as_json else "\n\n".join(text for text, _ in found))
+
+
+@app.command("ls")
+def list_names(
+    kind: Annotated[
+        Literal["models", "rules", "datasets", "optimizers", "devices", "jobs"], typer.Argument(help="The kind of names.")
+    ],
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List what a job can name: networks, rules, data sets, optimizers, devices; or the jobs of this folder."""
+    from partrain.display.text_table import aligned
+
+    rows = _devices() if kind == "devices" else _jobs() if kind == "jobs" else _named(TABLES[kind])
+    if as_json:
+        print(json.dumps([{"name": name, "text": text} for name, text in rows]))
+    else:
+        print("\n".join(aligned(rows)))
+
+
+@app.command()
+def schema(
+    workflow: Annotated[bool, typer.Option("--workflow", help="That of workflow files.")] = False, debug: Debug = False
+) -> None:
+    """Print the JSON Schema of job files, by which editors complete and check them."""
+    from partrain.job.reference import json_schema
+    from partrain.workflow.section import WorkflowSection
+
+    print(json.dumps(json_schema(WorkflowSection) if workflow else json_schema(), indent=1))
+
+
+Explanations = list[tuple[str, dict[str, Any]]]
+"""Texts, and the same as data."""
+
+
+def _codes(word: str) -> Explanations:
+    """Explain an exit code, or the name of a failure."""
+    from partrain import errors
+
+    kinds = [
+        each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Failure) and each is not Failure
+    ]
+    found = [(each.code, each.name, (each.__doc__ or "").partition("\n")[0]) for each in kinds if hasattr(each, "code")]
+    found += [(code, "", text) for code, text in ANSWERS.items()]
+    chosen = [row for row in found if word in (str(row[0]), row[1])]
+    return [
+        (f"exit code {code}{f', error[{name}]' if name else ''}: {text}", {"code": code, "name": name, "text": text})
+        for code, name, text in chosen
+    ]
+
+
+def _words(word: str) -> Explanations:
+    """Explain the words of partrain."""
+    from partrain.display.text_table import aligned
+    from partrain.job.words import WORDS
+
+    if word == "words":
+        return [("\n".join(aligned(list(WORDS.items()))), dict(WORDS))]
+    singular = word if word in WORDS else word.removesuffix("s")
+    return [(f"{singular}: {WORDS[singular]}", {"word": singular, "text": WORDS[singular]})] if singular in WORDS else []
+
+
+def _tables(word: str) -> Explanations:
+    """Explain a rule, a network, a data set or an optimizer: its description and its keys."""
+    from partrain.job.reference import keys_of, named_tables
+
+    tables = [each for key in TABLES.values() for each in named_tables(key) if each.name == word]
+    found: Explanations = []
+    for each in tables:
+        keys = list(keys_of(each.section, f"[{each.table}]"))
+        lines = [f"[{each.table}] {word}", "", each.text, ""]
+        lines += [f"  {key.key:<18} {_kind(key)}{_below(key.text)}" for key in keys]
+        found.append(
+            (
+                "\n".join(lines).rstrip(),
+                {"table": each.table, "name": word, "text": each.text, "keys": [key._asdict() for key in keys]},
+            )
+        )
+    return found
+
+
+def _keys(word: str) -> Explanations:
+    """Explain a key, with its table or alone; a table by all of its keys."""
+    from partrain.job.reference import all_keys
+
+    name = word.strip("[]")
+    table, _, key = name.rpartition(".")
+    keys = all_keys()
+    of_table = [each for each in keys if each.table.strip("[]") == name and not table]
+    chosen = of_table or [
+        each for each in keys if each.key == key and (not table or each.table.strip("[]") == table.partition(".")[0])
+    ]
+    return [(_key_text(each), each._asdict()) for each in chosen]
+
+
+def _key_text(each: KeyDescription) -> str:
+    of = f"  ({', '.join(each.choices)})" if each.choices else ""
+    return f"{each.table} {each.key}: {_kind(each)}{of}".strip() + _below(each.text, "  ")
+
+
+def _kind(key: KeyDescription) -> str:
+    default = f"default {key.default}" if key.default not in ("", "required") else key.default
+    return f"{key.kind}, {default}" if default else key.kind
+
+
+def _below(text: str, indent: str = " " * 21) -> str:
+    return "".join(f"\n{indent}{line}" for line in text.splitlines())
+
+
+def _near(word: str) -> str:
+    from partrain.config.problems import did_you_mean
+    from partrain.job.reference import all_keys, named_tables
+
+    names = {each.name for key in TABLES.values() for each in named_tables(key)} | {each.key for each in all_keys()}
+    near = did_you_mean(word.rpartition(".")[2], sorted(names - {""}))
+    return f"; did you mean `{near}`?" if near else "; `partrain ls rules` and the like list names"
+
+
+def _named(key: str) -> list[tuple[str, str]]:
+    from partrain.job.reference import named_tables
+
+    own = {"model": "file.py:Class", "dataset": "file.py:Class"}.get(key, "")
+
+    def name(each: NamedTable) -> str:
+        return each.name or own or "your own"
+
+    return [(name(each), each.text.partition("\n")[0]) for each in named_tables(key)]
+
+
+def _devices() -> list[tuple[str, str]]:
+    """List this machine's devices."""
+    import torch
+
+    cuda = [(f"cuda:{index}", torch.cuda.get_device_name(index)) for index in range(torch.cuda.device_count())]
+    cores = len(os.sched_getaffinity(0))
+    return [("cpu", f"{cores} core{'s'[: cores > 1]}"), *cuda]
+
+
+def _jobs() -> list[tuple[str, str]]:
+    """List the TOML files of this folder and of `jobs/`, each with its first comment."""
+    files = [*Path().glob("*.toml"), *Path("jobs").rglob("*.toml")]
+    firsts = [(file, file.read_text(errors="replace").partition("\n")[0]) for file in sorted(files)]
+    return [(str(file), first.lstrip("# ")) for file, first in firsts if first.startswith("#")]
