@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from inspect import signature
+from functools import cache
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,9 +118,14 @@ def check_data(tables: Tables, spec: DatasetSpec) -> Iterator[Finding]:
 def _run(checks: Sequence[Callable[..., Iterator[Finding]]], tables: Tables) -> Iterator[Finding]:
     """Run the checks whose tables are all valid."""
     for check in checks:
-        parameters = signature(check).parameters.values()
+        parameters = _parameters(check)
         if all(each.name in tables for each in parameters if each.default is each.empty):
             yield from check(**{each.name: tables[each.name] for each in parameters if each.name in tables})
+
+
+@cache
+def _parameters(check: Callable[..., Iterator[Finding]]) -> Sequence[Parameter]:
+    return list(signature(check).parameters.values())
 
 
 # The length of a round

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from partrain.config.problems import Rejected
-from partrain.config.toml_source import TomlSource
+from partrain.config.toml_source import read_bytes
 from partrain.errors import InputMissing
 
 
@@ -23,6 +23,6 @@ def is_sweep(path: Path, overrides: Sequence[str] = ()) -> bool:
 
 def _tables(path: Path) -> dict[str, Any]:
     try:
-        return TomlSource.read(path).data
-    except (Rejected, InputMissing):
+        return tomllib.loads(read_bytes(str(path)).decode())
+    except (InputMissing, ValueError, RecursionError):
         return {}

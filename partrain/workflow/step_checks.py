@@ -38,6 +38,10 @@ class StepChecks:
         self._source, self._folder, self._commands, self._made, self._findings = source, folder, commands, made, findings
         self._groups = {name.partition(" ")[0] for name in commands}
         self._jobs: dict[Path, TomlSource | None] = {}
+        self._positions: dict[KeyPath, dict[KeyPath, Position]] = {}
+        """Positions of each step, by its path."""
+        for place, position in source.positions.items():
+            self._positions.setdefault(place[:2], {})[place] = position
 
     def action(self, path: KeyPath, section: StepSection) -> Action | None:
         """Check the work of a step; None after an error that leaves none."""
@@ -124,18 +128,22 @@ class StepChecks:
         if source is None:
             return None
         overrides = {}
-        full = source
+        late = []
         for key, value, place in self._overrides(path):
             overrides[key] = value
-            full = self._overridden(full, key, value, place)
-            if not _is_result(value):  # a number that another step will know: the job is checked without it
+            if _is_result(value):  # a number that another step will know: the job is checked without it
+                late.append((key, value, place))
+            else:
                 source = self._overridden(source, key, value, place)
+        full = source
+        for key, value, place in late:
+            full = self._overridden(full, key, value, place)
         job, findings = validate(source.data, file.parent, here=not self._waits(overrides, source, file))
         sweep = section.sweep or (job.sweep if job else None)
         if job is None or sweep is None or sweep.is_empty:  # what a sweep varies may be wrong before it is varied
             self._findings.add(map(source.problem, findings))
-        if any(map(_is_result, overrides.values())):
-            keys = {tuple(key.split(".")) for key, value in overrides.items() if _is_result(value)}
+        if late:
+            keys = {tuple(key.split(".")) for key, _, _ in late}
             unknown = [each for each in validate(full.data, file.parent, here=False)[1] if each.path in keys and each.at == "key"]
             self._findings.add(map(full.problem, unknown))
         if section.machines > 1 and not section.launcher:
@@ -186,7 +194,9 @@ class StepChecks:
     def _overridden(self, source: TomlSource, key: str, value: Any, place: KeyPath) -> TomlSource:
         """Return a job with one change, whose problems are shown at its place in the workflow file."""
         places: dict[KeyPath, Position] = {
-            below[len(place) :]: position for below, position in self._source.positions.items() if below[: len(place)] == place
+            below[len(place) :]: position
+            for below, position in self._positions.get(place[:2], {}).items()
+            if below[: len(place)] == place
         }
         try:
             return changed(source, [(key, value, places)])
