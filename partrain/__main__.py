@@ -22,7 +22,7 @@ def main() -> None:
     command, *words = sys.argv[1:] or [""]
     # A request for help or a misspelt file name must not wait for torch.
     there = command == "bench" or any(map(os.path.exists, words))
-    trains = command in TRAINING and there and not {"--help", "-h"} & set(words)
+    trains = command in TRAINING and there and not {"--help", "-h", "--dry-run", "-n"} & set(words)
     if command not in LASTING:
         # Garbage collection and the search for pydantic plugins take a good part of a short command's time.
         gc.disable()
