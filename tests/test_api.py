@@ -1,18 +1,25 @@
-"""Training from Python, in a script of the user's."""
+"""Training from Python, in this process and in scripts."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from support.runs import JOB, descendants, events, eventually, summary
+from support.runs import partrain as command_line
 
+import partrain
 from partrain.config.overrides import as_toml
+from partrain.errors import Failure
 from partrain.job.schema import Job, given_in
 from partrain.rules.average import Average
 
@@ -34,49 +41,44 @@ def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_job_is_trained(tmp_path: Path) -> None:
-    done = run(
-        tmp_path, "before = dict(os.environ); show(partrain.train(partrain.Job(**JOB), out='run')); assert os.environ == before"
-    )
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said["shapes"] == [[16, 2], [16], [3, 16], [3]]
-    assert not said["training"]
-    assert not said["reached"]
-    assert said["status"] == "finished"
-    assert said["history"]["round"] == [1, 2, 3, 4]
-    assert said["history"]["item_iterations"] == [48, 96, 144, 192]
-    assert summary(tmp_path / "run")["loss"] == said["history"]["judged_loss"][-1]
-    assert Path(said["checkpoint"]) == Path("run/checkpoint.h5")
+    before = dict(os.environ)
+    trained = partrain.train(Job(**tomllib.loads(JOB)), out=tmp_path / "run")
+    assert os.environ == before
+    assert [list(parameter.shape) for parameter in trained.module.parameters()] == [[16, 2], [16], [3, 16], [3]]
+    assert not trained.module.training
+    assert not trained.reached
+    assert trained.summary["status"] == "finished"
+    assert trained.history["round"] == [1, 2, 3, 4]
+    assert trained.history["item_iterations"] == [48, 96, 144, 192]
+    assert summary(tmp_path / "run")["loss"] == trained.history["judged_loss"][-1]
+    assert Path(trained.checkpoint) == tmp_path / "run/checkpoint.h5"
 
 
 def test_a_job_file_gives_the_bits_of_the_command_line(tmp_path: Path) -> None:
+    """A script trains in processes of its own forkserver; it names its folders relative to where it runs."""
     (tmp_path / "job.toml").write_text(JOB)
     done = run(tmp_path, "show(partrain.train('job.toml', out='run'))")
     assert done.returncode == 0, done.stderr
-    other = subprocess.run(
-        [sys.executable, "-m", "partrain", "run", "job.toml", "--out", "other", "-q"], cwd=tmp_path, timeout=60
-    )
-    assert other.returncode == 0
+    said = json.loads(done.stdout)
+    assert (said["status"], said["folder"], said["checkpoint"]) == ("finished", "run", "run/checkpoint.h5")
+    assert command_line("run", tmp_path / "job.toml", "--out", tmp_path / "other", "-q").code == 0
     assert (tmp_path / "run/checkpoint.h5").read_bytes() == (tmp_path / "other/checkpoint.h5").read_bytes()
 
 
-def test_what_goes_wrong_is_an_exception(tmp_path: Path) -> None:
-    done = run(
-        tmp_path,
-        """
-from partrain.errors import Failure
-for change in ({"stop": {"accuracy": 0.9}}, {"dataset": {"kind": "idx", "inputs": "nowhere", "targets": "nowhere"}}):
-    try:
-        partrain.train(partrain.Job(**JOB | change), out="run")
-    except Failure as failure:
-        print(failure.code, failure.message)
-""",
-    )
-    first, second = done.stdout.splitlines()
-    assert first.startswith("78 <Job>:")
-    assert "a target alone may never be reached" in first
-    assert second.startswith("66 <Job>:")
-    assert "nowhere: No such file" in second
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"stop": {"accuracy": 0.9}}, 78, "a target alone may never be reached"),
+        ({"dataset": {"kind": "idx", "inputs": "nowhere", "targets": "nowhere"}}, 66, "nowhere: No such file"),
+    ],
+    ids=["job", "data"],
+)
+def test_what_goes_wrong_is_an_exception(tmp_path: Path, change: dict[str, Any], code: int, words: str) -> None:
+    with pytest.raises(Failure) as caught:
+        partrain.train(Job(**tomllib.loads(JOB) | change), out=tmp_path / "run")
+    assert caught.value.code == code
+    assert caught.value.message.startswith("<Job>:")
+    assert words in caught.value.message
     assert not events(tmp_path / "run")
 
 
@@ -225,26 +227,26 @@ assert (before, main) == (os.environ, sys.modules["__main__"])
     assert (done.returncode, sorted(done.stdout.split())) == (0, ["2", "300"]), done.stderr
 
 
-@pytest.mark.parametrize(
-    "setting",
-    ["torch.set_default_device('meta')", pytest.param("torch.set_default_dtype(torch.float64)", marks=pytest.mark.soak)],
-)
-def test_the_network_is_the_trained_one_whatever_torch_was_set_to(tmp_path: Path, setting: str) -> None:
-    done = run(
-        tmp_path,
-        f"""
-import torch, warnings
-warnings.simplefilter("error")
-{setting}
-before = torch.get_default_device(), torch.get_default_dtype()
-drawn = torch.get_rng_state()
-weight = next(partrain.train(partrain.Job(**JOB), out="run").module.parameters())
-assert before == (torch.get_default_device(), torch.get_default_dtype())
-assert torch.equal(drawn, torch.get_rng_state())
-print(weight.device, weight.dtype)
-""",
-    )
-    assert (done.returncode, done.stdout) == (0, "cpu torch.float32\n"), done.stderr
+@pytest.fixture(params=["meta device", "float64"])
+def torch_settings(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Another default device or type of torch, which the user chose."""
+    device, dtype = torch.get_default_device(), torch.get_default_dtype()
+    torch.set_default_device("meta") if request.param == "meta device" else torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_device(None if device.type == "cpu" else device)
+        torch.set_default_dtype(dtype)
+
+
+@pytest.mark.usefixtures("torch_settings")
+def test_the_network_is_the_trained_one_whatever_torch_was_set_to(tmp_path: Path) -> None:
+    before = torch.get_default_device(), torch.get_default_dtype()
+    drawn = torch.get_rng_state()
+    weight = next(partrain.train(Job(**tomllib.loads(JOB)), out=tmp_path / "run").module.parameters())
+    assert before == (torch.get_default_device(), torch.get_default_dtype())
+    assert torch.equal(drawn, torch.get_rng_state())
+    assert (weight.device.type, weight.dtype) == ("cpu", torch.float32)
 
 
 def test_failures_are_caught_by_their_name(tmp_path: Path) -> None:

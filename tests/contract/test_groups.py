@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.lab import Quadratic, in_processes, simulate
+from support.lab import TRANSPORTS, Quadratic, in_processes, simulate
+from support.pairwise import named, pairwise
 from support.process_pool import ProcessPool
 from torch import Tensor
 
@@ -27,6 +28,8 @@ WIRE = 48
 NUMBERS = WIRE + 96
 """A row: 48 numbers of the worker, a wire of 96."""
 
+SIZES = named(1, 2, 3, 4)
+ALL_TRANSPORTS = named(*TRANSPORTS, "distributed")
 among = pytest.mark.parametrize("size", [1, 2, 3, 4])
 
 
@@ -75,8 +78,12 @@ def test_mean_of_vectors_in_the_rows(transport: Any, size: int) -> None:
     assert transport(size, mean_in_row, NUMBERS, WIRE) == [padded] * size
 
 
-@among
-@pytest.mark.parametrize("program", [mean_elsewhere, mean_of_columns])
+@pairwise(
+    transport=ALL_TRANSPORTS,
+    size=SIZES,
+    program={"mean_elsewhere": mean_elsewhere, "mean_of_columns": mean_of_columns},
+    indirect=["transport"],
+)
 def test_mean_of_vectors_elsewhere(transport: Any, size: int, program: Any) -> None:
     assert transport(size, program, NUMBERS, WIRE) == [expected_mean(size)] * size
 
@@ -96,8 +103,12 @@ def gather(group: ArenaGroup, row: Tensor, dtype: torch.dtype, inside: bool) -> 
     return [one.flatten().tolist() for one in gathered]
 
 
-@among
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool], ids=str)
+@pairwise(
+    transport=ALL_TRANSPORTS,
+    size=SIZES,
+    dtype=named(torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool),
+    indirect=["transport"],
+)
 def test_gather(transport: Any, size: int, dtype: torch.dtype) -> None:
     expected = [own(rank, dtype=dtype).tolist() for rank in range(size)]
     assert transport(size, partial(gather, dtype=dtype, inside=False), NUMBERS, WIRE) == [expected] * size
@@ -129,9 +140,13 @@ def read_first(message: Tensor, d: int) -> SparseVector:
     return read_raw(message[: len(message) // 4].clone(), d)
 
 
-@among
-@pytest.mark.parametrize("weigh", [False, True])
-@pytest.mark.parametrize("form", ["raw", "sparse", "long"])
+@pairwise(
+    transport=ALL_TRANSPORTS,
+    size=SIZES,
+    weigh=named(False, True),
+    form=named("raw", "sparse", "long"),
+    indirect=["transport"],
+)
 def test_sum_of_what_messages_say(transport: Any, size: int, weigh: bool, form: str) -> None:
     expected = []
     for turn in range(2):
@@ -165,11 +180,19 @@ def broadcast(group: ArenaGroup, row: Tensor, dtype: torch.dtype, inside: bool) 
     return heard
 
 
-@among
-@pytest.mark.parametrize(
-    ("dtype", "inside"), [(torch.float32, True), (torch.float32, False), (torch.int64, False), (torch.uint8, False)]
+@pairwise(
+    transport=ALL_TRANSPORTS,
+    size=SIZES,
+    vector={
+        "in the row": (torch.float32, True),
+        "float32": (torch.float32, False),
+        "int64": (torch.int64, False),
+        "uint8": (torch.uint8, False),
+    },
+    indirect=["transport"],
 )
-def test_broadcast_from_each_source(transport: Any, size: int, dtype: torch.dtype, inside: bool) -> None:
+def test_broadcast_from_each_source(transport: Any, size: int, vector: tuple[torch.dtype, bool]) -> None:
+    dtype, inside = vector
     expected = [own(source, dtype=dtype).tolist() for source in range(size)]
     assert transport(size, partial(broadcast, dtype=dtype, inside=inside), NUMBERS, WIRE) == [expected] * size
 

@@ -57,8 +57,17 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("worker", [0, 1])
-@pytest.mark.parametrize(("deed", "call"), MOMENTS.values(), ids=MOMENTS)
+def each_moment() -> pytest.MarkDecorator:
+    """Kill worker 0 or worker 1 in turn; `make soak` kills the other."""
+    rows = []
+    for number, (name, (deed, call)) in enumerate(MOMENTS.items()):
+        for worker in range(2):
+            marks = () if worker == number % 2 else pytest.mark.soak
+            rows.append(pytest.param(deed, call, worker, id=f"{name}-{worker}", marks=marks))
+    return pytest.mark.parametrize(("deed", "call", "worker"), rows)
+
+
+@each_moment()
 def test_a_worker_is_killed(tmp_path: Path, deed: str, call: int, worker: int) -> None:
     after = Aftermath(sabotage(tmp_path, deed, worker=worker, call=call))
     after.check(after.train(), 69, "workers-lost", f"worker {worker} (cpu) was killed by SIGKILL")

@@ -113,14 +113,6 @@ def test_nohup(job: Path, tmp_path: Path) -> None:
     assert (said.code, summary(tmp_path / "run")["status"]) == (0, "finished"), said
 
 
-def test_nobody_is_there(job: Path, tmp_path: Path) -> None:
-    """Without stdin, stdout and stderr, as some daemons start things."""
-    words = [sys.executable, "-m", "partrain", "run", str(job), "--out", "run", "--set", "stop.rounds=5"]
-    line = f"exec {shlex.join(words)} <&- >&- 2>&-"
-    assert subprocess.run(line, shell=True, cwd=tmp_path, check=False).returncode == 0
-    assert summary(tmp_path / "run")["rounds"] == 5
-
-
 def test_impatience_counts_and_an_echo_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal again and again, faster than two wishes are told apart, is more than one wish."""
     now = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -14,12 +15,15 @@ import pytest
 from support.machines import MANY, Site, free_port
 from support.runs import Command, descendants, events, eventually, round_file, sabotage, summary, train, write_job
 from support.shared_runs import once
+from torch.distributed import TCPStore
 
 from partrain import checkpoint
 from partrain.comm.machine import Machine
 from partrain.errors import BadJob
 from partrain.job.load import load
-from partrain.launch.rendezvous import refusal
+from partrain.job.plan import make_plan
+from partrain.launch.context import Start
+from partrain.launch.rendezvous import Rendezvous, previous_run_folder, refusal, store_run_folder
 
 
 def arrays(path: Path) -> dict[str, bytes]:
@@ -93,10 +97,16 @@ def test_machines_with_unlike_jobs_do_not_start(site: Site, job: Path) -> None:
     assert not events(site.folder / "run", "start")
 
 
-def test_what_cannot_run_on_several_machines_is_refused_by_all(site: Site, job: Path) -> None:
-    simulated = write_job(site.folder / "simulated", 'transport.kind="simulated"', text=MANY)
-    said = site.run(("run", simulated, "--out", site.folder / "run", "--quiet"))
-    assert all("error[bad-job]: simulated workers live in one process" in one.err for one in said), said
+def test_what_cannot_run_on_several_machines_is_refused_by_all(tmp_path: Path) -> None:
+    """The first machine's proposal raises on it and, through the store, on the other."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    loaded = load(write_job(tmp_path, 'transport.kind="simulated"', text=MANY))
+    first, other = (Rendezvous(Machine(number, 2, "127.0.0.1", store.port, 0)) for number in range(2))
+    plan, start = make_plan(loaded.job, 430, machines=2), Start()
+    with pytest.raises(BadJob, match="simulated workers live in one process"):
+        first.propose(loaded, plan, start, "data")
+    with pytest.raises(BadJob, match="simulated workers live in one process"):
+        other.receive()
 
 
 def test_a_lost_machine_ends_the_run_and_leaves_the_checkpoint(site: Site) -> None:
@@ -111,6 +121,7 @@ def test_a_lost_machine_ends_the_run_and_leaves_the_checkpoint(site: Site) -> No
     assert checkpoint.read(run / "checkpoint.h5").round > 0
 
 
+@pytest.mark.soak
 def test_torchrun_starts_lost_workers_anew_and_the_run_goes_on_to_the_bit(site: Site, job: Path) -> None:
     port, run = free_port(), site.folder / "run"
     words = "run", job, "--out", run, "--quiet", "--set", "stop.rounds=60"
@@ -122,6 +133,26 @@ def test_torchrun_starts_lost_workers_anew_and_the_run_goes_on_to_the_bit(site: 
     assert [one.code for one in said] == [0, 0], said
     assert any(event["resumed_from"] for event in events(run, "start"))
     assert arrays(run / "checkpoint.h5") == arrays(expected / "checkpoint.h5")
+
+
+def test_a_second_attempt_goes_on_from_the_checkpoint_of_the_first_to_the_bit(
+    site: Site, two_machines: Path, one_machine: Path
+) -> None:
+    """The first attempt left a run folder with round 2, and its path in torchrun's store.
+
+    `make soak` lets torchrun itself make the second attempt.
+    """
+    job, run = write_job(site.folder / "job", text=MANY), site.folder / "run"
+    shutil.copytree(two_machines, run, ignore=shutil.ignore_patterns("round-000003.h5", "round-000004.h5", "checkpoint.h5"))
+    os.link(round_file(run, 2), run / "checkpoint.h5")
+    port = site.store_port()
+    store_run_folder(Machine(0, 2, "127.0.0.1", port, 0), run)
+    words = "run", job, "--out", run, "--quiet"
+    with site.start(0, port, *words, attempt=1) as first, site.start(1, port, *words, attempt=1) as other:
+        said = [first.wait(120), other.wait(120)]
+    assert [one.code for one in said] == [0, 0], said
+    assert [bool(event["resumed_from"]) for event in events(run, "start")] == [False, True]
+    assert arrays(run / "checkpoint.h5") == arrays(one_machine / "checkpoint.h5")
 
 
 @pytest.mark.soak
@@ -300,12 +331,14 @@ def test_a_lost_worker_ends_an_asynchronous_run_on_both_machines(site: Site) -> 
         os.kill(max(descendants(other.process.pid)), signal.SIGKILL)
         said = [first.wait(), other.wait()]
     assert [one.errors for one in said] == [["workers-lost"], ["workers-lost"]]
+    assert [one.code for one in said] == [69, 69], "torchrun makes another attempt"
+    assert previous_run_folder(Machine(0, 2, "127.0.0.1", port, 1)) == run
     assert "does not answer" in said[0].err
     assert checkpoint.read(run / "checkpoint.h5").round > 0
 
 
 def test_what_needs_one_memory_is_refused_on_several_machines(tmp_path: Path) -> None:
-    """As simulated workers are, which two machines were seen to refuse."""
+    """The refusal goes the way of that of simulated workers."""
     job = write_job(tmp_path, 'sync={rule="hogwild", iterations=2, visits=3, local=true}', text=MANY)
     assert 'under "hogwild" workers change numbers in one memory' in refusal(load(job))
     assert refusal(load(write_job(tmp_path / "other", text=MANY))) == ""

@@ -31,11 +31,14 @@ class Site:
     environment: dict[str, str] = field(default_factory=lambda: {"GLOO_SOCKET_IFNAME": "lo"})
     _stores: list[TCPStore] = field(default_factory=list)
 
-    def start(self, number: int, port: int, *words: object, restarts: int | None = None) -> Command:
-        """One machine's command: under a torchrun that starts it again so often, or (None) with the environment that torchrun would give
-        it and the store at `store_port`, which spares each machine a second import of torch."""
+    def start(self, number: int, port: int, *words: object, restarts: int | None = None, attempt: int = 0) -> Command:
+        """Start the command of one machine under a torchrun that restarts it up to `restarts` times.
+
+        With None there is no torchrun, which spares an import of torch. The command gets the environment that torchrun would give
+        it for this attempt, and the store at `store_port`.
+        """
         if restarts is None:
-            given = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": 0, "LOCAL_WORLD_SIZE": 1, "WORLD_SIZE": len(self.prefixes),
+            given = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": attempt, "LOCAL_WORLD_SIZE": 1, "WORLD_SIZE": len(self.prefixes),
                      "RANK": number, "MASTER_ADDR": self.address, "MASTER_PORT": port}  # fmt: skip
             environment = self.environment | {name: str(value) for name, value in given.items()}
             return Command(words, self.folder / str(number), environment, launcher=(*self.prefixes[number], sys.executable))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Container
 from pathlib import Path
 
 import pytest
@@ -33,12 +34,16 @@ COMMANDS = [
 """Words, and the code of the command where all is well with stdout."""
 
 
-def every_command(first: int) -> pytest.MarkDecorator:
+REPEATED = {"resume run --json", "run job.toml --out again --set stop.rounds=1 --quiet"}
+"""Commands that train and, where the reader left, take the way of `run --json` or of `run`. There only `make soak` runs them."""
+
+
+def every_command(first: int, but: Container[str] = ()) -> pytest.MarkDecorator:
     """Give each command a buffered or an unbuffered stdout in turn; `make soak` gives it the other."""
     rows = []
     for number, (words, code) in enumerate(COMMANDS, first):
         for value, name in enumerate(("buffered", "unbuffered")):
-            marks = () if value == number % 2 else pytest.mark.soak
+            marks = () if value == number % 2 and " ".join(words) not in but else pytest.mark.soak
             rows.append(pytest.param(words, code, "1" * value, id=f"{' '.join(words)}-{name}", marks=marks))
     return pytest.mark.parametrize(("words", "code", "unbuffered"), rows)
 
@@ -83,7 +88,7 @@ def test_a_full_device(place: Path, tmp_path: Path, words: list[str], code: int,
 
 
 @two_cores
-@every_command(1)
+@every_command(1, but=REPEATED)
 def test_a_closed_pipe(place: Path, tmp_path: Path, words: list[str], code: int, unbuffered: str) -> None:
     words = [str(tmp_path / word) if word == "again" else word for word in words]
     read, write = os.pipe()
@@ -100,9 +105,16 @@ def test_a_closed_pipe(place: Path, tmp_path: Path, words: list[str], code: int,
         assert summary(tmp_path / "again")["status"] == "finished"
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize(("words", "code"), [("validate job.toml", 0), ("run job.toml --out again --set stop.rounds=1", 0),
-                                             ("run job.toml --out run --json", 73), ("inspect nowhere.h5", 66)])  # fmt: skip
+RUN = "run job.toml --out again --set stop.rounds=1"
+CLOSED = {
+    f"{words}-{closed}": pytest.param(words, code, closed, marks=pytest.mark.soak if words == RUN and "<" not in closed else ())
+    for words, code in [("validate job.toml", 0), (RUN, 0), ("run job.toml --out run --json", 73), ("inspect nowhere.h5", 66)]
+    for closed in [">&-", "2>&-", "<&- >&- 2>&-"]
+}
+"""A training in the gate has all three closed: the files that it opens then take the numbers of all of them."""
+
+
+@pytest.mark.parametrize(("words", "code", "closed"), CLOSED.values(), ids=CLOSED)
 def test_closed_altogether(place: Path, tmp_path: Path, words: str, code: int, closed: str) -> None:
     shell = f"exec {sys.executable} -m partrain {words.replace('again', str(tmp_path / 'again'))} {closed}"
     told = subprocess.run(["sh", "-c", shell], cwd=place, capture_output=True, check=False)
