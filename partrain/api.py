@@ -20,9 +20,9 @@ from partrain.config.overrides import as_toml
 from partrain.display.display import make_display
 from partrain.errors import INTERRUPTED, TERMINATED, Failure, UserCodeFailed
 from partrain.inference import network
+from partrain.job import schema
 from partrain.job.load import LoadedJob, load, parse
 from partrain.job.python_job import PythonJob as Job
-from partrain.job.schema import given_in
 from partrain.launch import forkserver
 from partrain.launch.context import RunContext
 from partrain.launch.run import run
@@ -54,7 +54,7 @@ class Trained:
 
 
 def train(
-    job: Job | dict[str, Any] | str | os.PathLike[str], *, out: str | os.PathLike[str] | None = None, show: bool = False
+    job: schema.Job | dict[str, Any] | str | os.PathLike[str], *, out: str | os.PathLike[str] | None = None, show: bool = False
 ) -> Trained:
     """Train the network of a job. Threads that call it train one after the other.
 
@@ -75,9 +75,9 @@ def train(
         return _train(Job(**job) if isinstance(job, dict) else job, Path(out) if out else None, show)
 
 
-def _train(job: Job | str | os.PathLike[str], out: Path | None, show: bool) -> Trained:
+def _train(job: schema.Job | str | os.PathLike[str], out: Path | None, show: bool) -> Trained:
     started, before = time.time(), dict(os.environ)
-    loaded = parse(as_toml(given_in(job)), Path.cwd(), "<Job>", here=True) if isinstance(job, Job) else load(job)
+    loaded = parse(as_toml(schema.given_in(job)), Path.cwd(), "<Job>", here=True) if isinstance(job, schema.Job) else load(job)
     display = make_display(sys.stdout, quiet=not show)
     try:
         stage = RunContext(new_folder(out, loaded.job.name), display, _warn, started, note=_warn)

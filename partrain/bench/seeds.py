@@ -4,7 +4,7 @@ The suite measures it twice. As published: items in increasing x, contiguous par
 its own slice. Corrected: items shuffled, the mixed network judged on held-out items. Counts are exact in both.
 
 The older gradient was (o - t); ours of the squared error is twice that. Learning rates are halved to give the same steps. The older
-momentum left biases out, and its passes went in order. Ours differs, which changes no conclusion.
+momentum left biases out, and its passes went in order. Ours has neither, so the rows of one worker differ from the published ones.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def test_any_worker_is_called_so(tmp_path: Path) -> None:
     """The older trainers' rule is never taken for an honest judgement."""
     job = write_job(tmp_path, "stop.judge='any-worker'", "stop.loss=1e-9")
     said = partrain("run", job, "--out", tmp_path / "run")
-    assert said.out.count("judge=any-worker") == 4
+    assert said.out.count("  judged (any-worker): ") == 4
     assert "judged (any-worker)" in said.out
     assert summary(tmp_path / "run")["judge"] == "any-worker"
     assert events(tmp_path / "run", "start")[0]["stop"]["judge"] == "any-worker"
