@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from partrain.cli.options import Debug, Json
+from partrain.cli.shared import examples
 from partrain.errors import Failure
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ class UnknownWord(Failure):
     code, name = 2, "usage"
 
 
-@app.command()
+@app.command(
+    epilog=examples("partrain explain optimizer.lr", "partrain explain average", "partrain explain 78", "partrain explain words")
+)
 def explain(
     word: Annotated[str, typer.Argument(metavar="KEY|NAME|CODE", help="As in optimizer.lr, average, cnn, 78, words.")],
     as_json: Json = False,

@@ -21,6 +21,11 @@ class CommandLine(NamedTuple):
     """Runs the command in `sys.argv`."""
 
 
+def examples(*lines: str) -> str:
+    """Return the end of a command's help, its `epilog`: command lines, which keep their line breaks."""
+    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
+
+
 def print_warnings(loaded: LoadedJob) -> None:
     """Print the warnings of a job to stderr."""
     for problem in loaded.warnings:
