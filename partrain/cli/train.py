@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +15,7 @@ import typer
 
 from partrain.cli.options import Debug, Json, Out, Overrides, Quiet, TrustCode, Verbose
 from partrain.cli.shared import print_note, print_warnings, run_folder_of
-from partrain.errors import BadCheckpoint
+from partrain.errors import BadCheckpoint, Failure, WorkersLost
 from partrain.inference.open import load_job, open_checkpoint
 
 if TYPE_CHECKING:
@@ -83,9 +84,16 @@ def run(
 
 def _train(job: Path, out: Path | None, set_: list[str] | None, quiet: bool, as_json: bool, verbose: bool) -> None:
     """Train one job."""
+    machine = _find_machine()
+    with _withdrawing(machine):
+        _train_with(machine, job, out, set_, quiet, as_json, verbose)
+
+
+def _train_with(
+    machine: Machine | None, job: Path, out: Path | None, set_: list[str] | None, quiet: bool, as_json: bool, verbose: bool
+) -> None:
     from partrain.job.load import load
 
-    machine = _find_machine()
     loaded = load(job, set_ or (), resuming=bool(machine and machine.attempt))  # torchrun restarts it from its checkpoint
     print_warnings(loaded)
     folder = _run_as_machine(machine, loaded, quiet, as_json, verbose) if machine else None
@@ -123,17 +131,31 @@ def resume(
         _run_as_machine(machine, None, quiet, as_json, verbose)
     if (checkpoint is None) != latest:
         raise typer.BadParameter("give a checkpoint, a run folder, or --latest", param_hint="CKPT.h5")
-    path, content = open_checkpoint(checkpoint or Path("runs"), print_note)
+    with _withdrawing(machine):
+        _resume_with(machine, checkpoint or Path("runs"), until or (), out, trust_code, quiet, as_json, verbose)
+
+
+def _resume_with(
+    machine: Machine | None,
+    checkpoint: Path,
+    until: Sequence[str],
+    out: Path | None,
+    trust_code: bool,
+    quiet: bool,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    path, content = open_checkpoint(checkpoint, print_note)
     if not any(name.startswith("workers/") for name in content.arrays):
         raise BadCheckpoint(f"{path} holds a network but no workers, as soups do: nothing to resume; resume one of its members")
-    loaded = load_job(content, path, trust_code, until or (), here=True)
+    loaded = load_job(content, path, trust_code, until, here=True)
     from partrain.display.display import make_display
     from partrain.launch.context import RunContext
     from partrain.launch.resume import already_finished, drop_met_targets, finish_interrupted_run, made_progress
     from partrain.launch.resume import resume as proceed
     from partrain.launch.run_folder import new_folder
 
-    loaded = drop_met_targets(loaded, content, until or ())
+    loaded = drop_met_targets(loaded, content, until)
     folder = out or run_folder_of(path)
     if (reason := already_finished(loaded, content, run_folder_of(path))) is not None:
         if own := run_folder_of(path):
@@ -144,6 +166,10 @@ def resume(
                 return evaluate_test_items(loaded, content)
 
             finish_interrupted_run(loaded, content, own, reason, test)
+        if machine:
+            from partrain.launch.rendezvous import Rendezvous
+
+            Rendezvous(machine).withdraw("")
         _nothing_to_do(path, content, reason, loaded, as_json)
         return
     if folder is None:
@@ -153,7 +179,7 @@ def resume(
     stage = RunContext(folder, make_display(sys.stdout, as_json, quiet, verbose=verbose), _warn, machine=machine)
     outcome = proceed(loaded, content, stage)
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
-    _finish(outcome, loaded, as_json, () if made_progress(stage, content) else until or ())
+    _finish(outcome, loaded, as_json, () if made_progress(stage, content) else until)
 
 
 def _find_machine() -> Machine | None:
@@ -165,6 +191,20 @@ def _find_machine() -> Machine | None:
 
         die_with_parent(os.getppid())
     return machine
+
+
+@contextmanager
+def _withdrawing(machine: Machine | None) -> Iterator[None]:
+    """Tell the other machines why the first one fails, if that is before it has proposed a run: they wait for it."""
+    try:
+        yield
+    except Failure as failure:
+        if machine and not machine.number and not isinstance(failure, WorkersLost):
+            from partrain.launch.rendezvous import Rendezvous
+
+            with suppress(RuntimeError):  # torchrun's store is gone
+                Rendezvous(machine).withdraw(failure.message)
+        raise
 
 
 def _run_as_machine(machine: Machine, own: LoadedJob | None, quiet: bool, as_json: bool, verbose: bool) -> Path | None:

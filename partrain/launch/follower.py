@@ -24,6 +24,9 @@ def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], 
     """Take part in a run. `own` is the job as this machine has it, None on resume; `show` shows the user a line."""
     rendezvous = Rendezvous(machine)
     proposal = rendezvous.receive()
+    if proposal is None:
+        show("the first machine has nothing left to train")
+        return None
     dataset_fd, initial = -1, None
     try:
         if own is not None and own.text != proposal["job"]:

@@ -53,9 +53,16 @@ class Rendezvous:
         if problems:
             raise BadJob(problems)
 
-    def receive(self) -> dict[str, Any]:
-        """Receive the proposal of machine 0."""
+    def withdraw(self, problem: str) -> None:
+        """Propose nothing (machine 0), so that the others need not wait: for a problem, or "" if nothing is left to train."""
+        refusal = self._signed(problem)
+        self._store.compare_set("start", "", json.dumps({"refusal": refusal, "nothing": not refusal}))
+
+    def receive(self) -> dict[str, Any] | None:
+        """Receive the proposal of machine 0; None if nothing is left to train."""
         proposal: dict[str, Any] = json.loads(self._get("start", "the first machine"))
+        if proposal.get("nothing"):
+            return None
         if proposal["refusal"]:
             raise BadJob(proposal["refusal"])
         return proposal

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.machines import MANY, Site, free_port
-from support.runs import Command, descendants, events, eventually, round_file, sabotage, summary, train, write_job
+from support.runs import Command, descendants, events, eventually, partrain, round_file, sabotage, summary, train, write_job
 from support.shared_runs import once
 from torch.distributed import TCPStore
 
@@ -107,6 +107,36 @@ def test_what_cannot_run_on_several_machines_is_refused_by_all(tmp_path: Path) -
         first.propose(loaded, plan, start, "data")
     with pytest.raises(BadJob, match="simulated workers live in one process"):
         other.receive()
+
+
+def test_what_the_first_machine_cannot_begin_ends_the_others_at_once(
+    tmp_path: Path, one_machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is not there, a checkpoint of fewer workers, and a run that is at its end."""
+    monkeypatch.setattr("partrain.system.parent_death.die_with_parent", lambda parent: None)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    given = {
+        "TORCHELASTIC_RUN_ID": "none",
+        "LOCAL_WORLD_SIZE": 1,
+        "WORLD_SIZE": 2,
+        "RANK": 0,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": store.port,
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, str(value))
+    few = tmp_path / "few.h5"
+    few.write_bytes(round_file(one_machine, 2).read_bytes())
+    for attempt, words in enumerate([("run", tmp_path / "no.toml"), ("resume", few), ("resume", one_machine)]):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(attempt))
+        said = partrain(*words, "--quiet")
+        other = Rendezvous(Machine(1, 2, "127.0.0.1", store.port, attempt, timeout_s=5))
+        if said.code == 0:
+            assert other.receive() is None
+        else:
+            with pytest.raises(BadJob, match=r"machine 0 .*: ") as failure:
+                other.receive()
+            assert failure.value.message.rpartition("): ")[2] in said.err
 
 
 def test_a_lost_machine_ends_the_run_and_leaves_the_checkpoint(site: Site) -> None:
