@@ -46,6 +46,14 @@ class WrongSetting(BadJob):
         self.key, self.problem, self.advice = key, problem, advice
 
 
+class WrongContent(InputMissing):
+    """Faults in the content of a data file, each with the keys of `[dataset]` that it concerns, the likeliest first."""
+
+    def __init__(self, *faults: tuple[Sequence[str], str]) -> None:
+        super().__init__("; ".join(message for _, message in faults))
+        self.faults = faults
+
+
 @contextmanager
 def reading(path: Path, damage: str = "", *kinds: type[Exception]) -> Iterator[None]:
     """Turn errors of reading a file into InputMissing, one line that names the file.

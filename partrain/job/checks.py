@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from partrain.comm.machine import Machine
 from partrain.config.problems import FileFinding, Finding, KeyPath
 from partrain.data import DatasetSpec, read_spec
-from partrain.data.base import WrongSetting
+from partrain.data.base import WrongContent, WrongSetting
 from partrain.data.fetch import missing_urls
 from partrain.data.folds import Fold
 from partrain.data.partition import uncovered, windows
@@ -83,11 +83,15 @@ def check_machine(tables: Tables, folder: Path) -> Iterator[Finding]:
     dataset, spec = tables["dataset"], None
     try:
         spec = read_spec(dataset, folder)
+    except WrongContent as wrong:
+        for keys, message in wrong.faults:
+            blamed = next((key for key in keys if key in dataset.model_fields_set), "path")
+            yield FileFinding(("dataset", blamed), message)
     except InputMissing as missing:
         named = {key: value if isinstance(value, tuple) else (value,) for key, value in dataset}
         files = {name: key for key, names in named.items() for name in names if isinstance(name, str) and name in missing.message}
-        blamed = [files[max(files, key=len)]] if files else []
-        yield FileFinding(("dataset", *blamed), missing.message)
+        places = [files[max(files, key=len)]] if files else []
+        yield FileFinding(("dataset", *places), missing.message)
     except WrongSetting as wrong:
         yield Finding(("dataset", wrong.key), wrong.problem, wrong.advice, at="key")
     yield from check_data(tables, spec) if spec else ()

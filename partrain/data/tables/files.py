@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from partrain.config.problems import did_you_mean
-from partrain.data.base import reading
+from partrain.data.base import WrongContent, reading
 from partrain.errors import InputMissing
 
 ROWS = 1 << 14
@@ -74,9 +74,8 @@ class TableFile(ABC):
             near = did_you_mean(name, self.names)
             known = ", ".join(self.names[:12]) + (f" and {len(self.names) - 12} more" if len(self.names) > 12 else "")
             advice = f"did you mean `{near}`?" if near else f"there are {known}"
-            raise InputMissing(
-                f"{self.header_location}: no column `{name}`, which `{key}` asks for: {self.separator_advice() or advice}"
-            )
+            message = f"{self.header_location}: no column `{name}`, which `{key}` asks for: {self.separator_advice() or advice}"
+            raise WrongContent(([key], message))
 
     def separator_advice(self) -> str | None:
         """Return advice where all names stand in one cell because another separator divides them; else None."""

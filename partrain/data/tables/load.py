@@ -13,7 +13,7 @@ from partrain.data.base import Allocate, Class, Dataset, DatasetInfo, Training, 
 from partrain.data.fetch import local_path
 from partrain.data.standardize import safe_std
 from partrain.data.tables.files import RowBlock, TableFile, is_missing
-from partrain.data.tables.schema import TableSchema, open_table, parse_class, scan, used_rows
+from partrain.data.tables.schema import TableSchema, cell_fault, open_table, parse_class, scan, used_rows
 from partrain.data.tables.sections import Tabular
 from partrain.errors import InputMissing
 
@@ -151,22 +151,9 @@ def _numbers(table: TableFile, block: RowBlock, name: str, holes: bool) -> NDArr
 
 def _number(cell: Any, table: TableFile, place: int, name: str, holes: bool) -> float:
     """Convert one cell; InputMissing with its location if it is no number."""
-    where = f"{table.locate(place)}: column `{name}`"
-    if is_missing(cell):
-        if holes:
-            return np.nan
-        advice = ', or set missing = "drop", or "mean" for numeric inputs' * bool(table.way)
-        raise InputMissing(f"{where}: no value; fill it in{advice}")
-    try:
-        if "_" in (text := str(cell)):
-            raise ValueError
-        number = float(cell)
-    except (TypeError, ValueError):
-        advice = "; list the column in `one_hot` if it holds words, or in `drop`" * bool(table.way)
-        raise InputMissing(f"{where}: `{text[:60]}` is no number{advice}") from None
-    if not np.isfinite(number):
-        raise InputMissing(f"{where}: `{text}` is no finite number")
-    return number
+    if fault := cell_fault(cell, table, place, name, holes):
+        raise InputMissing(fault)
+    return np.nan if is_missing(cell) else float(cell)
 
 
 def _codec(section: Tabular, schema: TableSchema, inputs: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """The schema of a table, and its rows counted: one pass over the rows, without numpy.
 
 The pass finds the words of one-hot columns and targets, and decides if targets are classes or numbers. So `validate` reports
-all faults of names, words and shape.
+the first fault of each column.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from partrain.data.base import Class, DatasetSpec, MappedFile, WrongSetting
+from partrain.data.base import Class, DatasetSpec, MappedFile, WrongContent, WrongSetting
 from partrain.data.fetch import local_path
 from partrain.data.tables.files import CsvFile, ParquetFile, RowBlock, TableFile, is_missing
 from partrain.data.tables.sections import Csv, Tabular
@@ -177,32 +178,78 @@ def _in_given_order(classes: tuple[Class, ...] | None, chosen: tuple[Class, ...]
 
 def _columns(section: Tabular, table: TableFile) -> tuple[str, ...]:
     """Return the input columns."""
+    faults: list[tuple[Sequence[str], str]] = []
     for key in ("target", "inputs", "drop", "one_hot"):
         for name in getattr(section, key) or []:
-            table.require(name, key)
+            try:
+                table.require(name, key)
+            except WrongContent as wrong:
+                faults += wrong.faults
+    if faults:
+        raise WrongContent(*faults)
     left = [name for name in table.names if name not in (*section.target, *section.drop)]
     columns = tuple(section.inputs or left)
     if idle := [name for name in section.one_hot if name not in columns]:
-        raise InputMissing(f"{table.header_location}: column `{idle[0]}` is both in `one_hot` and in `drop`")
+        message = f"{table.header_location}: column `{idle[0]}` is both in `one_hot` and in `drop`"
+        raise WrongContent((["drop"], message))
     if not columns:
         raise InputMissing(f"{table.header_location}: no column is left to learn from beside `{section.target[0]}`")
     return columns
 
 
 def _distinct_cells(table: TableFile, schema: TableSchema) -> tuple[int, dict[str, set[Any]]]:
-    """Count the rows, and collect the distinct cells of targets and one-hot columns, none of them missing."""
-    names = list(schema.used) if schema.missing == "drop" else [*schema.words, *schema.targets]
+    """Count the rows, and collect the distinct cells of targets and one-hot columns.
+
+    Raises:
+        WrongContent: columns lack values, or hold words where numbers are needed: the first fault of each column.
+    """
     found: dict[str, set[Any]] = {name: set() for name in (*schema.words, *schema.targets)}
+    numeric = [name for name in schema.inputs if name not in found]
+    faults: dict[str, tuple[Sequence[str], str]] = {}
     rows = 0
-    for block in (used_rows(block, schema) for block in table.blocks(names)):
+    for block in (used_rows(block, schema) for block in table.blocks(schema.used)):
         rows += len(block.positions)
         for name, cells in found.items():
             cells.update(block.columns[name])
+        for name in numeric:
+            if name not in faults and (fault := _first_fault(table, block, name, schema.missing == "mean")):
+                faults[name] = fault
     for name, cells in found.items():
         if any(map(is_missing, cells)):
-            place = _locate_first(table, name, is_missing)
-            raise InputMissing(f'{place}: column `{name}`: no value; fill it in, or set missing = "drop"')
+            message = f'{_locate_first(table, name, is_missing)}: column `{name}`: no value; fill it in, or set missing = "drop"'
+            faults[name] = ["missing"], message
+    if faults:
+        raise WrongContent(*(faults[name] for name in schema.used if name in faults))
     return rows, found
+
+
+def _first_fault(table: TableFile, block: RowBlock, name: str, holes: bool) -> tuple[Sequence[str], str] | None:
+    """Return the first fault of a column of numbers, if there is one."""
+    cells = block.columns[name]
+    try:
+        if math.isfinite(sum(map(float, cells))) and not (isinstance(cells[0], str) and "_" in "".join(cells)):
+            return None
+    except (TypeError, ValueError):
+        pass
+    for place, cell in zip(block.positions, cells, strict=True):
+        if message := cell_fault(cell, table, place, name, holes):
+            return ["missing"] if is_missing(cell) else ["one_hot", "inputs", "drop"], message
+    return None
+
+
+def cell_fault(cell: Any, table: TableFile, place: int, name: str, holes: bool) -> str:
+    """Return the message for a cell that is no finite number, "" if it is one; missing values may be `holes`."""
+    where = f"{table.locate(place)}: column `{name}`"
+    if is_missing(cell):
+        advice = ', or set missing = "drop", or "mean" for numeric inputs' * bool(table.way)
+        return "" if holes else f"{where}: no value; fill it in{advice}"
+    text = str(cell)
+    try:
+        number = float("_" if "_" in text else cell)
+    except (TypeError, ValueError):
+        advice = "; list the column in `one_hot` if it holds words, or in `drop`" * bool(table.way)
+        return f"{where}: `{text[:60]}` is no number{advice}"
+    return "" if math.isfinite(number) else f"{where}: `{text}` is no finite number"
 
 
 def _classes(section: Tabular, table: TableFile, found: dict[str, set[Any]], rows: int) -> tuple[Class, ...] | None:
@@ -215,22 +262,28 @@ def _classes(section: Tabular, table: TableFile, found: dict[str, set[Any]], row
         for name in () if numbers else section.target:
             if any(not _is_number(cell) for cell in found[name]):
                 place = _locate_first(table, name, lambda cell: not _is_number(cell))
-                raise InputMissing(f"{place}: column `{name}`: holds a word, but targets must be numbers")
+                raise WrongContent(
+                    (["target_kind", "target"], f"{place}: column `{name}`: holds a word, but targets must be numbers")
+                )
         return None
     if section.target_kind == "auto" and not numbers and any(map(_is_number, cells)):
         name = section.target[0]
         place = _locate_first(table, name, lambda cell: not _is_number(cell))
         what = "holds a word where other targets are numbers"
-        raise InputMissing(f'{place}: column `{name}`: {what}; correct it, or set target_kind = "class" if it is one')
+        message = f'{place}: column `{name}`: {what}; correct it, or set target_kind = "class" if it is one'
+        raise WrongContent((["target"], message))
     if whole and any(map(_is_large, cells)):
         what = f"a class of more than {MAX_DIGITS} digits; give classes smaller numbers, or words for names"
-        raise InputMissing(f"{_locate_first(table, section.target[0], _is_large)}: column `{section.target[0]}`: {what}")
+        place = _locate_first(table, section.target[0], _is_large)
+        raise WrongContent((["target"], f"{place}: column `{section.target[0]}`: {what}"))
     classes = ordered_classes(cells)
     if section.target_kind == "auto" and len(classes) > max(20, rows // 2):
         many = f"{len(classes):,} different values in {rows:,} rows are hardly classes"
-        raise InputMissing(f'{table.path}: column `{section.target[0]}`: {many}; set target_kind = "number" or "class"')
+        message = f'{table.path}: column `{section.target[0]}`: {many}; set target_kind = "number" or "class"'
+        raise WrongContent((["target"], message))
     if len(classes) < 2:
-        raise InputMissing(f"{table.path}: column `{section.target[0]}`: all rows have the class `{classes[0]}`")
+        message = f"{table.path}: column `{section.target[0]}`: all rows have the class `{classes[0]}`"
+        raise WrongContent((["target"], message))
     return classes
 
 
@@ -247,7 +300,8 @@ def _count_test_rows(section: Tabular, path: Path, schema: TableSchema) -> int:
             if _unknown(name, schema, cell):
                 at = _locate_first(table, name, partial(_unknown, name, schema))
                 what = "class" if name in schema.targets else "word"
-                raise InputMissing(f"{at}: column `{name}`: the {what} `{str(cell).strip()}` is not in {section.path}")
+                message = f"{at}: column `{name}`: the {what} `{str(cell).strip()}` is not in {section.path}"
+                raise WrongContent((["test_path"], message))
     return rows
 
 

@@ -280,7 +280,12 @@ def test_words_and_targets_have_no_mean(tmp_path: Path, old: str, column: str) -
         ("rooms", "", "t.csv:1: column 2 has no name"),
         ("price", "prize", "t.csv:1: no column `price`, which `target` asks for: did you mean `prize`?"),
         ("town", "x9", "t.csv:1: no column `town`, which `one_hot` asks for: there are size, rooms, x9, price"),
-        ("size,rooms,town,price\n", "", "t.csv:1: no column `price`, which `target` asks for: there are 50.5, 2, Ulm, 1.5"),
+        (
+            "size,rooms,town,price\n",
+            "",
+            "t.csv:1: no column `price`, which `target` asks for: there are 50.5, 2, Ulm, 1.5; "
+            "t.csv:1: no column `town`, which `one_hot` asks for: there are 50.5, 2, Ulm, 1.5",
+        ),
         (
             "size,rooms,town,price",
             "1,2,3,4",
