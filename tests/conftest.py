@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from support import warm
 from support.runs import descendants, parent  # not torch, which reads the next line when it is imported
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that wait for work busily would take the cores from other tests
@@ -50,8 +51,8 @@ def no_leftovers() -> Iterator[None]:
 
 
 def helpers() -> set[int | None]:
-    """multiprocessing's own processes, which serve all tests."""
-    return {forkserver._forkserver._forkserver_pid, resource_tracker._resource_tracker._pid}
+    """multiprocessing's own processes, and the one that forks commands: they serve all tests."""
+    return {forkserver._forkserver._forkserver_pid, resource_tracker._resource_tracker._pid} | warm.running()
 
 
 def command(pid: int) -> str:

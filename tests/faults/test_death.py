@@ -21,6 +21,7 @@ from support.runs import (
     descendants,
     events,
     eventually,
+    is_forkserver,
     newest,
     parent,
     partrain,
@@ -408,7 +409,7 @@ def test_two_at_once(job: Path, tmp_path: Path) -> None:
 def forkservers(command: Command) -> list[int]:
     """The coordinator's child that forks workers, once there is one."""
     with suppress(OSError):
-        return [pid for pid in command.members() if "forkserver" in commandline(pid) and parent(pid) == command.process.pid]
+        return [pid for pid in command.members() if is_forkserver(pid) and parent(pid) == command.process.pid]
     return []
 
 

@@ -13,7 +13,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.machines import MANY, Site, free_port
-from support.runs import Command, descendants, events, eventually, partrain, round_file, sabotage, summary, train, write_job
+from support.runs import (
+    Command,
+    descendants,
+    events,
+    eventually,
+    is_forkserver,
+    partrain,
+    round_file,
+    sabotage,
+    summary,
+    train,
+    write_job,
+)
 from support.shared_runs import once
 from torch.distributed import TCPStore
 
@@ -329,7 +341,7 @@ def test_an_asynchronous_run_goes_on_where_its_checkpoint_stands(site: Site) -> 
 
 def centers(machine: Command) -> list[int]:
     """The center's processes on a machine: the first that its forkserver has started; the last two are the workers."""
-    forked = (pid for pid in descendants(machine.process.pid) if "forkserver" in Path(f"/proc/{pid}/cmdline").read_text())
+    forked = (pid for pid in descendants(machine.process.pid) if is_forkserver(pid))
     _, *started = sorted(forked)
     return started[:-2]
 

@@ -337,13 +337,13 @@ def test_a_folder_where_nothing_was_trained_may_be_used_again(tmp_path: Path) ->
 def test_a_run_whose_data_are_damaged_says_so_in_its_folder(tmp_path: Path) -> None:
     """Whoever watches the folder is not to wait for ever."""
     rows = [f"{number % 7},{number % 5},{number % 3}" for number in range(230)]
-    (tmp_path / "table.csv").write_text("\n".join(["a,b,kind", *rows, "1,oops,2", ""]))
-    table = "dataset={kind='csv', path='table.csv', target='kind', validation=30}"
+    (tmp_path / "table.csv").write_text("\n".join(["a,b,kind", *rows, "1,1e39,2", ""]))
+    table = "dataset={kind='csv', path='table.csv', target='kind', validation=30, standardise=false}"
     job = write_job(tmp_path, table)
     said = partrain("run", job, "--out", tmp_path / "run", "-q")
     assert (said.code, said.errors, said.out) == (66, ["no-input"], ""), said
     fault, end = events(tmp_path / "run")
-    assert "`oops` is no number" in fault["what"]
+    assert "holds a number that float32 cannot" in fault["what"]
     assert (end["event"], end["status"], end["reason"]) == ("end", "failed", "no-input")
     told = summary(tmp_path / "run")
     assert (told["status"], told["reason"], told["rounds"]) == ("failed", "no-input", 0)

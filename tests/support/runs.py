@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support import warm
+
 from partrain.cli.main import main
 
 JOB = """# Three clouds of points, told apart by two workers.
@@ -191,18 +193,25 @@ class Command:
     environment: dict[str, str] = field(default_factory=dict)
     ignored: tuple[signal.Signals, ...] = ()
     launcher: tuple[object, ...] = (sys.executable,)
-    """What starts `-m partrain`."""
+    """What starts `-m partrain`. By default the command is a fork: see `support.warm`."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         number = len(list(self.folder.glob("*.out")))
         self._out, self._err = self.folder / f"{number}.out", self.folder / f"{number}.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.process = subprocess.Popen(
-                list(map(str, (*self.launcher, "-m", "partrain", *self.words))),
-                stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.folder, start_new_session=True,
-                env={**os.environ, **self.environment}, preexec_fn=self._listen,
-            )  # fmt: skip
+            self.process = self._start(out.fileno(), err.fileno())
+
+    def _start(self, out: int, err: int) -> subprocess.Popen[bytes] | warm.WarmProcess:
+        environment = {**os.environ, **self.environment}
+        if self.launcher == (sys.executable,) and not any(name.startswith(warm.AT_START) for name in self.environment):
+            words = list(map(str, self.words))
+            return warm.server().start(words, str(self.folder), environment, self.ignored, [out, err])
+        return subprocess.Popen(
+            list(map(str, (*self.launcher, "-m", "partrain", *self.words))),
+            stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.folder, start_new_session=True,
+            env=environment, preexec_fn=self._listen,
+        )  # fmt: skip
 
     def _listen(self) -> None:
         """Whoever runs the tests may ignore signals, which would be inherited."""
@@ -254,11 +263,19 @@ def descendants(pid: int) -> set[int]:
 def writer(command: Command) -> int:
     """The coordinator's child that is a fork of it."""
     (found,) = (
-        pid
-        for pid in command.members()
-        if parent(pid) == command.process.pid and commandline(pid) == commandline(command.process.pid)
+        pid for pid in command.members() if parent(pid) == command.process.pid and program(pid) == program(command.process.pid)
     )
     return found
+
+
+def is_forkserver(pid: int) -> bool:
+    """Whether a process is a forkserver or a fork of one."""
+    return any("forkserver" in text for text in program(pid))
+
+
+def program(pid: int) -> tuple[str, str]:
+    """The words and the name of a process; a forkserver of `support.warm` has a name of its own."""
+    return commandline(pid), Path(f"/proc/{pid}/comm").read_text()
 
 
 def commandline(pid: int) -> str:
