@@ -28,12 +28,12 @@ def validate(
     """Report every problem of jobs and workflows, each with its place and a suggestion. Exit 78 if there is an error, 66 if only files are
     missing.
     """
-    from partrain.config.problems import Problem, Rejected, shown
+    from partrain.config.problems import Problem, Rejected, Unreadable, shown
     from partrain.job.load import load
     from partrain.workflow.kinds import is_workflow
 
     found: list[tuple[Path, list[Problem]]] = []
-    missing = []
+    missing, unreadable = [], 0
     for path in jobs:
         try:
             if is_workflow(path):
@@ -45,6 +45,7 @@ def validate(
                 found.append((path, load(path, set_ or ()).warnings))
         except Rejected as rejected:
             found.append((path, rejected.problems))
+            unreadable += len([one for one in rejected.problems if one.severity == "error"]) * isinstance(rejected, Unreadable)
         except InputMissing as failure:
             if len(jobs) == 1:
                 raise
@@ -63,7 +64,7 @@ def validate(
             count = sum(problem.severity == "error" for problem in some)
             print(f"{path}: " + ("ok" if not count else f"{count} error{'s' * (count > 1)}"))
     if errors:
-        raise typer.Exit(BadJob.code if len(errors) > len(missing) else InputMissing.code)
+        raise typer.Exit(BadJob.code if len(errors) > len(missing) + unreadable else InputMissing.code)
 
 
 @app.command()

@@ -95,6 +95,10 @@ def validate(data: dict[str, Any], folder: Path, here: bool, resuming: bool = Fa
     job, tables, findings = _validate(data)
     findings += checks.check_job(tables)
     findings += checks.check_machine(tables, folder) if here else ()
+    if here and any(":" in str(getattr(tables.get(name), "name", "")) for name in ("model", "dataset", "task")):
+        from partrain.job.code_checks import check_code  # few jobs name code
+
+        findings += check_code(tables, folder)
     findings += checks.check_start(tables, folder) if here and not resuming else ()
     return job, findings
 

@@ -116,27 +116,34 @@ def test_a_task_that_gives_something_else_in_the_midst_of_training(tmp_path: Pat
 
 
 BUILDS = {
-    "no file": ('name="missing.py:Net"', "no file `missing.py`"),
-    "no class": ('name="net.py:Nat"', "has no `Nat`"),
-    "no network": ('name="net.py:number"', "not a torch.nn.Module"),
-    "no call": ('name="net.py:constant"', "constant"),
-    "no such package": ('name="nowhere.at_all:Net"', "no module `nowhere.at_all`"),
-    "other arguments": ('name="net.py:Net", depth=3', "depth"),
-    "a constructor that fails": ('name="net.py:Broken"', "ZeroDivisionError"),
-    "no parameters": ('name="net.py:Empty"', "no parameters"),
-    "half precision": ('name="net.py:Half"', "float16"),
-    "a file that cannot be read": ('name="syntax.py:Net"', "SyntaxError"),
-    "an import that fails": ('name="imports.py:Net"', "no_such_module"),
-    "a file that exits": ('name="exits.py:Net"', "SystemExit"),
-    "outside": ('name="../net.py:Net"', "outside the job's folder"),
-    "odd numbers": ('name="net.py:Odd"', "complex"),
-    "state of its own": ('name="net.py:Extra"', "extra_state"),
+    "no file": (66, 'name="missing.py:Net"', "6:8: no file `missing.py` beside the job"),
+    "no class": (78, 'name="net.py:Nat"', "6:8: `net.py` has no `Nat`"),
+    "no network": (71, 'name="net.py:number"', "not a torch.nn.Module"),
+    "no call": (71, 'name="net.py:constant"', "constant"),
+    "no such package": (78, 'name="nowhere.at_all:Net"', "6:8: no module `nowhere` in this"),
+    "no such module of a package": (71, 'name="json.at_all:Net"', "no module `json.at_all` in this"),
+    "other arguments": (78, 'name="net.py:Net", depth=3', "7:1: `net.py:Net` takes no argument `depth`"),
+    "arguments of a base class": (71, 'name="net.py:Extra", depth=3', "depth"),
+    "an argument too few": (78, 'name="net.py:deep", depht=3', "7:1: `net.py:deep` takes no argument `depht`"),
+    "arguments too few": (78, 'name="net.py:deep"', "6:8: `net.py:deep` needs the argument `depth`"),
+    "a constructor that fails": (71, 'name="net.py:Broken"', "ZeroDivisionError"),
+    "no parameters": (71, 'name="net.py:Empty"', "no parameters"),
+    "half precision": (71, 'name="net.py:Half"', "float16"),
+    "a file that cannot be read": (78, 'name="syntax.py:Net"', "6:8: syntax.py:1: invalid syntax"),
+    "an import that fails": (71, 'name="imports.py:Net"', "no_such_module"),
+    "a file that exits": (71, 'name="exits.py:Net"', "SystemExit"),
+    "names that are made as it runs": (71, 'name="dynamic.py:Other"', "`dynamic.py` has no `Other`"),
+    "outside": (78, 'name="../net.py:Net"', "6:8: `../net.py` is outside the job's folder"),
+    "odd numbers": (71, 'name="net.py:Odd"', "complex"),
+    "state of its own": (71, 'name="net.py:Extra"', "extra_state"),
 }
+"""What `validate` finds without running code has its place; the rest ends with 71 before training."""
 NETS = """
 import torch
 from torch import nn
 constant = 3
 def number(): return 3
+def deep(depth, *, width=3): return nn.Linear(2, width)
 class Net(nn.Linear):
     def __init__(self): super().__init__(2, 3)
 class Broken(nn.Module):
@@ -153,16 +160,22 @@ class Extra(Net):
 """
 
 
-@pytest.mark.parametrize(("model", "words"), BUILDS.values(), ids=BUILDS)
-def test_building(tmp_path: Path, model: str, words: str) -> None:
+@pytest.mark.parametrize(("code", "model", "words"), BUILDS.values(), ids=BUILDS)
+def test_building(tmp_path: Path, code: int, model: str, words: str) -> None:
     (tmp_path / "net.py").write_text(NETS)
     (tmp_path / "syntax.py").write_text("class Net(:\n")
-    (tmp_path / "imports.py").write_text("import no_such_module\n")
-    (tmp_path / "exits.py").write_text("import sys\nsys.exit(0)\n")
+    (tmp_path / "imports.py").write_text("import no_such_module\nNet = 1\n")
+    (tmp_path / "exits.py").write_text("import sys\nsys.exit(0)\nNet = 1\n")
+    (tmp_path / "dynamic.py").write_text("globals()['Net'] = 1\n")
     said = partrain("run", write_job(tmp_path, f"model={{{model}}}"), "--out", tmp_path / "run", "-q")
-    assert (said.code, said.errors) == (71, ["user-code"]), said
+    assert (said.code, said.errors) == (code, [{66: "no-input", 71: "user-code", 78: "bad-job"}[code]]), said
     assert words in said.err
     assert "Traceback" not in said.err
+    if code != 71:
+        told = partrain("validate", tmp_path / "job.toml")
+        assert told.code == code
+        assert words in told.out + told.err
+        assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("call", [0, 1, 8])

@@ -1,0 +1,132 @@
+"""Checks of user code and of torchvision's names that run no code: files are parsed, packages are looked for."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from partrain.config.problems import FileFinding, Finding, did_you_mean
+from partrain.config.usercode import UserCode
+from partrain.models.image_sections import TorchVision
+
+
+def check_code(tables: Mapping[str, Any], folder: Path) -> Iterator[Finding]:
+    """Check that user code exists, parses, and takes its arguments, and that torchvision has the network."""
+    for table in ("model", "dataset", "task"):
+        section = tables.get(table)
+        if isinstance(section, TorchVision):
+            yield from _check_torchvision(section)
+        elif isinstance(section, UserCode):
+            place, _, attribute = section.name.partition(":")
+            check = _check_file if place.endswith(".py") else _check_package
+            yield from check(table, section, folder, place, attribute)
+
+
+def _check_package(table: str, section: UserCode, folder: Path, place: str, attribute: str) -> Iterator[Finding]:
+    top = place.partition(".")[0]
+    if top == "__main__":  # a script's own class
+        return
+    try:
+        there = find_spec(top) is not None
+    except (ImportError, ValueError):
+        there = True  # a module without a spec is one that has been made by hand
+    if not there:
+        message = f"no module `{top}` in this Python environment"
+        yield Finding((table, "name"), message, 'install it there, or name a file beside the job: "file.py:..."')
+
+
+def _check_file(table: str, section: UserCode, folder: Path, place: str, attribute: str) -> Iterator[Finding]:
+    path = folder / place
+    if not path.resolve().is_relative_to(folder.resolve()):
+        yield Finding((table, "name"), f"`{place}` is outside the job's folder")
+        return
+    if not path.is_file():
+        near = did_you_mean(place, [one.name for one in folder.glob("*.py")])
+        yield FileFinding((table, "name"), f"no file `{place}` beside the job", f"did you mean `{near}`?" if near else "")
+        return
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 1
+        yield Finding((table, "name"), f"{place}:{line}: {getattr(error, 'msg', error)}")
+        return
+    names = _top_level(tree)
+    first = attribute.partition(".")[0]
+    if names is not None and first not in names:
+        near = did_you_mean(first, sorted(names))
+        kept = sorted(name for name, node in names.items() if isinstance(node, ast.ClassDef | ast.FunctionDef))
+        advice = f"did you mean `{near}`?" if near else f"it has {', '.join(kept[:8])}" if kept else ""
+        yield Finding((table, "name"), f"`{place}` has no `{first}`", advice)
+    elif names is not None and "." not in attribute:
+        yield from _check_arguments(table, section, names[first])
+
+
+def _top_level(tree: ast.Module) -> dict[str, ast.AST] | None:
+    """Return what a module defines at its top level, by name; None if names may come by other ways."""
+    names: dict[str, ast.AST] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
+            return None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("exec", "globals", "setattr"):
+            return None
+        if isinstance(node, ast.FunctionDef) and node.name == "__getattr__":
+            return None
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):  # also in a branch of an `if` or `try`
+            names.setdefault(node.id, node)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names.update({(alias.asname or alias.name).partition(".")[0]: node for alias in node.names})
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not hasattr(builtins, node.name):
+            names[node.name] = node
+    for node in tree.body:  # a name at the top level wins over one inside a function
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names[node.name] = node
+    return names
+
+
+def _check_arguments(table: str, section: UserCode, node: ast.AST) -> Iterator[Finding]:
+    """Compare the keys of a table with the parameters of a plain function, or of a class with an `__init__`."""
+    bound = 0
+    if isinstance(node, ast.ClassDef):
+        methods = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
+        if len(methods) != 1 or node.decorator_list or node.keywords:
+            return
+        node, bound = methods[0], 1
+    if not isinstance(node, ast.FunctionDef) or node.decorator_list:
+        return
+    given = node.args
+    positional = [*given.posonlyargs, *given.args][bound:]
+    known = [one.arg for one in (*positional, *given.kwonlyargs)]
+    if given.kwarg is None:
+        for key in section.arguments:
+            if key not in known:
+                near = did_you_mean(key, known)
+                advice = f"did you mean `{near}`?" if near else f"it takes {', '.join(known) or 'no arguments'}"
+                yield Finding((table, key), f"`{section.name}` takes no argument `{key}`", advice, at="key")
+    needed = [one.arg for one in positional[: len(positional) - len(given.defaults)]]
+    needed += [one.arg for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default is None]
+    if lacking := [name for name in needed if name not in section.arguments]:
+        names = ", ".join(f"`{name}`" for name in lacking)
+        advice = f"add {'it' if len(lacking) == 1 else 'them'} to [{table}]"
+        yield Finding((table, "name"), f"`{section.name}` needs the argument{'s'[: len(lacking) > 1]} {names}", advice)
+
+
+def _check_torchvision(section: TorchVision) -> Iterator[Finding]:
+    """Look a network up in torchvision's sources: importing it would take seconds."""
+    spec = find_spec("torchvision")
+    if spec is None or not spec.submodule_search_locations:
+        return  # the network itself reports that
+    known: set[str] = set()
+    for path in Path(spec.submodule_search_locations[0], "models").glob("*.py"):
+        for named, function in re.findall(
+            r'^@register_model\((?:name="(\w+)")?\)\n(?:@.*\n)*def (\w+)', path.read_text(encoding="utf-8"), re.MULTILINE
+        ):
+            known.add(named or function)
+    if known and section.model not in known:
+        near = did_you_mean(section.model, sorted(known))
+        advice = f"did you mean `torchvision:{near}`?" if near else f"it has {', '.join(sorted(known))}"
+        yield Finding(("model", "name"), f"torchvision has no model `{section.model}`", advice)
