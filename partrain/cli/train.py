@@ -103,7 +103,9 @@ def _train_with(
     from partrain.launch.run_folder import new_folder
 
     folder = folder or new_folder(out, loaded.job.name)
-    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet, verbose=verbose), _warn, machine=machine, note=print_note)
+    stage = RunContext(
+        folder, make_display(sys.stdout, as_json, quiet, verbose=verbose, folder=folder), _warn, machine=machine, note=print_note
+    )
     _finish(train(loaded, stage), loaded, as_json)
 
 
@@ -176,7 +178,7 @@ def _resume_with(
         folder = new_folder(None, loaded.job.name)
     elif out is not None:
         folder = new_folder(out, loaded.job.name)
-    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet, verbose=verbose), _warn, machine=machine)
+    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet, verbose=verbose, folder=folder), _warn, machine=machine)
     outcome = proceed(loaded, content, stage)
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
     _finish(outcome, loaded, as_json, () if made_progress(stage, content) else until)

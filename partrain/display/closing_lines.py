@@ -39,6 +39,11 @@ def closing_lines(
         shown = ", ".join(f"{key} {number(value)}" for key, value in scores.items() if value is not None)
         if shown:
             lines.append(f"{name}: {shown}")
+    best = content.get("best")
+    if best and best["round"] != content.get("judged_round", content["rounds"]):
+        scores = {"loss": best["loss"], **best["metrics"]}
+        lines.append(f"best: round {best['round']:,}, " + ", ".join(f"{key} {number(value)}" for key, value in scores.items()))
+    lines += _waiting(content["workers"])
     if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
         mean, most = sum(unlike) / len(unlike), max(unlike)
         lines.append(f"label skew of partitions: mean {mean:.0%}, max {most:.0%} (total variation distance)")
@@ -53,6 +58,19 @@ def closing_lines(
     again = content["status"] == "diverged"  # it would diverge again
     onward = [] if spent or again else [f"  partrain resume {path}{into}{further}"]
     return [*lines, f"  partrain evaluate {path}", f"  partrain inspect {shlex.quote(str(checkpoint))}", *onward]
+
+
+def _waiting(workers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line with the share of their seconds that workers waited for each other; none for one worker."""
+    shares = []
+    for worker in workers:
+        spent = worker["seconds"]
+        if total := sum(spent.values()):
+            shares.append(spent["wait"] / total)
+    if len(shares) < 2:
+        return []
+    least, most = min(shares), max(shares)
+    return [f"waiting for other workers: {least:.0%} to {most:.0%} of each worker's time"]
 
 
 def _until(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
 from partrain.display.events import EndEvent, Event, FaultEvent, JudgementEvent, RoundEvent, StartEvent
@@ -62,16 +63,21 @@ class Display:
 
 
 def make_display(
-    stream: TextIO | None, json: bool = False, quiet: bool = False, state: RunState | None = None, verbose: bool = False
+    stream: TextIO | None,
+    json: bool = False,
+    quiet: bool = False,
+    state: RunState | None = None,
+    verbose: bool = False,
+    folder: Path | None = None,
 ) -> Display:
     """Make the display for a stream (stdout): a table on a terminal, plain lines elsewhere, nothing for `json` and `quiet`.
 
-    `state` is the state of a resumed run. `verbose`: a plain line for each round.
+    `state` is the state of a resumed run. `verbose`: a plain line for each round. `folder`: the run folder, which the table shows.
     """
     state = RunState() if state is None else state
     if json or quiet or stream is None:
         return Display(state)
-    return LiveDisplay(stream, state) if _animates(stream) else PlainDisplay(stream, state, verbose)
+    return LiveDisplay(stream, state, str(folder or "")) if _animates(stream) else PlainDisplay(stream, state, verbose)
 
 
 def _animates(stream: TextIO) -> bool:
@@ -188,11 +194,12 @@ def first_line(start: StartEvent) -> str:
 class LiveDisplay(Display):
     """A table that is redrawn in place."""
 
-    def __init__(self, stream: TextIO, state: RunState) -> None:
+    def __init__(self, stream: TextIO, state: RunState, folder: str = "") -> None:
         from rich.console import Console
         from rich.live import Live
 
         super().__init__(state)
+        self._folder = folder
         self._stream, self._output = stream, open_output(stream)
         self._console = Console(file=cast("TextIO", self._output), force_terminal=True, force_interactive=True, highlight=False)
         both = sys.stderr is not None and is_terminal(sys.stderr)  # then messages appear above the table
@@ -239,7 +246,7 @@ class LiveDisplay(Display):
         from rich.segment import Segment
 
         terminal = console.size
-        for line in frame(self.state, self._now, terminal.width, terminal.height - 1, self._glyphs):
+        for line in frame(self.state, self._now, terminal.width, terminal.height - 1, self._glyphs, self._folder):
             for text, style in line:
                 yield Segment(text, console.get_style(style) if style else None)
             yield Segment.line()

@@ -112,6 +112,7 @@ def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> 
     how: dict[str, Any] = {"judge": "any-worker"} if state.stop.get("judge") == "any-worker" else {}
     if judged and judged.round != state.round:  # stopping early skips the last judgement
         how["judged_round"] = judged.round
+    best = {"best": {"round": state.best.round, "loss": state.best.loss, "metrics": state.best.metrics}} if state.best else {}
     return {
         "status": state.status or "failed",
         "reason": state.reason or "killed",
@@ -119,6 +120,7 @@ def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> 
         **how,
         "loss": judged.loss if judged else None,
         "metrics": judged.metrics if judged else {},
+        **best,
         "test": dict(test or {}),
         "seconds": {"startup": _seconds(clock.startup), "train": _seconds(clock.train), "total": _seconds(clock.total)},
         "item_iterations": state.item_iterations,

@@ -63,6 +63,7 @@ COLUMNS = (
     Column("item-", "iterations", 10, lambda at: (count(at.worker.item_iterations), "")),
     Column("", "share", 5, lambda at: (f"{at.worker.item_iterations / max(at.all_items, 1):.0%}", "")),
     Column("", "items/s", 8, lambda at: (count(at.worker.rate(), 8), "")),
+    Column("", "wait", 4, lambda at: (f"{at.worker.waiting():.0%}", "")),
     Column("training", "loss", 8, lambda at: (number(at.worker.loss), "")),
     Column("", "", CELLS, lambda at: (sparkline(at.worker.curve.resampled(), at.glyphs.levels), "cyan"), left=True),
     Column("seconds", "computing", 9, lambda at: (tenths(at.worker.compute), "")),
@@ -81,10 +82,27 @@ STATE_STYLES = {
 }
 
 
-def frame(state: RunState, now: float, width: int, height: int, glyphs: Glyphs = UNICODE) -> list[Line]:
+def frame(state: RunState, now: float, width: int, height: int, glyphs: Glyphs = UNICODE, folder: str = "") -> list[Line]:
     """Lay out the display: no line longer than `width`, no more lines than `height`. `now` is Unix time in seconds."""
-    head = [_whole(line, width, glyphs) for line in _header(state, now, width, glyphs)]
-    return (head + _table(state, width, height - len(head) - 2, glyphs))[: max(height, 1)]
+    head = [_whole(line, width, glyphs) for line in _header(state, now, width, glyphs, folder)]
+    lines = head + _table(state, width, height - len(head) - 2, glyphs)
+    return (lines + _curve(state, width, min(height - len(lines), 12), glyphs))[: max(height, 1)]
+
+
+def _curve(state: RunState, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+    """Draw the judged losses as bars of several lines, on a logarithmic scale as in a sparkline, where there is room."""
+    values, rows, cells = state.judged_losses.resampled(), height - 2, min(width, 120) - 10
+    if len(values) < 3 or rows < 3 or cells < 20:
+        return []
+    wide = [values[cell * len(values) // cells] for cell in range(cells)]
+    heights = levels_of(wide, rows * len(glyphs.levels) - 1)
+    lines: list[Line] = [[], [("judged loss"[:width], "dim")]]
+    for row in range(rows - 1, -1, -1):
+        edge = max(values) if row == rows - 1 else min(values) if row == 0 else None
+        steps = [level + 1 - row * len(glyphs.levels) for level in heights]
+        bars = "".join(glyphs.levels[min(step, len(glyphs.levels)) - 1] if step > 0 else " " for step in steps)
+        lines.append([(f"{'' if edge is None else number(edge):>8}  ", "dim"), (bars.rstrip(), "cyan")])
+    return lines
 
 
 def _table(state: RunState, width: int, height: int, glyphs: Glyphs) -> list[Line]:
@@ -137,8 +155,8 @@ def _state(at: Cells) -> tuple[str, str]:
     return at.state, STATE_STYLES[at.state]
 
 
-def _header(state: RunState, now: float, width: int, glyphs: Glyphs) -> Iterator[Line]:
-    """Lay out progress, other stop conditions, judged network, totals, last checkpoint and last fault."""
+def _header(state: RunState, now: float, width: int, glyphs: Glyphs, folder: str) -> Iterator[Line]:
+    """Lay out progress, other stop conditions, judged network, totals, last checkpoint, run folder and last fault."""
     dot = f" {glyphs.dot} "
     yield _progress(state, now, width, glyphs)
     yield []
@@ -148,9 +166,13 @@ def _header(state: RunState, now: float, width: int, glyphs: Glyphs) -> Iterator
         yield _facts("until", others, dot)
     yield _judged(state, now, dot)
     totals = [f"{count(state.item_iterations):>10} item-iterations", f"{count(state.rate()):>10} items/s"]
-    yield _facts("so far", [*totals, f"{clock(state.clock.train)} training"], dot)
+    rate = [] if state.lr is None else [f"lr {number(state.lr)}"]
+    yield _facts("so far", [*totals, clock(state.clock.train), *rate], dot)
     saved = state.commit
     yield _facts("saved", [f"round {saved.round}", f"{size(saved.bytes)} in {saved.seconds:.3g} s"] if saved else ["-"], dot)
+    if folder:
+        fits = len(folder) <= width - 8
+        yield _facts("folder", [folder if fits else "..." + folder[-max(width - 11, 1) :]], dot)
     if state.faults:
         yield [("faults  ", "dim"), (f"{state.faults}{dot}{printable(state.fault)}", "red")]
     yield []
@@ -199,9 +221,14 @@ def printable(text: str) -> str:
 
 def sparkline(values: list[float], levels: str = UNICODE.levels) -> str:
     """Draw a character per value, on a logarithmic scale if all are positive: losses fall by orders of magnitude."""
+    return "".join(levels[level] for level in levels_of(values, len(levels) - 1))
+
+
+def levels_of(values: list[float], highest: int) -> list[int]:
+    """Map values to levels from 0 to `highest`, on a logarithmic scale if all are positive."""
     if not values:
-        return ""
+        return []
     heights = [math.log(value) for value in values] if min(values) > 0 else values
     low, high = min(heights), max(heights)
-    scale = (len(levels) - 1) / (high - low) if high > low else 0.0
-    return "".join(levels[round((height - low) * scale)] for height in heights)
+    scale = highest / (high - low) if high > low else 0.0
+    return [round((height - low) * scale) for height in heights]

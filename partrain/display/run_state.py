@@ -22,8 +22,11 @@ from partrain.display.events import (
     StartEvent,
 )
 from partrain.display.stop_conditions import Standing, StopCondition, conditions_of
-from partrain.display.worker_state import WorkerState
+from partrain.display.worker_state import Curve, WorkerState
+from partrain.records import finite
 
+CURVE_CELLS = 100
+"""Values of the history of judged losses."""
 COMPLETED = ("reached", "finished", "not-reached")
 """Statuses of a run that a stop condition ended."""
 
@@ -87,6 +90,9 @@ class RunState:
         self.item_iterations = 0
         self.judged: JudgementEvent | None = None
         self.best: JudgementEvent | None = None
+        self.judged_losses = Curve(CURVE_CELLS)
+        self.lr: float | None = None
+        """Learning rate of the newest round."""
         self.misses = 0
         """Regular judgements since the best one; a judgement made only because the run ended does not count."""
         self.commit: CommitEvent | None = None
@@ -193,6 +199,7 @@ class RunState:
             seconds = self.clock.train
         worker.count(event.t, record, seconds)
         self.item_iterations += record.items
+        self.lr = finite(record.lr)
         self.clock.round(event.t, record.compute + record.wait + record.mix, seconds)
         if before == self.round:
             self._behind -= 1
@@ -211,6 +218,8 @@ class RunState:
 
     def _judgement(self, event: JudgementEvent) -> None:
         self.judged = event
+        if event.loss is not None:
+            self.judged_losses.add(event.loss)
         self.best, self.misses = (event, 0) if event.best else (self.best, self.misses + event.regular)
         self.clock.train = event.seconds
 

@@ -21,11 +21,12 @@ CELLS = 16
 
 
 class Curve:
-    """A history of any length as at most 2 x CELLS means, each over the same number of values."""
+    """A history of any length as at most 2 x `cells` means, each over the same number of values."""
 
-    __slots__ = ("_count", "_stride", "_sum", "means")
+    __slots__ = ("_cells", "_count", "_stride", "_sum", "means")
 
-    def __init__(self) -> None:
+    def __init__(self, cells: int = CELLS) -> None:
+        self._cells = cells
         self.means: list[float] = []
         self._stride, self._count, self._sum = 1, 0, 0.0
 
@@ -36,16 +37,16 @@ class Curve:
         if self._count == self._stride:
             self.means.append(self._sum / self._count)
             self._count, self._sum = 0, 0.0
-            if len(self.means) == 2 * CELLS:
+            if len(self.means) == 2 * self._cells:
                 self.means = [(one + other) / 2 for one, other in zip(self.means[::2], self.means[1::2], strict=True)]
                 self._stride *= 2
 
     def resampled(self) -> list[float]:
-        """Return at most CELLS means over the whole history."""
-        means, size = self.means, len(self.means)
-        if size <= CELLS:
+        """Return at most `cells` means over the whole history."""
+        means, size, cells = self.means, len(self.means), self._cells
+        if size <= cells:
             return list(means)
-        cuts = [cell * size // CELLS for cell in range(CELLS + 1)]
+        cuts = [cell * size // cells for cell in range(cells + 1)]
         return [sum(means[first:last]) / (last - first) for first, last in pairwise(cuts)]
 
 
@@ -128,6 +129,10 @@ class WorkerState:
         if not self.marks or self.seconds <= self.marks[0].seconds:
             return None
         return Totals._make(now - then for now, then in zip(self._mark(self.seconds), self.marks[0], strict=True))
+
+    def waiting(self) -> float:
+        """Return the share of the worker's seconds that it spent waiting for others."""
+        return self.wait / max(self.compute + self.wait + self.mix, 1e-9)
 
     def rate(self) -> float:
         """Item-iterations per second lately."""

@@ -56,7 +56,7 @@ def viewed(**settings):
     return state
 
 
-def rendered(state, width, height=40):
+def rendered(state, width, height=14):
     """The table as rich writes it to a terminal of this size, without colours."""
     display = LiveDisplay(io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), state)
     display._now = state.t
@@ -70,7 +70,7 @@ mnist · average · round  40/400  ━━─────────────
 
 until   accuracy 0.8843/0.9750 · patience 0/20
 judged  loss 0.0370 · accuracy 0.8843 · best 0.8843 in round 40
-so far      51,200 item-iterations ·      2,560 items/s · 0:00:20 training
+so far      51,200 item-iterations ·      2,560 items/s · 0:00:20 · lr 0.1000
 saved   round 35 · 1.235 MB in 0.0123 s
 
 """
@@ -85,20 +85,20 @@ saved   round 35 · 1.235 MB in 0.0123 s
 """
 TABLES = {
     140: """\
-                                          item-                   training                      seconds   seconds   seconds  distance
-  #  device   state      iterations  iterations  share   items/s      loss                    computing   waiting    mixing   to mean
-  0  cpu      training          400      25,600    50%     1,280    0.0609  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁       12.0       7.2       0.8    0.0100
-  1  cpu      slow 1.4x         400      25,600    50%     1,280    0.0609  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁       16.8       2.4       0.8    0.0100""",
+                                          item-                         training                      seconds   seconds   seconds  distance
+  #  device   state      iterations  iterations  share   items/s  wait      loss                    computing   waiting    mixing   to mean
+  0  cpu      training          400      25,600    50%     1,280   36%    0.0609  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁       12.0       7.2       0.8    0.0100
+  1  cpu      slow 1.4x         400      25,600    50%     1,280   12%    0.0609  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁       16.8       2.4       0.8    0.0100""",
     100: """\
-                                          item-                   training
-  #  device   state      iterations  iterations  share   items/s      loss
-  0  cpu      training          400      25,600    50%     1,280    0.0609  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁
-  1  cpu      slow 1.4x         400      25,600    50%     1,280    0.0609  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁""",
+                                          item-                         training
+  #  device   state      iterations  iterations  share   items/s  wait      loss
+  0  cpu      training          400      25,600    50%     1,280   36%    0.0609  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁
+  1  cpu      slow 1.4x         400      25,600    50%     1,280   12%    0.0609  ██▇▇▆▆▅▅▄▄▃▃▂▂▂▁""",
     80: """\
-                                          item-                   training
-  #  device   state      iterations  iterations  share   items/s      loss
-  0  cpu      training          400      25,600    50%     1,280    0.0609
-  1  cpu      slow 1.4x         400      25,600    50%     1,280    0.0609""",
+                                          item-                         training
+  #  device   state      iterations  iterations  share   items/s  wait      loss
+  0  cpu      training          400      25,600    50%     1,280   36%    0.0609
+  1  cpu      slow 1.4x         400      25,600    50%     1,280   12%    0.0609""",
     60: """\
                                       item-
   # device  state     iterations iterations share  items/s
@@ -113,10 +113,30 @@ def test_layout(width):
     assert lines == ((HEADER if width >= 80 else NARROW_HEADER) + TABLES[width]).splitlines()
 
 
+def test_a_curve_fills_the_height_that_is_left():
+    """Four judged losses, which fall by the same factor: on a logarithmic scale, stairs of the same height."""
+    drawn = [line.rstrip() for line in rendered(viewed(slow=1.4), 80, height=22).splitlines()]
+    assert drawn[11:14] == ["", "judged loss", "  0.8717  " + "█" * 18]
+    assert drawn[-1][:64] == "  0.0370  " + "█" * 53 + "▁"
+    assert len(drawn) == 21
+    steps = [len(line[10:]) for line in drawn[13:]]
+    assert steps == sorted(steps)
+    assert set(steps) == {18, 35, 53, 70}
+    assert "judged loss" not in rendered(viewed(slow=1.4), 80, height=15)
+
+
+def test_the_folder_is_shown():
+    def shown(width, folder):
+        return ["".join(text for text, _ in line) for line in frame(viewed(), T, width, 40, folder=folder)][6]
+
+    assert shown(80, "runs/mnist/2026") == "folder  runs/mnist/2026"
+    assert shown(20, "runs/mnist/2026-11-23") == "folder  ...026-11-23"
+
+
 def test_half_a_number_is_never_shown():
-    state, pieces = viewed(), {text.strip() for line in frame(viewed(), T, 500, 40) for text, _ in line}
+    state, pieces = viewed(), {text.strip() for line in frame(viewed(), T, 500, 13) for text, _ in line}
     for width in range(8, 140):
-        shown = [text.strip() for line in frame(state, T, width, 40) for text, _ in line[1:]]
+        shown = [text.strip() for line in frame(state, T, width, 13) for text, _ in line[1:]]
         assert all(text in pieces or set(text) <= {"━", "─"} for text in shown), width
 
 

@@ -95,7 +95,18 @@ def test_the_summary(tmp_path: Path) -> None:
     told = json.loads(said.out)
     assert (told.pop("folder"), told.pop("code")) == (str(tmp_path / "run"), 0)
     assert told == summary(tmp_path / "run")
-    assert told.keys() == {"status", "reason", "rounds", "loss", "metrics", "test", "seconds", "item_iterations", "workers"}
+    assert told.keys() == {
+        "status",
+        "reason",
+        "rounds",
+        "loss",
+        "metrics",
+        "best",
+        "test",
+        "seconds",
+        "item_iterations",
+        "workers",
+    }
     assert (told["status"], told["reason"], told["rounds"]) == ("finished", "rounds", 4)
     assert told["metrics"].keys() == {"accuracy"}
     assert told["test"].keys() == {"loss", "accuracy"}
