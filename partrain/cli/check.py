@@ -40,7 +40,7 @@ def validate(
                 from partrain.cli.workflow import commands
                 from partrain.workflow.load import load as load_workflow
 
-                found.append((path, load_workflow(path, commands(context.obj.app)).warnings))
+                found.append((path, load_workflow(path, commands(context.obj.commands())).warnings))
             else:
                 found.append((path, load(path, set_ or ()).warnings))
         except Rejected as rejected:

@@ -5,17 +5,85 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command_from_info, get_group
 
-from partrain.cli import bench, check, data, inference, reference, train, workflow
 from partrain.cli.shared import CommandLine
 from partrain.errors import INTERNAL, USAGE, Failure, Internal
 from partrain.version import __version__
 
+if TYPE_CHECKING:
+    from typer._click import Command, Context, HelpFormatter
+
+COMMANDS = {
+    "run": ("train", "Train a job, or run a workflow."),
+    "resume": ("train", "Continue from a checkpoint, with the same bits."),
+    "flow": ("workflow", "Look at workflows."),
+    "validate": ("check", "Report all problems of jobs and workflows."),
+    "verify": ("check", "Check a checkpoint's header, digest and structure."),
+    "bench": ("bench", "Measure the speed-up of more workers."),
+    "compare": ("bench", "Compare jobs or runs side by side."),
+    "inspect": ("inference", "Show what a checkpoint holds."),
+    "evaluate": ("inference", "Evaluate a checkpoint's network."),
+    "predict": ("inference", "Predict the items of a file, or continue a text."),
+    "export": ("inference", "Export a network to a format of other programs."),
+    "diff": ("inference", "Measure the distances of two networks."),
+    "soup": ("inference", "Average the networks of several checkpoints."),
+    "data": ("data", "Look at data sets, convert them, fetch them."),
+    "explain": ("reference", "Explain a key of a job, a rule, an exit code."),
+    "ls": ("reference", "List rules, models, data sets, optimizers, jobs."),
+    "schema": ("reference", "Print the JSON Schema of job files."),
+}
+"""Commands in the order of help: the module of each, and its line in `partrain --help`."""
+
+
+class LazyCommands(Mapping[str, "Command"]):
+    """The commands by name. Each is imported and built when it is looked up."""
+
+    def __getitem__(self, name: str) -> Command:
+        part = _typer_of(COMMANDS[name][0])
+        if part.info.name == name:
+            return get_group(part)
+        (info,) = (one for one in part.registered_commands if name in (one.name, getattr(one.callback, "__name__", "")))
+        return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class CommandGroup(TyperGroup):
+    """The command line. Its help needs no command."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = LazyCommands()  # type: ignore[assignment]  # nothing adds to it
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+def _typer_of(module: str) -> typer.Typer:
+    part: typer.Typer = import_module(f"partrain.cli.{module}").app
+    return part
+
+
+def all_commands() -> list[typer.Typer]:
+    """Import all commands: workflows run them as steps."""
+    return [_typer_of(module) for module in dict.fromkeys(module for module, _ in COMMANDS.values())]
+
+
 app = typer.Typer(
     name="partrain",
+    cls=CommandGroup,
     help="Train one PyTorch network on many workers at once: CPU processes and CUDA GPUs in the same training.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -38,17 +106,13 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    context.obj = CommandLine(app, main)
+    context.obj = CommandLine(all_commands, main)
 
 
 def _print_failure(name: str, code: int, message: str) -> None:
     """Print a failure as the one JSON document, if `--json` is given."""
     if "--json" in sys.argv:
         print(json.dumps({"error": {"name": name, "code": code, "message": message}}))
-
-
-for module in train, workflow, check, bench, inference, data, reference:
-    app.add_typer(module.app)
 
 
 def main() -> None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class CommandLine(NamedTuple):
     """The whole command line, for workflows: their steps are commands."""
 
-    app: typer.Typer
+    commands: Callable[[], list[typer.Typer]]
+    """Imports all commands."""
     main: Callable[[], None]
     """Runs the command in `sys.argv`."""
 

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from partrain.workflow.state import StepState
     from partrain.workflow.step import Workflow
 
-app = typer.Typer()
-flow = typer.Typer(no_args_is_help=True, help="Look at workflows.")
-app.add_typer(flow, name="flow")
+app = typer.Typer(name="flow", no_args_is_help=True, help="Look at workflows.", rich_markup_mode=None)
 
 OUTPUTS = ("output", "out", "html")
 """Options that name a file which a command writes."""
@@ -38,26 +36,16 @@ NOT_STEPS = ("run", "resume")
 """Commands that are no steps: a step that trains has a `job`."""
 
 
-def commands(app: typer.Typer) -> Commands:
+def commands(parts: Sequence[typer.Typer]) -> Commands:
     """Return the commands that a step may run, from the definition of the command line. A step that trains has a `job`."""
     found: dict[str, CommandSpec] = {}
-
-    def collect(group: typer.Typer, words: tuple[str, ...]) -> None:
-        for command in group.registered_commands:
+    for part in parts:
+        group = part.info.name if isinstance(part.info.name, str) else ""
+        for command in part.registered_commands if group != "flow" else ():
             assert command.callback
-            name = " ".join((*words, command.name or command.callback.__name__.replace("_", "-")))
+            name = f"{group} {command.name or command.callback.__name__.replace('_', '-')}".strip()
             if name not in NOT_STEPS:
                 found[name] = _spec(tuple(name.split()), command.callback)
-        for inner in group.registered_groups:
-            assert inner.typer_instance
-            given = [each for each in (inner.name, inner.typer_instance.info.name) if isinstance(each, str)]
-            collect(inner.typer_instance, (*words, *given[:1]))
-
-    for part in app.registered_groups:
-        assert part.typer_instance
-        name = part.typer_instance.info.name
-        if name != "flow":
-            collect(part.typer_instance, (name,) if isinstance(name, str) else ())
     return found
 
 
@@ -111,7 +99,7 @@ def run_workflow(
         )
     if removed := [each for each in overrides if each.startswith("~")]:
         raise typer.BadParameter(f"{removed[0]} removes a key of a single job without [sweep]", param_hint="--set")
-    workflow = load(paths[0], commands(line.app)) if single else of_jobs(paths, overrides, commands(line.app))
+    workflow = load(paths[0], commands(line.commands())) if single else of_jobs(paths, overrides, commands(line.commands()))
     options.selection.check(workflow)
     for problem in workflow.warnings:
         print(problem.render(), file=sys.stderr)
@@ -254,7 +242,7 @@ def _show_sweeps(runner: Runner, folder: Path) -> None:
                 print(sentence)
 
 
-@flow.command()
+@app.command()
 def show(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The workflow file.")],
@@ -269,7 +257,7 @@ def show(
     from partrain.workflow.load import load
     from partrain.workflow.results import Results
 
-    workflow = load(file, commands(context.obj.app))
+    workflow = load(file, commands(context.obj.commands()))
     folder = out or Path("runs") / workflow.name
     results = Results(workflow, folder, Digests(folder / "digests.json"))
     if as_json:
