@@ -12,7 +12,7 @@ TEST := $(PY) -m pytest -m 'not gpu and not soak' -n 6 --dist worksteal
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check setup run test test-gpu test-processors fuzz soak bits format lint types bench clean
+.PHONY: check setup run test test-gpu test-processors fuzz soak bits messages format lint types bench clean
 
 check: lint types test
 
@@ -48,6 +48,10 @@ FUZZ_SECONDS ?= 600
 fuzz: $(STAMP)
 	end=$$(($$(date +%s) + $(FUZZ_SECONDS))); while [ $$(date +%s) -lt $$end ]; do \
 	$(PY) -m pytest -m 'hypothesis and not soak' --hypothesis-profile fuzz -n 2 --dist worksteal --timeout 0 || exit 1; done
+
+# All texts that a person may read, in one file. The gate compares.
+messages: $(STAMP)
+	$(PY) tests/support/messages.py
 
 # Digests of short runs, to compare with those of another commit: see benchmarks/bits.py.
 bits: $(STAMP)
