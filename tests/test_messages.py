@@ -6,4 +6,6 @@ from support.messages import FILE, messages
 
 
 def test_messages_are_those_in_the_file() -> None:
-    assert messages() == FILE.read_text(encoding="utf-8"), "texts have changed: `make messages` writes them to tests/golden/messages.txt"
+    assert messages() == FILE.read_text(encoding="utf-8"), (
+        "texts have changed: `make messages` writes them to tests/golden/messages.txt"
+    )

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command_from_info, get_group
 
+from partrain.cli.completion import join_words
 from partrain.cli.shared import CommandLine
 from partrain.errors import INTERNAL, USAGE, Failure, Internal
 from partrain.version import __version__
@@ -35,6 +36,7 @@ COMMANDS = {
     "diff": ("inference", "Measure the distances of two networks."),
     "soup": ("inference", "Average the networks of several checkpoints."),
     "data": ("data", "Look at data sets, convert them, fetch them."),
+    "config": ("config", "Print a job with its defaults, origins, differences."),
     "explain": ("reference", "Explain a key of a job, a rule, an exit code."),
     "ls": ("reference", "List rules, models, data sets, optimizers, jobs."),
     "schema": ("reference", "Print the JSON Schema of job files."),
@@ -88,7 +90,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -117,6 +118,7 @@ def _print_failure(name: str, code: int, message: str) -> None:
 
 def main() -> None:
     """Run a command; turn every failure into its message and its exit code."""
+    join_words()
     try:
         app()
     except SystemExit as end:

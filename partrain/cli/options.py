@@ -5,11 +5,18 @@ from typing import Annotated
 
 import typer
 
+from partrain.cli.completion import complete_override
+
 Job = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")]
 Checkpoint = Annotated[Path, typer.Argument(metavar="CKPT.h5", help="A checkpoint, or a run folder for its newest one.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in optimizer.lr=0.2; ~KEY removes one."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a key, as in optimizer.lr=0.2; ~KEY removes one.",
+        autocompletion=complete_override,
+    ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run folder; default: runs/<name>/<time>.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from partrain.cli.completion import complete_word
 from partrain.cli.options import Debug, Json
 from partrain.cli.shared import examples
 from partrain.errors import Failure
@@ -37,7 +38,12 @@ class UnknownWord(Failure):
     epilog=examples("partrain explain optimizer.lr", "partrain explain average", "partrain explain 78", "partrain explain words")
 )
 def explain(
-    word: Annotated[str, typer.Argument(metavar="KEY|NAME|CODE", help="As in optimizer.lr, average, cnn, 78, words.")],
+    word: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY|NAME|CODE", help="As in optimizer.lr, average, cnn, 78, words.", autocompletion=complete_word
+        ),
+    ],
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:

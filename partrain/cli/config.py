@@ -1,0 +1,56 @@
+"""`partrain config`: a job as partrain understands it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from partrain.cli.options import Debug, Json, Overrides
+from partrain.cli.shared import examples, print_warnings
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog=examples(
+        "partrain config jobs/mnist.toml --full",
+        "partrain config jobs/mnist.toml --origin --set optimizer.lr=0.1",
+        "partrain config jobs/mnist.toml --diff runs/mnist/2026-11-23T10-00-00",
+    )
+)
+def config(
+    job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="A job file, or a run folder for its job.")],
+    set_: Overrides = None,
+    full: Annotated[bool, typer.Option("--full", help="With all defaults, as comments.")] = False,
+    origin: Annotated[bool, typer.Option("--origin", help="Each value with the place that sets it.")] = False,
+    diff: Annotated[
+        Path | None, typer.Option("--diff", metavar="OTHER", help="Keys that differ from another job or run, defaults included.")
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Print a job after --set; with its defaults, the origin of each value, or the differences from another job."""
+    from partrain.config.overrides import toml_value
+    from partrain.display.text_table import aligned
+    from partrain.job.resolved import difference, full_text, load_any
+
+    if full + origin + (diff is not None) > 1:
+        raise typer.BadParameter("choose one of --full, --origin and --diff", param_hint="--full")
+    loaded, found = load_any(job, set_ or ())
+    print_warnings(loaded)
+    if diff is not None:
+        rows = difference(found, load_any(diff)[1])
+        if as_json:
+            print(json.dumps([dict(zip(("key", "this", "other"), row, strict=True)) for row in rows]))
+        else:
+            print("\n".join(aligned([("key", str(job), str(diff)), *rows])) if rows else "the same settings")
+    elif as_json:
+        print(json.dumps([{"key": each.key, "value": each.value, "origin": each.origin} for each in found]))
+    elif origin:
+        print("\n".join(aligned([(each.key, toml_value(each.value), each.origin) for each in found])))
+    else:
+        sys.stdout.write(full_text(found) if full else loaded.text)
