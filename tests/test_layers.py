@@ -20,7 +20,7 @@ LAYERS = [
     {"checkpoint"},
     {"job"},
     {"inference", "launch"},
-    {"api", "bench", "workflow"},
+    {"api", "bench", "templates", "workflow"},
     {"cli", "__init__"},
     {"__main__"},
 ]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
 
 COMMANDS = {
+    "init": ("init", "Write a job, from a template or for your data."),
     "run": ("train", "Train a job, or run a workflow."),
     "resume": ("train", "Continue from a checkpoint, with the same bits."),
     "flow": ("workflow", "Look at workflows."),

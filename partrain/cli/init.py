@@ -1,0 +1,70 @@
+"""`partrain init`: write a job to begin with."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from partrain.cli.options import Debug, Force
+from partrain.cli.shared import examples, print_warnings
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog=examples(
+        "partrain init && partrain run job.toml",
+        "partrain init --from houses.csv --target price houses.toml",
+        "partrain init --list",
+    )
+)
+def init(
+    job: Annotated[Path, typer.Argument(metavar="[JOB.toml]", help="The job file to write; default: job.toml.")] = Path(
+        "job.toml"
+    ),
+    template: Annotated[str | None, typer.Option("--template", metavar="NAME", help="The template: see --list.")] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="DATA", help="Write a job for a table, a text or a folder of images.")
+    ] = None,
+    target: Annotated[str | None, typer.Option("--target", metavar="COLUMN", help="With --from: the column to predict.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the templates.")] = False,
+    force: Force = False,
+    debug: Debug = False,
+) -> None:
+    """Write a complete job, from a template or for a file of data."""
+    from partrain import templates
+    from partrain.config.problems import did_you_mean
+    from partrain.display.text_table import aligned
+    from partrain.errors import InputMissing
+    from partrain.inference.output import check
+
+    known = templates.names()
+    if listed:
+        print("\n".join(aligned(list(known.items()))))
+        return
+    if source is not None and template is not None:
+        raise typer.BadParameter("give either --from or --template", param_hint="--from")
+    if target is not None and source is None:
+        raise typer.BadParameter("it belongs to --from", param_hint="--target")
+    if template is not None and template not in known:
+        near = did_you_mean(template, known)
+        advice = f"did you mean {near}?" if near else f"there are {', '.join(known)}"
+        raise typer.BadParameter(f"no template is called `{template}`: {advice}", param_hint="--template")
+    if source is None:
+        text = templates.text(template or templates.DEFAULT)
+    else:
+        from partrain.templates.from_data import job_for
+
+        if not source.exists():
+            raise InputMissing(f"no such file: {source}")
+        text = job_for(source, target, job.absolute().parent)
+    from partrain.job.load import parse
+
+    check(job, force)
+    print_warnings(parse(text, job.absolute().parent, str(job), here=True))
+    job.write_text(text, encoding="utf-8")
+    name = shlex.quote(str(job))
+    print(f"{name} is written; train it with:\n  partrain run {name}")

@@ -1,0 +1,21 @@
+"""Jobs to begin with: templates as files, and jobs written for a file of data."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+
+def names() -> dict[str, str]:
+    """Return the templates, each with its first comment, the default one first."""
+    found = sorted(entry.name for entry in files(__name__).iterdir() if entry.name.endswith(".toml"))
+    found.sort(key=lambda name: name != f"{DEFAULT}.toml")
+    return {name.removesuffix(".toml"): text(name.removesuffix(".toml")).partition("\n")[0].lstrip("# ") for name in found}
+
+
+def text(name: str) -> str:
+    """Read a template."""
+    return (files(__name__) / f"{name}.toml").read_text(encoding="utf-8")
+
+
+DEFAULT = "classification"
+"""Name of the template of `partrain init`. It draws its items, so it needs no file and no network."""

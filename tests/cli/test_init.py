@@ -1,0 +1,140 @@
+"""`partrain init`: templates, jobs for files of data, and an installed wheel in an empty folder."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.runs import partrain, summary
+
+from partrain import templates
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def table(rows: int = 600) -> str:
+    """Houses: a number of the row, words, a gap, a column without information; the price is a sum, the class a bound of it."""
+    draw = random.Random(3)
+    lines = ["id,city,size,note,same,price,dear,floors"]
+    for number in range(rows):
+        city, size, floors = draw.choice(["Ulm", "Bonn", "Kiel"]), draw.gauss(100, 30), draw.randint(1, 4)
+        price = 2 * size + {"Ulm": 0, "Bonn": 60, "Kiel": 120}[city] + 10 * floors + draw.gauss(0, 5)
+        gap = "" if number % 50 == 7 else f"{size:.2f}"
+        lines.append(f"{number},{city},{gap},text {number},7,{price:.2f},{'yes' if price > 280 else 'no'},{floors}")
+    return "\n".join([*lines, ""])
+
+
+@pytest.mark.parametrize("name", templates.names())
+def test_every_template_trains(name: str, tmp_path: Path) -> None:
+    said = partrain("init", "--template", name)
+    assert (said.code, said.out) == (0, "job.toml is written; train it with:\n  partrain run job.toml\n")
+    assert partrain("run", "job.toml", "--set", "stop.rounds=2", "--out", "run", "-q").code == 0
+    assert summary(tmp_path / "run")["rounds"] == 2
+
+
+def test_the_default_template_learns_and_the_list_names_it_first(tmp_path: Path) -> None:
+    assert partrain("init", "--list").out.startswith(templates.DEFAULT)
+    assert partrain("init").code == 0
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert summary(tmp_path / "run")["test"]["accuracy"] > 0.97
+    said = partrain("init")
+    assert (said.code, said.errors) == (73, ["cannot-create"])
+    assert partrain("init", "--force").code == 0
+
+
+def test_a_job_for_a_table_of_numbers_and_words(tmp_path: Path) -> None:
+    (tmp_path / "houses.csv").write_text(table())
+    assert partrain("init", "--from", "houses.csv", "--target", "price", "jobs.toml").code == 0
+    dataset = tomllib.loads((tmp_path / "jobs.toml").read_text())["dataset"]
+    assert dataset["drop"] == ["id", "note", "same"]
+    assert dataset["one_hot"] == ["city", "dear"]
+    assert (dataset["missing"], dataset["target_kind"], dataset["standardise_target"]) == ("mean", "number", True)
+    assert partrain("run", "jobs.toml", "--out", "run", "-q").code == 0
+    assert summary(tmp_path / "run")["test"]["loss"] < 0.1  # the mean of the targets alone has 1
+
+
+def test_a_job_for_classes(tmp_path: Path) -> None:
+    (tmp_path / "houses.csv").write_text(table().replace(",price,", ",worth,"))
+    assert partrain("init", "--from", "houses.csv", "--target", "dear", "job.toml").code == 0
+    dataset = tomllib.loads((tmp_path / "job.toml").read_text())["dataset"]
+    assert (dataset["target_kind"], dataset["stratify"]) == ("class", True)
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    assert summary(tmp_path / "run")["test"]["accuracy"] > 0.93
+    assert partrain("init", "--from", "houses.csv", "--target", "floors", "floors.toml").code == 0
+    assert tomllib.loads((tmp_path / "floors.toml").read_text())["dataset"]["target_kind"] == "class"
+
+
+def test_jobs_for_images_and_text(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    for name, shade in (("dark", 40), ("light", 200)):
+        (tmp_path / "pictures" / name).mkdir(parents=True)
+        for number in range(30):
+            pixels = draw.integers(shade - 30, shade + 30, (12, 16), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "pictures" / name / f"{number}.png")
+    (tmp_path / "words.txt").write_text("the quick brown fox jumps over the lazy dog. " * 60)
+    for source, job in (("pictures", "images.toml"), ("words.txt", "text.toml")):
+        assert partrain("init", "--from", source, job).code == 0
+        assert partrain("run", job, "--set", "stop.rounds=2", "--out", f"run-{source}", "-q").code == 0
+    assert tomllib.loads((tmp_path / "images.toml").read_text())["dataset"]["size"] == [12, 16]
+    assert tomllib.loads((tmp_path / "images.toml").read_text())["dataset"]["channels"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["--from", "houses.csv"], 66, "--target takes one of id, city, size, note, same, price, dear, floors"),
+        (["--from", "houses.csv", "--target", "prise"], 66, "did you mean `price`?"),
+        (["--from", "houses.csv", "--target", "same"], 66, "the same value in each row"),
+        (["--from", "houses.csv", "--target", "note"], 66, "too many classes"),
+        (["--from", "few.csv", "--target", "b"], 66, "too few to train on"),
+        (["--from", "no.csv", "--target", "b"], 66, "no such file"),
+        (["--from", "odd.xyz"], 66, "expected a table"),
+        (["--template", "clasification"], 2, "did you mean classification?"),
+        (["--target", "b"], 2, "it belongs to --from"),
+        (["--from", "few.csv", "--template", "forecast"], 2, "either --from or --template"),
+        (["no/job.toml"], 73, "there is no folder"),
+    ],
+)
+def test_mistakes(tmp_path: Path, words: list[str], code: int, text: str) -> None:
+    (tmp_path / "houses.csv").write_text(table(100))
+    (tmp_path / "few.csv").write_text("a,b\n1,2\n3,4\n")
+    (tmp_path / "odd.xyz").write_text("?")
+    said = partrain("init", *words)
+    assert said.code == code, said
+    assert text in " ".join(said.err.split())
+    assert not list(tmp_path.glob("*.toml"))
+
+
+def test_a_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
+    """Of a copy of the sources: a build leaves files beside them."""
+    copy, empty = tmp_path / "source", tmp_path / "empty"
+    empty.mkdir()
+    names = [str(path.relative_to(ROOT)) for path in (ROOT / "partrain").rglob("*.*") if path.suffix in (".py", ".toml")]
+    for name in [*names, "pyproject.toml", "README.md", "LICENSE"]:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_bytes((ROOT / name).read_bytes())
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    subprocess.run([*pip, "wheel", "--no-build-isolation", "--no-deps", "-w", tmp_path, copy], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", tmp_path / "site", wheel], check=True, capture_output=True)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    for words in (["init"], ["run", "job.toml", "--set", "stop.rounds=2", "--out", "run", "-q"]):
+        command = [sys.executable, "-m", "partrain", *words]
+        done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert summary(empty / "run")["rounds"] == 2
+    where = [sys.executable, "-c", "import partrain; print(partrain.__file__)"]
+    found = subprocess.run(where, cwd=empty, env=environment, capture_output=True, text=True, check=True).stdout
+    assert found.startswith(str(tmp_path / "site"))
