@@ -10,13 +10,17 @@ import typer
 
 from partrain.checkpoint.runs import run_of
 from partrain.cli.options import Debug, Json, Overrides
-from partrain.cli.shared import print_note, print_warnings, run_folder_of
+from partrain.cli.shared import examples, print_note, print_warnings, run_folder_of
 from partrain.errors import InputMissing
 
 app = typer.Typer()
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "partrain bench --threads 1,2,4", "partrain bench jobs/wine.toml --threads 1,2 --seeds 3", "partrain bench --suite seeds"
+    )
+)
 def bench(
     job: Annotated[Path | None, typer.Argument(metavar="[JOB.toml]", help="The job; default: an MLP on MNIST.")] = None,
     threads: Annotated[
@@ -53,7 +57,11 @@ def bench(
     raise typer.Exit(result["code"])
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "partrain compare jobs/rules/bsp.toml jobs/rules/easgd.toml --seeds 3", "partrain compare runs/mnist runs/wine"
+    )
+)
 def compare(
     paths: Annotated[
         list[Path], typer.Argument(metavar="JOB.toml|RUN_DIR...", help="Jobs to train, run folders, or checkpoints in them.")

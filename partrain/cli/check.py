@@ -11,13 +11,13 @@ import typer
 
 from partrain.checkpoint.runs import checkpoint_of
 from partrain.cli.options import Checkpoint, Debug, Json, Overrides
-from partrain.cli.shared import print_note
+from partrain.cli.shared import examples, print_note
 from partrain.errors import BadJob, InputMissing
 
 app = typer.Typer()
 
 
-@app.command()
+@app.command(epilog=examples("partrain validate jobs/mnist.toml", "partrain validate jobs/*.toml --json"))
 def validate(
     context: typer.Context,
     jobs: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Job files and workflows.")],
@@ -67,7 +67,7 @@ def validate(
         raise typer.Exit(BadJob.code if len(errors) > len(missing) + unreadable else InputMissing.code)
 
 
-@app.command()
+@app.command(epilog=examples("partrain verify runs/mnist"))
 def verify(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) -> None:
     """Check header, digest and structure of a checkpoint; exit 65 if any is wrong."""
     from partrain import checkpoint as checkpoints

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from partrain.cli.options import Debug, Force, Json, Overrides
+from partrain.cli.shared import examples
 from partrain.errors import CannotCreate, InputMissing
 from partrain.inference.output import check, document
 
@@ -24,14 +25,14 @@ app = typer.Typer(name="data", help="Look at data sets, convert them, fetch them
 Source = Annotated[Path, typer.Argument(metavar="JOB.toml|FILE", help="A job, for its data set; or a file of data.")]
 
 
-@app.command()
+@app.command(epilog=examples("partrain data inspect houses.csv", "partrain data inspect jobs/wine.toml"))
 def inspect(source: Source, set_: Overrides = None, as_json: Json = False, debug: Debug = False) -> None:
     """Show shapes, classes, ranges, faults, and items that training shares with validation and test."""
     found = _inspected(source, set_ or ())
     print(document({"source": str(source), **found}) if as_json else "\n".join(_lines(source, found)))
 
 
-@app.command()
+@app.command(epilog=examples("partrain data convert jobs/mnist.toml -o mnist.items"))
 def convert(
     source: Source,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="X.items", help="The file to write.")],
@@ -70,7 +71,7 @@ def convert(
     print(f'{output}: {size:,} bytes; in a job: kind = "mapped", path = "{output.name}"')
 
 
-@app.command()
+@app.command(epilog=examples("partrain data fetch jobs/*.toml"))
 def fetch(
     jobs: Annotated[list[Path], typer.Argument(metavar="JOB.toml...", help="Job files.")],
     set_: Overrides = None,

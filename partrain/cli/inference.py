@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from partrain.cli.options import Checkpoint, Debug, Force, JobOverride, Json, Output, RequiredOutput, TrustCode
-from partrain.cli.shared import print_note
+from partrain.cli.shared import examples, print_note
 from partrain.errors import NotTrusted
 from partrain.inference.open import load_job, open_checkpoint
 from partrain.inference.output import document
@@ -32,7 +32,7 @@ Format = Literal["safetensors", "state-dict", "torch-export", "onnx"]
 DIFFERENT = 1
 
 
-@app.command()
+@app.command(epilog=examples("partrain inspect runs/mnist"))
 def inspect(
     checkpoint: Checkpoint,
     tensors: Annotated[
@@ -55,7 +55,7 @@ def inspect(
         _show(found, tree.render_outline(found | sizes), as_json)
 
 
-@app.command()
+@app.command(epilog=examples("partrain evaluate runs/mnist", "partrain evaluate runs/wine --input new.csv"))
 def evaluate(
     checkpoint: Checkpoint,
     split: Annotated[Split | None, typer.Option("--split", help="Which items; default: validation and test.")] = None,
@@ -80,7 +80,9 @@ def evaluate(
     _show({"checkpoint": str(path), "round": content.round, **results}, judging.render(results), as_json)
 
 
-@app.command()
+@app.command(
+    epilog=examples("partrain predict runs/wine --input new.csv -o answers.csv", 'partrain predict runs/text --prompt "To be"')
+)
 def predict(
     checkpoint: Checkpoint,
     input: Input = None,
@@ -137,7 +139,7 @@ def predict(
         print(answers.text())
 
 
-@app.command()
+@app.command(epilog=examples("partrain export runs/mnist --format onnx -o mnist.onnx"))
 def export(
     checkpoint: Checkpoint,
     format: Annotated[Format, typer.Option("--format", "-f", help="safetensors, state-dict, torch-export or onnx.")],
@@ -166,7 +168,7 @@ def export(
     _show(result, [compared, usage(network, format)], as_json)
 
 
-@app.command()
+@app.command(epilog=examples("partrain diff runs/one runs/other", "partrain diff runs/mnist --workers"))
 def diff(
     checkpoint: Checkpoint,
     other: Annotated[Path | None, typer.Argument(metavar="[OTHER.h5]", help="The checkpoint to compare with.")] = None,
@@ -192,7 +194,7 @@ def diff(
         raise typer.Exit(DIFFERENT)
 
 
-@app.command()
+@app.command(epilog=examples("partrain soup runs/one runs/other -o soup.h5"))
 def soup(
     checkpoints: Annotated[list[Path], typer.Argument(metavar="CKPT.h5...", help="Checkpoints of the same network.")],
     output: RequiredOutput,

@@ -54,7 +54,7 @@ def explain(
     print(json.dumps([content for _, content in found]) if as_json else "\n\n".join(text for text, _ in found))
 
 
-@app.command("ls")
+@app.command("ls", epilog=examples("partrain ls rules", "partrain ls models --json"))
 def list_names(
     kind: Annotated[
         Literal["models", "rules", "datasets", "optimizers", "devices", "jobs"], typer.Argument(help="The kind of names.")
@@ -72,7 +72,7 @@ def list_names(
         print("\n".join(aligned(rows)))
 
 
-@app.command()
+@app.command(epilog=examples("partrain schema > job.schema.json"))
 def schema(
     workflow: Annotated[bool, typer.Option("--workflow", help="That of workflow files.")] = False, debug: Debug = False
 ) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from partrain.cli.options import Debug, Json, Out, Overrides, Quiet, TrustCode, Verbose
-from partrain.cli.shared import print_note, print_warnings, run_folder_of
+from partrain.cli.shared import examples, print_note, print_warnings, run_folder_of
 from partrain.errors import BadCheckpoint, Failure, WorkersLost
 from partrain.inference.open import load_job, open_checkpoint
 
@@ -44,7 +44,13 @@ Cluster = Annotated[
 ]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "partrain run jobs/mnist.toml",
+        "partrain run jobs/mnist.toml --set optimizer.lr=0.1 --out runs/mine",
+        "partrain run jobs/workflows/wine.toml",
+    )
+)
 def run(
     context: typer.Context,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="A job, a workflow, several jobs, or a folder of jobs.")],
@@ -109,7 +115,9 @@ def _train_with(
     _finish(train(loaded, stage), loaded, as_json)
 
 
-@app.command()
+@app.command(
+    epilog=examples("partrain resume runs/mnist", "partrain resume --latest", "partrain resume runs/mnist --until rounds=500")
+)
 def resume(
     checkpoint: Annotated[
         Path | None, typer.Argument(metavar="CKPT.h5", help="A checkpoint, or a run folder for its newest one.")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 import typer
 
 from partrain.cli.options import Debug, Json
-from partrain.cli.shared import CommandLine
+from partrain.cli.shared import CommandLine, examples
 from partrain.errors import INTERRUPTED, OK, TERMINATED
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def _show_sweeps(runner: Runner, folder: Path) -> None:
                 print(sentence)
 
 
-@app.command()
+@app.command(epilog=examples("partrain flow show jobs/workflows/wine.toml"))
 def show(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The workflow file.")],

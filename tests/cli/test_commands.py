@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
+from typing import Any
 
+import pytest
 import typer
 from support.runs import partrain
 from typer.main import get_command
@@ -48,3 +51,29 @@ def test_a_misspelt_command() -> None:
     said = partrain("valdate", "x.toml")
     assert said.code == 2
     assert "Did you mean 'validate'" in said.err
+
+
+def leaves() -> list[tuple[tuple[str, ...], Any]]:
+    """All commands with their words; those of groups too."""
+    group, found = get_command(app), []
+    for name in COMMANDS:
+        command = group.get_command(typer.Context(group), name)
+        inner = getattr(command, "commands", None)
+        found += [((name, word), one) for word, one in inner.items()] if inner else [((name,), command)]
+    return found
+
+
+@pytest.mark.parametrize(("words", "command"), leaves(), ids=lambda part: " ".join(part) if isinstance(part, tuple) else "")
+def test_every_help_ends_with_examples_whose_options_there_are(words: tuple[str, ...], command: Any) -> None:
+    said = partrain(*words, "--help")
+    assert said.code == 0
+    lines = said.out.partition("\n  Examples:\n")[2].splitlines()
+    assert lines
+    options = {option for parameter in command.params for option in parameter.opts} | {"--json"}
+    for part in (part for line in lines for part in line.split(" && ")):
+        given = shlex.split(part.partition(">")[0])
+        assert given[0] == "partrain"
+        if tuple(given[1 : 1 + len(words)]) == words:
+            assert {word for word in given if word.startswith("-")} <= options
+        else:
+            assert given[1] in COMMANDS
