@@ -135,6 +135,17 @@ def test_a_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     assert summary(empty / "run")["rounds"] == 2
+    job = empty / "job.toml"
+    job.write_text(
+        job.read_text().partition("[dataset]")[0]
+        + '[dataset]\nname = "mnist"\nvalidation = 300\n[optimizer]'
+        + job.read_text().partition("[optimizer]")[2]
+    )
+    command = [sys.executable, "-m", "partrain", "validate", "job.toml"]
+    done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, "copy datasets/mnist of a checkout into this folder" in done.stdout) == (66, True), done
+    (empty / "datasets").symlink_to(ROOT / "datasets")
+    assert subprocess.run(command, cwd=empty, env=environment, capture_output=True, check=False).returncode == 0
     where = [sys.executable, "-c", "import partrain; print(partrain.__file__)"]
     found = subprocess.run(where, cwd=empty, env=environment, capture_output=True, text=True, check=True).stdout
     assert found.startswith(str(tmp_path / "site"))

@@ -119,11 +119,15 @@ def idx(path: Path, images: bool = False, digest: str = "") -> ArraySource:
 def embedded(name: str) -> dict[str, ArraySource]:
     """Find the arrays of an embedded data set by role.
 
-    The files lie in the repository; an installed package carries them itself.
+    The files lie in `datasets/` of a checkout, or of the current folder: they are too large for a wheel (MNIST: 11 MB).
     """
-    package = Path(__file__).parents[2]
-    folders = [package.parent / "datasets" / name, package / "_datasets" / name]
-    folder = next((one for one in folders if (one / "SHA256SUMS").is_file()), folders[0])
+    folders = [base / "datasets" / name for base in (Path(__file__).parents[3], Path.cwd())]
+    folder = next((one for one in folders if (one / "SHA256SUMS").is_file()), None)
+    if folder is None:
+        advice = f'copy datasets/{name} of a checkout into this folder, or name files by kind = "idx"'
+        raise InputMissing(
+            f"an installed partrain has no files of `{name}`: {advice}; `partrain init` writes a job that needs none"
+        )
     with reading(folder / "SHA256SUMS"):
         lines = (folder / "SHA256SUMS").read_text().splitlines()
     digests = {file: digest for digest, file in map(str.split, lines)}

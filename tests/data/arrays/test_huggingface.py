@@ -243,5 +243,5 @@ def test_a_set_trains_and_its_classes_are_known_afterwards(tmp_path: Path) -> No
     assert json.loads(judged.out)["test"]["items"] == 60
     assert "high" in judged.out
     wrong = partrain("validate", write_job(tmp_path, table.replace('"spot"', '"spots"')))
-    assert wrong.code == 78
+    assert wrong.code == 66
     assert "no column `spots`, which `inputs` asks for: did you mean `spot`?" in wrong.out
