@@ -63,15 +63,16 @@ def test_facts_of_the_embedded_digits() -> None:
 
 @pytest.fixture
 def copied_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The installed layout: no repository around the package, the files inside it."""
-    folder = tmp_path / "partrain" / "_datasets" / "mnist"
+    """The installed layout: no repository around the package, the files in the current folder."""
+    folder = tmp_path / "datasets" / "mnist"
     shutil.copytree(DIGITS, folder)
-    monkeypatch.setattr(idx, "__file__", str(tmp_path / "partrain" / "data" / "arrays" / "idx.py"))
+    monkeypatch.setattr(idx, "__file__", str(tmp_path / "site" / "partrain" / "data" / "arrays" / "idx.py"))
+    monkeypatch.chdir(tmp_path)
     return folder
 
 
-def test_an_installed_package_carries_the_digits(copied_digits: Path) -> None:
-    assert all(array.path.parent == copied_digits for array in idx.embedded(MNIST.name).values())
+def test_an_installed_package_finds_the_digits_in_the_current_folder(copied_digits: Path) -> None:
+    assert all(array.path.absolute().parent == copied_digits for array in idx.embedded(MNIST.name).values())
     assert read_spec(MNIST, HERE).items == 60_000
 
 
@@ -82,6 +83,12 @@ def test_a_wrong_digest_is_named(copied_digits: Path) -> None:
     (copied_digits / "t10k-labels-idx1-ubyte.gz").write_bytes(damaged)
     with pytest.raises(InputMissing, match=r"t10k-labels-idx1-ubyte\.gz: damaged: its SHA-256 is \w{64}, expected b91679a0"):
         load(MNIST, HERE)
+
+
+def test_a_missing_folder_is_told_in_one_line(copied_digits: Path) -> None:
+    shutil.rmtree(copied_digits)
+    with pytest.raises(InputMissing, match="copy datasets/mnist of a checkout into this folder"):
+        read_spec(MNIST, HERE)
 
 
 def test_a_missing_file_of_the_embedded_set_is_named(copied_digits: Path) -> None:

@@ -121,7 +121,7 @@ def embedded(name: str) -> dict[str, ArraySource]:
 
     The files lie in `datasets/` of a checkout, or of the current folder: they are too large for a wheel (MNIST: 11 MB).
     """
-    folders = [base / "datasets" / name for base in (Path(__file__).parents[3], Path.cwd())]
+    folders = [base / "datasets" / name for base in (Path(__file__).parents[3], Path())]
     folder = next((one for one in folders if (one / "SHA256SUMS").is_file()), None)
     if folder is None:
         advice = f'copy datasets/{name} of a checkout into this folder, or name files by kind = "idx"'
