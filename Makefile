@@ -6,8 +6,8 @@ RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 INSTALL = $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
-# Six at a time on two cores: most of a test's time is spent waiting for its processes.
-TEST := $(PY) -m pytest -m 'not gpu and not soak' -n 6 --dist worksteal
+# Four at a time on two cores: tests wait for their processes. With more, workers of too many runs wait busily for each other.
+TEST := $(PY) -m pytest -m 'not gpu and not soak' -n 4 --dist worksteal
 
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE

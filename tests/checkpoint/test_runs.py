@@ -56,7 +56,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, rounds in ("x", 1), ("y", 2):
             said = partrain("run", folder / "job.toml", "--out", folder / "runs" / name, "--set", f"stop.rounds={rounds}", "-q")
             assert said.code == 0, said
-        (folder / "bad.py").write_text("import no_such_module\n")
+        (folder / "bad.py").write_text("import no_such_module\nNet = None\n")
         job = JOB.replace('name = "mlp"\nhidden = [16]', 'name = "bad.py:Net"')
         (folder / "bad.toml").write_text(job)
         assert partrain("run", folder / "bad.toml", "--out", folder / "runs/none", "-q").code == 71

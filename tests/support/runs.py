@@ -223,7 +223,8 @@ class Command:
 
     def __exit__(self, *_: object) -> None:
         for pid in self.members():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ends by itself
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
     def wait(self, seconds: float = 60) -> Said:
