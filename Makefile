@@ -7,12 +7,13 @@ STAMP := $(VENV)/.installed
 INSTALL = $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
 # Four at a time on two cores: tests wait for their processes. With more, workers of too many runs wait busily for each other.
-TEST := $(PY) -m pytest -m 'not gpu and not soak' -n 4 --dist worksteal
+PYTEST := $(PY) -m pytest -n 4 --dist worksteal
+TEST := $(PYTEST) -m 'not gpu and not slow and not soak'
 
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check setup run test test-gpu test-processors fuzz soak bits messages format lint types bench clean
+.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak bits messages format lint types bench clean
 
 check: lint types test
 
@@ -33,6 +34,10 @@ run: $(RUNTIME)
 test: $(STAMP)
 	$(TEST)
 
+# Whole workflows, launchers, scripts, extras. CI runs them after the gate.
+test-slow: $(STAMP)
+	$(PYTEST) -m 'slow and not soak'
+
 test-gpu: $(STAMP)
 	$(PY) -m pytest -m gpu
 
@@ -47,7 +52,7 @@ test-processors: $(STAMP)
 FUZZ_SECONDS ?= 600
 fuzz: $(STAMP)
 	end=$$(($$(date +%s) + $(FUZZ_SECONDS))); while [ $$(date +%s) -lt $$end ]; do \
-	$(PY) -m pytest -m 'hypothesis and not soak' --hypothesis-profile fuzz -n 2 --dist worksteal --timeout 0 || exit 1; done
+	$(PY) -m pytest -m 'hypothesis and not slow and not soak' --hypothesis-profile fuzz -n 2 --dist worksteal --timeout 0 || exit 1; done
 
 # All texts that a person may read, in one file. The gate compares.
 messages: $(STAMP)

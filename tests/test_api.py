@@ -95,6 +95,7 @@ def test_an_interrupt_leaves_a_checkpoint_and_is_an_interrupt(tmp_path: Path) ->
     assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "the workers to end")
 
 
+@pytest.mark.slow
 def test_an_interrupt_before_the_first_round_names_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("""
 import multiprocessing, pathlib, time
@@ -114,6 +115,7 @@ def net():
     assert said == "stopped before the first round\n"
 
 
+@pytest.mark.slow
 def test_a_script_may_have_a_forkserver_of_its_own(tmp_path: Path) -> None:
     """Which does not end with the training."""
     (tmp_path / "script.py").write_text(f"""
@@ -136,6 +138,7 @@ if __name__ == "__main__":
     assert (done.returncode, done.stdout.split()) == (0, ["finished"]), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "table",
     [{"model": {"name": "script.py:Net"}}, pytest.param({"dataset": {"name": "script.py:Points"}}, marks=pytest.mark.soak)],
@@ -186,6 +189,7 @@ def test_sections_of_the_callers_own_making_are_named() -> None:
     assert given_in(job)["sync"] == {"rule": "average", "iterations": 2}
 
 
+@pytest.mark.slow
 def test_a_script_gets_back_a_network_of_its_own_class(tmp_path: Path) -> None:
     """And is not run a second time in the process that asks."""
     (tmp_path / "mine.py").write_text(
@@ -209,6 +213,7 @@ def test_a_thread_may_train(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["status"] == "finished", done.stderr
 
 
+@pytest.mark.slow
 def test_threads_train_one_after_the_other(tmp_path: Path) -> None:
     """The end of a short training does not end a longer one."""
     done = run(

@@ -117,6 +117,7 @@ def test_mistakes(tmp_path: Path, words: list[str], code: int, text: str) -> Non
     assert not list(tmp_path.glob("*.toml"))
 
 
+@pytest.mark.slow
 def test_a_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
     """Of a copy of the sources: a build leaves files beside them."""
     copy, empty = tmp_path / "source", tmp_path / "empty"

@@ -101,7 +101,7 @@ def test_people_are_told_too(run_of: Runs, tmp_path: Path, name: str) -> None:
     assert WORDS[name] in said.out
 
 
-@pytest.mark.parametrize("name", ["clouds", "spots", "rose", "codes"])
+@pytest.mark.parametrize("name", ["clouds", "spots", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rose", "codes"))])
 def test_graphs(run_of: Runs, network_of: Networks, tmp_path: Path, name: str) -> None:
     """Formats with a graph run without partrain, for any number of items."""
     import onnxruntime

@@ -259,6 +259,7 @@ def test_other_runs_write_the_manifest_of_old(tmp_path: Path) -> None:
     assert manifest_of(decode(newest(run))).start_file is None
 
 
+@pytest.mark.slow
 def test_the_jobs_of_fine_tuning_in_a_short_form(tmp_path: Path) -> None:
     """The second starts from the first, learns other digits, and answers with their names."""
     small = "model.channels=[4, 8]", "model.kernel=3", "model.dense=[32]"

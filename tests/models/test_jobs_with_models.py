@@ -148,6 +148,7 @@ def test_lazy_layers_learn_their_sizes_from_the_items(tmp_path: Path) -> None:
     assert said.code == 0, said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("job", "sets", "best"),
     [

@@ -1,4 +1,4 @@
-"""Every rule learns MNIST, from its own job file: a shortened form of each is trained."""
+"""Every rule learns MNIST, from its own job file: a shortened form of each is trained. `make test-slow` trains most of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from support.runs import partrain, summary
 JOBS = sorted((Path(__file__).parents[2] / "jobs" / "rules").glob("*.toml"))
 
 
-@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
+QUICK = "average", "easgd", "threshold"
+"""Rules of the gate: a mean, a center, compressed updates."""
+
+
+@pytest.mark.parametrize(
+    "job", [pytest.param(job, id=job.stem, marks=() if job.stem in QUICK else pytest.mark.slow) for job in JOBS]
+)
 def test_it_learns(job: Path, tmp_path: Path) -> None:
     sets = ["stop.accuracy=0.9", "stop.judge_every=4"]
     if job.stem == "rprop":  # each iteration takes all items: a fifth of them are enough

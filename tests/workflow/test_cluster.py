@@ -93,6 +93,7 @@ def same_bits(place: Path) -> bool:
     return partrain("diff", place / "undisturbed", place / "out/train").code == 0
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_no_bit(place: Path, cluster: str) -> None:
     study = runner(place, cluster)
     until(lambda: rounds(place) > 20, "a training on the cluster")

@@ -35,6 +35,7 @@ def study(place: Path, launcher: list[str], machines: int = 2) -> str:
     return str(place / "study.toml")
 
 
+@pytest.mark.slow
 def test_a_launcher_runs_the_job_on_two_machines(tmp_path: Path) -> None:
     said = partrain("run", study(tmp_path, [sys.executable, "launcher.py"]), "--out", tmp_path / "out", "-q")
     assert said.code == 0, (tmp_path / "out/train/log.txt").read_text()
@@ -42,6 +43,7 @@ def test_a_launcher_runs_the_job_on_two_machines(tmp_path: Path) -> None:
     assert len(start["workers"]) == 4
 
 
+@pytest.mark.slow
 def test_a_launcher_that_starts_one_machine_is_found_out(tmp_path: Path) -> None:
     said = partrain("run", study(tmp_path, [sys.executable, "-m", "partrain"]), "--out", tmp_path / "out", "-q")
     assert said.code == 1, said

@@ -67,6 +67,7 @@ def pruned(folder: Path) -> dict[str, int]:
     return {path.parent.name: json.loads(path.read_bytes())["round"] for path in folder.glob("*/pruned.json")}
 
 
+@pytest.mark.slow
 def test_the_settings_are_those_that_optuna_draws(one_by_one: Path) -> None:
     """A loop with Optuna alone, told the same losses, draws the same settings."""
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=derive(3, "sweep") % 2**32))
@@ -87,6 +88,7 @@ def test_the_settings_are_those_that_optuna_draws(one_by_one: Path) -> None:
             study.tell(trial, json.loads((one_by_one / name / "summary.json").read_bytes())["loss"])
 
 
+@pytest.mark.slow
 def test_a_run_ends_early_if_it_is_worse_than_the_median_before(one_by_one: Path) -> None:
     """The rule of Optuna's MedianPruner, worked out by hand: the best loss so far against the median of whole trials."""
     ended, whole = pruned(one_by_one), list[dict[int, float]]()
@@ -104,6 +106,7 @@ def test_a_run_ends_early_if_it_is_worse_than_the_median_before(one_by_one: Path
             whole.append(losses)
 
 
+@pytest.mark.slow
 def test_a_poor_run_is_ranked_last_and_never_the_best(one_by_one: Path) -> None:
     rows, ended = ranking(one_by_one)["rows"], pruned(one_by_one)
     medians = [row["median"] for row in rows]
@@ -115,6 +118,7 @@ def test_a_poor_run_is_ranked_last_and_never_the_best(one_by_one: Path) -> None:
     assert (record["status"], record["summary"]["pruned"]["round"]) == ("done", next(iter(ended.values())))
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_interrupted_draws_the_same_again(one_by_one: Path, tmp_path: Path) -> None:
     shutil.copytree(one_by_one.parent.parent, tmp_path / "copy")
     place = tmp_path / "copy/out/job"
@@ -125,6 +129,7 @@ def test_a_sweep_that_is_interrupted_draws_the_same_again(one_by_one: Path, tmp_
     assert (again / "sweep.json").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_trials_at_once_are_drawn_from_the_same_results(jobs: int, tmp_path: Path) -> None:
     """Two at once learn from all but the last trial, whether the machine runs two of them at once or not."""

@@ -19,6 +19,7 @@ def test_it_is_valid_and_explains_itself(file: Path) -> None:
     assert file.read_text().startswith("# ")
 
 
+@pytest.mark.slow
 def test_the_mnist_study_in_a_short_form(tmp_path: Path) -> None:
     """Two rules, one rate, no seeds; the best is trained for sixty rounds."""
     text = (FOLDER / "mnist.toml").read_text().replace('"../', f'"{FOLDER.parent}/')
@@ -37,6 +38,7 @@ def test_the_mnist_study_in_a_short_form(tmp_path: Path) -> None:
     assert {step["status"] for step in again["steps"]} == {"unchanged"}
 
 
+@pytest.mark.slow
 def test_the_wine_study_in_a_short_form(tmp_path: Path) -> None:
     """One size, two folds; the best rate trains the last network, whose answers are written for all wines."""
     folder = FOLDER.parent
@@ -51,6 +53,7 @@ def test_the_wine_study_in_a_short_form(tmp_path: Path) -> None:
     assert (tmp_path / "runs/answers/answers.csv").read_text().count("\n") == 179
 
 
+@pytest.mark.slow
 def test_the_older_trainers_table_in_a_short_form(tmp_path: Path) -> None:
     """One seed, the largest learning rate, a cap of 20,000 items per worker; the asserts of the file hold."""
     text = (FOLDER / "function-fit.toml").read_text().replace('"../', f'"{FOLDER.parent}/')
