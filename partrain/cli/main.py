@@ -27,6 +27,7 @@ COMMANDS = {
     "resume": ("train", "Continue from a checkpoint, with the same bits."),
     "flow": ("workflow", "Look at workflows."),
     "validate": ("check", "Report all problems of jobs and workflows."),
+    "plan": ("plan", "Show partitions, memory and speed of a job before it runs."),
     "verify": ("check", "Check a checkpoint's header, digest and structure."),
     "bench": ("bench", "Measure the speed-up of more workers."),
     "compare": ("bench", "Compare jobs or runs side by side."),
