@@ -25,6 +25,8 @@ COMMANDS = {
     "init": ("init", "Write a job, from a template or for your data."),
     "run": ("train", "Train a job, or run a workflow."),
     "resume": ("train", "Continue from a checkpoint, with the same bits."),
+    "stop": ("control", "Stop a run from another terminal, resumable."),
+    "checkpoint": ("control", "Have a run commit a checkpoint now."),
     "flow": ("workflow", "Look at workflows."),
     "validate": ("check", "Report all problems of jobs and workflows."),
     "plan": ("plan", "Show partitions, memory and speed of a job before it runs."),
