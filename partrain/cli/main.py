@@ -43,6 +43,7 @@ COMMANDS = {
     "config": ("config", "Print a job with its defaults, origins, differences."),
     "explain": ("reference", "Explain a key of a job, a rule, an exit code."),
     "ls": ("reference", "List rules, models, data sets, optimizers, jobs."),
+    "doctor": ("doctor", "Show versions, devices and limits; test each device."),
     "schema": ("reference", "Print the JSON Schema of job files."),
 }
 """Commands in the order of help: the module of each, and its line in `partrain --help`."""
