@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -39,7 +40,11 @@ def table(rows: int = 600) -> str:
 @pytest.mark.parametrize("name", templates.names())
 def test_every_template_trains(name: str, tmp_path: Path) -> None:
     said = partrain("init", "--template", name)
-    assert (said.code, said.out) == (0, "job.toml is written; train it with:\n  partrain run job.toml\n")
+    assert said.code == 0
+    assert said.out.startswith("job.schema.json is written; editors complete")
+    assert said.out.endswith("\njob.toml is written; train it with:\n  partrain run job.toml\n")
+    assert Path("job.toml").read_text().startswith("#:schema job.schema.json\n# ")
+    assert json.loads(Path("job.schema.json").read_text())["title"] == "partrain job"
     assert partrain("run", "job.toml", "--set", "stop.rounds=2", "--out", "run", "-q").code == 0
     assert summary(tmp_path / "run")["rounds"] == 2
 
@@ -150,3 +155,9 @@ def test_a_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
     where = [sys.executable, "-c", "import partrain; print(partrain.__file__)"]
     found = subprocess.run(where, cwd=empty, env=environment, capture_output=True, text=True, check=True).stdout
     assert found.startswith(str(tmp_path / "site"))
+
+
+def test_without_a_schema(tmp_path: Path) -> None:
+    assert partrain("init", "--no-schema").out == "job.toml is written; train it with:\n  partrain run job.toml\n"
+    assert [one.name for one in Path().iterdir()] == ["job.toml"]
+    assert not Path("job.toml").read_text().startswith("#:schema")

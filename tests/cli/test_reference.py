@@ -90,6 +90,12 @@ def test_the_schema_refuses_what_validate_refuses(change: dict[str, Any]) -> Non
     assert list(VALIDATOR.iter_errors(job | change)) != []
 
 
+def test_the_schemas_that_ship_are_those_that_are_printed() -> None:
+    """`make schema` writes them."""
+    for name, words in ("job", ()), ("workflow", ("--workflow",)):
+        assert (ROOT / f"partrain/templates/{name}.schema.json").read_text() == told("schema", *words)
+
+
 def test_the_schema_is_printed() -> None:
     assert json.loads(told("schema")) == json.loads(json.dumps(json_schema()))
     workflow = jsonschema.Draft202012Validator(json.loads(told("schema", "--workflow")))
