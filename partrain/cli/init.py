@@ -27,9 +27,11 @@ def init(
     ),
     template: Annotated[str | None, typer.Option("--template", metavar="NAME", help="The template: see --list.")] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="DATA", help="Write a job for a table, a text or a folder of images.")
+        Path | None, typer.Option("--from", metavar="DATA", help="Write a job for a table, arrays, a text or images.")
     ] = None,
-    target: Annotated[str | None, typer.Option("--target", metavar="COLUMN", help="With --from: the column to predict.")] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="COLUMN", help="With --from: the column or array to predict.")
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the templates.")] = False,
     no_schema: Annotated[bool, typer.Option("--no-schema", help="Write no schema for editors beside the job.")] = False,
     force: Force = False,

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from PIL import Image
@@ -94,6 +96,42 @@ def test_jobs_for_images_and_text(tmp_path: Path) -> None:
         assert partrain("run", job, "--set", "stop.rounds=2", "--out", f"run-{source}", "-q").code == 0
     assert tomllib.loads((tmp_path / "images.toml").read_text())["dataset"]["size"] == [12, 16]
     assert tomllib.loads((tmp_path / "images.toml").read_text())["dataset"]["channels"] == 1
+
+
+def arrays(form: tuple[int, ...], kind: str = "f4") -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Items of this form, and a class for each by the sum of its numbers."""
+    numbers = np.random.default_rng(0).normal(100, 40, size=form).clip(0, 255).astype(kind)
+    sums = numbers.reshape(len(numbers), -1).sum(1)
+    return numbers, (sums > np.median(sums)).astype(int)
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "network"), [((300, 5), "f4", "mlp"), ((300, 12, 12), "u1", "cnn"), ((300, 9, 2), "f4", "gru")]
+)
+def test_jobs_for_arrays(tmp_path: Path, form: tuple[int, ...], kind: str, network: str) -> None:
+    x, y = arrays(form, kind)
+    np.savez("some.npz", x_train=x[:250], y_train=y[:250], x_test=x[250:], y_test=y[250:])
+    assert partrain("init", "--from", "some.npz", "job.toml").code == 0
+    job = tomllib.loads(Path("job.toml").read_text())
+    assert job["model"]["name"] == network
+    assert (job["dataset"]["test_inputs"], "test_share" in job["dataset"]) == ("x_test", False)
+    assert job["dataset"].get("standardise", False) == (kind != "u1")
+    assert partrain("run", "job.toml", "--out", "run", "-q", "--set", "stop.rounds=3").code == 0
+    assert summary(Path("run"))["test"]["accuracy"] > 0
+
+
+def test_arrays_of_other_names_and_of_hdf5(tmp_path: Path) -> None:
+    x, y = arrays((200, 4))
+    with h5py.File("some.h5", "w") as file:
+        file["measured"], file["price"], file["kind"] = x, x.sum(1), y
+    said = partrain("init", "--from", "some.h5", "job.toml")
+    assert said.code == 66
+    assert "name the array to predict: --target NAME; it holds kind i8 (200,), measured f4 (200, 4), price f4 (200,)" in said.err
+    assert partrain("init", "--from", "some.h5", "--target", "price", "job.toml").code == 0
+    job = tomllib.loads(Path("job.toml").read_text())
+    assert (job["dataset"]["inputs"], job["dataset"]["standardise_target"]) == ("measured", True)
+    assert partrain("run", "job.toml", "--out", "run", "-q", "--set", "stop.rounds=3").code == 0
+    assert partrain("init", "--from", "some.h5", "--target", "cost", "other.toml").code == 66
 
 
 @pytest.mark.parametrize(
