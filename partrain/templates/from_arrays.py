@@ -25,7 +25,7 @@ SMALLEST_IMAGE = 8
 
 
 def arrays_job(path: Path, shown: str, target: str | None) -> str:
-    """Write a job for a file of arrays. Raises InputMissing if inputs and targets cannot be told."""
+    """Write a job for a file of arrays. Raises InputMissing if the inputs or targets are not clear."""
     kind = "npz" if path.suffix.lower() == ".npz" else "hdf5"
     found = {name: array for name, array in (npz(path) if kind == "npz" else hdf5(path)).items() if array.shape}
     inputs, targets = _chosen(path, found, target)
