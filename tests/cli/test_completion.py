@@ -24,6 +24,7 @@ ask partrain ls mod
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 def test_bash(tmp_path: Path) -> None:
     """It splits words at `=`."""
