@@ -149,7 +149,8 @@ def _keys(word: str) -> Explanations:
 
 def _key_text(each: KeyDescription) -> str:
     of = f"  ({', '.join(each.choices)})" if each.choices else ""
-    return f"{each.table} {each.key}: {_kind(each)}{of}".strip() + _below(each.text, "  ")
+    example = f"\n  example: {each.key} = {each.example}" if each.example else ""
+    return f"{each.table} {each.key}: {_kind(each)}{of}".strip() + _below(each.text, "  ") + example
 
 
 def _kind(key: KeyDescription) -> str:
