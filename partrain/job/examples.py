@@ -109,7 +109,7 @@ def example_of(table: str, key: str, field: FieldInfo) -> Any:
         return value
     if field.annotation is bool or bool in parts:
         return field.default is not True
-    value = None if field.is_required() else field.get_default(call_default_factory=True)  # type: ignore[call-arg]
+    value = None if field.is_required() else field.get_default(call_default_factory=True)
     return None if isinstance(value, Section) else value
 
 
