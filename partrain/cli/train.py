@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from partrain.cli.hook_options import LOOPBACK, HookOptions, Log, MetricsHost, MetricsPort
 from partrain.cli.options import Debug, Json, Out, Overrides, Quiet, TrustCode, Verbose
 from partrain.cli.shared import examples, print_note, print_warnings, run_folder_of
 from partrain.errors import BadCheckpoint, Failure, WorkersLost
@@ -48,6 +49,7 @@ Cluster = Annotated[
     epilog=examples(
         "partrain run jobs/mnist.toml",
         "partrain run jobs/mnist.toml --set optimizer.lr=0.1 --out runs/mine",
+        "partrain run jobs/mnist.toml --log tensorboard --metrics-port 9400",
         "partrain run jobs/workflows/wine.toml",
     )
 )
@@ -64,6 +66,9 @@ def run(
     keep_going: KeepGoing = False,
     retries: Retries = 0,
     cluster: Cluster = None,
+    log: Log = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOOPBACK,
     quiet: Quiet = False,
     verbose: Verbose = False,
     as_json: Json = False,
@@ -73,7 +78,13 @@ def run(
     from partrain.config.toml_source import TomlSource
     from partrain.workflow.kinds import is_sweep, is_workflow
 
+    hooks = HookOptions(tuple(log or ()), metrics_port, metrics_host)
+    hooks.check()
     if len(files) > 1 or files[0].is_dir() or is_workflow(files[0]) or is_sweep(files[0], set_ or ()):
+        if hooks:
+            raise typer.BadParameter(
+                "this option is for a job, not for a workflow", param_hint="--log" if log else "--metrics-port"
+            )
         from partrain.cli.workflow import run_workflow
         from partrain.workflow.plan import Selection
         from partrain.workflow.runner import Options
@@ -85,33 +96,42 @@ def run(
                                               "--cluster": cluster}.items() if value]:  # fmt: skip
         TomlSource.read(files[0])  # a file that is no TOML is no job either: report that first
         raise typer.BadParameter(f"{files[0]} is a job; this option is for workflows", param_hint=misplaced[0])
-    _train(files[0], out, set_, quiet, as_json, verbose)
+    _train(files[0], out, set_, hooks, quiet, as_json, verbose)
 
 
-def _train(job: Path, out: Path | None, set_: list[str] | None, quiet: bool, as_json: bool, verbose: bool) -> None:
+def _train(
+    job: Path, out: Path | None, set_: list[str] | None, hooks: HookOptions, quiet: bool, as_json: bool, verbose: bool
+) -> None:
     """Train one job."""
     machine = _find_machine()
     with _withdrawing(machine):
-        _train_with(machine, job, out, set_, quiet, as_json, verbose)
+        _train_with(machine, job, out, set_, hooks, quiet, as_json, verbose)
 
 
 def _train_with(
-    machine: Machine | None, job: Path, out: Path | None, set_: list[str] | None, quiet: bool, as_json: bool, verbose: bool
+    machine: Machine | None,
+    job: Path,
+    out: Path | None,
+    set_: list[str] | None,
+    hooks: HookOptions,
+    quiet: bool,
+    as_json: bool,
+    verbose: bool,
 ) -> None:
     from partrain.job.load import load
 
     loaded = load(job, set_ or (), resuming=bool(machine and machine.attempt))  # torchrun restarts it from its checkpoint
     print_warnings(loaded)
-    folder = _run_as_machine(machine, loaded, quiet, as_json, verbose) if machine else None
+    folder = _run_as_machine(machine, loaded, hooks, quiet, as_json, verbose) if machine else None
     from partrain.display.display import make_display
     from partrain.launch.context import RunContext
     from partrain.launch.run import run as train
     from partrain.launch.run_folder import new_folder
 
+    process = hooks.open()
     folder = folder or new_folder(out, loaded.job.name)
-    stage = RunContext(
-        folder, make_display(sys.stdout, as_json, quiet, verbose=verbose, folder=folder), _warn, machine=machine, note=print_note
-    )
+    display = make_display(sys.stdout, as_json, quiet, verbose=verbose, folder=folder)
+    stage = RunContext(folder, display, _warn, machine=machine, note=print_note, hooks=process)
     _finish(train(loaded, stage), loaded, as_json)
 
 
@@ -130,19 +150,24 @@ def resume(
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for a checkpoint from outside a run folder.")
     ] = None,
     trust_code: TrustCode = False,
+    log: Log = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOOPBACK,
     quiet: Quiet = False,
     verbose: Verbose = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Continue from a checkpoint, with the same bits as an uninterrupted run; exit 0 if there is nothing to do."""
+    hooks = HookOptions(tuple(log or ()), metrics_port, metrics_host)
+    hooks.check()
     machine = _find_machine()
     if machine and machine.number:
-        _run_as_machine(machine, None, quiet, as_json, verbose)
+        _run_as_machine(machine, None, hooks, quiet, as_json, verbose)
     if (checkpoint is None) != latest:
         raise typer.BadParameter("give a checkpoint, a run folder, or --latest", param_hint="CKPT.h5")
     with _withdrawing(machine):
-        _resume_with(machine, checkpoint or Path("runs"), until or (), out, trust_code, quiet, as_json, verbose)
+        _resume_with(machine, checkpoint or Path("runs"), until or (), out, trust_code, hooks, quiet, as_json, verbose)
 
 
 def _resume_with(
@@ -151,6 +176,7 @@ def _resume_with(
     until: Sequence[str],
     out: Path | None,
     trust_code: bool,
+    hooks: HookOptions,
     quiet: bool,
     as_json: bool,
     verbose: bool,
@@ -182,11 +208,13 @@ def _resume_with(
             Rendezvous(machine).withdraw("")
         _nothing_to_do(path, content, reason, loaded, as_json)
         return
+    process = hooks.open()
     if folder is None:
         folder = new_folder(None, loaded.job.name)
     elif out is not None:
         folder = new_folder(out, loaded.job.name)
-    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet, verbose=verbose, folder=folder), _warn, machine=machine)
+    display = make_display(sys.stdout, as_json, quiet, verbose=verbose, folder=folder)
+    stage = RunContext(folder, display, _warn, machine=machine, hooks=process)
     outcome = proceed(loaded, content, stage)
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
     _finish(outcome, loaded, as_json, () if made_progress(stage, content) else until)
@@ -217,7 +245,9 @@ def _withdrawing(machine: Machine | None) -> Iterator[None]:
         raise
 
 
-def _run_as_machine(machine: Machine, own: LoadedJob | None, quiet: bool, as_json: bool, verbose: bool) -> Path | None:
+def _run_as_machine(
+    machine: Machine, own: LoadedJob | None, hooks: HookOptions, quiet: bool, as_json: bool, verbose: bool
+) -> Path | None:
     """Take part in a run of several machines: the first leads and resumes after a restart by torchrun, the others assist and exit.
 
     Returns the folder in which the first machine starts again, if nothing was committed there.
@@ -232,7 +262,17 @@ def _run_as_machine(machine: Machine, own: LoadedJob | None, quiet: bool, as_jso
         raise typer.Exit(0)
     folder = previous_run_folder(machine)
     if folder and (folder / "checkpoint.h5").exists():
-        resume(folder, trust_code=True, quiet=quiet, as_json=as_json, verbose=verbose)
+        log, port, host = hooks
+        resume(
+            folder,
+            trust_code=True,
+            log=list(log),
+            metrics_port=port,
+            metrics_host=host,
+            quiet=quiet,
+            as_json=as_json,
+            verbose=verbose,
+        )
         raise typer.Exit(0)
     return folder
 

@@ -1,0 +1,43 @@
+"""Selection of hooks by name, before the run: nothing of a hook is imported here."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+
+from partrain.errors import CannotCreate
+from partrain.hooks import GROUP
+
+OURS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb", "prometheus": "prometheus_client"}
+"""The package that each hook of partrain needs. Its extra has the name of the hook."""
+
+
+def find_hooks(names: Iterable[str]) -> list[EntryPoint]:
+    """Find hooks by name, each once. Raises ValueError if one is unknown, or if the package that it needs is missing."""
+    names = list(dict.fromkeys(names))
+    known = {point.name: point for point in entry_points(group=GROUP)} if names else {}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"there is no hook `{name}`; known: {', '.join(sorted(known)) or 'none'}")
+        if known[name].value.startswith("partrain."):
+            require(name)
+    return [known[name] for name in names]
+
+
+def require(name: str) -> None:
+    """Raise ValueError if the package that a hook of partrain needs is missing."""
+    if find_spec(OURS[name]) is None:
+        raise ValueError(f"`{name}` needs the package {OURS[name]}: pip install 'partrain[{name}]'")
+
+
+def open_port(host: str, port: int) -> socket.socket:
+    """Open a port that listens for requests; 0 takes a free one. Raises CannotCreate."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, OverflowError) as error:
+        problem = getattr(error, "strerror", None) or str(error)
+        raise CannotCreate(
+            f"--metrics-port: {host} port {port}: {problem.lower()}; give another port, or 0 for a free one"
+        ) from None
