@@ -214,7 +214,7 @@ def _resume_with(
     elif out is not None:
         folder = new_folder(out, loaded.job.name)
     display = make_display(sys.stdout, as_json, quiet, verbose=verbose, folder=folder)
-    stage = RunContext(folder, display, _warn, machine=machine, hooks=process)
+    stage = RunContext(folder, display, _warn, machine=machine, note=print_note, hooks=process)
     outcome = proceed(loaded, content, stage)
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
     _finish(outcome, loaded, as_json, () if made_progress(stage, content) else until)

@@ -38,3 +38,5 @@ class FollowedRun:
     """The tables of `job.toml`."""
     id: str
     """Identifier of the run folder's events: 16 hexadecimal digits, the same in every session."""
+    started: float
+    """Unix time at which the run began."""

@@ -80,7 +80,7 @@ class Follower:
         """Make the hooks, at the first event of the run."""
         digest = hashlib.sha256(f"{first.run_id} {first.t!r}".encode()).hexdigest()
         job = tomllib.loads((self._folder / "job.toml").read_text(encoding="utf-8"))
-        run = FollowedRun(self._folder, job, digest[:16])
+        run = FollowedRun(self._folder, job, digest[:16], first.t)
         factories, self._factories = self._factories, {}
         for name, factory in factories.items():
             self._guard(name, lambda name, factory: self._hooks.update({name: factory(run)}), name, factory)

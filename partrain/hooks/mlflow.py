@@ -42,7 +42,8 @@ class MLflowHook(ScalarHook):
         found = self._client.search_runs([experiment], f"tags.`{ID}` = '{run.id}'", max_results=1)
         self.replay = not found
         """MLflow does not know the run: log the rows of earlier sessions now."""
-        created = found[0] if found else self._client.create_run(experiment, tags={ID: run.id}, run_name=run.folder.name)
+        texts, began = {ID: run.id}, int(run.started * 1000)
+        created = found[0] if found else self._client.create_run(experiment, began, texts, run_name=run.folder.name)
         self._run, self._params = created.info.run_id, dict(created.data.params)
         self._client.update_run(self._run, status="RUNNING")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
@@ -37,7 +38,8 @@ def open_port(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, OverflowError) as error:
-        problem = getattr(error, "strerror", None) or str(error)
+        number = getattr(error, "errno", None) or 0
+        problem = os.strerror(number) if number > 0 else str(error)  # negative: the host has no address
         raise CannotCreate(
             f"--metrics-port: {host} port {port}: {problem.lower()}; give another port, or 0 for a free one"
         ) from None

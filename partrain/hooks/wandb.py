@@ -22,7 +22,6 @@ class WandbHook(ScalarHook):
     def __init__(self, run: FollowedRun) -> None:
         super().__init__()
         self._code = 1
-        self._step = 0
         self.replay = not any((run.folder / "wandb").glob("*run-*"))
         """Nothing was logged in earlier sessions: log their rows now."""
         settings = wandb.Settings(console="off", silent=True, save_code=False, disable_code=True, disable_git=True)
@@ -47,9 +46,8 @@ class WandbHook(ScalarHook):
         self._run.summary["status"] = "running"
 
     def write(self, t: float, step: int, values: Mapping[str, float]) -> None:
-        """Log a row. Asynchronous workers may be ahead of a judgement; Weights & Biases refuses a step that falls."""
-        self._step = max(step, self._step)
-        self._run.log({**values, "item_iterations": step, "_timestamp": t}, step=self._step)
+        """Log a row."""
+        self._run.log({**values, "item_iterations": step, "_timestamp": t}, step=step)
 
     def end(self, event: EndEvent, state: RunState) -> None:
         """Log status and reason."""

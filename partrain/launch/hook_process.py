@@ -17,6 +17,8 @@ from pathlib import Path
 from partrain.launch.signals import handled
 from partrain.system.parent_death import describe_exit
 
+ANNOUNCED_S = 3.0
+"""Seconds of waiting for the hooks after which the user learns of it."""
 CLOSING_S = 60.0
 """The hooks have this long to write the rest after the run: one may wait for a server."""
 PROGRAM = "import sys; sys.path[:] = {path!r}; from partrain.hooks.follow import main; main(sys.argv[1])"
@@ -29,16 +31,17 @@ class HookProcess:
         """Choose the hooks, and a listening socket for Prometheus."""
         self._points, self._metrics = points, metrics
         self._warn: Callable[[str], None] = lambda text: None
+        self._note: Callable[[str], None] = self._warn
         self._process: subprocess.Popen[bytes] | None = None
         self._warnings: socket.socket | None = None
         self._text = b""
         self._log = Path()
 
-    def start(self, folder: Path, warn: Callable[[str], None]) -> None:
+    def start(self, folder: Path, warn: Callable[[str], None], note: Callable[[str], None]) -> None:
         """Start the process. `events.jsonl` holds only events of earlier sessions."""
         if not self._points and self._metrics is None:
             return
-        self._warn, self._log = warn, folder / "hooks.log"
+        self._warn, self._note, self._log = warn, note, folder / "hooks.log"
         self._warnings, theirs = socket.socketpair()
         settings = {
             "folder": str(folder.absolute()),
@@ -82,13 +85,15 @@ class HookProcess:
             with handled(lambda number, frame: stopped.append(number)):
                 with suppress(OSError):
                     self._warnings.shutdown(socket.SHUT_WR)
-                until = time.monotonic() + CLOSING_S
+                began, announced = time.monotonic(), False
                 while self._warnings:
                     self.poll()
-                    if self._warnings and (stopped or time.monotonic() > until):
-                        self._warn(
-                            f"the hooks had not written everything {'when stopped' if stopped else f'after {CLOSING_S:g} s'}"
-                        )
+                    waited = time.monotonic() - began
+                    if waited > ANNOUNCED_S and not announced:
+                        self._note("the run is over; its hooks write the rest; Ctrl-C leaves that out")
+                        announced = True
+                    if self._warnings and (stopped or waited > CLOSING_S):
+                        self._warn(f"the hooks were ended after {waited:.0f} s, before they had written everything")
                         self._kill()
                     time.sleep(0.01)
         if self._metrics:

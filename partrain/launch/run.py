@@ -85,7 +85,7 @@ def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callab
     assert context.display is not None
     with closing(context.hooks), EventLog(context.run_folder / "events.jsonl") as context.log, closing(context.display):
         stage_file(context.run_folder / "job.toml", loaded.text)
-        context.hooks.start(context.run_folder, context.warn)
+        context.hooks.start(context.run_folder, context.warn, context.note)
         try:
             ready = prepared()
             try:
