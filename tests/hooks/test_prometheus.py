@@ -7,7 +7,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from support.runs import Command, events, eventually, resume, train, write_job
+from support.runs import Command, events, eventually, train, write_job
 
 pytestmark = pytest.mark.slow
 
@@ -23,14 +23,14 @@ def address(command: Command) -> str:
 
 
 def samples(url: str) -> dict[tuple[str, ...], float]:
-    """The samples by name and values of labels."""
+    """The samples by name and values of labels, in the order of the labels' names."""
     from prometheus_client.parser import text_string_to_metric_families
 
     with urllib.request.urlopen(url, timeout=30) as reply:
         assert reply.headers["Content-Type"].startswith("text/plain")
         text = reply.read().decode()
     return {
-        (each.name, *each.labels.values()): each.value
+        (each.name, *(value for _, value in sorted(each.labels.items()))): each.value
         for family in text_string_to_metric_families(text)
         for each in family.samples
     }
@@ -47,8 +47,8 @@ def test_metrics_of_a_run_under_way(tmp_path: Path) -> None:
         command.interrupt()
         assert command.wait().code == 130
     for activity in "computing", "waiting", "mixing":
-        assert found["partrain_worker_seconds_total", "1", "cpu", activity] >= 0
-    assert 0 < found["partrain_item_iterations_total", "0", "cpu"] < later["partrain_item_iterations_total", "0", "cpu"]
+        assert found["partrain_worker_seconds_total", activity, "cpu", "1"] >= 0
+    assert 0 < found["partrain_item_iterations_total", "cpu", "0"] < later["partrain_item_iterations_total", "cpu", "0"]
     assert found["partrain_learning_rate",] == 0.05
     assert 0 <= found["partrain_judged_metric", "accuracy"] <= 1
     assert found["partrain_faults_total",] == 0
@@ -70,4 +70,3 @@ def test_a_resumed_run_counts_from_the_beginning(tmp_path: Path) -> None:
         command.interrupt()
         assert command.wait().code == 130
     assert sum(value for labels, value in found.items() if labels[0] == "partrain_item_iterations_total") > before
-    resume(run, "--until", "rounds=1", code=0)
