@@ -1,6 +1,6 @@
 """Hooks: programs that follow a run event by event, as the writers for TensorBoard, MLflow and Weights & Biases do.
 
-Hooks live in a process of their own, with the lowest priority. It reads `events.jsonl`, so the training never waits for a hook, and
+Hooks live in a process of their own, with a low priority. It reads `events.jsonl`, so the training never waits for a hook, and
 an error in a hook costs the run nothing but that hook. A hook is an entry point of the group `partrain.hooks`: a factory that
 takes a `FollowedRun` and returns a `Hook`. Any installed package may declare one; `--log NAME` selects it.
 """

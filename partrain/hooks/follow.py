@@ -117,7 +117,7 @@ def main(settings: str) -> None:
     """Follow a run until the coordinator closes the socket. `settings` are those of `HookProcess`, as JSON."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they are for the coordinator
         signal.signal(number, signal.SIG_IGN)
-    os.nice(19)  # the cores are the workers'
+    os.nice(5)  # the workers come first; a lower priority would starve it on a busy machine until the run is over
     given = json.loads(settings)
     with socket.socket(fileno=given["warnings"]) as warnings:
         follower = Follower(Path(given["folder"]), given["points"], given["before"], given["metrics"], warnings)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
 import pytest
 from support.hooks import install, recorded
-from support.runs import Command, events, eventually, newest, partrain, resume, summary, train, write_job
+from support.runs import Command, events, eventually, newest, partrain, resume, sabotage, summary, train, write_job
+
+from partrain import train as train_here
 
 
 @pytest.fixture
@@ -30,6 +33,14 @@ def test_a_hook_of_another_package_gets_every_event(tmp_path: Path, theirs: Path
     assert (rest[-1]["round"], rest[-1]["item_iterations"]) == (4, summary(tmp_path / "run")["item_iterations"])
     assert last == {"kind": "close"}
     assert not (tmp_path / "run" / "hooks.log").exists()
+
+
+def test_a_script_chooses_hooks(tmp_path: Path, theirs: Path) -> None:
+    job = write_job(tmp_path)
+    with pytest.raises(ValueError, match="there is no hook `recorders`; known: absent, dying, "):
+        train_here(job, out=tmp_path / "run", log=["recorders"])
+    train_here(job, out=tmp_path / "run", log=["recorder"])
+    assert recorded(tmp_path / "run")[-1] == {"kind": "close"}
 
 
 def test_checkpoints_are_the_same_with_and_without_hooks(tmp_path: Path, theirs: Path) -> None:
@@ -82,11 +93,11 @@ def test_other_hooks_go_on_when_one_fails(tmp_path: Path, theirs: Path) -> None:
 
 
 def test_a_run_that_fails_closes_its_hooks(tmp_path: Path, theirs: Path) -> None:
-    job = write_job(tmp_path, "optimizer.lr=1e30")
+    job = sabotage(tmp_path, "raise ValueError", call=7)
     said = partrain("run", job, "--out", tmp_path / "run", "-q", "--log", "recorder")
-    assert said.code == 76
+    assert said.code == 71
     *_, end, closed = recorded(tmp_path / "run")
-    assert (end["kind"], end["status"], closed["kind"]) == ("end", "diverged", "close")
+    assert (end["kind"], end["status"], closed["kind"]) == ("end", "failed", "close")
 
 
 LONG = ("stop={rounds=1000000, judge_every=1000}", "checkpoint.commit='coalesce'", "checkpoint.keep=2")
@@ -123,6 +134,4 @@ def test_a_second_signal_ends_hooks_that_are_stuck(tmp_path: Path) -> None:
 
 def path(site: Path) -> str:
     """PYTHONPATH with the package."""
-    import os
-
     return os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.runs import events, partrain, resume, summary, write_job
+from support.runs import events, partrain, resume, sabotage, summary, write_job
 
 pytestmark = pytest.mark.slow
 
@@ -55,8 +55,8 @@ def test_a_run_and_its_resumption(tmp_path: Path) -> None:
 
 def test_a_store_of_the_environment_and_a_run_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "ours").as_uri())
-    job = write_job(tmp_path, "optimizer.lr=1e30")
-    assert partrain("run", job, "--out", tmp_path / "run", "-q", "--log", "mlflow").code == 76
+    job = sabotage(tmp_path, "raise ValueError", call=7)
+    assert partrain("run", job, "--out", tmp_path / "run", "-q", "--log", "mlflow").code == 71
     _, _, tags, status, *_ = logged(tmp_path / "ours")
-    assert (tags["status"], status) == ("diverged", "FAILED")
+    assert (tags["status"], status) == ("failed", "FAILED")
     assert not (tmp_path / "run" / "mlruns").exists()
