@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from partrain.cli.completion import complete_hook
 from partrain.cli.shared import print_note, print_warning
 
 if TYPE_CHECKING:
@@ -21,7 +22,12 @@ LOOPBACK = "127.0.0.1"
 
 Log = Annotated[
     list[str] | None,
-    typer.Option("--log", metavar="HOOK", help="Log the run to tensorboard, mlflow, wandb or another installed hook."),
+    typer.Option(
+        "--log",
+        metavar="HOOK",
+        help="Log the run to tensorboard, mlflow, wandb or another installed hook.",
+        autocompletion=complete_hook,
+    ),
 ]
 MetricsPort = Annotated[
     int | None,

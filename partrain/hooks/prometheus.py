@@ -65,8 +65,8 @@ class PrometheusHook(Collector):
         for name, value in (judged.metrics if judged else {}).items():
             metrics.add_metric([name], value)
         yield metrics
-        yield _gauge("training_seconds", "Seconds of training.", state.clock.train)
-        yield _gauge("last_event_time_seconds", "Unix time of the newest event.", state.t)
+        yield CounterMetricFamily("partrain_training_seconds", "Seconds of training.", state.clock.train)
+        yield _gauge("last_event_timestamp_seconds", "Unix time of the newest event.", state.t)
         yield CounterMetricFamily("partrain_commits", "Checkpoints committed.", self._commits)
         yield _gauge("committed_round", "Round of the newest checkpoint.", state.commit.round if state.commit else None)
         yield CounterMetricFamily("partrain_faults", "Faults.", state.faults)

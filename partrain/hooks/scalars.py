@@ -110,5 +110,5 @@ def tags(event: StartEvent) -> dict[str, str]:
         "rule": event.rule,
         "workers": ", ".join(f"{count} {device}" for device, count in devices.items()),
         "run_id": event.run_id,
-        "partrain": event.version,
+        "partrain_version": event.version,
     }

@@ -103,6 +103,7 @@ def test_a_run_that_fails_closes_its_hooks(tmp_path: Path, theirs: Path) -> None
 LONG = ("stop={rounds=1000000, judge_every=1000}", "checkpoint.commit='coalesce'", "checkpoint.keep=2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_is_stopped_closes_its_hooks(tmp_path: Path, number: signal.Signals) -> None:
     job, run, site = write_job(tmp_path, *LONG), tmp_path / "run", install(tmp_path / "site")
@@ -121,6 +122,7 @@ def test_a_run_that_is_stopped_closes_its_hooks(tmp_path: Path, number: signal.S
     assert ("end" in kinds) == (number == signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_hooks_that_are_stuck(tmp_path: Path) -> None:
     job, run, site = write_job(tmp_path), tmp_path / "run", install(tmp_path / "site")
     with Command(("run", job, "--out", run, "-q", "--log", "stuck"), tmp_path / "shell", {"PYTHONPATH": path(site)}) as command:

@@ -27,6 +27,20 @@ def test_an_unknown_hook(tmp_path: Path, command: str) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+def test_prometheus_is_no_hook(tmp_path: Path) -> None:
+    said = partrain("run", write_job(tmp_path), "--log", "prometheus")
+    assert said.code == 2
+    assert (
+        said.err.splitlines()[-1] == "Error: Invalid value for --log: Prometheus fetches its numbers: give --metrics-port instead"
+    )
+
+
+def test_an_installation_older_than_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "GROUP", "partrain.older")
+    with pytest.raises(ValueError, match="does not declare `mlflow`: its code is newer than its installation; install it again"):
+        select.find_hooks(["mlflow"])
+
+
 @pytest.mark.parametrize(("option", "name"), [("--log", "wandb"), ("--metrics-port", "prometheus")])
 def test_a_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, name: str) -> None:
     monkeypatch.setitem(select.OURS, name, "not_installed")
