@@ -19,7 +19,7 @@ LAYERS = [
     {"training"},
     {"checkpoint"},
     {"job"},
-    {"inference", "launch"},
+    {"hooks", "inference", "launch"},
     {"api", "bench", "templates", "workflow"},
     {"cli", "__init__"},
     {"__main__"},
@@ -36,6 +36,10 @@ HOMES = {
     "torch.distributed": {"comm", "launch"},
     "torch.multiprocessing": {"comm", "launch"},
     "torchvision": {"models"},
+    "tensorboard": {"hooks"},
+    "mlflow": {"hooks"},
+    "wandb": {"hooks"},
+    "prometheus_client": {"hooks"},
 }
 """Third-party libraries that only these may import."""
 
@@ -50,6 +54,8 @@ WITHOUT_TORCH = [
     "checkpoint",
     "launch.coordinator",
     "launch.run",
+    "hooks.select",
+    "hooks.follow",
     "cli.main",
 ]
 """What answers at once, or lives in a process that trains nothing."""
