@@ -30,8 +30,10 @@ class ScalarHook:
             case StartEvent():
                 self._round = state.round
                 self.start(event, state)
-            case RoundEvent() if state.round > self._round and event.t - self._t >= ROW_S:
-                self._row(event.t, state)
+            case RoundEvent():
+                # the last worker's event: an earlier one would mix two rounds
+                if self._round < state.round == event.record.round and event.t - self._t >= ROW_S:
+                    self._row(event.t, state)
             case JudgementEvent():
                 scores = {"loss": event.loss, **event.metrics}
                 self.write(event.t, event.item_iterations, _known({f"judged/{name}": value for name, value in scores.items()}))

@@ -30,6 +30,7 @@ def check(run: Path) -> None:
     assert steps[-1] == summary(run)["item_iterations"]
     assert found["test/loss"][-1] == (steps[-1], pytest.approx(summary(run)["test"]["loss"]))
     assert found["round"][-1][1] == summary(run)["rounds"]
+    assert all(step == 48 * number for step, number in found["round"])  # two workers, three iterations of eight items
     assert found["lr"][-1][1] == pytest.approx(0.05)
     assert set(found) > {"items_per_second", "waiting_share", "bytes", "seconds", "distance"}
 
