@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from partrain.config.section import Section
 from partrain.data.folds import Fold
@@ -17,6 +17,9 @@ MAX_TRIALS = 10_000
 FOLD = "dataset.fold"
 HELD_OUT = (FOLD, "dataset.validation")
 """Keys of the job that each fold sets."""
+
+
+NEEDS = "needs a list of values, or a range as {low = 0.01, high = 1.0, log = true}"
 
 
 class Range(Section):
@@ -42,6 +45,15 @@ class Range(Section):
         else:
             value = self.low + uniform * (self.high - self.low)
         return round(value) if self.whole else value
+
+
+def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested tables by dotted key. A table with a key of a range is one."""
+    for key, value in table.items():
+        if isinstance(value, dict) and value and not value.keys() & Range.model_fields.keys():
+            yield from _dotted(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
 
 
 class Trial(NamedTuple):
@@ -87,6 +99,17 @@ class SweepSection(Section):
     largest: bool | None = None
     """The largest number is the best; default: for accuracies and other scores, not for losses and errors."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _flat(cls, data: Any) -> Any:
+        """Join tables to dotted keys: without quotes, TOML reads `optimizer.lr = [...]` as a table `optimizer`."""
+        if not isinstance(data, dict):
+            return data
+        own = {key: value for key, value in data.items() if key in cls.model_fields}
+        if isinstance(zipped := own.get("zip"), dict):
+            own["zip"] = dict(_dotted(zipped))
+        return own | dict(_dotted({key: value for key, value in data.items() if key not in own}))
+
     @property
     def values(self) -> dict[str, list[Any] | Range]:
         """The lists and ranges by dotted key."""
@@ -116,7 +139,14 @@ class SweepSection(Section):
     def _consistent(self) -> SweepSection:
         for key, value in (self.model_extra or {}).items():
             if not isinstance(value, list | dict) or not value:
-                raise ValueError(f"`{key}` needs a list of values, or a range as {{low = 0.01, high = 1.0, log = true}}")
+                raise ValueError(f"`{key}` {NEEDS}")
+            if isinstance(value, dict):
+                try:
+                    Range.model_validate(value)
+                except ValidationError as error:
+                    first = error.errors()[0]
+                    reason = first["ctx"]["error"] if first["type"] == "value_error" else NEEDS
+                    raise ValueError(f"`{key}` {reason}" if reason is NEEDS else f"`{key}`: {reason}") from None
         ranges = [key for key, value in self.values.items() if isinstance(value, Range)]
         if ranges and self.trials is None:
             raise ValueError(f"`{ranges[0]}` is a range: `trials` says how many combinations are drawn")

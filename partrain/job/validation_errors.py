@@ -68,8 +68,7 @@ class _Repair:
         """Repair the data if this error is a slip that may hide others; return whether it was."""
         spot = locate(error["loc"])
         if error["type"] == "extra_forbidden":
-            self._correct_key(spot)
-            return True
+            return self._correct_key(spot)
         if error["type"] == "list_type" and spot.options and isinstance(error["input"], dict):
             self.findings.append(self._finding(spot.path, *no_table(spot.path, error["input"])))
             self._wrap(spot.path)
@@ -96,12 +95,12 @@ class _Repair:
         job = Job.model_validate({**data, **{name: value for name, value in _STAND_INS.items() if name in invalid}})
         return {**{name: table for name, table in tables_of(job).items() if name not in invalid}, "given": self.data.keys()}
 
-    def _correct_key(self, spot: Location) -> None:
-        """Rename an unknown key to the likely one, or drop it."""
+    def _correct_key(self, spot: Location) -> bool:
+        """Rename an unknown key to the likely one, or drop it; return whether it was there."""
         *parents, key = spot.path
         table = self._at(parents)
         if key not in table:
-            return
+            return False
         homes = tables_with_key(str(key))
         meant = likely_meaning(str(key), list(spot.owner.model_fields), fuzzy=not homes)
         meant = "" if meant in table else meant
@@ -109,6 +108,7 @@ class _Repair:
         self._replace(tuple(parents), str(key), meant, table[key])
         if meant and heading((*parents, meant)).startswith("[[") and isinstance(table[meant], dict):
             self._wrap((*parents, meant))
+        return True
 
     def _correct_name(self, spot: Location) -> bool:
         """Repair a misspelt rule, model, optimizer or data set, or the misspelt key of its name."""

@@ -599,3 +599,38 @@ def test_words_of_other_tools_are_understood(table: str, word: str, meant: str) 
     job = Path(__file__).parents[2] / "jobs/mnist.toml"
     found = [problem for problem in problems(job, [f"{table}.{word}=3"]) if f"`{word}`" in problem.message]
     assert [problem.suggestion.partition("?")[0] for problem in found] == [f"did you mean `{meant}`"]
+
+
+SWEEP = """
+[sweep]
+trials = 2
+"""
+
+
+@pytest.mark.timeout(30)  # a wrong range was corrected without end
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "optimizer.lr = {low = 0.1}",
+            "`optimizer.lr` needs a list of values, or a range as {low = 0.01, high = 1.0, log = true}",
+        ),
+        ("optimizer.lr = {low = 1.0, high = 0.1}", "`optimizer.lr`: `low` must be below `high`"),
+        ('"optimizer.lr" = {low = 0.1, top = 1.0}', "`optimizer.lr` needs a list of values"),
+        ("optimizer.lr = 0.1", "`optimizer.lr` needs a list of values"),
+    ],
+)
+def test_wrong_values_of_a_sweep(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text((Path(__file__).parents[2] / "jobs/sine.toml").read_text() + SWEEP + line + "\n")
+    (found,) = [problem for problem in problems(path) if problem.severity == "error"]
+    assert found.message.startswith(message)
+
+
+def test_keys_of_a_sweep_need_no_quotes(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "jobs/sine.toml").read_text()
+    bare = parse(text + "\n[sweep]\noptimizer.lr = [0.1, 0.2]\nzip = {model.hidden = [[4], [8]]}\n", tmp_path, "a").job.sweep
+    quoted = parse(
+        text + '\n[sweep]\n"optimizer.lr" = [0.1, 0.2]\nzip = {"model.hidden" = [[4], [8]]}\n', tmp_path, "b"
+    ).job.sweep
+    assert bare == quoted
