@@ -20,6 +20,7 @@ LAYERS = [
     {"checkpoint"},
     {"job"},
     {"inference", "launch"},
+    {"runs"},
     {"api", "bench", "templates", "workflow"},
     {"cli", "__init__"},
     {"__main__"},

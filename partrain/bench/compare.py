@@ -6,7 +6,7 @@ import json
 import statistics
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import count
@@ -20,9 +20,7 @@ from partrain.display.text_table import table
 from partrain.errors import OK, BadJob, InputMissing
 from partrain.job.load import LoadedJob, load, parse
 from partrain.records import finite
-
-UNSAID = object()
-"""The value of a key that a job does not mention."""
+from partrain.runs.selection import differences
 
 Facts = dict[str, float | str | None]
 """The results of a run; None if unknown."""
@@ -140,18 +138,6 @@ def facts(folder: Path) -> Facts:
     }
 
 
-def differences(jobs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the keys in which jobs differ, with each job's value; jobs that do not mention a key are left out."""
-    flat = {label: dict(_flat(job)) for label, job in jobs.items()}
-    keys = {key: None for one in flat.values() for key in one}
-    found = {}
-    for key in keys:
-        values = {label: one.get(key, UNSAID) for label, one in flat.items()}
-        if key != "name" and any(value != next(iter(values.values())) for value in values.values()):
-            found[key] = {label: value for label, value in values.items() if value is not UNSAID}
-    return found
-
-
 def render(result: dict[str, Any]) -> list[str]:
     """Render the table, and the settings that differ."""
     head = ("job", "rule", "workers", "reached", "seconds to target", "items to target", "judged acc.", "test acc.",
@@ -232,14 +218,3 @@ def _cells(row: dict[str, Any]) -> list[str]:
 def _mean(values: Sequence[float]) -> float | None:
     known = [value for value in values if finite(value) is not None]
     return sum(known) / len(known) if known else None
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Flatten a table to dotted keys; lists of tables by index."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        elif isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
-            yield from _flat({str(index): one for index, one in enumerate(value)}, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value

@@ -87,6 +87,21 @@ def stage_file(path: Path, text: str) -> None:
         raise CannotCreate(f"{path}: {error.strerror}") from None
 
 
+def in_use(folder: Path) -> bool:
+    """Tell if a process holds a run folder's lock: the run is under way."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # gone again at once: see `locked`
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+
+
 class locked:
     """One process at a time writes in a run folder. The kernel lets go of the lock when the process dies."""
 
@@ -97,12 +112,22 @@ class locked:
     def __enter__(self) -> None:
         try:
             self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock()
         except BlockingIOError:
             os.close(self._descriptor)
             raise CannotCreate(f"{self._folder} is in use by a run that is under way") from None
         except OSError as error:
             raise CannotCreate(f"{self._folder}: {error.strerror}; give --out another folder") from None
+
+    def _lock(self) -> None:
+        """Take the lock; try again for a moment, because `in_use` may hold it so long. Raises BlockingIOError."""
+        for _ in range(5):
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                time.sleep(0.01)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)

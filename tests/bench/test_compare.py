@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.runs import Command, Said, events, eventually, partrain, round_file, summary, train, write_job
 
-from partrain.bench.compare import describe_values, differences, labels
+from partrain.bench.compare import describe_values, labels
+from partrain.runs.selection import differences
 
 
 def compared(*words: object) -> dict[str, object]:
