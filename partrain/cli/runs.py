@@ -269,7 +269,9 @@ def _total(removed: Sequence[Any], size: int, verb: str) -> str:
 
 
 def _count(number: int) -> str:
-    return f"{number:,} run{'s'[: number != 1]}"
+    from partrain.display.number_format import counted
+
+    return counted(number, "run")
 
 
 def _misspelt(word: str, known: Any) -> bool:

@@ -6,6 +6,7 @@ import csv
 import io
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,11 +29,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int | None 
         return _ruled(head, rows, widths)
     if len(widths) == 1 or widths[0] + 2 + max(widths[1:]) > width or widths[0] > width / 2:
         return _blocks(head, rows)
-    parts: list[list[int]] = [[]]
-    for column in range(1, len(widths)):
-        if parts[-1] and widths[0] + sum(2 + widths[each] for each in [*parts[-1], column]) > width:
-            parts.append([])
-        parts[-1].append(column)
+    least, fewest = widths[0] + 2 + max(widths[1:]), len(_parts(widths, width))
+    parts = next(  # the narrowest, so that no column is left over alone
+        parts for limit in range(least, width + 1) if len(parts := _parts(widths, limit)) == fewest
+    )
     lines: list[str] = []
     for part in parts:
         chosen = [0, *part]
@@ -40,6 +40,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int | None 
         lines += _ruled([head[each] for each in chosen], [[row[each] for each in chosen] for row in rows],
                         [widths[each] for each in chosen])  # fmt: skip
     return lines
+
+
+def wrapped(lines: Sequence[str], width: int | None) -> list[str]:
+    """Wrap sentences at spaces; None = any width."""
+    if width is None:
+        return list(lines)
+    return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False) or [""]]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -60,6 +67,16 @@ def comma_separated(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([head, *rows])
     return text.getvalue().splitlines()
+
+
+def _parts(widths: Sequence[int], width: int) -> list[list[int]]:
+    """Group the columns behind the first into tables that fit the width."""
+    parts: list[list[int]] = [[]]
+    for column in range(1, len(widths)):
+        if parts[-1] and widths[0] + sum(2 + widths[each] for each in [*parts[-1], column]) > width:
+            parts.append([])
+        parts[-1].append(column)
+    return parts
 
 
 def _ruled(head: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
