@@ -80,7 +80,8 @@ def _train(job: schema.Job | str | os.PathLike[str], out: Path | None, show: boo
     loaded = parse(as_toml(schema.given_in(job)), Path.cwd(), "<Job>", here=True) if isinstance(job, schema.Job) else load(job)
     display = make_display(sys.stdout, quiet=not show)
     try:
-        stage = RunContext(new_folder(out, loaded.job.name), display, _warn, started, note=_warn)
+        folder, made = new_folder(out, loaded.job.name)
+        stage = RunContext(folder, display, _warn, started, note=_warn, made=made)
         for problem in loaded.warnings:
             _warn(problem.render())
         outcome = run(loaded, stage)

@@ -81,7 +81,7 @@ def _run(case: Case, seed: int, scratch: Path, note: Callable[[str], None], sign
     def warn(text: str) -> None:
         note(f"{case.label}, seed {seed}: warning: {text}")
 
-    stage = RunContext(new_folder(scratch, "bench"), Display(RunState()), warn, started=time.time(), signals=signals)
+    stage = RunContext(new_folder(scratch, "bench").path, Display(RunState()), warn, started=time.time(), signals=signals)
     outcome = run(case.job(seed), stage)
     if outcome.failure and not isinstance(outcome.failure, Diverged):
         raise outcome.failure

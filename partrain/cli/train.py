@@ -108,10 +108,9 @@ def _train_with(
     from partrain.launch.run import run as train
     from partrain.launch.run_folder import new_folder
 
-    folder = folder or new_folder(out, loaded.job.name)
-    stage = RunContext(
-        folder, make_display(sys.stdout, as_json, quiet, verbose=verbose, folder=folder), _warn, machine=machine, note=print_note
-    )
+    folder, made = (folder, None) if folder else new_folder(out, loaded.job.name)
+    display = make_display(sys.stdout, as_json, quiet, verbose=verbose, folder=folder)
+    stage = RunContext(folder, display, _warn, machine=machine, note=print_note, made=made)
     _finish(train(loaded, stage), loaded, as_json)
 
 
@@ -129,6 +128,10 @@ def resume(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for a checkpoint from outside a run folder.")
     ] = None,
+    job: Annotated[
+        Path | None,
+        typer.Option("--job", metavar="JOB.toml", help="The same job with new paths, if its data or code have moved."),
+    ] = None,
     trust_code: TrustCode = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -142,7 +145,7 @@ def resume(
     if (checkpoint is None) != latest:
         raise typer.BadParameter("give a checkpoint, a run folder, or --latest", param_hint="CKPT.h5")
     with _withdrawing(machine):
-        _resume_with(machine, checkpoint or Path("runs"), until or (), out, trust_code, quiet, as_json, verbose)
+        _resume_with(machine, checkpoint or Path("runs"), until or (), out, job, trust_code, quiet, as_json, verbose)
 
 
 def _resume_with(
@@ -150,6 +153,7 @@ def _resume_with(
     checkpoint: Path,
     until: Sequence[str],
     out: Path | None,
+    job: Path | None,
     trust_code: bool,
     quiet: bool,
     as_json: bool,
@@ -158,7 +162,7 @@ def _resume_with(
     path, content = open_checkpoint(checkpoint, print_note)
     if not any(name.startswith("workers/") for name in content.arrays):
         raise BadCheckpoint(f"{path} holds a network but no workers, as soups do: nothing to resume; resume one of its members")
-    loaded = load_job(content, path, trust_code, until, here=True)
+    loaded = _job_to_resume(content, path, job, trust_code, until)
     from partrain.display.display import make_display
     from partrain.launch.context import RunContext
     from partrain.launch.resume import already_finished, drop_met_targets, finish_interrupted_run, made_progress
@@ -182,14 +186,27 @@ def _resume_with(
             Rendezvous(machine).withdraw("")
         _nothing_to_do(path, content, reason, loaded, as_json)
         return
-    if folder is None:
-        folder = new_folder(None, loaded.job.name)
-    elif out is not None:
-        folder = new_folder(out, loaded.job.name)
-    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet, verbose=verbose, folder=folder), _warn, machine=machine)
-    outcome = proceed(loaded, content, stage)
+    made = None
+    if folder is None or out is not None:
+        folder, made = new_folder(out, loaded.job.name)
+    display = make_display(sys.stdout, as_json, quiet, verbose=verbose, folder=folder)
+    stage = RunContext(folder, display, _warn, machine=machine, made=made)
+    outcome = proceed(loaded, content, stage, moved=job is not None)
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
     _finish(outcome, loaded, as_json, () if made_progress(stage, content) else until)
+
+
+def _job_to_resume(content: Content, path: Path, job: Path | None, trust_code: bool, until: Sequence[str]) -> LoadedJob:
+    """Load the job of a checkpoint, or the user's, which names the new place of its data."""
+    from partrain.config.problems import Unreadable
+    from partrain.launch.moved_job import moved_job, with_advice
+
+    if job is not None:
+        return moved_job(job, content, until)
+    try:
+        return load_job(content, path, trust_code, until, here=True)
+    except Unreadable as missing:
+        raise with_advice(missing) from None
 
 
 def _find_machine() -> Machine | None:
@@ -242,8 +259,12 @@ def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[
     from partrain.display.closing_lines import closing_lines
 
     stop = loaded.job.stop.model_dump(exclude_none=True)
+    kept = (outcome.folder / "events.jsonl").exists()
     if as_json:
-        print(json.dumps({"folder": str(outcome.folder), "code": outcome.code, **outcome.summary}))
+        print(json.dumps({"folder": str(outcome.folder) if kept else None, "code": outcome.code, **outcome.summary}))
+    elif not kept:
+        if outcome.failure is None:
+            print(f"{outcome.summary['reason']}: no run folder is left", flush=True)
     else:
         spent = _rate_is_zero(loaded, outcome.horizon, outcome.summary["item_iterations"])
         lines = closing_lines(outcome.summary, outcome.folder, outcome.checkpoint, stop, bool(loaded.job.user_code), spent, until)

@@ -40,6 +40,8 @@ class RunContext:
     """`events.jsonl`, while the run is under way."""
     note: Callable[[str], None] = lambda text: None
     """Shows the user one line that is no warning."""
+    made: Path | None = None
+    """The topmost folder that was made for this run; it goes again if the run never begins."""
 
     @property
     def run_folder(self) -> Path:

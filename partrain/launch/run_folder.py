@@ -5,8 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from partrain.checkpoint import link_latest, round_path
 from partrain.display.event_log import FORBIDDEN, read_events, unwritable
@@ -18,11 +21,21 @@ if TYPE_CHECKING:
     from partrain.checkpoint import Content
 
 
+_FIRST_EVENTS = 8
+"""Events before which a run that has begun says so."""
 FILES = ("job.toml", "events.jsonl", "summary.json", "checkpoint.h5")
 """Files of a run beside its checkpoints."""
 
 
-def new_folder(out: Path | None, name: str) -> Path:
+class NewFolder(NamedTuple):
+    """The folder of a new run."""
+
+    path: Path
+    made: Path | None
+    """The topmost folder that had to be made for it; None if it was there."""
+
+
+def new_folder(out: Path | None, name: str) -> NewFolder:
     """Make the folder of a new run: DIR, which may exist but hold no run, or `runs/<name>/<time>`."""
     base = out or Path("runs") / name / time.strftime("%Y-%m-%dT%H-%M-%S")
     folder, number = base, 2
@@ -35,10 +48,40 @@ def new_folder(out: Path | None, name: str) -> Path:
             )
         if theirs := [name for name in FILES if (folder / name).exists() and not (folder / "checkpoints").is_dir()]:
             raise CannotCreate(f"{folder / theirs[0]} is not of a run, and would be replaced; give --out another folder")
+        made = next((each for each in reversed([folder, *folder.parents]) if not each.exists()), None)
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CannotCreate(f"{folder}: {error.strerror}; give --out a folder that can be created") from None
-    return folder
+    return NewFolder(folder, made)
+
+
+@contextmanager
+def removed_unless_begun(folder: Path, made: Path | None) -> Iterator[None]:
+    """Remove the files of a run that ended before it began to train, and the folders from `made` down. Files of others stay.
+
+    A folder that holds anything else, as that of a workflow's step does, stays as it is.
+    """
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            _discard(folder, made)
+
+
+def _discard(folder: Path, made: Path | None) -> None:
+    ours = {"checkpoints", "job.toml", "events.jsonl", "summary.json"}
+    if not {each.name for each in folder.iterdir()} <= ours or any((folder / "checkpoints").iterdir()):
+        return
+    events = folder / "events.jsonl"
+    if events.exists() and any(isinstance(event, StartEvent) for event in islice(read_events(events), _FIRST_EVENTS)):
+        return
+    for name in ours - {"checkpoints"}:
+        (folder / name).unlink(missing_ok=True)
+    (folder / "checkpoints").rmdir()
+    for each in (folder, *folder.parents) if made else ():
+        each.rmdir()
+        if each == made:
+            return
 
 
 def _holds_a_run(folder: Path) -> bool:
