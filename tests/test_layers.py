@@ -51,6 +51,7 @@ WITHOUT_TORCH = [
     "checkpoint",
     "launch.coordinator",
     "launch.run",
+    "runs.table",
     "cli.main",
 ]
 """What answers at once, or lives in a process that trains nothing."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from partrain.cli.endings import finish, nothing_to_do
 from partrain.cli.options import Debug, Json, Out, Overrides, Quiet, TrustCode, Verbose
 from partrain.cli.shared import examples, print_note, print_warnings, run_folder_of
 from partrain.errors import BadCheckpoint, Failure, WorkersLost
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from partrain.checkpoint import Content
     from partrain.comm.machine import Machine
     from partrain.job.load import LoadedJob
-    from partrain.launch.outcome import Outcome
 
 app = typer.Typer()
 
@@ -111,7 +110,7 @@ def _train_with(
     folder, made = (folder, None) if folder else new_folder(out, loaded.job.name)
     display = make_display(sys.stdout, as_json, quiet, verbose=verbose, folder=folder)
     stage = RunContext(folder, display, _warn, machine=machine, note=print_note, made=made)
-    _finish(train(loaded, stage), loaded, as_json)
+    finish(train(loaded, stage), loaded, as_json)
 
 
 @app.command(
@@ -184,7 +183,7 @@ def _resume_with(
             from partrain.launch.rendezvous import Rendezvous
 
             Rendezvous(machine).withdraw("")
-        _nothing_to_do(path, content, reason, loaded, as_json)
+        nothing_to_do(path, content, reason, loaded, as_json)
         return
     made = None
     if folder is None or out is not None:
@@ -193,7 +192,7 @@ def _resume_with(
     stage = RunContext(folder, display, _warn, machine=machine, made=made)
     outcome = proceed(loaded, content, stage, moved=job is not None)
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
-    _finish(outcome, loaded, as_json, () if made_progress(stage, content) else until)
+    finish(outcome, loaded, as_json, () if made_progress(stage, content) else until)
 
 
 def _job_to_resume(content: Content, path: Path, job: Path | None, trust_code: bool, until: Sequence[str]) -> LoadedJob:
@@ -252,53 +251,6 @@ def _run_as_machine(machine: Machine, own: LoadedJob | None, quiet: bool, as_jso
         resume(folder, trust_code=True, quiet=quiet, as_json=as_json, verbose=verbose)
         raise typer.Exit(0)
     return folder
-
-
-def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[str] = ()) -> None:
-    """Print the end of a run and exit. `until`: stop conditions that the job in its newest checkpoint does not have."""
-    from partrain.display.closing_lines import closing_lines
-
-    stop = loaded.job.stop.model_dump(exclude_none=True)
-    kept = (outcome.folder / "events.jsonl").exists()
-    if as_json:
-        print(json.dumps({"folder": str(outcome.folder) if kept else None, "code": outcome.code, **outcome.summary}))
-    elif not kept:
-        if outcome.failure is None:
-            print(f"{outcome.summary['reason']}: no run folder is left", flush=True)
-    else:
-        spent = _rate_is_zero(loaded, outcome.horizon, outcome.summary["item_iterations"])
-        lines = closing_lines(outcome.summary, outcome.folder, outcome.checkpoint, stop, bool(loaded.job.user_code), spent, until)
-        print("\n".join(lines), flush=True)  # before the failure, even if both go to one file
-    if outcome.failure:
-        print(outcome.failure.render(), file=sys.stderr)
-    raise typer.Exit(outcome.code)
-
-
-def _nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, as_json: bool) -> None:
-    from partrain.checkpoint.manifest import manifest_of
-    from partrain.display.stop_conditions import suggest_until
-
-    stop = loaded.job.stop
-    older = {"judge": stop.judge} if stop.judge == "any-worker" else {}
-    if as_json:
-        print(json.dumps({"status": "nothing to do", "reason": reason, "round": content.round, **older}))
-        return
-    by = "".join(f", {key}={value}" for key, value in older.items())
-    print(f"nothing to do: {path} is at the end of its run (round {content.round}, {reason}{by})")
-    manifest = manifest_of(content)
-    progress = manifest.progress
-    if _rate_is_zero(loaded, manifest.horizon, progress.item_iterations):
-        print("the learning rate is 0: to train longer, start the job again with a higher limit or `horizon`")
-        return
-    status = "reached" if reason == "target" else "finished"
-    arguments = suggest_until(stop.model_dump(), status, reason, progress.standing())
-    further = "".join(f" --until {each}" for each in arguments)
-    print(f"to continue: partrain resume {path}{' --trust-code' * bool(loaded.job.user_code)}{further}")
-
-
-def _rate_is_zero(loaded: LoadedJob, horizon: int | None, items: int) -> bool:
-    """Return whether the learning rate is 0 after this many item-iterations."""
-    return horizon is not None and not loaded.job.optimizer.rate(items, horizon)
 
 
 def _warn(text: str) -> None:

@@ -54,10 +54,7 @@ class ListedRun:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The job; {} if it cannot be read."""
-        try:
-            return tomllib.loads((self.folder / "job.toml").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
+        return _job(self.folder)
 
 
 def find(folder: Path) -> Iterator[Path]:
@@ -117,7 +114,7 @@ def read_run(folder: Path) -> ListedRun:
     columns = {
         "name": str(folder),
         "when": began if began is not None else _modified(folder / EVENTS),
-        "rule": start.get("rule"),
+        "rule": start.get("rule") or _table(_job(folder), "sync").get("rule"),
         "workers": len(start["workers"]) if isinstance(start.get("workers"), list) else None,
         "status": status,
         "rounds": summary.get("rounds", late.get("round")),
@@ -159,6 +156,13 @@ def _sizes(folder: str | Path) -> Iterator[tuple[int, int]]:
                     yield found.st_ino, found.st_size
     except OSError:  # removed meanwhile
         return
+
+
+def _job(folder: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads((folder / "job.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
 
 
 def _summary(folder: Path) -> dict[str, Any]:
