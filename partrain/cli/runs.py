@@ -16,6 +16,7 @@ from partrain.cli.shared import check_one_format, examples, print_note
 
 if TYPE_CHECKING:
     from typer._click import Context
+    from typer._click.shell_completion import CompletionItem
 
     from partrain.runs.listing import ListedRun
 
@@ -27,11 +28,16 @@ class RunsGroup(TyperGroup):
     """The commands of `partrain runs`. Without one of them the runs are listed: `partrain runs FOLDER --sort loss`."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        if not args or (
-            args[0] not in self.commands and args[0] not in ("--help", "-h") and not _misspelt(args[0], self.commands)
-        ):
-            args = [_DEFAULT, *args]
-        return super().parse_args(ctx, args)
+        commands = args and (args[0] in self.commands or args[0] in ("--help", "-h") or _misspelt(args[0], self.commands))
+        completed = ctx.resilient_parsing and not args  # by a shell: it may become a command
+        return super().parse_args(ctx, args if commands or completed else [_DEFAULT, *args])
+
+    def shell_complete(self, ctx: Context, incomplete: str) -> list[CompletionItem]:
+        found = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("-"):
+            default = self.commands[_DEFAULT]
+            found += default.shell_complete(default.make_context(_DEFAULT, [], parent=ctx, resilient_parsing=True), incomplete)
+        return found
 
 
 app = typer.Typer(

@@ -21,6 +21,8 @@ ask partrain run --set sync.rule = av
 ask partrain run --set engine.exact =
 ask partrain explain choc
 ask partrain ls mod
+ask partrain runs re
+ask partrain runs --on
 """
 
 
@@ -32,7 +34,16 @@ def test_bash(tmp_path: Path) -> None:
     script.chmod(0o755)
     done = subprocess.run(["bash", "-c", BASH], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    assert done.stdout.splitlines() == ["validate", "optimizer.nesterov=", "average", "false true", "choco", "models"]
+    assert done.stdout.splitlines() == [
+        "validate",
+        "optimizer.nesterov=",
+        "average",
+        "false true",
+        "choco",
+        "models",
+        "remove",
+        "--only-changed",
+    ]
 
 
 def test_keys_and_values() -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 import os
 import shutil
+import struct
+import subprocess
+import sys
+import termios
 import time
 from pathlib import Path
 from typing import Any
@@ -235,3 +240,18 @@ def test_runs_of_a_workflow(place: Path) -> None:
     assert "belongs to the workflow in runs/study" in " ".join(said.err.split())
     assert partrain("runs", "gc", "runs/study", "--keep", 0, "--yes").out == "nothing to remove\n"
     assert len(listed("runs/study")) == 2
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_tables_fit_the_terminal(place: Path, width: int) -> None:
+    reader, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    for words in (["runs"], ["compare", "runs/a", "runs/b"]):
+        subprocess.run([sys.executable, "-m", "partrain", *words], stdout=terminal, env=environment, check=True)
+        lines = os.read(reader, 1 << 16).decode().splitlines()
+        assert max(map(len, lines)) <= width
+        heads = sum(line.startswith(("name ", "job ")) for line in lines)
+        assert heads > (width == 60), "each part has the first column"
+    os.close(reader)
+    os.close(terminal)
