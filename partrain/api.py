@@ -88,7 +88,8 @@ def _train(job: schema.Job | str | os.PathLike[str], out: Path | None, show: boo
     loaded = parse(as_toml(schema.given_in(job)), Path.cwd(), "<Job>", here=True) if isinstance(job, schema.Job) else load(job)
     display, hooks = make_display(sys.stdout, quiet=not show), HookProcess(find_hooks(log))
     try:
-        stage = RunContext(new_folder(out, loaded.job.name), display, _warn, started, note=_warn, hooks=hooks)
+        folder, made = new_folder(out, loaded.job.name)
+        stage = RunContext(folder, display, _warn, started, note=_warn, hooks=hooks, made=made)
         for problem in loaded.warnings:
             _warn(problem.render())
         outcome = run(loaded, stage)

@@ -20,6 +20,7 @@ LAYERS = [
     {"checkpoint"},
     {"job"},
     {"hooks", "inference", "launch"},
+    {"runs"},
     {"api", "bench", "templates", "workflow"},
     {"cli", "__init__"},
     {"__main__"},
@@ -56,6 +57,7 @@ WITHOUT_TORCH = [
     "launch.run",
     "hooks.select",
     "hooks.follow",
+    "runs.table",
     "cli.main",
 ]
 """What answers at once, or lives in a process that trains nothing."""

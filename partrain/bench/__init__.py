@@ -81,7 +81,7 @@ def _run(case: Case, seed: int, scratch: Path, note: Callable[[str], None], sign
     def warn(text: str) -> None:
         note(f"{case.label}, seed {seed}: warning: {text}")
 
-    stage = RunContext(new_folder(scratch, "bench"), Display(RunState()), warn, started=time.time(), signals=signals)
+    stage = RunContext(new_folder(scratch, "bench").path, Display(RunState()), warn, started=time.time(), signals=signals)
     outcome = run(case.job(seed), stage)
     if outcome.failure and not isinstance(outcome.failure, Diverged):
         raise outcome.failure
@@ -165,8 +165,10 @@ def incomplete_rows(result: Mapping[str, Any]) -> list[str]:
 
 
 def spread(values: Sequence[float], digits: str = ",.2f") -> str:
-    """Format the median with minimum and maximum: `1.23 (1.20-1.30)`."""
+    """Format the median with minimum and maximum: `1.23 (1.20-1.30)`; a single value alone."""
     if not values:
         return "-"
+    if len(values) == 1:
+        return f"{values[0]:{digits}}"
     middle, least, most = statistics.median(values), min(values), max(values)
     return f"{middle:{digits}} ({least:{digits}}-{most:{digits}})"

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import json
-import statistics
 import tomllib
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from partrain.bench import Case, Interrupted, incomplete_rows, outcomes, refuse_seed, spread
+from partrain.bench import Case, Interrupted, outcomes, refuse_seed
+from partrain.bench.assertions import check_names_of_jobs, medians, verdict
 from partrain.display.event_log import read_events
 from partrain.display.events import RoundEvent, StartEvent
-from partrain.display.text_table import table
-from partrain.errors import OK, BadJob, InputMissing
+from partrain.errors import NOT_REACHED, OK, USAGE, BadJob, InputMissing
 from partrain.job.load import LoadedJob, load, parse
 from partrain.records import finite
+from partrain.runs.conditions import Condition
+from partrain.runs.listing import flat
+from partrain.runs.selection import BadSelection, check_names, differences, ordered
 
-UNSAID = object()
-"""The value of a key that a job does not mention."""
-
+FACTS = ("rule", "workers", "judge", "status", "rounds", "seconds", "items", "seconds_to_target", "items_to_target", "loss", "accuracy",
+         "test_accuracy", "bytes", "waiting", "staleness", "distance")  # fmt: skip
+"""Names of the results of a run."""
 Facts = dict[str, float | str | None]
 """The results of a run; None if unknown."""
 
@@ -38,6 +39,8 @@ class ComparedJob:
     loaded: LoadedJob | None = None
     """The job to run."""
     runs: list[Facts] = field(default_factory=list)
+    numbers: list[dict[str, Any]] = field(default_factory=list)
+    """All that each run recorded, by the names of summary.json and of the results."""
 
     @property
     def cases(self) -> list[Case]:
@@ -48,6 +51,12 @@ class ComparedJob:
         """Return the job with this seed, as it was when the comparison began."""
         assert self.loaded
         return parse(self.loaded.text, self.loaded.folder, self.label, here=True, overrides=[f"seed={seed}"])
+
+    def add(self, folder: Path) -> None:
+        """Add a run that has ended."""
+        found, summary = _read(folder)
+        self.runs.append(found)
+        self.numbers.append(dict(flat(summary)) | found)
 
     def values(self, key: str) -> list[float]:
         return [float(one[key]) for one in self.runs if one[key] is not None]  # type: ignore[arg-type]
@@ -69,7 +78,9 @@ def enter(paths: Sequence[Path], overrides: Sequence[str], note: Callable[[str],
     for label, path in zip(labels(paths), paths, strict=True):
         if path.is_dir():
             try:
-                found.append(ComparedJob(label, _kept_job(path), runs=[facts(path)]))
+                one = ComparedJob(label, _kept_job(path))
+                one.add(path)
+                found.append(one)
             except NeverBegan as empty:
                 if len(paths) == 1:
                     raise
@@ -82,18 +93,47 @@ def enter(paths: Sequence[Path], overrides: Sequence[str], note: Callable[[str],
     return found
 
 
-def compare(contenders: Sequence[ComparedJob], seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
-    """Train the jobs, each with every seed and in turn, and return all results; after a signal, those of completed runs."""
+def compare(
+    contenders: Sequence[ComparedJob],
+    seeds: int,
+    note: Callable[[str], None],
+    conditions: Sequence[Condition] = (),
+    sort: str | None = None,
+) -> dict[str, Any]:
+    """Train the jobs, each with every seed and in turn, and return all results; after a signal, those of completed runs.
+
+    Args:
+        contenders: Jobs and existing runs.
+        seeds: Repeats of each job.
+        note: Called with a sentence about each run.
+        conditions: Assertions: the code is 1 if one does not hold.
+        sort: Name of a number to sort by, `-` before it for the largest first. Default: the order of `contenders`.
+
+    Raises:
+        BadSelection: No run recorded a number that a condition or `sort` names. This is checked before the training as far as possible.
+    """
+    names = [name for each in conditions for name in each.names] + ([sort.removeprefix("-")] if sort else [])
+    _check(contenders, names)
     by_label, code = {one.label: one for one in contenders}, OK
     cases = [case for one in contenders for case in one.cases]
     planned = len(contenders) + len(cases) * (seeds - 1)
     try:
         with closing(outcomes(cases, range(seeds), note)) as runs:
             for case, outcome in runs:
-                by_label[case.label].runs.append(facts(outcome.folder))
+                by_label[case.label].add(outcome.folder)
     except Interrupted as interrupted:
         code = interrupted.code
     present = [one for one in contenders if one.runs]
+    verdicts = [verdict(one.label, each, one.numbers) for one in present for each in conditions]
+    if code == OK and not all(each["holds"] for each in verdicts):
+        code = NOT_REACHED
+    unknown = ""
+    try:
+        check_names(names, (name for one in present for each in one.numbers for name in each)) if present else None
+        middle = {one.label: medians(one.numbers) for one in present}
+        present = ordered(present, sort, lambda one: middle[one.label]) if sort else present
+    except BadSelection as error:  # hours of training are not thrown away for a wrong word
+        unknown, code = str(error), USAGE if code in (OK, NOT_REACHED) else code
     return {
         "code": code,
         "planned": planned,
@@ -101,11 +141,27 @@ def compare(contenders: Sequence[ComparedJob], seeds: int, note: Callable[[str],
         "rows": [_row(one) for one in present],
         "without": [one.label for one in contenders if not one.runs],
         "differ": differences({one.label: one.settings for one in present}),
+        **({"asserts": verdicts} if conditions else {}),
+        **({"unknown": unknown} if unknown else {}),
     }
+
+
+def _check(contenders: Sequence[ComparedJob], names: Sequence[str]) -> None:
+    """Check names of numbers before anything is trained: existing runs have theirs, of jobs only some are known."""
+    recorded = [name for one in contenders for each in one.numbers for name in each]
+    if any(one.loaded for one in contenders):
+        check_names_of_jobs(names, FACTS, recorded)
+    else:
+        check_names(names, recorded)
 
 
 def facts(folder: Path) -> Facts:
     """Return the results in a run folder."""
+    return _read(folder)[0]
+
+
+def _read(folder: Path) -> tuple[Facts, dict[str, Any]]:
+    """Return the results in a run folder, and its summary."""
     told = list(read_events(folder / "events.jsonl")) if (folder / "events.jsonl").exists() else []
     if told and not (folder / "summary.json").exists():
         raise InputMissing(f"{folder}: the run is still training, or was killed: partrain resume {folder}")
@@ -120,7 +176,7 @@ def facts(folder: Path) -> Facts:
     reached = summary["status"] == "reached"
     busy = {key: sum(getattr(record, key) for record in rounds) for key in ("compute", "wait", "mix")}
     distances = [record.distance for record in rounds if finite(record.distance) is not None]
-    return {
+    found: Facts = {
         "rule": starts[-1].rule,
         "workers": len(summary["workers"]),
         "judge": summary.get("judge", "mixed"),
@@ -138,41 +194,7 @@ def facts(folder: Path) -> Facts:
         "staleness": _mean([record.staleness for record in rounds]),
         "distance": _mean(distances[-len(summary["workers"]) :]),
     }
-
-
-def differences(jobs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the keys in which jobs differ, with each job's value; jobs that do not mention a key are left out."""
-    flat = {label: dict(_flat(job)) for label, job in jobs.items()}
-    keys = {key: None for one in flat.values() for key in one}
-    found = {}
-    for key in keys:
-        values = {label: one.get(key, UNSAID) for label, one in flat.items()}
-        if key != "name" and any(value != next(iter(values.values())) for value in values.values()):
-            found[key] = {label: value for label, value in values.items() if value is not UNSAID}
-    return found
-
-
-def render(result: dict[str, Any]) -> list[str]:
-    """Render the table, and the settings that differ."""
-    head = ("job", "rule", "workers", "reached", "seconds to target", "items to target", "judged acc.", "test acc.",
-            "bytes/round", "waiting", "staleness", "distance")  # fmt: skip
-    lines = [*table(head, [_cells(row) for row in result["rows"]]), *incomplete_rows(result)]
-    if lone := [row["label"] for row in result["rows"] if row["judge"] == "any-worker"]:
-        lines += ["", f"judged by any-worker, a worker's own training loss, not the mixed network: {'; '.join(lone)}"]
-    if result["differ"]:
-        lines += ["", "settings that differ:"]
-    for key, values in result["differ"].items():
-        lines.append(f"  {key}: " + describe_values(values, [row["label"] for row in result["rows"]]))
-    return lines
-
-
-def describe_values(values: Mapping[str, Any], jobs: Sequence[str]) -> str:
-    """Describe the jobs' values of one key: the majority value first, then the exceptions."""
-    words = {job: json.dumps(values[job]) if job in values else "-" for job in jobs}
-    usual, count = Counter(words.values()).most_common(1)[0]
-    plain = usual == "-" or 2 * count <= len(words)
-    others = ", ".join(f"{job} {word}" for job, word in words.items() if word != ("-" if plain else usual))
-    return others if plain else f"{usual}, but {others}"
+    return found, summary
 
 
 def labels(paths: Sequence[Path]) -> list[str]:
@@ -209,37 +231,6 @@ def _row(contender: ComparedJob) -> dict[str, Any]:
     return same | {key: contender.values(key) for key in numbers} | {"statuses": [one["status"] for one in runs]}
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
-    whole = row["reached"] == row["runs"]
-    aimless = set(row["statuses"]) == {"finished"}
-    missed = "-" if aimless else "not reached"
-    return [
-        row["label"],
-        row["rule"],
-        f"{row['workers'][0]:.0f}",
-        "no target" if aimless else f"{row['reached']}/{row['runs']}" + " diverged" * ("diverged" in row["statuses"]),
-        spread(row["seconds_to_target"]) if whole else missed,
-        spread(row["items_to_target"], ",.0f") if whole else "-",
-        spread(row["accuracy"], ".4f"),
-        spread(row["test_accuracy"], ".4f"),
-        f"{statistics.median(row['bytes']):,.0f}" if row["bytes"] else "-",
-        f"{statistics.median(row['waiting']):.0%}" if row["waiting"] else "-",
-        f"{statistics.median(row['staleness']):.2f}" if row["staleness"] else "-",
-        f"{statistics.median(row['distance']):.1e}" if row["distance"] else "-",
-    ]
-
-
 def _mean(values: Sequence[float]) -> float | None:
     known = [value for value in values if finite(value) is not None]
     return sum(known) / len(known) if known else None
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Flatten a table to dotted keys; lists of tables by index."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        elif isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
-            yield from _flat({str(index): one for index, one in enumerate(value)}, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value

@@ -241,7 +241,7 @@ def _trained(loaded: Any, folder: Path) -> dict[str, Any]:
     from partrain.launch.run import run
     from partrain.launch.run_folder import new_folder
 
-    outcome = run(loaded, _context(new_folder(folder, "doctor")))
+    outcome = run(loaded, _context(new_folder(folder, "doctor").path))
     if outcome.failure:
         raise outcome.failure
     judged = [event.loss for event in read_events(folder / "events.jsonl") if isinstance(event, JudgementEvent)]
@@ -260,7 +260,7 @@ def _resumed(loaded: Any, checkpoint: Path, folder: Path) -> dict[str, Any]:
     from partrain.launch.resume import resume
     from partrain.launch.run_folder import new_folder
 
-    outcome = resume(loaded, read(checkpoint), _context(new_folder(folder, "doctor")))
+    outcome = resume(loaded, read(checkpoint), _context(new_folder(folder, "doctor").path))
     if outcome.failure:
         raise outcome.failure
     return {"file": (folder / "checkpoint.h5").read_bytes()}

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from partrain.bench import Case, Row, incomplete_rows, measure, spread
-from partrain.display.text_table import table
+from partrain.display.number_format import counted
+from partrain.display.text_table import table, wrapped
 from partrain.job.load import LoadedJob, parse
 
 TARGET = 0.005
@@ -115,18 +116,18 @@ def bench(cap: int, seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
     return {"cap": cap, "seeds": seeds, "target": TARGET, **progress, **dict(zip(readings, numbers, strict=True))}
 
 
-def render(result: dict[str, Any]) -> list[str]:
-    """Render both tables and the explanation."""
+def render(result: dict[str, Any], width: int | None = None) -> list[str]:
+    """Render both tables and the explanation. `width`: columns of the terminal; None = any number."""
     head = ("threads, learning rate", "published", "counted right", "items/worker", "reached", "seconds", "judged error", "test")
     lines = [
-        f"Function fit to an error of {result['target']}, at most {result['cap']:,} items per worker, {result['seeds']} seeds."
+        f"Function fit to an error of {result['target']}, at most {result['cap']:,} items per worker, {counted(result['seeds'], 'seed')}."
     ]
     for reading, title in (
         ("as run", "As published (order = given, judge = any-worker)"),
         ("honest", "Corrected (shuffled, mixed network)"),
     ):
-        lines += ["", f"{title}:", *table(head, [_cells(row) for row in result[reading] if row["runs"]])]
-    return [*lines, *incomplete_rows(result), "", WHY, *_found(result)]
+        lines += ["", f"{title}:", *table(head, [_cells(row) for row in result[reading] if row["runs"]], width)]
+    return [*lines, *incomplete_rows(result), "", *wrapped(WHY.splitlines(), width), *wrapped(_found(result), width)]
 
 
 def _found(result: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`partrain bench --threads 1,2,4`: the same job with different numbers of CPU workers, at the same and at a scaled learning rate."""
+"""`partrain bench --workers 1,2,4`: the same job with different numbers of CPU workers, at the same and at a scaled learning rate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from partrain.bench import Case, Row, incomplete_rows, measure, refuse_seed, spread
-from partrain.display.text_table import table
+from partrain.display.number_format import counted
+from partrain.display.text_table import table, wrapped
 from partrain.job.load import LoadedJob, load, parse
 
 MNIST = """\
@@ -67,7 +68,9 @@ def bench(
     warn(largest)
     variants = {"equal": "none"} | ({} if largest.job.rateless else {"scaled": "sqrt"})
     cases = {
-        (name, count): Case(f"{count} workers, {name} learning rate", partial(_job, job, count, scale, tuple(overrides)))
+        (name, count): Case(
+            f"{counted(count, 'worker')}, {name} learning rate", partial(_job, job, count, scale, tuple(overrides))
+        )
         for name, scale in variants.items()
         for count in counts
         if name == "equal" or count > 1
@@ -86,8 +89,8 @@ def bench(
     return result
 
 
-def render(result: dict[str, Any]) -> list[str]:
-    """Render the tables and the verdict."""
+def render(result: dict[str, Any], width: int | None = None) -> list[str]:
+    """Render the tables and the verdict. `width`: columns of the terminal; None = any number."""
     lines = []
     titles = {"equal": "Equal learning rate", "scaled": "Learning rate times sqrt(N) (lr_scale)"}
     for name, rows in result["variants"].items():
@@ -105,14 +108,14 @@ def render(result: dict[str, Any]) -> list[str]:
         )
         lines += [
             "",
-            f"{titles[name]}, {result['seeds']} seeds, median (least-most):",
-            *table(head, [_cells(row) for row in rows]),
+            f"{titles[name]}, {counted(result['seeds'], 'seed')}" + (", median (least-most):" if result["seeds"] > 1 else ":"),
+            *table(head, [_cells(row) for row in rows], width),
         ]
     if any(row["oversubscribed"] for rows in result["variants"].values() for row in rows):
         lines += ["", f"* more workers than the {result['cores']} cores: their speed-up says nothing about more cores"]
     if result["judge"] == "any-worker":
         lines += ["", "judged by any-worker: a worker's own training loss, not the mixed network"]
-    return [*lines[1:], *incomplete_rows(result), "", *_verdict(result)]
+    return [*lines[1:], *incomplete_rows(result), "", *wrapped(_verdict(result), width)]
 
 
 def _job(job: Path | None, count: int, scale: str, overrides: tuple[str, ...], seed: int) -> LoadedJob:
@@ -181,7 +184,7 @@ def _verdict(result: dict[str, Any]) -> list[str]:
         how = "at equal learning rate" if name == "equal" else "with the learning rate scaled"
         for row in rows[1:]:
             gain = f"{statistics.median(row['throughput_gain']):.2f} times" if row["throughput_gain"] else "no measure of"
-            said = f"{row['workers']} workers {how}: {gain} the items per second"
+            said = f"{counted(row['workers'], 'worker')} {how}: {gain} the items per second"
             if row["speed_up"] is None:
                 lines.append(
                     f"{said}, but not every run reached the target ({row['reached']} of {row['runs']}): no speed-up to speak of."

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from partrain.checkpoint.runs import run_of
-from partrain.cli.options import Debug, Json, Overrides
-from partrain.cli.shared import examples, print_note, print_warnings, run_folder_of
+from partrain.cli.options import Csv, Debug, Json, Markdown, OnlyChanged, Overrides, Sort
+from partrain.cli.shared import check_one_format, examples, print_note, print_warnings, run_folder_of
+from partrain.display.text_table import terminal_width
 from partrain.errors import InputMissing
 
 app = typer.Typer()
@@ -18,14 +20,15 @@ app = typer.Typer()
 
 @app.command(
     epilog=examples(
-        "partrain bench --threads 1,2,4", "partrain bench jobs/wine.toml --threads 1,2 --seeds 3", "partrain bench --suite seeds"
+        "partrain bench --workers 1,2,4", "partrain bench jobs/wine.toml --workers 1,2 --seeds 3", "partrain bench --suite seeds"
     )
 )
 def bench(
     job: Annotated[Path | None, typer.Argument(metavar="[JOB.toml]", help="The job; default: an MLP on MNIST.")] = None,
-    threads: Annotated[
-        str | None, typer.Option("--threads", metavar="N,N...", help="Numbers of CPU workers, one thread each; default: 1,2.")
+    workers: Annotated[
+        str | None, typer.Option("--workers", metavar="N,N...", help="Numbers of CPU workers, one thread each; default: 1,2.")
     ] = None,
+    threads: Annotated[str | None, typer.Option("--threads", metavar="N,N...", help="The same as --workers.")] = None,
     suite: Annotated[str | None, typer.Option("--suite", metavar="seeds", help="A fixed suite instead of a job.")] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repeats, each with a seed of its own.")] = 3,
     items: Annotated[
@@ -38,28 +41,33 @@ def bench(
     """Measure time to target, items and speed-up for each number of CPU workers."""
     if suite not in (None, "seeds"):
         raise typer.BadParameter(f"unknown suite `{suite}`; available: seeds", param_hint="--suite")
-    if suite and (job or threads or set_):
-        raise typer.BadParameter("a suite has its own jobs: omit JOB.toml, --threads and --set", param_hint="--suite")
+    if workers and threads:
+        raise typer.BadParameter("--workers and --threads are the same: give one of them", param_hint="--threads")
+    if suite and (job or workers or threads or set_):
+        raise typer.BadParameter("a suite has its own jobs: omit JOB.toml, --workers and --set", param_hint="--suite")
     if items and not suite:
         raise typer.BadParameter("only with --suite", param_hint="--items")
-    counts = _counts(threads or "1,2")
+    counts = _counts(workers or threads or "1,2", "--threads" if threads else "--workers")
+    width = terminal_width()
     if suite:
         from partrain.bench import seeds as fit
 
         result = fit.bench(items or 30_000, seeds, print_note)
-        lines = [] if as_json else fit.render(result)
+        lines = [] if as_json else fit.render(result, width)
     else:
-        from partrain.bench import workers
+        from partrain.bench import workers as speed_up
 
-        result = workers.bench(job, counts, set_ or (), seeds, print_note, print_warnings)
-        lines = [] if as_json else workers.render(result)
+        result = speed_up.bench(job, counts, set_ or (), seeds, print_note, print_warnings)
+        lines = [] if as_json else speed_up.render(result, width)
     print(json.dumps(result) if as_json else "\n".join(lines))
     raise typer.Exit(result["code"])
 
 
 @app.command(
     epilog=examples(
-        "partrain compare jobs/rules/bsp.toml jobs/rules/easgd.toml --seeds 3", "partrain compare runs/mnist runs/wine"
+        "partrain compare jobs/rules/bsp.toml jobs/rules/easgd.toml --seeds 3",
+        "partrain compare runs/mnist/* --sort seconds --only-changed",
+        "partrain compare jobs/wine.toml --assert 'test.accuracy >= 0.97'",
     )
 )
 def compare(
@@ -67,19 +75,53 @@ def compare(
         list[Path], typer.Argument(metavar="JOB.toml|RUN_DIR...", help="Jobs to train, run folders, or checkpoints in them.")
     ],
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repeats of each job, with a seed of its own each.")] = 3,
+    asserts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assert",
+            metavar="CONDITION",
+            help="Exit 1 unless it holds for each run, for a job for the medians of its seeds: 'test.accuracy >= 0.97'.",
+        ),
+    ] = None,
+    sort: Sort = None,
+    only_changed: OnlyChanged = False,
     set_: Overrides = None,
+    markdown: Markdown = False,
+    csv: Csv = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Compare jobs or runs: time and items to target, accuracy, bytes, waiting, and the settings that differ."""
     from partrain.bench import compare as comparison
+    from partrain.bench import compare_table
+    from partrain.runs.selection import BadSelection, parse_condition
 
+    check_one_format(markdown, csv, as_json)
+    try:
+        conditions = [parse_condition(text) for text in asserts or ()]
+    except BadSelection as error:
+        raise typer.BadParameter(str(error), param_hint="--assert") from None
     contenders = comparison.enter([_folder_of_run(path) for path in paths], set_ or (), print_note)
     for one in contenders:
         if one.loaded:
             print_warnings(one.loaded)
-    result = comparison.compare(contenders, seeds, print_note)
-    print(json.dumps(result) if as_json else "\n".join(comparison.render(result)))
+    hint = "--assert" if not sort else "--sort" if not asserts else "--assert, --sort"
+    try:
+        result = comparison.compare(contenders, seeds, print_note, conditions, sort)
+    except BadSelection as error:
+        raise typer.BadParameter(str(error), param_hint=hint) from None
+    if as_json:
+        lines = [json.dumps(result)]
+    elif csv:
+        lines = compare_table.as_csv(result)
+    else:
+        lines = compare_table.render(result, terminal_width(), only_changed, markdown)
+    print("\n".join(lines), flush=True)
+    for verdict in result.get("asserts", ()):
+        if not verdict["holds"]:
+            print_note(verdict["line"])
+    if unknown := result.get("unknown"):
+        print(f"partrain: {hint}: {unknown}", file=sys.stderr)
     raise typer.Exit(result["code"])
 
 
@@ -96,11 +138,11 @@ def _folder_of_run(path: Path) -> Path:
     return folder
 
 
-def _counts(text: str) -> list[int]:
+def _counts(text: str, option: str) -> list[int]:
     try:
         counts = sorted({int(part) for part in text.split(",")})
     except ValueError:
         counts = [0]
     if min(counts) < 1:
-        raise typer.BadParameter(f"`{text}` is not a list of worker counts such as 1,2,4", param_hint="--threads")
+        raise typer.BadParameter(f"`{text}` is not a list of worker counts such as 1,2,4", param_hint=option)
     return counts

@@ -31,7 +31,8 @@ def stop(
     debug: Debug = False,
 ) -> None:
     """Stop a run that another terminal trains: after its round, with a checkpoint. Return when it has ended."""
-    from partrain.launch.control import NotTraining, ask_to_stop, is_training
+    from partrain.launch.control import NotTraining, ask_to_stop
+    from partrain.launch.run_folder import is_training
     from partrain.launch.signals import ONE_WISH_S
 
     folder = _training_run(run)
@@ -53,7 +54,8 @@ def stop(
 @app.command(epilog=examples("partrain checkpoint runs/mnist", "partrain checkpoint"))
 def checkpoint(run: Run = Path("runs"), as_json: Json = False, debug: Debug = False) -> None:
     """Have a run that another terminal trains commit a checkpoint now. Return when the file is on disk."""
-    from partrain.launch.control import NotTraining, ask_to_commit, is_training
+    from partrain.launch.control import NotTraining, ask_to_commit
+    from partrain.launch.run_folder import is_training
 
     folder = _training_run(run)
     before = _state_of(folder)
@@ -76,7 +78,8 @@ def checkpoint(run: Run = Path("runs"), as_json: Json = False, debug: Debug = Fa
 def _training_run(path: Path) -> Path:
     """Return the run that a folder stands for: itself, or the newest run below it that trains."""
     from partrain.checkpoint.runs import runs_below
-    from partrain.launch.control import NotTraining, is_training
+    from partrain.launch.control import NotTraining
+    from partrain.launch.run_folder import is_training
 
     found = [folder for folder in runs_below(path) if is_training(folder)]
     if not found:

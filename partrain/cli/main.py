@@ -33,6 +33,7 @@ COMMANDS = {
     "verify": ("check", "Check a checkpoint's header, digest and structure."),
     "bench": ("bench", "Measure the speed-up of more workers."),
     "compare": ("bench", "Compare jobs or runs side by side."),
+    "runs": ("runs", "List, show, tag and remove runs."),
     "inspect": ("inference", "Show what a checkpoint holds."),
     "evaluate": ("inference", "Evaluate a checkpoint's network."),
     "predict": ("inference", "Predict the items of a file, or continue a text."),

@@ -31,3 +31,17 @@ JobOverride = Annotated[
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="G", help="The file to write; default: stdout.")]
 RequiredOutput = Annotated[Path, typer.Option("--output", "-o", metavar="G", help="The file to write.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing output.")]
+Sort = Annotated[
+    str | None,
+    typer.Option(
+        "--sort",
+        metavar="KEY",
+        help="Sort by a column or a number of summary.json, as in -test.accuracy: `-` puts the largest first.",
+    ),
+]
+OnlyChanged = Annotated[
+    bool,
+    typer.Option("--only-changed", help="Leave out columns that are the same in all rows, and add the job's keys that differ."),
+]
+Markdown = Annotated[bool, typer.Option("--md", help="Print a Markdown table.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]

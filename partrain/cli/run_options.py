@@ -92,10 +92,10 @@ class RunOptions(NamedTuple):
     as_json: bool
     verbose: bool
 
-    def context(self, folder: Path, hooks: HookProcess, machine: Machine | None) -> RunContext:
-        """Return the surroundings of a run in a folder."""
+    def context(self, folder: Path, hooks: HookProcess, machine: Machine | None, made: Path | None) -> RunContext:
+        """Return the surroundings of a run in a folder. `made` is the topmost folder that was made for it."""
         from partrain.display.display import make_display
         from partrain.launch.context import RunContext
 
         display = make_display(sys.stdout, self.as_json, self.quiet, verbose=self.verbose, folder=folder)
-        return RunContext(folder, display, print_warning, machine=machine, note=print_note, hooks=hooks)
+        return RunContext(folder, display, print_warning, machine=machine, note=print_note, hooks=hooks, made=made)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from partrain.cli.endings import finish, nothing_to_do
 from partrain.cli.options import Debug, Json, Out, Overrides, Quiet, TrustCode, Verbose
 from partrain.cli.run_options import LOOPBACK, HookOptions, Log, MetricsHost, MetricsPort, RunOptions
 from partrain.cli.shared import examples, print_note, print_warnings, run_folder_of
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from partrain.checkpoint import Content
     from partrain.comm.machine import Machine
     from partrain.job.load import LoadedJob
-    from partrain.launch.outcome import Outcome
 
 app = typer.Typer()
 
@@ -115,8 +113,9 @@ def _train_with(machine: Machine | None, job: Path, out: Path | None, set_: list
     from partrain.launch.run_folder import new_folder
 
     hooks = options.hooks.open()
-    context = options.context(folder or new_folder(out, loaded.job.name), hooks, machine)
-    _finish(train(loaded, context), loaded, options.as_json)
+    folder, made = (folder, None) if folder else new_folder(out, loaded.job.name)
+    context = options.context(folder, hooks, machine, made)
+    finish(train(loaded, context), loaded, options.as_json)
 
 
 @app.command(
@@ -132,6 +131,10 @@ def resume(
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for a checkpoint from outside a run folder.")
+    ] = None,
+    job: Annotated[
+        Path | None,
+        typer.Option("--job", metavar="JOB.toml", help="The same job with new paths, if its data or code have moved."),
     ] = None,
     trust_code: TrustCode = False,
     log: Log = None,
@@ -151,7 +154,7 @@ def resume(
     if (checkpoint is None) != latest:
         raise typer.BadParameter("give a checkpoint, a run folder, or --latest", param_hint="CKPT.h5")
     with _withdrawing(machine):
-        _resume_with(machine, checkpoint or Path("runs"), until or (), out, trust_code, options)
+        _resume_with(machine, checkpoint or Path("runs"), until or (), out, job, trust_code, options)
 
 
 def _resume_with(
@@ -159,13 +162,14 @@ def _resume_with(
     checkpoint: Path,
     until: Sequence[str],
     out: Path | None,
+    job: Path | None,
     trust_code: bool,
     options: RunOptions,
 ) -> None:
     path, content = open_checkpoint(checkpoint, print_note)
     if not any(name.startswith("workers/") for name in content.arrays):
         raise BadCheckpoint(f"{path} holds a network but no workers, as soups do: nothing to resume; resume one of its members")
-    loaded = load_job(content, path, trust_code, until, here=True)
+    loaded = _job_to_resume(content, path, job, trust_code, until)
     from partrain.launch.resume import already_finished, drop_met_targets, finish_interrupted_run, made_progress
     from partrain.launch.resume import resume as proceed
     from partrain.launch.run_folder import new_folder
@@ -185,17 +189,28 @@ def _resume_with(
             from partrain.launch.rendezvous import Rendezvous
 
             Rendezvous(machine).withdraw("")
-        _nothing_to_do(path, content, reason, loaded, options.as_json)
+        nothing_to_do(path, content, reason, loaded, options.as_json)
         return
-    hooks = options.hooks.open()
-    if folder is None:
-        folder = new_folder(None, loaded.job.name)
-    elif out is not None:
-        folder = new_folder(out, loaded.job.name)
-    context = options.context(folder, hooks, machine)
-    outcome = proceed(loaded, content, context)
+    hooks, made = options.hooks.open(), None
+    if folder is None or out is not None:
+        folder, made = new_folder(out, loaded.job.name)
+    context = options.context(folder, hooks, machine, made)
+    outcome = proceed(loaded, content, context, moved=job is not None)
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
-    _finish(outcome, loaded, options.as_json, () if made_progress(context, content) else until)
+    finish(outcome, loaded, options.as_json, () if made_progress(context, content) else until)
+
+
+def _job_to_resume(content: Content, path: Path, job: Path | None, trust_code: bool, until: Sequence[str]) -> LoadedJob:
+    """Load the job of a checkpoint, or the user's, which names the new place of its data."""
+    from partrain.config.problems import Unreadable
+    from partrain.launch.moved_job import moved_job, with_advice
+
+    if job is not None:
+        return moved_job(job, content, until)
+    try:
+        return load_job(content, path, trust_code, until, here=True)
+    except Unreadable as missing:
+        raise with_advice(missing) from None
 
 
 def _find_machine() -> Machine | None:
@@ -251,46 +266,3 @@ def _run_as_machine(machine: Machine, own: LoadedJob | None, options: RunOptions
         )
         raise typer.Exit(0)
     return folder
-
-
-def _finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[str] = ()) -> None:
-    """Print the end of a run and exit. `until`: stop conditions that the job in its newest checkpoint does not have."""
-    from partrain.display.closing_lines import closing_lines
-
-    stop = loaded.job.stop.model_dump(exclude_none=True)
-    if as_json:
-        print(json.dumps({"folder": str(outcome.folder), "code": outcome.code, **outcome.summary}))
-    else:
-        spent = _rate_is_zero(loaded, outcome.horizon, outcome.summary["item_iterations"])
-        lines = closing_lines(outcome.summary, outcome.folder, outcome.checkpoint, stop, bool(loaded.job.user_code), spent, until)
-        print("\n".join(lines), flush=True)  # before the failure, even if both go to one file
-    if outcome.failure:
-        print(outcome.failure.render(), file=sys.stderr)
-    raise typer.Exit(outcome.code)
-
-
-def _nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, as_json: bool) -> None:
-    from partrain.checkpoint.manifest import manifest_of
-    from partrain.display.stop_conditions import suggest_until
-
-    stop = loaded.job.stop
-    older = {"judge": stop.judge} if stop.judge == "any-worker" else {}
-    if as_json:
-        print(json.dumps({"status": "nothing to do", "reason": reason, "round": content.round, **older}))
-        return
-    by = "".join(f", {key}={value}" for key, value in older.items())
-    print(f"nothing to do: {path} is at the end of its run (round {content.round}, {reason}{by})")
-    manifest = manifest_of(content)
-    progress = manifest.progress
-    if _rate_is_zero(loaded, manifest.horizon, progress.item_iterations):
-        print("the learning rate is 0: to train longer, start the job again with a higher limit or `horizon`")
-        return
-    status = "reached" if reason == "target" else "finished"
-    arguments = suggest_until(stop.model_dump(), status, reason, progress.standing())
-    further = "".join(f" --until {each}" for each in arguments)
-    print(f"to continue: partrain resume {path}{' --trust-code' * bool(loaded.job.user_code)}{further}")
-
-
-def _rate_is_zero(loaded: LoadedJob, horizon: int | None, items: int) -> bool:
-    """Return whether the learning rate is 0 after this many item-iterations."""
-    return horizon is not None and not loaded.job.optimizer.rate(items, horizon)

@@ -32,6 +32,8 @@ OUTPUTS = ("output", "out", "html")
 """Options that name a file which a command writes."""
 TRAINING = ("bench", "compare")
 """Commands that start workers."""
+NO_STEPS_IN = ("flow", "runs")
+"""Groups of commands that are no steps: they tell of runs and workflows, or remove them."""
 NOT_STEPS = ("run", "resume")
 """Commands that are no steps: a step that trains has a `job`."""
 
@@ -41,7 +43,7 @@ def commands(parts: Sequence[typer.Typer]) -> Commands:
     found: dict[str, CommandSpec] = {}
     for part in parts:
         group = part.info.name if isinstance(part.info.name, str) else ""
-        for command in part.registered_commands if group != "flow" else ():
+        for command in part.registered_commands if group not in NO_STEPS_IN else ():
             assert command.callback
             name = f"{group} {command.name or command.callback.__name__.replace('_', '-')}".strip()
             if name not in NOT_STEPS:

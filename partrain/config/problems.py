@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Literal, NamedTuple
 
 from partrain.errors import BadJob, InputMissing
@@ -137,6 +138,14 @@ def did_you_mean(word: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     from difflib import get_close_matches  # slow to import, and only needed for a wrong word
 
     return next(iter(get_close_matches(word[:100], list(names), 1, cutoff)), "")
+
+
+def similar_file(file: str, names: Iterable[str]) -> str:
+    """Return the file whose name is nearest to a missing one's, or "" if none is near. Suffixes, which most share, do not count."""
+    stems: dict[str, str] = {}
+    for name in names:
+        stems.setdefault(PurePath(name).stem.lower(), name)
+    return stems.get(did_you_mean(PurePath(file).stem.lower(), stems, cutoff=0.75), "")
 
 
 def shown(text: str, limit: int = 1000) -> str:

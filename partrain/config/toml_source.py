@@ -12,7 +12,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import Any
 
-from partrain.config.problems import Finding, KeyPath, Problem, Rejected, SourceText, did_you_mean, shown
+from partrain.config.problems import Finding, KeyPath, Problem, Rejected, SourceText, shown, similar_file
 from partrain.config.toml_positions import Position, Scanner, TomlRefused
 from partrain.errors import InputMissing
 
@@ -99,7 +99,7 @@ def _neighbour(name: str) -> str:
         names = [entry for entry in os.listdir(folder or ".") if entry.endswith(".toml")]  # noqa: PTH208
     except (OSError, ValueError):
         return ""
-    near = did_you_mean(file if file.endswith(".toml") else f"{file}.toml", names[:1000])
+    near = similar_file(file, names[:1000])
     return f"; did you mean {shown(os.path.join(folder, near))}?" if near else ""  # noqa: PTH118
 
 

@@ -12,6 +12,11 @@ def count(value: float | None, width: int = 10) -> str:
     return text if len(text) <= width else _scaled(value or 0, ("", "k", "M", "G", "T"))
 
 
+def counted(number: int, noun: str) -> str:
+    """Format a number of things: `1 worker`, `2 workers`."""
+    return f"{number:,} {noun}{'s'[: number != 1]}"
+
+
 def size(value: float) -> str:
     """Format a number of bytes, in decimal units."""
     return _scaled(value, (" B", " kB", " MB", " GB", " TB"))

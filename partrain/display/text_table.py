@@ -1,13 +1,85 @@
-"""Tables of text, in columns as wide as their widest cell."""
+"""Tables of text, in columns as wide as their widest cell; on a terminal folded to its width. Markdown and CSV, too."""
 
 from __future__ import annotations
 
+import csv
+import io
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
+from typing import Any
+
+from partrain.display.terminal import is_terminal
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lay out a ruled table: the first column left-aligned, the others right-aligned."""
+def terminal_width() -> int | None:
+    """Return the columns of the terminal that stdout is; None if it is no terminal: there lines may have any length."""
+    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
+    """Lay out a ruled table: the first column left-aligned, the others right-aligned.
+
+    A table wider than `width` becomes several, each beginning with the first column. If the first column leaves no room for others, each
+    row becomes a block of lines.
+    """
     widths = _widths([head, *rows])
+    if width is None or sum(widths) + 2 * (len(widths) - 1) <= width:
+        return _ruled(head, rows, widths)
+    if len(widths) == 1 or widths[0] + 2 + max(widths[1:]) > width or widths[0] > width / 2:
+        return _blocks(head, rows)
+    least, fewest = widths[0] + 2 + max(widths[1:]), len(_parts(widths, width))
+    parts = next(  # the narrowest, so that no column is left over alone
+        parts for limit in range(least, width + 1) if len(parts := _parts(widths, limit)) == fewest
+    )
+    lines: list[str] = []
+    for part in parts:
+        chosen = [0, *part]
+        lines += [""] * bool(lines)
+        lines += _ruled([head[each] for each in chosen], [[row[each] for each in chosen] for row in rows],
+                        [widths[each] for each in chosen])  # fmt: skip
+    return lines
+
+
+def wrapped(lines: Sequence[str], width: int | None) -> list[str]:
+    """Wrap sentences at spaces; None = any width."""
+    if width is None:
+        return list(lines)
+    return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False) or [""]]
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lay out rows of equal length in left-aligned columns, without a rule and without spaces at the ends."""
+    widths = _widths(rows)
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lay out a Markdown table."""
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in [head, *rows]]
+    lines = ["| " + " | ".join(row) + " |" for row in cells]
+    return [lines[0], "|---" + "|---:" * (len(head) - 1) + "|", *lines[1:]]
+
+
+def comma_separated(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Return the lines of a CSV file; a missing value is empty."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    return text.getvalue().splitlines()
+
+
+def _parts(widths: Sequence[int], width: int) -> list[list[int]]:
+    """Group the columns behind the first into tables that fit the width."""
+    parts: list[list[int]] = [[]]
+    for column in range(1, len(widths)):
+        if parts[-1] and widths[0] + sum(2 + widths[each] for each in [*parts[-1], column]) > width:
+            parts.append([])
+        parts[-1].append(column)
+    return parts
+
+
+def _ruled(head: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
     lines = [
         "  ".join(
             cell.rjust(width) if column else cell.ljust(width)
@@ -18,10 +90,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [lines[0], "  ".join("-" * width for width in widths), *lines[1:]]
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lay out rows of equal length in left-aligned columns, without a rule and without spaces at the ends."""
-    widths = _widths(rows)
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+def _blocks(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lay out each row as a heading, its first cell, and a line for each other cell."""
+    lines: list[str] = []
+    for first, *others in rows:
+        lines += [""] * bool(lines)
+        lines.append(first)
+        lines += [f"  {line}" for line in aligned(list(zip(head[1:], others, strict=True)))] if others else []
+    return lines
 
 
 def _widths(rows: Sequence[Sequence[str]]) -> list[int]:

@@ -108,7 +108,8 @@ def load_dataset(loaded: LoadedJob, content: Content) -> Dataset:
     except InputMissing as missing:
         if all(path.exists() for path in paths_of(vars(job.dataset), loaded.folder)):
             raise
-        raise InputMissing(f"{missing.message}; restore it, or evaluate other items with `evaluate --input`") from None
+        elsewhere = "if it has moved, name a job with the new path: --job FILE; `evaluate --input` evaluates other items"
+        raise InputMissing(f"{missing.message}; restore it; {elsewhere}") from None
     if dataset.fingerprint != manifest_of(content).data:
         raise dataset_changed(vars(job.dataset), loaded.folder)
     return dataset

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from partrain.config.problems import FileFinding, Finding, did_you_mean
+from partrain.config.problems import FileFinding, Finding, did_you_mean, similar_file
 from partrain.config.usercode import UserCode
 from partrain.models.image_sections import TorchVision
 
@@ -46,7 +46,7 @@ def _check_file(table: str, section: UserCode, folder: Path, place: str, attribu
         yield Finding((table, "name"), f"`{place}` is outside the job's folder")
         return
     if not path.is_file():
-        near = did_you_mean(place, [one.name for one in folder.glob("*.py")])
+        near = similar_file(place, [one.name for one in folder.glob("*.py")])
         yield FileFinding((table, "name"), f"no file `{place}` beside the job", f"did you mean `{near}`?" if near else "")
         return
     try:

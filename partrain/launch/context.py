@@ -43,6 +43,8 @@ class RunContext:
     """Shows the user one line that is no warning."""
     hooks: HookProcess = field(default_factory=HookProcess)
     """The hooks that follow the run."""
+    made: Path | None = None
+    """The topmost folder that was made for this run; it goes again if the run never begins."""
 
     @property
     def run_folder(self) -> Path:

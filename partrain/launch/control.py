@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import socket
@@ -11,26 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from partrain.errors import InputMissing
+from partrain.launch.run_folder import is_training
 from partrain.launch.signals import COMMITTING
 
 
 class NotTraining(InputMissing):
     """A run that no process of this machine trains."""
-
-
-def is_training(folder: Path) -> bool:
-    """Tell if some process holds the lock of a run folder."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise InputMissing(f"{folder}: {error.strerror}") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def ask_to_stop(folder: Path) -> int:

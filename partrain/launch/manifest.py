@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from partrain.checkpoint.manifest import Manifest, NetworkRecord, WorkerRecord, dataset_changed, manifest_of
-from partrain.errors import BadCheckpoint
+from partrain.data.fetch import describe_source
+from partrain.errors import BadCheckpoint, BadJob
 from partrain.system.environment import processor, versions
 
 if TYPE_CHECKING:
@@ -54,13 +55,21 @@ def _own_files(loaded: LoadedJob) -> dict[str, str]:
     }
 
 
-def continued(plan: Plan, manifest: Manifest, content: Content) -> tuple[Plan, Manifest]:
-    """Take horizon and identity from the checkpoint. Raises BadCheckpoint if anything else differs."""
+def continued(plan: Plan, manifest: Manifest, content: Content, moved: LoadedJob | None = None) -> tuple[Plan, Manifest]:
+    """Take horizon and identity from the checkpoint. Raises BadCheckpoint if anything else differs.
+
+    `moved`: the user's job, which names other paths. The folder may differ then, and other data are the job's mistake: BadJob.
+    """
     stored = manifest_of(content)
     as_before = {name: getattr(stored, name) for name in ("horizon", "run", "versions", "start_file")}
     kept = manifest.model_copy(update=as_before)
     for key in Manifest.model_fields:
         if getattr(stored, key) != getattr(kept, key):
+            if key == "folder" and moved:
+                continue
+            if key == "data" and moved:
+                source = describe_source(tomllib.loads(moved.text).get("dataset", {}), moved.folder)
+                raise BadJob(f"{source}: not the data set that the checkpoint was trained on; --job may only name its new place")
             if key == "data":
                 raise dataset_changed(tomllib.loads(content.job).get("dataset", {}), Path(kept.folder))
             raise BadCheckpoint(_MISFITS.get(key, f"its `{key}` is {getattr(stored, key)}, not {getattr(kept, key)}"))

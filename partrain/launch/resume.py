@@ -23,7 +23,7 @@ from partrain.launch.checkpoint_writer import HISTORY
 from partrain.launch.context import RunContext, Start
 from partrain.launch.outcome import Outcome, scores_by_name
 from partrain.launch.run import prepare, train
-from partrain.launch.run_folder import check_same_run, locked, relink_latest, remove_stale
+from partrain.launch.run_folder import check_same_run, locked, relink_latest, remove_stale, removed_unless_begun
 from partrain.launch.start_event import counts_before
 
 if TYPE_CHECKING:
@@ -126,17 +126,17 @@ def finish_interrupted_run(
         write_summary(folder / "summary.json", summary(state, scores))
 
 
-def resume(loaded: LoadedJob, content: Content, context: RunContext) -> Outcome:
+def resume(loaded: LoadedJob, content: Content, context: RunContext, moved: bool = False) -> Outcome:
     """Continue from a checkpoint. Later events of its folder are cut off, once it is certain that the run can continue.
 
-    Raises BadCheckpoint if the checkpoint does not fit the job.
+    `moved`: the job is `moved_job`. Raises BadCheckpoint if the checkpoint does not fit the job.
     """
     progress, folder = manifest_of(content).progress, context.run_folder
     history = _history(content)
-    with locked(folder):
+    with locked(folder), removed_unless_begun(folder, context.made):
         check_same_run(content, folder)
         warn_if_schedule_ended(loaded, content, context)
-        prepared = prepare(loaded, context, content)
+        prepared = prepare(loaded, context, content, moved)
         relink_latest(content, folder)
         earlier = truncate_after(folder / "events.jsonl", progress.round)
         start = Start(progress, content.arrays, history, earlier.clock.train)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from partrain.launch.coordinator import Coordinator
 from partrain.launch.manifest import continued, manifest_for
 from partrain.launch.outcome import Outcome, close
 from partrain.launch.rendezvous import Rendezvous, store_run_folder
-from partrain.launch.run_folder import locked, remove_stale, stage_file
+from partrain.launch.run_folder import locked, remove_stale, removed_unless_begun, stage_file
 from partrain.launch.shared_dataset import load_shared
 from partrain.launch.shared_start import SharedStart, load_start
 from partrain.launch.start_event import label_skews, start_event, warn_if_newer, warn_if_skewed
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
 
 def run(loaded: LoadedJob, context: RunContext) -> Outcome:
-    """Train a job in a new run folder. Raises BadJob for a job with a `[sweep]`, which is many runs."""
+    """Train a job in a new run folder, which is gone again if the run ends before it begins to train. Raises BadJob for a job with a `[sweep]`, which is many runs."""
     if loaded.job.sweep and not loaded.job.sweep.is_empty:
         raise BadJob("the job has a [sweep]: `partrain run` trains its trials; `--set sweep={}` trains the job once")
-    with locked(context.run_folder):
+    # torchrun starts the run again in the same folder
+    tidy = nullcontext() if context.machine else removed_unless_begun(context.run_folder, context.made)
+    with locked(context.run_folder), tidy:
         remove_stale(context.run_folder, "events.jsonl", "summary.json")  # of an attempt that committed nothing
         return train(loaded, context, Start(), lambda: prepare(loaded, context, None))
 
@@ -58,8 +60,8 @@ class PreparedRun:
             os.close(self.start.descriptor)
 
 
-def prepare(loaded: LoadedJob, context: RunContext, content: Content | None) -> PreparedRun:
-    """Read the data and plan the run. Nothing in the run folder changes."""
+def prepare(loaded: LoadedJob, context: RunContext, content: Content | None, moved: bool = False) -> PreparedRun:
+    """Read the data and plan the run. Nothing in the run folder changes. `moved`: the user names the job of the checkpoint anew."""
     job = loaded.job
     dataset, dataset_fd = load_shared(loaded)
     initial = None
@@ -69,7 +71,7 @@ def prepare(loaded: LoadedJob, context: RunContext, content: Content | None) -> 
         manifest = manifest_for(loaded, plan, dataset, initial.file.sha256 if initial else None)
         if content is not None:
             warn_if_newer(manifest, content, context)
-            plan, manifest = continued(plan, manifest, content)
+            plan, manifest = continued(plan, manifest, content, loaded if moved else None)
         if job.partition.order == "given" and dataset.task != "language":
             warn_if_skewed(job, plan, dataset, context)
     except BaseException:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from partrain.checkpoint import link_latest, round_path
 from partrain.display.event_log import FORBIDDEN, read_events, unwritable
@@ -18,13 +21,23 @@ if TYPE_CHECKING:
     from partrain.checkpoint import Content
 
 
+_FIRST_EVENTS = 8
+"""Events before which a run that has begun says so."""
 FILES = ("job.toml", "events.jsonl", "summary.json", "checkpoint.h5")
 """Files of a run beside its checkpoints."""
 LOCK_TRIALS = 10
 """Attempts to lock a folder, 20 ms apart."""
 
 
-def new_folder(out: Path | None, name: str) -> Path:
+class NewFolder(NamedTuple):
+    """The folder of a new run."""
+
+    path: Path
+    made: Path | None
+    """The topmost folder that had to be made for it; None if it was there."""
+
+
+def new_folder(out: Path | None, name: str) -> NewFolder:
     """Make the folder of a new run: DIR, which may exist but hold no run, or `runs/<name>/<time>`."""
     base = out or Path("runs") / name / time.strftime("%Y-%m-%dT%H-%M-%S")
     folder, number = base, 2
@@ -37,10 +50,40 @@ def new_folder(out: Path | None, name: str) -> Path:
             )
         if theirs := [name for name in FILES if (folder / name).exists() and not (folder / "checkpoints").is_dir()]:
             raise CannotCreate(f"{folder / theirs[0]} is not of a run, and would be replaced; give --out another folder")
+        made = next((each for each in reversed([folder, *folder.parents]) if not each.exists()), None)
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CannotCreate(f"{folder}: {error.strerror}; give --out a folder that can be created") from None
-    return folder
+    return NewFolder(folder, made)
+
+
+@contextmanager
+def removed_unless_begun(folder: Path, made: Path | None) -> Iterator[None]:
+    """Remove the files of a run that ended before it began to train, and the folders from `made` down. Files of others stay.
+
+    A folder that holds anything else, as that of a workflow's step does, stays as it is.
+    """
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            _discard(folder, made)
+
+
+def _discard(folder: Path, made: Path | None) -> None:
+    ours = {"checkpoints", "job.toml", "events.jsonl", "summary.json"}
+    if not {each.name for each in folder.iterdir()} <= ours or any((folder / "checkpoints").iterdir()):
+        return
+    events = folder / "events.jsonl"
+    if events.exists() and any(isinstance(event, StartEvent) for event in islice(read_events(events), _FIRST_EVENTS)):
+        return
+    for name in ours - {"checkpoints"}:
+        (folder / name).unlink(missing_ok=True)
+    (folder / "checkpoints").rmdir()
+    for each in (folder, *folder.parents) if made else ():
+        each.rmdir()
+        if each == made:
+            return
 
 
 def _holds_a_run(folder: Path) -> bool:
@@ -89,11 +132,23 @@ def stage_file(path: Path, text: str) -> None:
         raise CannotCreate(f"{path}: {error.strerror}") from None
 
 
-class locked:
-    """One process at a time writes in a run folder. The kernel lets go of the lock when the process dies.
+def is_training(folder: Path) -> bool:
+    """Tell if a process holds a run folder's lock: the run is under way."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # gone again at once: see `locked`
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
 
-    Commands that look whether a run trains hold the lock for a moment, so a taken one is tried again.
-    """
+
+class locked:
+    """One process at a time writes in a run folder. The kernel lets go of the lock when the process dies."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -102,19 +157,22 @@ class locked:
     def __enter__(self) -> None:
         try:
             self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            for trial in range(LOCK_TRIALS):
-                try:
-                    fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return
-                except BlockingIOError:
-                    if trial == LOCK_TRIALS - 1:
-                        raise
-                    time.sleep(0.02)
+            self._lock()
         except BlockingIOError:
             os.close(self._descriptor)
             raise CannotCreate(f"{self._folder} is in use by a run that is under way") from None
         except OSError as error:
             raise CannotCreate(f"{self._folder}: {error.strerror}; give --out another folder") from None
+
+    def _lock(self) -> None:
+        """Take the lock; try again for a moment, because `is_training` may hold it so long. Raises BlockingIOError."""
+        for _ in range(LOCK_TRIALS - 1):
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                time.sleep(0.02)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)

@@ -20,9 +20,9 @@ from partrain.display.events import JudgementEvent, StartEvent
 from partrain.errors import InputMissing
 from partrain.job.load import Job
 from partrain.job.workers import expand
+from partrain.runs.references import Reference, references, substitute
 from partrain.version import __version__
 from partrain.workflow.commands import CommandSpec
-from partrain.workflow.references import Reference, references, substitute
 from partrain.workflow.resources import Resources
 
 Process = Literal["command", "program", "none"]

@@ -17,12 +17,12 @@ from partrain.config.toml_source import TomlSource
 from partrain.errors import InputMissing
 from partrain.job.load import load as load_job
 from partrain.job.sweep import SweepSection, Trial
+from partrain.runs.conditions import BadCondition, Condition
+from partrain.runs.references import references
 from partrain.workflow.actions import JobAction
 from partrain.workflow.commands import Commands
-from partrain.workflow.conditions import BadCondition, Condition
 from partrain.workflow.findings import Findings
 from partrain.workflow.kinds import is_workflow
-from partrain.workflow.references import references
 from partrain.workflow.section import StepSection
 from partrain.workflow.step import Circular, Step, Workflow, in_order
 from partrain.workflow.step_checks import StepChecks

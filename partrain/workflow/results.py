@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from partrain.errors import InputMissing
-from partrain.workflow.conditions import UnknownNumber, lookup
+from partrain.runs.conditions import UnknownNumber, lookup
+from partrain.runs.references import Reference
 from partrain.workflow.digests import Digests
 from partrain.workflow.record import StepRecord
-from partrain.workflow.references import Reference
 from partrain.workflow.step import Workflow
 
 

@@ -8,8 +8,8 @@ from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 
 from partrain.config.problems import Problem
+from partrain.runs.conditions import Condition
 from partrain.workflow.actions import Action
-from partrain.workflow.conditions import Condition
 
 
 @dataclass(frozen=True)

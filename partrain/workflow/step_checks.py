@@ -15,10 +15,10 @@ from partrain.errors import NOT_REACHED, Diverged, InputMissing
 from partrain.job.load import validate
 from partrain.job.messages import describe_value
 from partrain.job.sweep import HELD_OUT, Trial
+from partrain.runs.references import references
 from partrain.workflow.actions import Action, CommandAction, JobAction, ProgramAction, data_files
 from partrain.workflow.commands import Commands
 from partrain.workflow.findings import Findings
-from partrain.workflow.references import references
 from partrain.workflow.section import StepSection
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from partrain.errors import CannotCreate
 from partrain.job.sweep import SweepSection, Trial
+from partrain.runs.references import Reference
 from partrain.system.atomic_file import atomic_file
 from partrain.workflow.actions import Action, Process, Resolve, document
 from partrain.workflow.record import StepRecord, clear
-from partrain.workflow.references import Reference
 from partrain.workflow.resources import Resources
 from partrain.workflow.tuning import PRUNED, Tuner, recorded
 

@@ -23,11 +23,11 @@ from partrain.display.events import JudgementEvent
 from partrain.errors import NOT_REACHED, CannotCreate, Diverged
 from partrain.job.sweep import Range, SweepSection
 from partrain.job.sweep import Trial as SweepTrial
+from partrain.runs.conditions import UnknownNumber, lookup
+from partrain.runs.references import Reference
 from partrain.seeds import derive
 from partrain.system.atomic_file import atomic_file
 from partrain.workflow.actions import Action, JobAction, Process, Resolve, document
-from partrain.workflow.conditions import UnknownNumber, lookup
-from partrain.workflow.references import Reference
 from partrain.workflow.resources import Resources
 
 if TYPE_CHECKING:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import signal
 from pathlib import Path
@@ -11,7 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.runs import Command, Said, events, eventually, partrain, round_file, summary, train, write_job
 
-from partrain.bench.compare import describe_values, differences, labels
+from partrain.bench.assertions import verdict
+from partrain.bench.compare import labels
+from partrain.bench.compare_table import describe_values
+from partrain.runs.selection import differences, parse_condition
 
 
 def compared(*words: object) -> dict[str, object]:
@@ -182,3 +187,72 @@ def test_a_signal_leaves_the_table_of_what_is_finished(tmp_path: Path, number: s
         assert said.out.splitlines()[2].split()[:2] == ["quick/job", "average"]
         assert "interrupted: the table holds 1 of 4 runs, none of slow/job" in said.out.splitlines()
     assert "Traceback" not in said.err
+
+
+def test_assertions_hold_for_each_run(tmp_path: Path) -> None:
+    run, other = train(tmp_path / "one"), train(tmp_path / "two", "stop.rounds=2")
+    said = partrain("compare", run, other, "--assert", "rounds == 4", "--assert", "seconds.train > 0")
+    assert said.code == 1
+    assert said.err == "partrain: two/run: `rounds == 4` does not hold: rounds is 2\n"
+    assert said.out.splitlines()[0].startswith("job")
+    assert partrain("compare", run, other, "--assert", "rounds >= 2", "--assert", "rule == 'average'").code == 0
+    told = json.loads(partrain("compare", run, other, "--assert", "rounds == 4", "--json").out)
+    assert [(each["label"], each["holds"]) for each in told["asserts"]] == [("one/run", True), ("two/run", False)]
+    assert told["code"] == 1
+
+
+def test_an_assertion_about_a_job_is_about_the_median_of_its_seeds(tmp_path: Path) -> None:
+    job = write_job(tmp_path, "stop.rounds=2")
+    losses = sorted(compared(job, "--seeds", 3)["rows"][0]["loss"])
+    between = (losses[1] + losses[2]) / 2
+    assert partrain("compare", job, "--seeds", 3, "--assert", f"loss < {between}").code == 0
+    said = partrain("compare", job, "--seeds", 3, "--assert", f"loss > {between}")
+    assert said.code == 1
+    assert "(medians of 3 seeds)" in said.err
+
+
+def test_a_number_that_one_seed_lacks_fulfils_nothing() -> None:
+    runs = [{"loss": 1.0, "status": "reached"}, {"loss": None, "status": "diverged"}]
+    for text in ("loss < 9", "loss >= 0", "status == 'reached'"):
+        assert not verdict("job", parse_condition(text), runs)["holds"]
+    assert verdict("job", parse_condition("loss < 9"), runs[:1])["holds"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--assert", "test.accuracy =>"), "expected a condition"),
+        (("--assert", "tst.accuracy > 0.5"), "did you mean `test.accuracy`?"),
+        (("--sort", "los"), "did you mean `loss`?"),
+        (("--md", "--json"), "give one of"),
+    ],
+)
+def test_a_wrong_word_is_reported_before_the_training(tmp_path: Path, words: tuple[str, ...], says: str) -> None:
+    for path in (write_job(tmp_path / "job"), train(tmp_path / "trained")):
+        said = partrain("compare", path, *words)
+        assert said.code == 2
+        assert says in said.err
+        assert "seed 0" not in said.err
+
+
+def test_a_name_that_only_the_training_could_tell_wrong_costs_no_result(tmp_path: Path) -> None:
+    said = partrain("compare", write_job(tmp_path), "--seeds", 1, "--assert", "test.acuracy > 0.5")
+    assert said.code == 2
+    assert "did you mean `test.accuracy`?" in said.err
+    assert "average" in said.out
+
+
+def test_order_form_and_what_changed(tmp_path: Path) -> None:
+    paths = [train(tmp_path / name, f"stop.rounds={rounds}") for name, rounds in {"one": 3, "two": 1, "six": 2}.items()]
+    assert [row["label"] for row in compared(*paths, "--sort", "rounds")["rows"]] == ["two/run", "six/run", "one/run"]
+    assert [row["label"] for row in compared(*paths, "--sort", "-seconds.train")["rows"]] == [
+        row["label"] for row in sorted(compared(*paths)["rows"], key=lambda row: -row["seconds"][0])
+    ]
+    head, _, *lines = partrain("compare", *paths, "--only-changed", "--md").out.splitlines()
+    assert head.startswith("| job | judged acc. | ")
+    assert head.endswith(" | stop.rounds |")
+    assert [line.split(" | ")[-1] for line in lines] == ["3 |", "1 |", "2 |"]
+    rows = list(csv.DictReader(io.StringIO(partrain("compare", *paths, "--csv").out)))
+    assert [(row["job"], row["rounds"], row["stop.rounds"]) for row in rows] == [
+        ("one/run", "3", "3"), ("two/run", "1", "1"), ("six/run", "2", "2"),
+    ]  # fmt: skip

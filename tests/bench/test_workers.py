@@ -47,6 +47,17 @@ def test_any_worker_is_called_so(tmp_path: Path) -> None:
     assert json.loads(partrain("bench", job, "--threads", "1", "--seeds", 1, "--json").out)["judge"] == "any-worker"
 
 
+def test_workers_is_threads_and_one_seed_has_no_spread(tmp_path: Path) -> None:
+    job = write_job(tmp_path, "stop={rounds=1, loss=9}")
+    said = partrain("bench", job, "--workers", "1", "--seeds", 1)
+    assert said.code == 0, said
+    assert "Equal learning rate, 1 seed:" in said.out
+    assert "(" not in said.out.splitlines()[3], "one value has no least and most"
+    assert "1 worker, equal learning rate, seed 0" in said.err
+    assert partrain("bench", job, "--workers", "1", "--threads", "1").code == 2
+    assert "--workers" in partrain("bench", job, "--workers", "0").err
+
+
 def test_warnings_are_shown_once(tmp_path: Path) -> None:
     job = write_job(tmp_path, 'sync={rule="swap", iterations=3}', "workers=[{count=3}]", "stop.loss=9")
     alone = partrain("run", job, "--out", tmp_path / "run", "--quiet")
@@ -60,7 +71,7 @@ def test_warnings_are_shown_once(tmp_path: Path) -> None:
 def test_where_there_is_no_learning_rate_none_is_scaled(tmp_path: Path, change: str) -> None:
     said = partrain("bench", write_job(tmp_path, "stop={rounds=1, loss=9}"), "--seeds", 1, "--set", change)
     assert said.code == 0, said
-    assert ("Equal" in said.out, "sqrt" in said.out, said.err.count(" workers, ")) == (True, False, 2)
+    assert ("Equal" in said.out, "sqrt" in said.out, said.err.count(" learning rate, seed")) == (True, False, 2)
 
 
 @pytest.mark.parametrize("words", [["--set", "optimizer.lr=1"], ["--threads", "1,2"], ["job.toml"]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -71,7 +72,7 @@ def test_every_help_ends_with_examples_whose_options_there_are(words: tuple[str,
     assert lines
     options = {option for parameter in command.params for option in parameter.opts} | {"--json"}
     for part in (part for line in lines for part in line.split(" && ")):
-        given = shlex.split(part.partition(">")[0])
+        given = list(takewhile(lambda word: word != ">", shlex.split(part)))
         assert given[0] == "partrain"
         if tuple(given[1 : 1 + len(words)]) == words:
             assert {word for word in given if word.startswith("-")} <= options

@@ -22,6 +22,8 @@ ask partrain run --set engine.exact =
 ask partrain explain choc
 ask partrain ls mod
 ask partrain run job.toml --log tens
+ask partrain runs re
+ask partrain runs --on
 """
 
 
@@ -42,6 +44,8 @@ def test_bash(tmp_path: Path) -> None:
         "choco",
         "models",
         "tensorboard",
+        "remove",
+        "--only-changed",
     ]
 
 

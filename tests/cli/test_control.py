@@ -13,8 +13,8 @@ from support.runs import Command, events, eventually, newest, partrain, summary,
 from partrain.checkpoint.runs import runs_below
 from partrain.errors import CannotCreate
 from partrain.launch import run_folder
-from partrain.launch.control import NotTraining, ask_to_commit, ask_to_stop, is_training
-from partrain.launch.run_folder import locked
+from partrain.launch.control import NotTraining, ask_to_commit, ask_to_stop
+from partrain.launch.run_folder import is_training, locked
 
 SLOW = ('transport={kind="simulated"}', "stop={rounds=1000000}", 'checkpoint={commit="coalesce"}')
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.machines import MANY, Site
-from support.runs import JOB, Command, descendants, events, eventually, newest, partrain, summary, train, write_job
+from support.runs import JOB, Command, descendants, eventually, newest, partrain, train, write_job
 
 from partrain import checkpoint
 
@@ -196,7 +196,7 @@ def test_faults(folder: Path, table: str, words: str) -> None:
     assert words in line
     assert "Traceback" not in said.err
     assert not {name for name in built(folder) if "worker" in name}
-    assert summary(folder / "run")["status"] == "failed"
+    assert not (folder / "run").exists(), "a run that never began leaves no folder"
     if "raises" in words or "ValueError" in words:
         assert "own.py" in said.err
         assert "site-packages" not in said.err
@@ -298,7 +298,7 @@ def test_it_is_interrupted(folder: Path, number: signal.Signals) -> None:
     assert said.code == 128 + number, said
     assert said.errors == []
     assert built(folder) == ["partrain dry run"]
-    assert summary(folder / "run")["status"] == "stopped"
+    assert not (folder / "run").exists()
 
 
 def test_it_dies_with_the_coordinator(folder: Path) -> None:
@@ -313,7 +313,7 @@ def test_it_dies_with_the_coordinator(folder: Path) -> None:
 def test_after_a_fault_the_same_folder_will_do(folder: Path) -> None:
     job = write_job(folder, net("raise ValueError('odd')"))
     assert partrain("run", job, "--out", folder / "run", "-q").code == 71
-    assert [event["event"] for event in events(folder / "run")] == ["fault", "end"]
+    assert not (folder / "run").exists()
     train(folder, net(""))
     assert newest(folder / "run")
 

@@ -155,7 +155,9 @@ def test_data_that_are_gone_or_others(run_of: Runs, tmp_path: Path) -> None:
     moved = path.rename(tmp_path / "table.csv")
     said = partrain("evaluate", run)
     assert (said.code, said.errors, len(said.err.splitlines())) == (66, ["no-input"], 1), said
-    assert f"{path}: No such file or directory; restore it, or evaluate other items with `evaluate --input`" in said.err
+    assert (
+        f"{path}: No such file or directory; restore it; if it has moved, name a job with the new path: --job FILE;" in said.err
+    )
     path.write_text(moved.read_text().replace("large", "tall"))
     told = f"{path}: the data set is not the one the checkpoint was trained on: restore it; `evaluate --input`"
     for words in (["evaluate", run], ["resume", run, "--until", "rounds=9", "--out", tmp_path / "again", "-q"]):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.runs import JOB, Command, events, newest, partrain, round_file, sabotage, summary, train, write_job
+from support.runs import JOB, Command, events, newest, partrain, resume, round_file, sabotage, summary, train, write_job
 
 from partrain import checkpoint
 from partrain.checkpoint import decode
@@ -281,7 +281,7 @@ def test_the_outcome_for_other_programs(tmp_path: Path) -> None:
     from partrain.launch.run_folder import new_folder
 
     warned: list[Any] = []
-    stage = RunContext(new_folder(tmp_path / "run", "x"), make_display(io.StringIO(), quiet=True), warned.append)
+    stage = RunContext(new_folder(tmp_path / "run", "x").path, make_display(io.StringIO(), quiet=True), warned.append)
     outcome = run(load(write_job(tmp_path, "stop.rounds=2")), stage)
     assert (outcome.code, outcome.folder, outcome.checkpoint, outcome.failure) == (
         0,
@@ -345,22 +345,60 @@ def test_a_folder_where_nothing_was_trained_may_be_used_again(tmp_path: Path) ->
     assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 73
 
 
-def test_a_run_whose_data_are_damaged_says_so_in_its_folder(tmp_path: Path) -> None:
-    """Whoever watches the folder is not to wait for ever."""
+def damaged(folder: Path) -> tuple[Path, Path]:
+    """A job whose data no run can read, and its table. `validate` cannot know."""
     rows = [f"{number % 7},{number % 5},{number % 3}" for number in range(230)]
-    (tmp_path / "table.csv").write_text("\n".join(["a,b,kind", *rows, "1,1e39,2", ""]))
-    table = "dataset={kind='csv', path='table.csv', target='kind', validation=30, standardise=false}"
-    job = write_job(tmp_path, table)
-    said = partrain("run", job, "--out", tmp_path / "run", "-q")
-    assert (said.code, said.errors, said.out) == (66, ["no-input"], ""), said
-    fault, end = events(tmp_path / "run")
-    assert "holds a number that float32 cannot" in fault["what"]
-    assert (end["event"], end["status"], end["reason"]) == ("end", "failed", "no-input")
-    told = summary(tmp_path / "run")
-    assert (told["status"], told["reason"], told["rounds"]) == ("failed", "no-input", 0)
-    assert told["seconds"]["total"] < 1e6
-    (tmp_path / "table.csv").write_text("\n".join(["a,b,kind", *rows, ""]))
-    assert partrain("run", job, "--out", tmp_path / "run", "-q").code == 0
+    table = folder / "table.csv"
+    folder.mkdir(exist_ok=True)
+    table.write_text("\n".join(["a,b,kind", *rows, "1,1e39,2", ""]))
+    return write_job(folder, "dataset={kind='csv', path='table.csv', target='kind', validation=30, standardise=false}"), table
+
+
+def test_a_run_that_never_began_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, table = damaged(tmp_path / "job")
+    monkeypatch.chdir(tmp_path)
+    for out in ("run", "new/and/deep"):
+        said = partrain("run", job, "--out", out, "-q")
+        assert (said.code, said.errors, said.out) == (66, ["no-input"], ""), said
+        assert "holds a number that float32 cannot" in said.err
+    assert partrain("run", job, "-q").code == 66
+    assert [each.name for each in tmp_path.iterdir()] == ["job"]
+    table.write_text(table.read_text().replace("1e39", "1"))
+    assert partrain("run", job, "--out", "run", "-q").code == 0
+
+
+def test_what_a_run_that_never_began_leaves(tmp_path: Path) -> None:
+    job, _ = damaged(tmp_path / "job")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "step.json").touch()
+    for name in ("there", "shared"):
+        assert partrain("run", job, "--out", tmp_path / name, "-q").code == 66
+    assert list((tmp_path / "there").iterdir()) == [], "a folder that was there stays"
+    kept = tmp_path / "shared"
+    assert [event["event"] for event in events(kept)] == ["fault", "end"], "files of others stay, and what they may tell of"
+    assert summary(kept)["status"] == "failed"
+
+
+def test_the_end_of_a_run_that_never_began_names_no_folder(tmp_path: Path) -> None:
+    job = sabotage(tmp_path, "raise OSError", call=0)
+    said = partrain("run", job, "--out", tmp_path / "run")
+    assert (said.code, said.out) == (71, ""), said
+    told = partrain("run", sabotage(tmp_path / "two", "raise OSError", call=0), "--out", tmp_path / "run", "--json")
+    assert json.loads(told.out)["folder"] is None
+
+
+def test_a_resume_that_never_begins_leaves_no_new_folder(tmp_path: Path) -> None:
+    rows = "".join(f"{number % 7},{number % 5},{number % 3}\n" for number in range(230))
+    (tmp_path / "table.csv").write_text("a,b,kind\n" + rows)
+    run = train(tmp_path, "dataset={kind='csv', path='table.csv', target='kind', validation=30}")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    (tmp_path / "table.csv").rename(tmp_path / "moved.csv")
+    for words in ([], ["--out", tmp_path / "new"]):
+        said = resume(run, "--until", "rounds=6", *words, code=66)
+        assert "partrain resume --job FILE" in said.err
+    assert not (tmp_path / "new").exists()
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 def test_a_folder_in_which_nothing_was_committed_can_be_used_again(tmp_path: Path) -> None:

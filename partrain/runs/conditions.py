@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from partrain.workflow.references import Reference, references, substitute
+from partrain.runs.references import Reference, references, substitute
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne,
@@ -66,9 +66,17 @@ class Condition:
 
     def values(self, summary: Mapping[str, Any], resolve: Callable[[Reference], Any]) -> dict[str, Any]:
         """Return the numbers that the condition names, for messages."""
+        return {self._name(node): self._value(node, summary, resolve) for node in self._named()}
+
+    @property
+    def names(self) -> list[str]:
+        """The names of numbers in the condition."""
+        return [self._name(node) for node in self._named()]
+
+    def _named(self) -> list[ast.expr]:
         names = [node for node in ast.walk(self.tree) if isinstance(node, ast.Attribute | ast.Name)]
         inner = {id(node.value) for node in names if isinstance(node, ast.Attribute)}
-        return {self._name(node): self._value(node, summary, resolve) for node in names if id(node) not in inner}
+        return [node for node in names if id(node) not in inner]
 
     def _name(self, node: ast.expr) -> str:
         dotted = ast.unparse(node)

@@ -1,0 +1,112 @@
+"""The table of `partrain compare`: on a terminal or in a file as text, in Markdown, in CSV."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from partrain.bench import incomplete_rows, spread
+from partrain.display.text_table import comma_separated, markdown, table, wrapped
+from partrain.runs.table import setting_text
+
+HEAD = ("job", "rule", "workers", "reached", "seconds to target", "items to target", "judged acc.", "test acc.",
+        "bytes/round", "waiting", "staleness", "distance")  # fmt: skip
+
+
+def render(result: dict[str, Any], width: int | None = None, only_changed: bool = False, as_markdown: bool = False) -> list[str]:
+    """Render the table, and the settings that differ.
+
+    Args:
+        result: The result of `compare`.
+        width: Columns of the terminal; None = any number.
+        only_changed: Leave out columns that are the same in all rows; settings that differ become columns.
+        as_markdown: A Markdown table, and nothing below it.
+    """
+    head, rows = list(HEAD), [_cells(row) for row in result["rows"]]
+    if only_changed:
+        head, rows = _changed(head, rows, result)
+    if width is not None:  # on a terminal there is no room for what no row has
+        kept = [column for column in range(len(head)) if column < 4 or any(row[column] != "-" for row in rows)]
+        head, rows = [head[column] for column in kept], [[row[column] for column in kept] for row in rows]
+    if as_markdown:
+        return markdown(head, rows)
+    lines = [*table(head, rows, width), *incomplete_rows(result)]
+    if lone := [row["label"] for row in result["rows"] if row["judge"] == "any-worker"]:
+        lines += ["", f"judged by any-worker, a worker's own training loss, not the mixed network: {'; '.join(lone)}"]
+    if only_changed:
+        return lines
+    if result["differ"]:
+        lines += ["", "settings that differ:"]
+    for key, values in result["differ"].items():
+        lines += wrapped([f"  {key}: " + describe_values(values, [row["label"] for row in result["rows"]])], width)
+    return lines
+
+
+def as_csv(result: dict[str, Any]) -> list[str]:
+    """Return the lines of a CSV file: medians, and the settings that differ."""
+    rows = result["rows"]
+    numbers = [key for key, value in rows[0].items() if isinstance(value, list) and key != "statuses"] if rows else []
+    head = ["job", "rule", "judge", "runs", "reached", *numbers, *result["differ"]]
+    return comma_separated(
+        head,
+        [
+            [
+                *(row[key] for key in ("label", "rule", "judge", "runs")),
+                row["statuses"].count("reached"),
+                *(_middle(row[key]) if row[key] else None for key in numbers),
+                *(setting_text(values[row["label"]]) if row["label"] in values else None for values in result["differ"].values()),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def describe_values(values: Mapping[str, Any], jobs: Sequence[str]) -> str:
+    """Describe the jobs' values of one key: the majority value first, then the exceptions."""
+    words = {job: json.dumps(values[job]) if job in values else "-" for job in jobs}
+    usual, count = Counter(words.values()).most_common(1)[0]
+    plain = usual == "-" or 2 * count <= len(words)
+    others = ", ".join(f"{job} {word}" for job, word in words.items() if word != ("-" if plain else usual))
+    return others if plain else f"{usual}, but {others}"
+
+
+def _changed(head: list[str], rows: list[list[str]], result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Keep the columns in which the rows differ, and add the settings in which they differ."""
+    kept = [0, *(column for column in range(1, len(head)) if len({row[column] for row in rows}) > 1)]
+    settings = result["differ"]
+    return [*(head[column] for column in kept), *settings], [
+        [
+            *(row[column] for column in kept),
+            *(setting_text(values[row[0]]) if row[0] in values else "-" for values in settings.values()),
+        ]
+        for row in rows
+    ]
+
+
+def _middle(values: Sequence[float]) -> float:
+    """Return the median; a whole number without a fraction."""
+    middle = statistics.median(values)
+    return int(middle) if float(middle).is_integer() else middle
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    whole = row["reached"] == row["runs"]
+    aimless = set(row["statuses"]) == {"finished"}
+    missed = "-" if aimless else "not reached"
+    return [
+        row["label"],
+        row["rule"],
+        f"{row['workers'][0]:.0f}",
+        "no target" if aimless else f"{row['reached']}/{row['runs']}" + " diverged" * ("diverged" in row["statuses"]),
+        spread(row["seconds_to_target"]) if whole else missed,
+        spread(row["items_to_target"], ",.0f") if whole else "-",
+        spread(row["accuracy"], ".4f"),
+        spread(row["test_accuracy"], ".4f"),
+        f"{statistics.median(row['bytes']):,.0f}" if row["bytes"] else "-",
+        f"{statistics.median(row['waiting']):.0%}" if row["waiting"] else "-",
+        f"{statistics.median(row['staleness']):.2f}" if row["staleness"] else "-",
+        f"{statistics.median(row['distance']):.1e}" if row["distance"] else "-",
+    ]

@@ -1,0 +1,76 @@
+"""The job of a checkpoint, named anew by the user because its data or code have moved: `partrain resume CKPT --job FILE`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from partrain.config.overrides import UNTIL
+from partrain.config.problems import Unreadable
+from partrain.config.toml_source import TomlSource
+from partrain.errors import BadJob
+from partrain.job.load import LoadedJob, parse
+
+if TYPE_CHECKING:
+    from partrain.checkpoint import Content
+
+PATHS = ("path", "test_path", "inputs", "targets", "test_inputs", "test_targets")
+"""Keys of `[dataset]` that are paths."""
+_OWN_KEYS = ("name", "validation", "fold", "stratify", "classes")
+"""Keys of a user data set that are not its arguments."""
+
+
+def moved_job(file: Path, content: Content, until: Sequence[str]) -> LoadedJob:
+    """Load the user's job for a checkpoint. Raises BadJob if it differs from the checkpoint's in more than paths."""
+    source = TomlSource.read(file)
+    if found := next(_differences(tomllib.loads(content.job), source.data), None):
+        key, before, now = found
+        raise BadJob(
+            f"{file}: `{key}` is {now}, in the checkpoint {before}: only paths may differ; begin with the run folder's job.toml, "
+            "and change the paths"
+        )
+    return parse(source.text, file.absolute().parent, str(file), True, until, UNTIL, resuming=True)
+
+
+def with_advice(missing: Unreadable) -> Unreadable:
+    """Add to a checkpoint's job whose files are missing how to name their new place."""
+    advice = "if it has moved, name a job with the new path: partrain resume --job FILE"
+    gone = os.strerror(errno.ENOENT)
+    return Unreadable(replace(each, suggestion=advice) if gone in each.message else each for each in missing.problems)
+
+
+def _differences(before: Any, now: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str, str]]:
+    """Yield key, value in the checkpoint and value in the file, of what may not differ."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in dict.fromkeys([*before, *now]):
+            if not (path == ("dataset",) and _is_path(key, before)) and (*path, key) != ("model", "from"):
+                yield from _differences(before.get(key), now.get(key), (*path, key))
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for number, (one, other) in enumerate(zip(before, now, strict=True)):
+            yield from _differences(one, other, (*path, str(number)))
+    elif before != now or isinstance(before, bool) != isinstance(now, bool):
+        yield ".".join(path), _shown(before), _shown(now)
+
+
+def _is_path(key: str, dataset: Mapping[str, Any]) -> bool:
+    """Tell if a key of `[dataset]` may be a path; any text among the arguments of a user data set may be one."""
+    if "name" in dataset:
+        return key not in _OWN_KEYS and isinstance(dataset.get(key), str)
+    return key in PATHS
+
+
+def _shown(value: Any) -> str:
+    return (
+        "missing"
+        if value is None
+        else f'"{value}"'
+        if isinstance(value, str)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )

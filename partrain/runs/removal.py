@@ -1,0 +1,134 @@
+"""Removal of runs: their own files only, never those of a run that is training or that a workflow owns."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from partrain.errors import CannotCreate, InputMissing
+from partrain.launch.run_folder import FILES, locked
+from partrain.runs import tags
+from partrain.runs.listing import EVENTS, TRAINING, ListedRun, is_run, size_of
+
+STEP = "step.json"
+"""The record of a workflow's step in its folder."""
+DAY_S = 86_400
+
+
+class OwnedByWorkflow(ValueError):
+    """A run that a workflow owns: one line for the user."""
+
+
+def owner(folder: Path) -> Path | None:
+    """Return the folder of the workflow that a run belongs to: its steps, their trials and what they wrote."""
+    place = folder.absolute()
+    steps = [each for each in (place, *place.parents) if (each / STEP).is_file()]
+    return steps[-1].parent if steps else None
+
+
+def check_removable(folder: Path) -> None:
+    """Check that a folder is a run that may be removed.
+
+    Raises:
+        InputMissing: It is no run folder.
+        OwnedByWorkflow: It belongs to a workflow.
+        CannotCreate: The run is training.
+    """
+    if not folder.is_dir():
+        raise InputMissing(f"no such run: {folder}; partrain runs lists them")
+    if not is_run(folder):
+        raise InputMissing(f"{folder} is no run folder (it has no {EVENTS}): nothing was removed")
+    if workflow := owner(folder):
+        raise OwnedByWorkflow(f"{folder} belongs to the workflow in {_shown(workflow)}, which would run this step again; "
+                              "to remove the workflow, delete its folder")  # fmt: skip
+    with locked(folder):
+        pass
+
+
+def remove(folder: Path) -> tuple[int, list[str]]:
+    """Remove a run; return the bytes freed, and the names of files in its folder that are not the run's and stay."""
+    with locked(folder):
+        before = size_of(folder)
+        try:
+            if (checkpoints := folder / "checkpoints").is_symlink():
+                checkpoints.unlink()
+            elif checkpoints.exists():
+                shutil.rmtree(checkpoints)
+            for name in sorted({*FILES, tags.FILE}, key=lambda name: name == EVENTS):  # last: until then it is a run
+                for each in (folder / f"{name}.part", folder / name):
+                    each.unlink(missing_ok=True)
+        except OSError as error:
+            raise CannotCreate(f"{error.filename or folder}: cannot be removed: {error.strerror}") from None
+        left = sorted(each.name for each in folder.iterdir())
+        freed = before - size_of(folder)
+    if not left:
+        folder.rmdir()
+        with suppress(OSError):  # other runs are in it
+            folder.parent.rmdir() if _made_by_us(folder.parent) else None
+    return freed, left
+
+
+def garbage(runs: Sequence[ListedRun], keep: int | None, older_than: float | None) -> Iterator[tuple[ListedRun, str]]:
+    """Find runs that are worth nothing any more, each with the reason.
+
+    These are runs that never committed a checkpoint. With `keep` (newest runs of each job) or `older_than` (days) others count, too,
+    and with both those that fail both. Never among them: runs with tags, those of a workflow, the best of each job, and running ones.
+
+    Args:
+        runs: The newest first.
+        keep: Number of runs of each job that stay.
+        older_than: Age in days up to which runs stay.
+    """
+    best = {run.folder for run in _best(runs)}
+    seen: defaultdict[str, int] = defaultdict(int)
+    for run in runs:
+        seen[_job(run)] += 1
+        if run.columns["tags"] or run.columns["status"] == TRAINING or owner(run.folder):
+            continue
+        if not _committed(run.folder):
+            yield run, "committed no checkpoint"
+        elif run.folder not in best:
+            days = (time.time() - run.columns["when"]) / DAY_S
+            reasons = []
+            if keep is not None:
+                reasons.append(f"not among the newest {keep} of `{_job(run)}`" if seen[_job(run)] > keep else "")
+            if older_than is not None:
+                reasons.append(f"{days:,.0f} days old" if days > older_than else "")
+            if reasons and all(reasons):
+                yield run, ", ".join(reasons)
+
+
+def _committed(folder: Path) -> bool:
+    checkpoints = folder / "checkpoints"
+    return (folder / "checkpoint.h5").exists() or (checkpoints.is_dir() and any(checkpoints.iterdir()))
+
+
+def _best(runs: Sequence[ListedRun]) -> Iterator[ListedRun]:
+    """Yield the best run of each job: by judged accuracy, else by loss."""
+    by_job: defaultdict[str, list[ListedRun]] = defaultdict(list)
+    for run in runs:
+        if _committed(run.folder):
+            by_job[_job(run)].append(run)
+    for several in by_job.values():
+        for key, sign in (("accuracy", -1), ("loss", 1)):
+            if known := [run for run in several if isinstance(run.columns[key], int | float)]:
+                yield min(known, key=lambda run: sign * run.columns[key])
+                break
+
+
+def _job(run: ListedRun) -> str:
+    return str(run.start.get("name") or run.folder.parent.name)
+
+
+def _made_by_us(folder: Path) -> bool:
+    """Tell if a folder is `runs/NAME`."""
+    return folder.absolute().parent.name == "runs"
+
+
+def _shown(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path

@@ -1,0 +1,133 @@
+"""Choice and order of runs: conditions such as `accuracy > 0.9`, keys to sort by, and the settings in which runs differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from partrain.config.problems import did_you_mean, shown
+from partrain.errors import InputMissing
+from partrain.runs.conditions import BadCondition, Condition
+from partrain.runs.listing import COLUMNS, STATUSES, ListedRun
+from partrain.runs.references import Reference
+
+T = TypeVar("T")
+UNSAID = object()
+"""The value of a key that a job does not mention."""
+
+
+class BadSelection(ValueError):
+    """A condition or a key to sort by that does not fit: one line for the user."""
+
+
+def parse_condition(text: str) -> Condition:
+    """Parse a condition on the numbers of one run. Raises `BadSelection`."""
+    try:
+        condition = Condition.parse(text)
+    except BadCondition as error:
+        raise BadSelection(f"`{shown(text, 80)}`: {error}") from None
+    if condition.references:
+        raise BadSelection(f"`{shown(text, 80)}`: only steps of a workflow may name other steps in braces")
+    return condition
+
+
+def holds(condition: Condition, numbers: Mapping[str, Any]) -> bool:
+    """Tell if a condition holds for the numbers of a run. A number that the run lacks fulfils no comparison."""
+    return condition.holds(dict.fromkeys(condition.names) | dict(numbers), _no_steps)
+
+
+def values_of(condition: Condition, numbers: Mapping[str, Any]) -> str:
+    """Return the numbers that a condition names, for a message."""
+    found = condition.values(dict.fromkeys(condition.names) | dict(numbers), _no_steps)
+    return ", ".join(f"{name} is {'missing' if value is None else f'{value:g}' if isinstance(value, float) else value}"
+                     for name, value in found.items())  # fmt: skip
+
+
+def check_names(names: Iterable[str], known: Iterable[str]) -> None:
+    """Check that some run recorded each of these numbers. Raises `BadSelection` with the nearest name."""
+    there = dict.fromkeys(known)
+    for name in names:
+        if name not in there:
+            near = did_you_mean(name, there) or next((each for each in there if each.endswith(f".{name}")), "")
+            legal = ", ".join(each for each in there if not each.startswith("workers."))
+            more = f"did you mean `{near}`?" if near else f"there are {shown(legal, 300)}; words stand in quotes"
+            raise BadSelection(f"no run has `{shown(name, 60)}`: {more}")
+
+
+def ordered(rows: Sequence[T], key: str, numbers: Callable[[T], Mapping[str, Any]]) -> list[T]:
+    """Sort rows by a number or word; `-KEY` puts the largest first. Rows without it come last. Raises `BadSelection`."""
+    name = key.removeprefix("-")
+    check_names([name], (each for row in rows for each in numbers(row)) if rows else [name])
+    known = [row for row in rows if numbers(row).get(name) is not None]
+    known.sort(key=lambda row: _sortable(numbers(row)[name]), reverse=key.startswith("-"))
+    return [*known, *(row for row in rows if numbers(row).get(name) is None)]
+
+
+def statuses(texts: Sequence[str]) -> set[str]:
+    """Return the statuses that the user names, also several with commas. Raises `BadSelection`."""
+    found = [word.strip() for text in texts for word in text.split(",")]
+    for word in found:
+        if word not in STATUSES:
+            near = did_you_mean(word, STATUSES)
+            raise BadSelection(
+                f"unknown status `{word}`; " + (f"did you mean `{near}`?" if near else f"known: {', '.join(STATUSES)}")
+            )
+    return set(found)
+
+
+def fulfilling(runs: Sequence[ListedRun], texts: Sequence[str]) -> list[ListedRun]:
+    """Return the runs for which all conditions hold. Raises `BadSelection`."""
+    conditions = [parse_condition(text) for text in texts]
+    names = [name for condition in conditions for name in condition.names]
+    numbers = _numbers(runs, names)
+    if runs:
+        check_names(names, (name for run in runs for name in numbers(run)))
+    return [run for run in runs if all(holds(each, numbers(run)) for each in conditions)]
+
+
+def sorted_runs(runs: Sequence[ListedRun], key: str) -> list[ListedRun]:
+    """Sort runs by a column, a number of the summary or a key of the job. Raises `BadSelection`."""
+    return ordered(runs, key, _numbers(runs, [key.removeprefix("-")]))
+
+
+def _numbers(runs: Sequence[ListedRun], names: Sequence[str]) -> Callable[[ListedRun], Mapping[str, Any]]:
+    """Return a function for the numbers of a run; with the job's settings below them, if some name is not a number."""
+    known = set(COLUMNS).union(*(run.numbers for run in runs))
+    if known.issuperset(names):
+        return lambda run: run.numbers
+    whole = {run.folder: dict(flat_settings(run.settings)) | run.numbers for run in runs}
+    return lambda run: whole[run.folder]
+
+
+def _sortable(value: Any) -> tuple[int, Any]:
+    """Return a key that compares with those of other types: numbers come before words."""
+    if isinstance(value, list):
+        value = " ".join(map(str, value))
+    return (1, value) if isinstance(value, str) else (0, value)
+
+
+def differences(jobs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the keys in which jobs differ, with each job's value; jobs that do not mention a key are left out."""
+    flat = {label: dict(flat_settings(job)) for label, job in jobs.items()}
+    keys = {key: None for one in flat.values() for key in one}
+    found = {}
+    for key in keys:
+        values = {label: one.get(key, UNSAID) for label, one in flat.items()}
+        if key != "name" and any(value != next(iter(values.values())) for value in values.values()):
+            found[key] = {label: value for label, value in values.items() if value is not UNSAID}
+    return found
+
+
+def flat_settings(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Flatten a job to dotted keys; lists of tables by index."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from flat_settings(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
+            yield from flat_settings({str(index): one for index, one in enumerate(value)}, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _no_steps(reference: Reference) -> Any:
+    raise InputMissing(f"{reference}: there are no steps")

@@ -1,0 +1,36 @@
+"""Tags of a run: words in `tags.txt` of its folder, one a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from partrain.launch.run_folder import stage_file
+
+FILE = "tags.txt"
+_LONGEST = 64
+
+
+def read_tags(folder: Path) -> list[str]:
+    """Return the tags of a run, in the order in which they were given."""
+    try:
+        return list(dict.fromkeys((folder / FILE).read_text(encoding="utf-8", errors="replace").split()))
+    except OSError:
+        return []
+
+
+def change_tags(folder: Path, words: Sequence[str], remove: bool) -> list[str]:
+    """Add or remove tags; return those that the run has now.
+
+    Raises:
+        ValueError: A word is empty, too long, or holds spaces or characters that are invisible.
+        CannotCreate: The file cannot be written.
+    """
+    for word in words:
+        if not word or word.split() != [word] or not word.isprintable() or len(word) > _LONGEST:
+            raise ValueError(f"{word!r} is no tag: a tag is one word of at most {_LONGEST} characters")
+    before = read_tags(folder)
+    after = [each for each in before if each not in words] if remove else list(dict.fromkeys([*before, *words]))
+    if after != before:
+        stage_file(folder / FILE, "".join(f"{each}\n" for each in after))
+    return after
