@@ -1,0 +1,360 @@
+"""Descriptions of figures in Vega-Lite's language: plain dictionaries that a browser or vl-convert draws.
+
+Colors are names until `themed` replaces them: in a page by variables of its style sheet, so that a figure follows the page into dark
+mode, and in a file by numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from partrain.report.history import ACTIVITIES, RunHistory, binned, thinned
+
+Spec = dict[str, Any]
+Rows = list[dict[str, Any]]
+
+MOST_POINTS = 300
+"""Most points of a curve: more than a screen tells apart."""
+MOST_CELLS = 1200
+"""Most parts of time in a timeline, all workers together."""
+MOST_BINS = 160
+"""Most parts of time of one worker."""
+SHOWN_WORKERS = 24
+"""Most workers in a timeline."""
+RUN_COLORS = tuple(f"run-{number}" for number in range(8))
+TITLES = {"seconds": "training seconds", "items": "item-iterations", "rounds": "rounds"}
+ACTIVITY_NAMES = {"compute": "computing", "wait": "waiting", "mix": "mixing"}
+LOG_FROM = 30
+"""Ratio of the largest to the smallest value from which a loss gets a logarithmic axis."""
+
+
+@dataclass(frozen=True)
+class FigureKind:
+    """A figure by name: its title, and the function that describes it; None if the runs have nothing to show."""
+
+    title: str
+    of_runs: Callable[[Sequence[RunHistory], str], Spec | None]
+    by: str
+    """The horizontal axis, if none is asked for."""
+
+
+def figure(name: str, runs: Sequence[RunHistory], by: str | None = None) -> Spec | None:
+    """Describe a figure of these runs; None if they have nothing to show."""
+    kind = FIGURES[name]
+    return kind.of_runs(runs, by or kind.by)
+
+
+def _rounded(value: float) -> float:
+    """Round to five digits: more cannot be seen, and cost bytes."""
+    return float(f"{value:.5g}")
+
+
+def _curve(run: RunHistory, what: str, points: Iterable[tuple[float, float]]) -> Rows:
+    return [{"x": float(f"{x:.7g}"), "y": _rounded(y), "run": run.label, "what": what} for x, y in points]
+
+
+def _training(run: RunHistory, by: str, value: Callable[[Any], float | None]) -> list[tuple[float, float]]:
+    points = [(each.x(by), y) for each in run.rounds if (y := value(each)) is not None]
+    return list(thinned(points, MOST_POINTS))
+
+
+def _judged(run: RunHistory, by: str, metric: str) -> list[tuple[float, float]]:
+    at = {"seconds": "seconds", "items": "item_iterations", "rounds": "round"}[by]
+    found = []
+    for each in run.judgements:
+        value = each.loss if metric == "loss" else each.metrics.get(metric)
+        if value is not None:
+            found.append((float(getattr(each, at)), value))
+    step = -(-len(found) // MOST_POINTS) if found else 1
+    return [*found[:-1:step], *found[-1:]]
+
+
+def _x(by: str) -> Spec:
+    return {
+        "field": "x",
+        "type": "quantitative",
+        "title": TITLES[by],
+        "axis": {"format": "~s" if by == "items" else "~g", "tickCount": 5},
+        "scale": {"nice": False, "zero": True},
+    }
+
+
+def _color(runs: Sequence[RunHistory]) -> Spec:
+    labels = [run.label for run in runs]
+    colors = [RUN_COLORS[index % len(RUN_COLORS)] for index in range(len(labels))]
+    legend = {"orient": "top", "title": None, "symbolType": "circle"} if len(labels) > 1 else None
+    return {"field": "run", "type": "nominal", "scale": {"domain": labels, "range": colors}, "legend": legend, "sort": None}
+
+
+def _lines(runs: Sequence[RunHistory], by: str, rows: Rows, y: Spec, whats: Sequence[str] = ("",)) -> Spec | None:
+    """Describe curves: thin ones of training, strong ones with points of judgements; numbers at the pointer."""
+    if not rows:
+        return None
+    color, x = _color(runs), _x(by)
+    shown = {"x": x, "y": y, "color": color}
+    layers: list[Spec] = []
+    for what in whats:
+        rows_of = [row for row in rows if row["what"] == what]
+        if not rows_of:
+            continue
+        faint = what == "training"
+        mark = {"type": "line", "strokeWidth": 1.25 if faint else 2.25, "opacity": 0.55 if faint else 1, "interpolate": "linear"}
+        if not faint and len(rows_of) <= 60 * len(runs):
+            mark["point"] = {"size": 28, "filled": True}
+        layers.append({"transform": [{"filter": {"field": "what", "equal": what}}], "mark": mark, "encoding": shown})
+    tooltip = [{"field": "run", "title": "run"}] if len(runs) > 1 else []
+    tooltip += [{"field": "what", "title": "loss" if "judged" in whats else "of"}] if len(whats) > 1 else []
+    tooltip += [
+        {"field": "x", "type": "quantitative", "title": TITLES[by], "format": ",.6~g"},
+        {"field": "y", "type": "quantitative", "title": y["title"], "format": ",.5~g"},
+    ]
+    near = {"name": "near", "select": {"type": "point", "nearest": True, "on": "pointerover", "clear": "pointerout"}}
+    hovered = {"condition": {"param": "near", "empty": False, "value": 1}, "value": 0}
+    layers.append(
+        {
+            "params": [near],
+            "mark": {"type": "point", "filled": True, "size": 60},
+            "encoding": shown | {"opacity": hovered, "tooltip": tooltip},
+        }
+    )
+    return {"data": {"values": rows}, "layer": layers}
+
+
+def _goal(runs: Sequence[RunHistory], name: str) -> list[Spec]:
+    """Draw the target that all runs share."""
+    goals = {run.state.stop.get(name) for run in runs}
+    goal = goals.pop() if len(goals) == 1 else None
+    if not isinstance(goal, int | float):
+        return []
+    return [
+        {
+            "data": {"values": [{"y": goal, "text": f"target {goal:g}"}]},
+            "layer": [
+                {"mark": {"type": "rule", "color": "muted", "strokeDash": [4, 4]}, "encoding": {"y": {"field": "y", "type": "quantitative"}}},
+                {
+                    "mark": {"type": "text", "color": "muted", "align": "left", "dx": 4, "dy": -6, "fontSize": 11},
+                    "encoding": {
+                        "x": {"value": 0},
+                        "y": {"field": "y", "type": "quantitative"},
+                        "text": {"field": "text"},
+                    },
+                },
+            ],
+        }
+    ]  # fmt: skip
+
+
+def _loss(runs: Sequence[RunHistory], by: str) -> Spec | None:
+    rows: Rows = []
+    for run in runs:
+        rows += _curve(run, "training", _training(run, by, lambda each: each.loss))
+        rows += _curve(run, "judged", _judged(run, by, "loss"))
+    values = [row["y"] for row in rows]
+    log = bool(values) and min(values) > 0 and max(values) / min(values) > LOG_FROM
+    scale = {"type": "log"} if log else {"zero": False, "nice": True}
+    axis = {"format": "~g", "tickCount": 5}
+    y = {"field": "y", "type": "quantitative", "title": "loss, logarithmic" if log else "loss", "scale": scale, "axis": axis}
+    return _with(_lines(runs, by, rows, y, ("training", "judged")), _goal(runs, "loss"))
+
+
+def _accuracy(runs: Sequence[RunHistory], by: str) -> Spec | None:
+    rows = [row for run in runs for row in _curve(run, "judged", _judged(run, by, "accuracy"))]
+    y = {"field": "y", "type": "quantitative", "title": "judged accuracy", "scale": {"zero": False}, "axis": {"format": ".4~g", "tickCount": 5}}  # fmt: skip
+    return _with(_lines(runs, by, rows, y, ("judged",)), _goal(runs, "accuracy"))
+
+
+def _with(spec: Spec | None, layers: list[Spec]) -> Spec | None:
+    if spec is not None:
+        spec["layer"] = [*layers, *spec["layer"]]
+    return spec
+
+
+def _per_round(title: str, value: Callable[[Any], float | None], log: bool = False) -> Callable[[Sequence[RunHistory], str], Spec | None]:  # fmt: skip
+    """Return a figure of one number per round."""
+
+    def spec(runs: Sequence[RunHistory], by: str) -> Spec | None:
+        rows = [row for run in runs for row in _curve(run, "", _training(run, by, value))]
+        if not any(row["y"] for row in rows):
+            return None
+        values = [row["y"] for row in rows]
+        logarithmic = log and min(values) > 0 and max(values) / min(values) > LOG_FROM
+        scale = {"type": "log"} if logarithmic else {"zero": True}
+        axis = {"format": "~g" if logarithmic else "~s" if max(values) >= 1000 else ".3~g", "tickCount": 5}
+        return _lines(runs, by, rows, {"field": "y", "type": "quantitative", "title": title, "scale": scale, "axis": axis})
+
+    return spec
+
+
+def _bytes(runs: Sequence[RunHistory], by: str) -> Spec | None:
+    rows: Rows = []
+    for run in runs:
+        total, points = 0.0, []
+        for each in run.rounds:
+            total += each.bytes
+            points.append((each.x(by), total))
+        step = -(-len(points) // MOST_POINTS) if points else 1
+        rows += _curve(run, "", [*points[:-1:step], *points[-1:]] if total else [])
+    axis = {"format": ".3~s", "tickCount": 5}
+    return _lines(runs, by, rows, {"field": "y", "type": "quantitative", "title": "bytes so far", "axis": axis})
+
+
+def _speed(runs: Sequence[RunHistory], by: str) -> Spec | None:
+    """Describe item-iterations per second of all workers together, in equal parts of the run's time."""
+    rows: Rows = []
+    for run in runs:
+        end = run.rounds[-1].seconds if run.rounds else 0.0
+        if end <= 0:
+            continue
+        count = max(1, min(80, len(run.rounds) // 2))
+        bins = [binned(spans, end, count) for spans in run.spans.values()]
+        width, ends = end / count, _ends(run, by, end, count)
+        rates = [sum(each[index].items for each in bins) / width for index in range(count)]
+        rows += _curve(run, "", zip(ends, rates, strict=True))
+    axis = {"format": ".3~s", "tickCount": 5}
+    return _lines(runs, by, rows, {"field": "y", "type": "quantitative", "title": "item-iterations per second", "axis": axis})
+
+
+def _ends(run: RunHistory, by: str, end: float, count: int) -> list[float]:
+    """Return the ends of equal parts of the time, on another axis if asked for."""
+    ends = [end * (index + 1) / count for index in range(count)]
+    if by == "seconds":
+        return ends
+    found, at = [], 0
+    for each in ends:
+        while at < len(run.rounds) - 1 and run.rounds[at].seconds < each:
+            at += 1
+        found.append(run.rounds[at].x(by))
+    return found
+
+
+def _timeline(runs: Sequence[RunHistory], by: str) -> Spec | None:
+    """Describe each worker's time: the shares of computing, waiting and mixing in equal parts of the run, a row per worker."""
+    workers = [(run, rank) for run in runs for rank in sorted(run.spans)][:SHOWN_WORKERS]
+    end = max((run.rounds[-1].seconds for run in runs if run.rounds), default=0.0)
+    if not workers or end <= 0:
+        return None
+    count = max(20, min(MOST_BINS, MOST_CELLS // len(workers)))
+    rows: Rows = []
+    for row, (run, rank) in enumerate(workers):
+        for index, one in enumerate(binned(run.spans[rank], end, count)):
+            shares = {name: round(getattr(one, name) * count / end, 3) for name in ACTIVITIES}
+            if any(shares.values()):
+                rows.append({"k": row, "b": index, **shares})
+    names = [f"{run.label} {rank}" if len(runs) > 1 else f"worker {rank}" for run, rank in workers]
+    height = 0.82
+    x = {"type": "quantitative", "title": TITLES["seconds"], "scale": {"domain": [0, _rounded(end)], "nice": False}, "axis": {"format": "~g", "grid": False, "tickCount": 6}}  # fmt: skip
+    middle = [row + height / 2 for row in range(len(names))]
+    return {
+        "data": {"values": rows},
+        "transform": [
+            {"fold": list(ACTIVITIES), "as": ["key", "share"]},
+            {"calculate": "indexof(['compute', 'wait', 'mix'], datum.key)", "as": "order"},
+            {"calculate": f"{[ACTIVITY_NAMES[name] for name in ACTIVITIES]}[datum.order]", "as": "what"},
+            {"stack": "share", "groupby": ["k", "b"], "sort": [{"field": "order"}], "as": ["from", "to"]},
+            {"filter": "datum.share > 0"},
+            {"calculate": f"datum.b * {end / count!r}", "as": "x"},
+            {"calculate": f"(datum.b + 1) * {end / count!r}", "as": "x2"},
+            {"calculate": f"datum.k + {height} - {height} * min(1, datum.from)", "as": "y"},
+            {"calculate": f"datum.k + {height} - {height} * min(1, datum.to)", "as": "y2"},
+        ],
+        "mark": {"type": "rect", "stroke": None},
+        "encoding": {
+            "x": x | {"field": "x"},
+            "x2": {"field": "x2"},
+            "y": {
+                "field": "y",
+                "type": "quantitative",
+                "title": None,
+                "scale": {"domain": [0, len(names)], "reverse": True, "nice": False, "zero": False},
+                "axis": {
+                    "values": middle,
+                    "labelExpr": f"{names!r}[floor(datum.value)]" if _plain(names) else _numbered(runs, workers),
+                    "grid": False,
+                    "ticks": False,
+                    "domain": False,
+                },
+            },
+            "y2": {"field": "y2"},
+            "color": {
+                "field": "what",
+                "type": "nominal",
+                "scale": {"domain": list(ACTIVITY_NAMES.values()), "range": list(ACTIVITIES)},
+                "legend": {"orient": "top", "title": None, "symbolType": "square"},
+            },
+            "tooltip": [
+                {"field": "what", "title": "activity"},
+                {"field": "share", "type": "quantitative", "title": "share of this time", "format": ".0%"},
+                {"field": "x", "type": "quantitative", "title": "from second", "format": ".4~g"},
+            ],
+        },
+        "height": 78 + 26 * len(names),
+    }
+
+
+def _plain(names: Sequence[str]) -> bool:
+    """Tell if names may stand in an expression of Vega: a label comes from the user, and is no code."""
+    return all(re.fullmatch(r"[\w ./:-]+", name, re.ASCII) for name in names)
+
+
+def _numbered(runs: Sequence[RunHistory], workers: Sequence[tuple[RunHistory, int]]) -> str:
+    numbers = {id(run): index + 1 for index, run in enumerate(runs)}
+    return f"{[f'run {numbers[id(run)]}: {rank}' for run, rank in workers]}[floor(datum.value)]"
+
+
+FIGURES: Mapping[str, FigureKind] = {
+    "loss": FigureKind("Loss", _loss, "seconds"),
+    "accuracy": FigureKind("Accuracy", _accuracy, "seconds"),
+    "timeline": FigureKind("Time of each worker", _timeline, "seconds"),
+    "distance": FigureKind(
+        "Distance between replicas", _per_round("distance to the mean", lambda each: each.distance, log=True), "items"
+    ),
+    "bytes": FigureKind("Messages", _bytes, "seconds"),
+    "staleness": FigureKind("Staleness", _per_round("center versions", lambda each: each.mean_staleness), "items"),
+    "lr": FigureKind("Learning rate", _per_round("learning rate", lambda each: each.lr), "items"),
+    "speed": FigureKind("Speed", _speed, "seconds"),
+}
+"""Figures by the name that `partrain plot --what` takes."""
+
+LIGHT = {
+    "run-0": "#2563eb", "run-1": "#d9580d", "run-2": "#0f8f72", "run-3": "#8b45c8",
+    "run-4": "#c22f5a", "run-5": "#7a6a00", "run-6": "#0a86a8", "run-7": "#5d6470",
+    "compute": "#2f7ed8", "wait": "#f0b429", "mix": "#8b45c8",
+    "ink": "#1c2430", "muted": "#5f6b7a", "grid": "#e4e8ee", "paper": "#ffffff",
+}  # fmt: skip
+"""Colors by name, on white; `page.css` has them for both modes."""
+VARIABLES = {name: f"var(--{name})" for name in LIGHT}
+
+
+def themed(spec: Spec, colors: Mapping[str, str], width: float | str, height: float = 220) -> Spec:
+    """Return a complete description: colors for their names, size, and style."""
+    text = {"labelColor": colors["muted"], "titleColor": colors["muted"], "labelFontSize": 11, "titleFontSize": 11}
+    config = {
+        "font": "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif",
+        "background": None,
+        "view": {"stroke": None},
+        "axis": text | {"titleFontWeight": "normal", "gridColor": colors["grid"], "domainColor": colors["grid"], "tickColor": colors["grid"], "labelPadding": 5, "titlePadding": 6},
+        "axisX": {"grid": False, "labelFlush": True},
+        "axisY": {"domain": False, "ticks": False},
+        "legend": text | {"labelColor": colors["ink"], "labelLimit": 260, "symbolStrokeWidth": 0, "symbolSize": 90},
+        "text": {"font": "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"},
+    }  # fmt: skip
+    size = {"width": width, "height": spec.get("height", height), "autosize": {"type": "fit", "contains": "padding"}}
+    whole = {"$schema": "https://vega.github.io/schema/vega-lite/v6.json", "padding": 4, **size, **spec, "config": config}
+    colored: Spec = _colored(whole, colors)
+    return colored
+
+
+def _colored(value: Any, colors: Mapping[str, str]) -> Any:
+    """Replace names of colors where colors stand: never in data, which may hold such words."""
+    if isinstance(value, dict):
+        return {
+            key: each if key == "data" else colors.get(each, each) if key in ("color", "stroke", "fill") and isinstance(each, str)
+            else [colors.get(one, one) for one in each] if key == "range" and isinstance(each, list) else _colored(each, colors)
+            for key, each in value.items()
+        }  # fmt: skip
+    if isinstance(value, list):
+        return [_colored(each, colors) for each in value]
+    return value

@@ -1,0 +1,291 @@
+"""The history of a run: its folder's files, read once, as columns of numbers for figures and tables."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from partrain.display.event_log import read_events, summary
+from partrain.display.events import (
+    CommitEvent,
+    FaultEvent,
+    JudgementEvent,
+    RoundEvent,
+    StartEvent,
+    StoppingEvent,
+)
+from partrain.display.run_state import RunState
+from partrain.errors import CannotCreate, InputMissing
+from partrain.launch.run_folder import locked
+from partrain.records import RoundRecord, finite
+
+ACTIVITIES = ("compute", "wait", "mix")
+"""Parts of a worker's time, in their order within a round."""
+BY = ("seconds", "items", "rounds")
+"""Legal horizontal axes of curves."""
+
+
+class Session(NamedTuple):
+    """Something beside rounds and judgements that happened: a fault, a signal, a resume."""
+
+    seconds: float
+    """Seconds since the run's first start, by the clock of the coordinator."""
+    round: int
+    what: str
+    rank: int | None = None
+
+
+class WorkerSpan(NamedTuple):
+    """A worker's time in one round, by the training clock."""
+
+    end: float
+    compute: float
+    wait: float
+    mix: float
+    items: int
+
+
+@dataclass
+class RoundTotal:
+    """One round of all workers."""
+
+    round: int
+    seconds: float = 0.0
+    """Training seconds at the end of the round's last worker."""
+    items: int = 0
+    """Item-iterations of the round; in `RunHistory.rounds` those of the run so far."""
+    loss_items: float = 0.0
+    """Sum of losses, each times its items."""
+    judged_items: int = 0
+    """Items behind `loss_items`."""
+    lr: float | None = None
+    distance: float | None = None
+    bytes: float = 0.0
+    staleness: float = 0.0
+    stale: int = 0
+    """Records with a staleness."""
+
+    @property
+    def loss(self) -> float | None:
+        """Mean training loss over the items."""
+        return self.loss_items / self.judged_items if self.judged_items else None
+
+    @property
+    def mean_staleness(self) -> float | None:
+        """Mean staleness of the workers' updates."""
+        return self.staleness / self.stale if self.stale else None
+
+    def add(self, record: RoundRecord) -> None:
+        """Add a worker's record."""
+        self.items += record.items
+        if math.isfinite(record.seconds):
+            self.seconds = max(self.seconds, record.seconds)
+        if math.isfinite(record.loss):
+            self.loss_items += record.loss * record.items
+            self.judged_items += record.items
+        if math.isfinite(record.bytes):
+            self.bytes += record.bytes
+        if math.isfinite(record.staleness):
+            self.staleness += record.staleness
+            self.stale += 1
+        if (distance := finite(record.distance)) is not None:
+            self.distance = distance
+        self.lr = finite(record.lr)
+
+    def x(self, by: str) -> float:
+        """Return its place on a horizontal axis."""
+        return self.seconds if by == "seconds" else self.items if by == "items" else self.round
+
+
+@dataclass
+class RunHistory:
+    """A run as its folder tells it."""
+
+    label: str
+    folder: Path
+    state: RunState = field(default_factory=RunState)
+    starts: list[StartEvent] = field(default_factory=list)
+    rounds: list[RoundTotal] = field(default_factory=list)
+    judgements: list[JudgementEvent] = field(default_factory=list)
+    commits: list[CommitEvent] = field(default_factory=list)
+    faults: list[Session] = field(default_factory=list)
+    spans: dict[int, list[WorkerSpan]] = field(default_factory=dict)
+    """Each worker's rounds by rank."""
+    job_text: str = ""
+    job: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    """Content of summary.json; computed from the events if the run has none."""
+    status: str = ""
+    """Status of the summary; `training` or `killed` if the run has none."""
+
+    @property
+    def size(self) -> int:
+        """Number of workers."""
+        return len(self.state.workers)
+
+    @property
+    def name(self) -> str:
+        return self.state.name
+
+    @property
+    def simulated(self) -> bool:
+        """True if seconds are those of a simulated clock."""
+        transport = self.job.get("transport")
+        return isinstance(transport, dict) and transport.get("kind") == "simulated"
+
+    @property
+    def busy(self) -> dict[str, float]:
+        """Seconds of all workers by activity."""
+        workers = self.state.workers.values()
+        return {name: sum(getattr(worker, name) for worker in workers) for name in ACTIVITIES}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Shares of the workers' recorded time by activity; empty if nothing was recorded."""
+        busy = self.busy
+        total = sum(busy.values())
+        return {name: seconds / total for name, seconds in busy.items()} if total else {}
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of all messages."""
+        return sum(each.bytes for each in self.rounds)
+
+    @property
+    def staleness(self) -> float | None:
+        """Mean staleness of all updates; None where there is none."""
+        count = sum(each.stale for each in self.rounds)
+        return sum(each.staleness for each in self.rounds) / count if count else None
+
+    @property
+    def rate(self) -> float | None:
+        """Item-iterations per training second of all workers, of those done in this folder."""
+        done = self.state.item_iterations - sum(worker.elsewhere for worker in self.state.workers.values())
+        seconds = self.summary["seconds"]["train"]
+        return done / seconds if seconds else None
+
+
+def read_history(folder: Path, label: str) -> RunHistory:
+    """Read a run folder. Raises `InputMissing` if it holds no run that began."""
+    run = RunHistory(label, folder)
+    totals: dict[int, RoundTotal] = {}
+    for event in read_events(folder / "events.jsonl"):
+        run.state.apply(event)
+        match event:
+            case RoundEvent(rank=rank, record=record):
+                total = totals.get(record.round)
+                if total is None:
+                    total = totals[record.round] = RoundTotal(record.round)
+                total.add(record)
+                span = WorkerSpan(record.seconds, record.compute, record.wait, record.mix, record.items)
+                run.spans.setdefault(rank, []).append(span)
+            case JudgementEvent():
+                run.judgements.append(event)
+            case CommitEvent():
+                run.commits.append(event)
+            case StartEvent():
+                if run.starts:
+                    run.faults.append(_session(run, event.t, f"resumed from round {event.resumed_from or 0:,}"))
+                run.starts.append(event)
+            case FaultEvent():
+                run.faults.append(_session(run, event.t, event.what, event.rank))
+            case StoppingEvent():
+                run.faults.append(_session(run, event.t, f"{event.signal}: {event.what}"))
+    if not run.starts:
+        raise InputMissing(f"{folder}: the run ended before it began: its events.jsonl has no start")
+    run.rounds = [totals[number] for number in sorted(totals)]
+    _accumulate(run)
+    _read_files(run)
+    return run
+
+
+def _session(run: RunHistory, t: float, what: str, rank: int | None = None) -> Session:
+    return Session(t - run.starts[0].t if run.starts else 0.0, run.state.round, what, rank)
+
+
+def _accumulate(run: RunHistory) -> None:
+    """Turn the items of rounds into item-iterations so far; seconds never fall."""
+    items = run.state.item_iterations - sum(each.items for each in run.rounds)
+    seconds = 0.0
+    for each in run.rounds:
+        items += each.items
+        seconds = max(seconds, each.seconds)
+        each.items, each.seconds = items, seconds
+
+
+def _read_files(run: RunHistory) -> None:
+    try:
+        run.job_text = (run.folder / "job.toml").read_text(encoding="utf-8", errors="replace")
+        run.job = tomllib.loads(run.job_text)
+    except (OSError, ValueError, RecursionError):
+        run.job = {}  # a report of a damaged folder is better than none
+    try:
+        run.summary = json.loads((run.folder / "summary.json").read_bytes())
+        run.status = str(run.summary["status"])
+        run.summary["seconds"]["train"], run.summary["workers"], run.summary["test"], run.summary["metrics"]
+    except FileNotFoundError:
+        run.summary = summary(run.state)
+        run.status = "training" if _in_use(run.folder) else run.state.status or "killed"
+    except (ValueError, LookupError, TypeError, OSError) as error:
+        raise InputMissing(f"{run.folder / 'summary.json'}: not a summary of a run: {error}") from None
+
+
+def _in_use(folder: Path) -> bool:
+    """Tell if a process trains in the folder."""
+    try:
+        with locked(folder):
+            return False
+    except CannotCreate:
+        return True
+
+
+def thinned(points: Sequence[tuple[float, float]], most: int) -> Iterator[tuple[float, float]]:
+    """Yield at most `most` points: means of neighbors, each at the last one's place."""
+    size = -(-len(points) // most) if points else 1
+    for first in range(0, len(points), size):
+        part = points[first : first + size]
+        yield part[-1][0], sum(y for _, y in part) / len(part)
+
+
+@dataclass
+class Bin:
+    """Seconds of a worker by activity within a part of the run, and the item-iterations then."""
+
+    compute: float = 0.0
+    wait: float = 0.0
+    mix: float = 0.0
+    items: float = 0.0
+
+
+def binned(spans: Sequence[WorkerSpan], end: float, count: int) -> list[Bin]:
+    """Spread a worker's rounds over `count` equal parts of the time from 0 to `end`: computing first, then waiting, then mixing."""
+    bins = [Bin() for _ in range(count)]
+    width = end / count
+    for span in spans:
+        lasted = span.compute + span.wait + span.mix
+        if not (math.isfinite(span.end) and math.isfinite(lasted)) or lasted <= 0:
+            continue
+        at = max(0.0, span.end - lasted)
+        _spread(bins, "items", at, span.end, span.items, width)
+        for name, seconds in zip(ACTIVITIES, (span.compute, span.wait, span.mix), strict=True):
+            _spread(bins, name, at, at + seconds, seconds, width)
+            at += seconds
+    return bins
+
+
+def _spread(bins: list[Bin], name: str, start: float, end: float, amount: float, width: float) -> None:
+    """Add an amount to the bins that an interval touches, in proportion."""
+    if end <= start:
+        return
+    last = len(bins) - 1
+    first, final = min(int(start / width), last), min(int(end / width), last)
+    for index in range(first, final + 1):
+        low = start if index == first else index * width
+        high = end if index == final else (index + 1) * width
+        one = bins[index]
+        setattr(one, name, getattr(one, name) + amount * max(0.0, high - low) / (end - start))
