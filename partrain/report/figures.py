@@ -6,6 +6,7 @@ mode, and in a file by numbers.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +23,17 @@ MOST_CELLS = 1200
 """Most parts of time in a timeline, all workers together."""
 MOST_BINS = 160
 """Most parts of time of one worker."""
+MOST_RATES = 30
+"""Most parts of time for the speed: shorter ones show judgements, not speed."""
+MOST_DOTS = 30
+"""Most points of a curve that are drawn as dots."""
 SHOWN_WORKERS = 24
 """Most workers in a timeline."""
 RUN_COLORS = tuple(f"run-{number}" for number in range(8))
 TITLES = {"seconds": "training seconds", "items": "item-iterations", "rounds": "rounds"}
 ACTIVITY_NAMES = {"compute": "computing", "wait": "waiting", "mix": "mixing"}
+NO_UNIT = "datum.value === 0 ? '0' : datum.label"
+"""Labels without a unit after zero."""
 LOG_FROM = 30
 """Ratio of the largest to the smallest value from which a loss gets a logarithmic axis."""
 
@@ -77,7 +84,7 @@ def _x(by: str) -> Spec:
         "field": "x",
         "type": "quantitative",
         "title": TITLES[by],
-        "axis": {"format": "~s" if by == "items" else "~g", "tickCount": 5},
+        "axis": {"format": "~s" if by == "items" else "~g", "labelExpr": NO_UNIT, "tickCount": 5},
         "scale": {"nice": False, "zero": True},
     }
 
@@ -102,7 +109,7 @@ def _lines(runs: Sequence[RunHistory], by: str, rows: Rows, y: Spec, whats: Sequ
             continue
         faint = what == "training"
         mark = {"type": "line", "strokeWidth": 1.25 if faint else 2.25, "opacity": 0.55 if faint else 1, "interpolate": "linear"}
-        if not faint and len(rows_of) <= 60 * len(runs):
+        if not faint and len(rows_of) <= MOST_DOTS * len(runs):
             mark["point"] = {"size": 28, "filled": True}
         layers.append({"transform": [{"filter": {"field": "what", "equal": what}}], "mark": mark, "encoding": shown})
     tooltip = [{"field": "run", "title": "run"}] if len(runs) > 1 else []
@@ -147,23 +154,31 @@ def _goal(runs: Sequence[RunHistory], name: str) -> list[Spec]:
     ]  # fmt: skip
 
 
+def _y(title: str, rows: Rows, zero: bool = False, log: bool = False, form: str = "~g") -> Spec:
+    """Describe the vertical axis; a logarithmic one only where the numbers need it."""
+    values = [row["y"] for row in rows] or [0.0]
+    low, high = min(values), max(values)
+    axis: Spec = {"format": form, "labelExpr": NO_UNIT, "tickCount": 5}
+    scale: Spec = {"zero": zero}
+    if log and low > 0 and high / low > LOG_FROM:
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        steps = (1, 2, 5) if len(decades) < 4 else (1,)
+        axis["values"] = [tick for decade in decades for step in steps if low <= (tick := float(f"{step}e{decade}")) <= high]
+        scale = {"type": "log", "domain": [low, high], "nice": False}
+    return {"field": "y", "type": "quantitative", "title": title, "scale": scale, "axis": axis}
+
+
 def _loss(runs: Sequence[RunHistory], by: str) -> Spec | None:
     rows: Rows = []
     for run in runs:
         rows += _curve(run, "training", _training(run, by, lambda each: each.loss))
         rows += _curve(run, "judged", _judged(run, by, "loss"))
-    values = [row["y"] for row in rows]
-    log = bool(values) and min(values) > 0 and max(values) / min(values) > LOG_FROM
-    scale = {"type": "log"} if log else {"zero": False, "nice": True}
-    axis = {"format": "~g", "tickCount": 5}
-    y = {"field": "y", "type": "quantitative", "title": "loss, logarithmic" if log else "loss", "scale": scale, "axis": axis}
-    return _with(_lines(runs, by, rows, y, ("training", "judged")), _goal(runs, "loss"))
+    return _with(_lines(runs, by, rows, _y("loss", rows, log=True), ("training", "judged")), _goal(runs, "loss"))
 
 
 def _accuracy(runs: Sequence[RunHistory], by: str) -> Spec | None:
     rows = [row for run in runs for row in _curve(run, "judged", _judged(run, by, "accuracy"))]
-    y = {"field": "y", "type": "quantitative", "title": "judged accuracy", "scale": {"zero": False}, "axis": {"format": ".4~g", "tickCount": 5}}  # fmt: skip
-    return _with(_lines(runs, by, rows, y, ("judged",)), _goal(runs, "accuracy"))
+    return _with(_lines(runs, by, rows, _y("judged accuracy", rows, form=".4~g"), ("judged",)), _goal(runs, "accuracy"))
 
 
 def _with(spec: Spec | None, layers: list[Spec]) -> Spec | None:
@@ -179,11 +194,8 @@ def _per_round(title: str, value: Callable[[Any], float | None], log: bool = Fal
         rows = [row for run in runs for row in _curve(run, "", _training(run, by, value))]
         if not any(row["y"] for row in rows):
             return None
-        values = [row["y"] for row in rows]
-        logarithmic = log and min(values) > 0 and max(values) / min(values) > LOG_FROM
-        scale = {"type": "log"} if logarithmic else {"zero": True}
-        axis = {"format": "~g" if logarithmic else "~s" if max(values) >= 1000 else ".3~g", "tickCount": 5}
-        return _lines(runs, by, rows, {"field": "y", "type": "quantitative", "title": title, "scale": scale, "axis": axis})
+        form = "~s" if max(row["y"] for row in rows) >= 1000 else ".3~g"
+        return _lines(runs, by, rows, _y(title, rows, True, log, form))
 
     return spec
 
@@ -197,8 +209,7 @@ def _bytes(runs: Sequence[RunHistory], by: str) -> Spec | None:
             points.append((each.x(by), total))
         step = -(-len(points) // MOST_POINTS) if points else 1
         rows += _curve(run, "", [*points[:-1:step], *points[-1:]] if total else [])
-    axis = {"format": ".3~s", "tickCount": 5}
-    return _lines(runs, by, rows, {"field": "y", "type": "quantitative", "title": "bytes so far", "axis": axis})
+    return _lines(runs, by, rows, _y("bytes so far", rows, zero=True, form=".3~s"))
 
 
 def _speed(runs: Sequence[RunHistory], by: str) -> Spec | None:
@@ -208,13 +219,12 @@ def _speed(runs: Sequence[RunHistory], by: str) -> Spec | None:
         end = run.rounds[-1].seconds if run.rounds else 0.0
         if end <= 0:
             continue
-        count = max(1, min(80, len(run.rounds) // 2))
+        count = max(1, min(MOST_RATES, len(run.rounds) // 6))
         bins = [binned(spans, end, count) for spans in run.spans.values()]
         width, ends = end / count, _ends(run, by, end, count)
         rates = [sum(each[index].items for each in bins) / width for index in range(count)]
         rows += _curve(run, "", zip(ends, rates, strict=True))
-    axis = {"format": ".3~s", "tickCount": 5}
-    return _lines(runs, by, rows, {"field": "y", "type": "quantitative", "title": "item-iterations per second", "axis": axis})
+    return _lines(runs, by, rows, _y("item-iterations per second", rows, zero=True, form=".3~s"))
 
 
 def _ends(run: RunHistory, by: str, end: float, count: int) -> list[float]:
@@ -256,7 +266,7 @@ def _timeline(runs: Sequence[RunHistory], by: str) -> Spec | None:
             {"stack": "share", "groupby": ["k", "b"], "sort": [{"field": "order"}], "as": ["from", "to"]},
             {"filter": "datum.share > 0"},
             {"calculate": f"datum.b * {end / count!r}", "as": "x"},
-            {"calculate": f"(datum.b + 1) * {end / count!r}", "as": "x2"},
+            {"calculate": f"(datum.b + 1.05) * {end / count!r}", "as": "x2"},
             {"calculate": f"datum.k + {height} - {height} * min(1, datum.from)", "as": "y"},
             {"calculate": f"datum.k + {height} - {height} * min(1, datum.to)", "as": "y2"},
         ],
@@ -290,7 +300,7 @@ def _timeline(runs: Sequence[RunHistory], by: str) -> Spec | None:
                 {"field": "x", "type": "quantitative", "title": "from second", "format": ".4~g"},
             ],
         },
-        "height": 78 + 26 * len(names),
+        "height": 78 + (34 if len(names) <= 6 else 20) * len(names),
     }
 
 

@@ -53,12 +53,12 @@ def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[Answers
     commits, commits_note = facts.checkpoints(runs)
     environment, environment_note = facts.environment(runs)
     content: dict[str, Any] = {
-        "mark": Markup(MARK),  # noqa: S704
+        "mark": Markup(MARK),
         "policy": _policy(vega, script),
-        "css": Markup(_resource("page.css").decode()),  # noqa: S704
-        "vega": Markup(vega),  # noqa: S704
-        "script": Markup(script),  # noqa: S704
-        "data": Markup(_json(drawn)),  # noqa: S704
+        "css": Markup(_resource("page.css").decode()),
+        "vega": Markup(vega),
+        "script": Markup(script),
+        "data": Markup(_json(drawn)),
         "figures": drawn,
         "title": _title(runs, sources),
         "subtitle": _subtitle(runs),

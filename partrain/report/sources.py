@@ -10,8 +10,7 @@ from typing import Any
 
 from partrain.checkpoint.runs import run_of, silent
 from partrain.errors import InputMissing
-from partrain.workflow.record import FILE, StepRecord
-from partrain.workflow.sweep import SUMMARY
+from partrain.workflow.record import FILE, RANKING, StepRecord
 
 EVENTS = "events.jsonl"
 BEST_RUNS = 8
@@ -54,7 +53,7 @@ def find(paths: Sequence[Path], note: Callable[[str], None] = silent) -> Sources
             raise InputMissing(f"{path}: " + ("not a run folder" if path.exists() else "no such folder") + "; give the folder that `partrain run` printed")  # fmt: skip
         if (path / EVENTS).exists():
             found.runs.append(path)
-        elif (path / SUMMARY).exists():
+        elif (path / RANKING).exists():
             _sweep(path, "", found)
         elif steps := _steps(path):
             _workflow(path, steps, found)
@@ -77,7 +76,7 @@ def _steps(folder: Path) -> dict[str, StepRecord]:
 def _workflow(folder: Path, steps: dict[str, StepRecord], found: Sources) -> None:
     found.steps.update(steps)
     for name in steps:
-        if (folder / name / SUMMARY).exists():
+        if (folder / name / RANKING).exists():
             _sweep(folder / name, name, found)
         elif (folder / name / EVENTS).exists():
             found.runs.append(folder / name)
@@ -85,12 +84,12 @@ def _workflow(folder: Path, steps: dict[str, StepRecord], found: Sources) -> Non
 
 def _sweep(folder: Path, name: str, found: Sources) -> None:
     try:
-        content = json.loads((folder / SUMMARY).read_bytes())
+        content = json.loads((folder / RANKING).read_bytes())
         rows = [row for row in content["rows"] if isinstance(row["settings"], dict) and row["runs"]]
         result = SweepResult(name, str(content["by"]), bool(content["largest"]), str(content.get("difference", "")), rows)
         best = [folder / _best_run(row, result.largest) for row in rows[:BEST_RUNS]]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputMissing(f"{folder / SUMMARY}: not the ranking of a sweep: {error}") from None
+        raise InputMissing(f"{folder / RANKING}: not the ranking of a sweep: {error}") from None
     found.sweeps.append(result)
     found.runs += [run for run in best if (run / EVENTS).exists()]
     if len(rows) > BEST_RUNS:
