@@ -50,7 +50,7 @@ def report(
         answers = [answers_of(run, trust_code, len(runs) > 1) for run in runs]
     data = pages.page(runs, sources, answers).encode()
     create(output, data, force)
-    said = verdict(runs)
+    said = verdict(runs, sources.sweeps)
     if as_json:
         print(json.dumps({"output": str(output), "bytes": len(data), "verdict": said, "runs": [str(run.folder) for run in runs]}))
     else:

@@ -54,12 +54,12 @@ def _plural(count_: int, word: str) -> str:
 def tiles(run: RunHistory) -> list[Tile]:
     """Return the key numbers of one run."""
     told, found = run.summary, []
-    best = told.get("best")
-    elsewhere = best and best["round"] != told["rounds"]
+    best = told.get("best") or {"round": told["rounds"]}
+    before = {} if best["round"] == told["rounds"] else {"loss": best["loss"], **best["metrics"]}
     for name, value in {"loss": told.get("loss"), **told["metrics"]}.items():
         if value is not None:
-            better = ({"loss": best["loss"], **best["metrics"]}).get(name) if best and elsewhere else None
-            found.append(Tile(f"judged {name}", number(value), f"best round {best['round']:,}: {number(better)}" if better is not None else ""))  # fmt: skip
+            note = f"best round {best['round']:,}: {number(before[name])}" if name in before else ""
+            found.append(Tile(f"judged {name}", number(value), note))
     found += [Tile(f"test {name}", number(value)) for name, value in told["test"].items() if value is not None]
     clock = "simulated" if run.simulated else ""
     found.append(
@@ -69,7 +69,7 @@ def tiles(run: RunHistory) -> list[Tile]:
             clock or f"{_seconds(told['seconds']['total'])} with start and end",
         )
     )
-    found.append(Tile("rounds", f"{told['rounds']:,}", f"{told.get('reason') or ''}"))
+    found.append(Tile("rounds", f"{told['rounds']:,}", _reason(run)))
     found.append(Tile("item-iterations", count(told["item_iterations"]), f"{count(run.rate)} per second" if run.rate else ""))
     found.append(Tile("workers", f"{run.size}", _devices(run)))
     if run.shares and run.size > 1:
@@ -82,6 +82,16 @@ def tiles(run: RunHistory) -> list[Tile]:
     if parameters:
         found.append(Tile("parameters", count(parameters), f"rule {run.state.rule}"))
     return found  # fmt: skip
+
+
+def _reason(run: RunHistory) -> str:
+    """Return why the run ended, if that is short: a failure stands in the verdict or among the faults."""
+    reason = str(run.summary.get("reason") or "")
+    return (
+        run.status
+        if reason == run.status or len(reason) > 40 or run.status in ("training", "killed")
+        else f"{run.status} ({reason})"
+    )
 
 
 def _devices(run: RunHistory) -> str:
@@ -110,7 +120,7 @@ def numbers(runs: Sequence[RunHistory]) -> Table:
         ("item-iterations", [count(run.summary["item_iterations"]) for run in runs]),
         ("items per second", [count(run.rate) for run in runs]),
         ("computing", [_share(run.shares.get("compute")) for run in runs]),
-        ("waiting", [_share(run.shares.get("wait")) for run in runs]),
+        ("waiting", [_share(run.shares.get("wait")) if run.size > 1 else "-" for run in runs]),
         ("mixing", [_share(run.shares.get("mix")) for run in runs]),
         ("bytes per round", [size(run.bytes / len(run.rounds)) if run.rounds and run.bytes else "-" for run in runs]),
         ("staleness", ["-" if run.staleness is None else f"{run.staleness:.2f}" for run in runs]),
@@ -233,4 +243,4 @@ def steps(sources: Sources) -> Table | None:
         loss = record.summary.get("loss")
         shown = number(loss) if isinstance(loss, int | float) else ""
         rows.append([name, record.status, f"{record.seconds:,.1f} s", shown, record.message])
-    return Table(["step", "status", "time", "judged loss", "message"], rows, frozenset({2, 3})) if rows else None
+    return Table(["step", "status", "time", "judged loss", "message"], rows, frozenset({2, 3})) if len(rows) > 1 else None

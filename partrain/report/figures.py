@@ -32,6 +32,9 @@ SHOWN_WORKERS = 24
 RUN_COLORS = tuple(f"run-{number}" for number in range(8))
 TITLES = {"seconds": "training seconds", "items": "item-iterations", "rounds": "rounds"}
 ACTIVITY_NAMES = {"compute": "computing", "wait": "waiting", "mix": "mixing"}
+LINE_LEGEND = {"orient": "top", "title": None, "symbolType": "stroke", "symbolStrokeWidth": 3}
+PLAIN = ".6~g"
+"""Format of numbers on an axis."""
 NO_UNIT = "datum.value === 0 ? '0' : datum.label"
 """Labels without a unit after zero."""
 LOG_FROM = 30
@@ -84,7 +87,7 @@ def _x(by: str) -> Spec:
         "field": "x",
         "type": "quantitative",
         "title": TITLES[by],
-        "axis": {"format": "~s" if by == "items" else "~g", "labelExpr": NO_UNIT, "tickCount": 5},
+        "axis": {"format": "~s" if by == "items" else PLAIN, "labelExpr": NO_UNIT, "tickCount": 5},
         "scale": {"nice": False, "zero": True},
     }
 
@@ -92,7 +95,7 @@ def _x(by: str) -> Spec:
 def _color(runs: Sequence[RunHistory]) -> Spec:
     labels = [run.label for run in runs]
     colors = [RUN_COLORS[index % len(RUN_COLORS)] for index in range(len(labels))]
-    legend = {"orient": "top", "title": None, "symbolType": "circle"} if len(labels) > 1 else None
+    legend = LINE_LEGEND if len(labels) > 1 else None
     return {"field": "run", "type": "nominal", "scale": {"domain": labels, "range": colors}, "legend": legend, "sort": None}
 
 
@@ -154,7 +157,7 @@ def _goal(runs: Sequence[RunHistory], name: str) -> list[Spec]:
     ]  # fmt: skip
 
 
-def _y(title: str, rows: Rows, zero: bool = False, log: bool = False, form: str = "~g") -> Spec:
+def _y(title: str, rows: Rows, zero: bool = False, log: bool = False, form: str = PLAIN) -> Spec:
     """Describe the vertical axis; a logarithmic one only where the numbers need it."""
     values = [row["y"] for row in rows] or [0.0]
     low, high = min(values), max(values)
@@ -162,7 +165,7 @@ def _y(title: str, rows: Rows, zero: bool = False, log: bool = False, form: str 
     scale: Spec = {"zero": zero}
     if log and low > 0 and high / low > LOG_FROM:
         decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        steps = (1, 2, 5) if len(decades) < 4 else (1,)
+        steps = (1, 2, 5) if high / low < 300 else (1,)
         axis["values"] = [tick for decade in decades for step in steps if low <= (tick := float(f"{step}e{decade}")) <= high]
         scale = {"type": "log", "domain": [low, high], "nice": False}
     return {"field": "y", "type": "quantitative", "title": title, "scale": scale, "axis": axis}
@@ -178,6 +181,8 @@ def _loss(runs: Sequence[RunHistory], by: str) -> Spec | None:
 
 def _accuracy(runs: Sequence[RunHistory], by: str) -> Spec | None:
     rows = [row for run in runs for row in _curve(run, "judged", _judged(run, by, "accuracy"))]
+    if len(rows) < 2:
+        return None  # one number is no curve
     return _with(_lines(runs, by, rows, _y("judged accuracy", rows, form=".4~g"), ("judged",)), _goal(runs, "accuracy"))
 
 
@@ -255,7 +260,7 @@ def _timeline(runs: Sequence[RunHistory], by: str) -> Spec | None:
                 rows.append({"k": row, "b": index, **shares})
     names = [f"{run.label} {rank}" if len(runs) > 1 else f"worker {rank}" for run, rank in workers]
     height = 0.82
-    x = {"type": "quantitative", "title": TITLES["seconds"], "scale": {"domain": [0, _rounded(end)], "nice": False}, "axis": {"format": "~g", "grid": False, "tickCount": 6}}  # fmt: skip
+    x = {"type": "quantitative", "title": TITLES["seconds"], "scale": {"domain": [0, _rounded(end)], "nice": False}, "axis": {"format": PLAIN, "grid": False, "tickCount": 6}}  # fmt: skip
     middle = [row + height / 2 for row in range(len(names))]
     return {
         "data": {"values": rows},
@@ -335,6 +340,8 @@ LIGHT = {
     "ink": "#1c2430", "muted": "#5f6b7a", "grid": "#e4e8ee", "paper": "#ffffff",
 }  # fmt: skip
 """Colors by name, on white; `page.css` has them for both modes."""
+COLORED = ("color", "stroke", "fill", "labelColor")
+"""Keys of a description whose values are colors."""
 VARIABLES = {name: f"var(--{name})" for name in LIGHT}
 
 
@@ -348,7 +355,7 @@ def themed(spec: Spec, colors: Mapping[str, str], width: float | str, height: fl
         "axis": text | {"titleFontWeight": "normal", "gridColor": colors["grid"], "domainColor": colors["grid"], "tickColor": colors["grid"], "labelPadding": 5, "titlePadding": 6},
         "axisX": {"grid": False, "labelFlush": True},
         "axisY": {"domain": False, "ticks": False},
-        "legend": text | {"labelColor": colors["ink"], "labelLimit": 260, "symbolStrokeWidth": 0, "symbolSize": 90},
+        "legend": text | {"labelColor": colors["ink"], "labelLimit": 260, "symbolSize": 90},
         "text": {"font": "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"},
     }  # fmt: skip
     size = {"width": width, "height": spec.get("height", height), "autosize": {"type": "fit", "contains": "padding"}}
@@ -361,7 +368,7 @@ def _colored(value: Any, colors: Mapping[str, str]) -> Any:
     """Replace names of colors where colors stand: never in data, which may hold such words."""
     if isinstance(value, dict):
         return {
-            key: each if key == "data" else colors.get(each, each) if key in ("color", "stroke", "fill") and isinstance(each, str)
+            key: each if key == "data" else colors.get(each, each) if key in COLORED and isinstance(each, str)
             else [colors.get(one, one) for one in each] if key == "range" and isinstance(each, list) else _colored(each, colors)
             for key, each in value.items()
         }  # fmt: skip

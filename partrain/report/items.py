@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from partrain.display.number_format import number
 from partrain.errors import Failure
 from partrain.report.facts import Table
-from partrain.report.figures import Rows, Spec
+from partrain.report.figures import LINE_LEGEND, PLAIN, Rows, Spec
 from partrain.report.history import RunHistory
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ MOST_POINTS = 1000
 MOST_STEPS = 300
 MOST_CLASSES = 20
 """Most classes of a drawn confusion matrix."""
+NARROW_CLASSES = 12
+"""Most classes of a confusion matrix that takes half of the page."""
 ANSWER_CHARACTERS = 24
 
 
@@ -51,6 +53,9 @@ class Answers:
     figures: dict[str, Spec] = field(default_factory=dict)
     """Descriptions under `confusion`, `scatter`, `series`."""
     confusion_caption: str = ""
+    confusion_wide: bool = False
+    errors: Table | None = None
+    """The most frequent errors of a classifier."""
     scatter_caption: str = ""
     table: Table | None = None
     worst: list[WorstItem] = field(default_factory=list)
@@ -119,10 +124,11 @@ def _classes(network: TrainedNetwork, inputs: NDArray[Any], said: Tensor, wanted
     matrix = torch.bincount(wanted * count + given, minlength=count * count).view(count, count)
     if count <= MOST_CLASSES:
         answers.figures["confusion"] = _confusion(matrix.tolist(), names)
+        answers.confusion_wide = count > NARROW_CLASSES
         answers.confusion_caption = "Rows: true class. Columns: answer. Color: share of the true class."
     wrong = [(int(matrix[a, b]), names[a], names[b]) for a, b in (matrix - torch.diag(matrix.diag())).nonzero().tolist()]
-    rows = [[true, answer, f"{n:,}"] for n, true, answer in sorted(wrong, key=lambda one: (-one[0], one[1:]))[:8]]
-    answers.table = Table(["most frequent errors: true", "answer", "items"], rows, frozenset({2})) if rows else None
+    rows = [[true, answer, f"{n:,}"] for n, true, answer in sorted(wrong, key=lambda one: (-one[0], one[1:]))[:10]]
+    answers.errors = Table(["true", "answer", "items"], rows, frozenset({2})) if rows else None
     losses = cross_entropy(said.double(), wanted, reduction="none")
     sure = said.double().softmax(1)
     answers.worst_title = "Worst-judged items"
@@ -208,7 +214,7 @@ def _numbers(network: TrainedNetwork, said: Tensor, wanted: Tensor, answers: Ans
     step = -(-len(pairs) // MOST_POINTS)
     points: Rows = [{"x": float(f"{a:.5g}"), "y": float(f"{b:.5g}")} for a, b in pairs[::step]]
     low, high = min(min(pair) for pair in pairs), max(max(pair) for pair in pairs)
-    axis = {"format": "~g", "tickCount": 5}
+    axis = {"format": PLAIN, "tickCount": 5}
     scale = {"domain": [low, high], "nice": True, "zero": False}
     x = {"field": "x", "type": "quantitative", "title": f"true {name}", "axis": axis, "scale": scale}
     y = {"field": "y", "type": "quantitative", "title": f"predicted {name}", "axis": axis, "scale": scale}
@@ -245,14 +251,14 @@ def _numbers(network: TrainedNetwork, said: Tensor, wanted: Tensor, answers: Ans
                     "field": "what",
                     "type": "nominal",
                     "scale": {"domain": ["true", "predicted"], "range": ["muted", "run-0"]},
-                    "legend": {"orient": "top", "title": None, "symbolType": "circle"},
+                    "legend": LINE_LEGEND,
                 },
             },
             "height": 300,
         }
     errors = (predicted - true).abs().mean(1)
     answers.table = Table(
-        ["worst-judged items: item", f"true {name}", f"predicted {name}"],
+        ["item", f"true {name}", f"predicted {name}"],
         [
             [f"{item:,}", number(float(true[item, 0])), number(float(predicted[item, 0]))]
             for item in errors.topk(min(8, len(errors))).indices.tolist()

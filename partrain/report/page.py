@@ -48,7 +48,7 @@ def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[Answers
     sweeps = [_sweep(index, one, drawn) for index, one in enumerate(sources.sweeps)]
     items = [_items(index, one, drawn) for index, one in enumerate(answers)]
     timelines = _timelines(runs, drawn)
-    said = verdict(runs) if runs else "The sweep has no run whose folder is still there."
+    said = verdict(runs, sources.sweeps)
     vega, script = gzip.decompress(_resource("vega.js.gz")).decode(), _resource("page.js").decode()
     commits, commits_note = facts.checkpoints(runs)
     environment, environment_note = facts.environment(runs)
@@ -128,7 +128,14 @@ def _sweep(index: int, one: Any, drawn: dict[str, Spec]) -> dict[str, Any]:
         if spec:
             drawn[names[kind]] = figures.themed(spec, figures.VARIABLES, "container")
     table, note = facts.combinations(one)
-    return {"name": one.name, "by": one.by, "difference": one.difference, "table": table, "note": note, **names}
+    return {
+        "name": one.name if one.name != "sweep" else "",
+        "by": one.by,
+        "difference": one.difference,
+        "table": table,
+        "note": note,
+        **names,
+    }
 
 
 def _items(index: int, one: Answers, drawn: dict[str, Spec]) -> dict[str, Any]:
@@ -144,8 +151,10 @@ def _title(runs: Sequence[RunHistory], sources: Sources) -> str:
     names = list(dict.fromkeys(run.name for run in runs if run.name))
     if len(runs) == 1:
         return names[0] if names else runs[0].label
+    if len(sources.sweeps) == 1:
+        return f"{names[0] if names else 'sweep'}: {len(sources.sweeps[0].rows):,} combinations"
     joined = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    return f"{joined}: {len(sources.steps)} steps" if sources.steps and not sources.sweeps else f"{joined}: {len(runs)} runs"
+    return f"{joined}: {len(runs)} runs"
 
 
 def _subtitle(runs: Sequence[RunHistory]) -> str:

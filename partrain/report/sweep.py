@@ -14,8 +14,8 @@ from partrain.report.sources import SweepResult
 
 MOST_LINES = 200
 """Most combinations in the figure."""
-MOST_TICKS = 8
-"""Most labels of one setting."""
+TICK_DISTANCE = 0.09
+"""Least distance of two labels of one setting, as a part of the axis."""
 LOG_FROM = 9.0
 """Ratio of a setting's largest to its smallest number from which its axis is logarithmic."""
 
@@ -29,15 +29,29 @@ def _is_number(value: Any) -> bool:
 
 
 def _places(values: Sequence[Any]) -> dict[str, float]:
-    """Map the shown form of each value to its place on an axis from 0 to 1: numbers by size, others in their order."""
-    shown = list(dict.fromkeys(_shown(value) for value in values))
+    """Map the shown form of each value to its place on an axis from 0 to 1: numbers by size, others side by side in their order."""
     if not all(_is_number(value) for value in values):
+        try:
+            ordered = sorted(values)
+        except TypeError:
+            ordered = list(values)
+        shown = list(dict.fromkeys(_shown(value) for value in ordered))
         return {text: index / max(1, len(shown) - 1) for index, text in enumerate(shown)}
     low, high = min(values), max(values)
     log = low > 0 and high / low >= LOG_FROM
     scale = math.log if log else float
     span = scale(high) - scale(low)
     return {_shown(value): (scale(value) - scale(low)) / span if span else 0.5 for value in values}
+
+
+def _ticks(places: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Choose the labels of an axis: both ends, and others where there is room."""
+    ordered = sorted(places.items(), key=lambda item: item[1])
+    found = [ordered[0], ordered[-1]][: len(ordered)]
+    for text, place in ordered[1:-1]:
+        if all(abs(place - other) >= TICK_DISTANCE for _, other in found):
+            found.append((text, place))
+    return found
 
 
 def varied(sweep: SweepResult) -> list[str]:
@@ -66,10 +80,8 @@ def parallel(sweep: SweepResult) -> Spec | None:
              "key": key, "value": _shown(value)}
             for number, value in enumerate(values)
         ]  # fmt: skip
-        ordered = sorted(places.items(), key=lambda item: item[1])
-        step = -(-len(ordered) // MOST_TICKS)
-        ticks += [{"p": position, "y": round(y, 4), "text": text[:14]} for text, y in [*ordered[:-1:step], ordered[-1]]]
-    heads = [{"p": position, "text": key} for position, (key, _) in enumerate(axes)]
+        ticks += [{"p": position, "y": round(y, 4), "text": text[:14]} for text, y in _ticks(places)]
+    heads = [{"p": position, "y": 1.11, "text": key} for position, (key, _) in enumerate(axes)]
     x = {"field": "p", "type": "quantitative", "axis": None, "scale": {"domain": [-0.12, len(axes) - 0.75], "nice": False}}
     y = {"field": "y", "type": "quantitative", "axis": None, "scale": {"domain": [-0.04, 1.14], "nice": False}}
     color = {
@@ -80,9 +92,9 @@ def parallel(sweep: SweepResult) -> Spec | None:
     return {
         "layer": [
             {
-                "data": {"values": [{"p": position} for position in range(len(axes))]},
+                "data": {"values": [{"p": position, "y": 0, "y2": 1} for position in range(len(axes))]},
                 "mark": {"type": "rule", "color": "muted", "opacity": 0.6},
-                "encoding": {"x": x, "y": {"datum": 0, "type": "quantitative"}, "y2": {"datum": 1}},
+                "encoding": {"x": x, "y": y, "y2": {"field": "y2"}},
             },
             {
                 "data": {"values": lines},
@@ -102,15 +114,18 @@ def parallel(sweep: SweepResult) -> Spec | None:
                     {"field": "m", "type": "quantitative", "title": sweep.by.replace(".", " "), "format": ".4~g"},
                 ]},
             },
-            {
-                "data": {"values": ticks},
-                "mark": {"type": "text", "align": "left", "dx": 7, "color": "ink", "fontSize": 11},
-                "encoding": {"x": x, "y": y, "text": {"field": "text"}},
-            },
+            *(
+                {  # twice: the lower copy keeps the lines away from the letters
+                    "data": {"values": ticks},
+                    "mark": {"type": "text", "align": "left", "dx": 8, "color": "ink", "fontSize": 11, **around},
+                    "encoding": {"x": x, "y": y, "text": {"field": "text"}},
+                }
+                for around in ({"stroke": "paper", "strokeWidth": 4, "strokeJoin": "round"}, {})
+            ),
             {
                 "data": {"values": heads},
                 "mark": {"type": "text", "align": "left", "dx": -4, "color": "muted", "fontSize": 11.5, "fontWeight": 600, "limit": 150},
-                "encoding": {"x": x, "y": {"datum": 1.11, "type": "quantitative"}, "text": {"field": "text"}},
+                "encoding": {"x": x, "y": y, "text": {"field": "text"}},
             },
         ],
         "height": 300,

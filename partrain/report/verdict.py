@@ -9,6 +9,8 @@ from typing import NamedTuple
 from partrain.display.events import JudgementEvent
 from partrain.display.number_format import number
 from partrain.report.history import RunHistory
+from partrain.report.sources import SweepResult
+from partrain.report.sweep import settings_text, shares
 
 WORTH = 0.05
 """Share of time by which more workers must be faster to pay: less is noise."""
@@ -40,8 +42,12 @@ class Comparison(NamedTuple):
         return self.alone / self.seconds
 
 
-def verdict(runs: Sequence[RunHistory]) -> str:
-    """Return the verdict on these runs in one sentence."""
+def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> str:
+    """Return the verdict on these runs, or on the one sweep that they are from, in one sentence."""
+    if len(sweeps) == 1:
+        return _best_combination(sweeps[0])
+    if not runs:
+        return "There is no run whose folder is still there."
     several = [run for run in runs if run.size > 1]
     if (alone := baseline(runs)) is None or not several:
         return limits(runs[0]) if len(runs) == 1 else _overview(runs)
@@ -127,3 +133,15 @@ def _overview(runs: Sequence[RunHistory]) -> str:
     accuracy = best.summary["metrics"].get("accuracy")
     shown = f"judged loss {number(best.summary['loss'])}" + (f" and accuracy {number(accuracy)}" if accuracy is not None else "")
     return f"Of {len(runs)} runs {best.label} ended best, with {shown} after {best.summary['seconds']['train']:.3g} s."
+
+
+def _best_combination(sweep: SweepResult) -> str:
+    """Name the best combination of a sweep, and the setting that mattered most."""
+    ranked = [row for row in sweep.rows if isinstance(row.get("median"), int | float)]
+    if not ranked:
+        return f"None of the {len(sweep.rows):,} combinations recorded {sweep.by}."
+    best, found = ranked[0], shares(sweep)
+    runs = f", the median of {len(best['runs'])} runs" if len(best["runs"]) > 1 else ""
+    most = next(iter(found), None)
+    mattered = f"; {most} mattered most ({found[most]:.0%} of the variance)" if most else ""
+    return f"Best of {len(sweep.rows):,} combinations: {settings_text(best['settings'])}, with {sweep.by} {number(best['median'])}{runs}{mattered}."
