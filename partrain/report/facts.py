@@ -40,7 +40,7 @@ class Tile:
 
 
 def _seconds(value: float) -> str:
-    return f"{value:,.3g} s" if value < 100 else f"{value:,.0f} s"
+    return f"{value:#.3g} s" if 0 < value < 100 else f"{value:,.0f} s"
 
 
 def _share(value: float | None) -> str:
