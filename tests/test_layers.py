@@ -21,6 +21,7 @@ LAYERS = [
     {"job"},
     {"inference", "launch"},
     {"api", "bench", "templates", "workflow"},
+    {"report"},
     {"cli", "__init__"},
     {"__main__"},
 ]
@@ -33,6 +34,8 @@ HOMES = {
     "polars": {"data"},
     "pyarrow": {"data"},
     "tomlkit": {"config"},
+    "jinja2": {"report"},
+    "vl_convert": {"report"},
     "torch.distributed": {"comm", "launch"},
     "torch.multiprocessing": {"comm", "launch"},
     "torchvision": {"models"},
@@ -50,6 +53,7 @@ WITHOUT_TORCH = [
     "checkpoint",
     "launch.coordinator",
     "launch.run",
+    "report.page",
     "cli.main",
 ]
 """What answers at once, or lives in a process that trains nothing."""

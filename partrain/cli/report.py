@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+What = Literal["loss", "accuracy", "timeline", "distance", "bytes", "staleness", "lr", "speed"]
+By = Literal["seconds", "items", "rounds"]
 Runs = Annotated[
     list[Path], typer.Argument(metavar="RUN...", help="Run folders, checkpoints in them, folders of workflows or sweeps.")
 ]
@@ -48,7 +50,7 @@ def report(
         from partrain.report.items import answers_of
 
         answers = [answers_of(run, trust_code, len(runs) > 1) for run in runs]
-    data = pages.page(runs, sources, answers).encode()
+    data = pages.page(runs, sources, answers).encode("utf-8", "replace")
     create(output, data, force)
     said = verdict(runs, sources.sweeps)
     if as_json:
@@ -63,9 +65,9 @@ def report(
 def plot(
     paths: Runs,
     what: Annotated[
-        str, typer.Option("--what", metavar="NAME", help="loss, accuracy, timeline, distance, bytes, staleness, lr or speed.")
+        What, typer.Option("--what", help="loss, accuracy, timeline, distance, bytes, staleness, lr or speed.")
     ] = "loss",
-    by: Annotated[str | None, typer.Option("--by", metavar="AXIS", help="seconds, items or rounds.")] = None,
+    by: Annotated[By | None, typer.Option("--by", help="The horizontal axis: seconds, items or rounds.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="F.svg|F.png", help="The file to write; default: WHAT.svg.")
     ] = None,
@@ -76,14 +78,8 @@ def plot(
     """Draw one figure of runs as SVG or PNG."""
     from partrain.inference.output import check, create
     from partrain.report.draw import FORMATS, draw
-    from partrain.report.figures import FIGURES
-    from partrain.report.history import BY
     from partrain.report.sources import find
 
-    if what not in FIGURES:
-        raise typer.BadParameter(f"unknown figure `{what}`; available: {', '.join(FIGURES)}", param_hint="--what")
-    if by is not None and by not in BY:
-        raise typer.BadParameter(f"unknown axis `{by}`; available: {', '.join(BY)}", param_hint="--by")
     if by not in (None, "seconds") and what == "timeline":
         raise typer.BadParameter("a timeline is over seconds: omit --by", param_hint="--by")
     output = output or Path(f"{what}.svg")

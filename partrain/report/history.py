@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -10,9 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel
+
 from partrain.display.event_log import read_events, summary
 from partrain.display.events import (
     CommitEvent,
+    Event,
     FaultEvent,
     JudgementEvent,
     RoundEvent,
@@ -26,8 +28,35 @@ from partrain.records import RoundRecord, finite
 
 ACTIVITIES = ("compute", "wait", "mix")
 """Parts of a worker's time, in their order within a round."""
-BY = ("seconds", "items", "rounds")
-"""Legal horizontal axes of curves."""
+
+
+class SummarySeconds(BaseModel):
+    """Seconds in summary.json."""
+
+    train: float
+    total: float
+
+
+class SummaryScores(BaseModel):
+    """The best judgement in summary.json."""
+
+    round: int
+    loss: float | None
+    metrics: dict[str, float | None]
+
+
+class SummaryFile(BaseModel, extra="allow"):
+    """The numbers of summary.json that a report shows."""
+
+    status: str
+    rounds: int
+    loss: float | None
+    metrics: dict[str, float | None]
+    test: dict[str, float | None]
+    seconds: SummarySeconds
+    item_iterations: int
+    workers: list[dict[str, Any]]
+    best: SummaryScores | None = None
 
 
 class Session(NamedTuple):
@@ -174,34 +203,52 @@ def read_history(folder: Path, label: str) -> RunHistory:
     """Read a run folder. Raises `InputMissing` if it holds no run that began."""
     run = RunHistory(label, folder)
     totals: dict[int, RoundTotal] = {}
-    for event in read_events(folder / "events.jsonl"):
-        run.state.apply(event)
-        match event:
-            case RoundEvent(rank=rank, record=record):
-                total = totals.get(record.round)
-                if total is None:
-                    total = totals[record.round] = RoundTotal(record.round)
-                total.add(record)
-                span = WorkerSpan(record.seconds, record.compute, record.wait, record.mix, record.items)
-                run.spans.setdefault(rank, []).append(span)
-            case JudgementEvent():
-                run.judgements.append(event)
-            case CommitEvent():
-                run.commits.append(event)
-            case StartEvent():
-                if run.starts:
-                    run.faults.append(_session(run, event.t, f"resumed from round {event.resumed_from or 0:,}"))
-                run.starts.append(event)
-            case FaultEvent():
-                run.faults.append(_session(run, event.t, event.what, event.rank))
-            case StoppingEvent():
-                run.faults.append(_session(run, event.t, f"{event.signal}: {event.what}"))
+    path = folder / "events.jsonl"
+    try:
+        for event in read_events(path):
+            run.state.apply(event)
+            _take(event, run, totals)
+    except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
+        raise InputMissing(f"{path}: an event has a wrong value: {error}; restore the file") from None
     if not run.starts:
         raise InputMissing(f"{folder}: the run ended before it began: its events.jsonl has no start")
     run.rounds = [totals[number] for number in sorted(totals)]
     _accumulate(run)
     _read_files(run)
     return run
+
+
+def _take(event: Event, run: RunHistory, totals: dict[int, RoundTotal]) -> None:
+    match event:
+        case RoundEvent(rank=rank, record=record):
+            total = totals.get(record.round)
+            if total is None:
+                total = totals[record.round] = RoundTotal(record.round)
+            total.add(record)
+            span = WorkerSpan(record.seconds, record.compute, record.wait, record.mix, record.items)
+            run.spans.setdefault(rank, []).append(span)
+        case JudgementEvent():
+            _check_numbers(event.round, event.seconds, event.item_iterations, event.loss or 0, *event.metrics.values())
+            run.judgements.append(event)
+        case CommitEvent():
+            _check_numbers(event.round, event.seconds, event.bytes)
+            run.commits.append(event)
+        case StartEvent(workers=workers):
+            if run.starts:
+                run.faults.append(_session(run, event.t, f"resumed from round {event.resumed_from or 0:,}"))
+            for worker in workers:
+                _check_numbers(worker["rank"], worker["partition"], worker["threads"])
+            run.starts.append(event)
+        case FaultEvent():
+            run.faults.append(_session(run, event.t, event.what, event.rank))
+        case StoppingEvent():
+            run.faults.append(_session(run, event.t, f"{event.signal}: {event.what}"))
+
+
+def _check_numbers(*values: Any) -> None:
+    """Raise TypeError if any value is no number: the file is damaged."""
+    if not all(isinstance(value, int | float) for value in values):
+        raise TypeError("not a number")
 
 
 def _session(run: RunHistory, t: float, what: str, rank: int | None = None) -> Session:
@@ -225,13 +272,12 @@ def _read_files(run: RunHistory) -> None:
     except (OSError, ValueError, RecursionError):
         run.job = {}  # a report of a damaged folder is better than none
     try:
-        run.summary = json.loads((run.folder / "summary.json").read_bytes())
-        run.status = str(run.summary["status"])
-        run.summary["seconds"]["train"], run.summary["workers"], run.summary["test"], run.summary["metrics"]
+        content = SummaryFile.model_validate_json((run.folder / "summary.json").read_bytes())
+        run.summary, run.status = content.model_dump(exclude_unset=True), content.status
     except FileNotFoundError:
         run.summary = summary(run.state)
         run.status = "training" if _in_use(run.folder) else run.state.status or "killed"
-    except (ValueError, LookupError, TypeError, OSError) as error:
+    except (ValueError, OSError) as error:
         raise InputMissing(f"{run.folder / 'summary.json'}: not a summary of a run: {error}") from None
 
 

@@ -58,6 +58,7 @@ def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[Answers
         "css": Markup(_resource("page.css").decode()),
         "vega": Markup(vega),
         "script": Markup(script),
+        "licenses": Markup(_resource("VEGA.md").decode().partition("## Licenses")[2].strip()),
         "data": Markup(_json(drawn)),
         "figures": drawn,
         "title": _title(runs, sources),

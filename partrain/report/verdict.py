@@ -16,6 +16,8 @@ WORTH = 0.05
 """Share of time by which more workers must be faster to pay: less is noise."""
 LIMITING = 0.15
 """Share of the workers' time from which waiting or mixing is called the limit."""
+REASON = 160
+"""Most characters of a reason in the verdict."""
 ENDS = {
     "reached": "The run reached its target",
     "finished": "The run finished",
@@ -106,7 +108,9 @@ def time_to(judgements: Sequence[JudgementEvent], level: float) -> float | None:
 def limits(run: RunHistory) -> str:
     """Say how a run ended and what limited its speed."""
     seconds, clock = run.summary["seconds"]["train"], "simulated seconds" if run.simulated else "s"
-    start = f"{ENDS.get(run.status, 'The run ended')} after {run.state.round:,} rounds and {seconds:.3g} {clock} of training"
+    reason = str(run.summary.get("reason") or "")
+    why = f" ({reason[:REASON]})" if run.status in ("failed", "diverged", "stopped") and reason not in ("", run.status) else ""
+    start = f"{ENDS.get(run.status, 'The run ended')}{why} after {run.state.round:,} rounds and {seconds:.3g} {clock} of training"
     shares = run.shares
     if not shares:
         return f"{start}, without a finished round." if run.status != "training" else f"{start}; no round has finished yet."
