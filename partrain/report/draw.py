@@ -22,9 +22,7 @@ def draw(name: str, runs: Sequence[RunHistory], by: str | None, suffix: str) -> 
         raise CannotCreate("figures need vl-convert, which is not installed: pip install 'partrain[report]'") from None
     spec = figure(name, runs, by)
     if spec is None:
-        raise InputMissing(
-            f"{', '.join(run.label for run in runs)}: nothing to plot: no {FIGURES[name].title.lower()} was recorded"
-        )
+        raise InputMissing(f"{', '.join(run.label for run in runs)} recorded no {name}: there is nothing to plot")
     whole = themed(spec, LIGHT, WIDTH, HEIGHT) | {"background": LIGHT["paper"], "title": FIGURES[name].title}
     if suffix == ".png":
         return bytes(vl_convert.vegalite_to_png(whole, scale=SCALE))

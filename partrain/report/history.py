@@ -59,7 +59,7 @@ class SummaryFile(BaseModel, extra="allow"):
     best: SummaryScores | None = None
 
 
-class Session(NamedTuple):
+class Incident(NamedTuple):
     """Something beside rounds and judgements that happened: a fault, a signal, a resume."""
 
     seconds: float
@@ -142,7 +142,7 @@ class RunHistory:
     rounds: list[RoundTotal] = field(default_factory=list)
     judgements: list[JudgementEvent] = field(default_factory=list)
     commits: list[CommitEvent] = field(default_factory=list)
-    faults: list[Session] = field(default_factory=list)
+    faults: list[Incident] = field(default_factory=list)
     spans: dict[int, list[WorkerSpan]] = field(default_factory=dict)
     """Each worker's rounds by rank."""
     job_text: str = ""
@@ -235,14 +235,14 @@ def _take(event: Event, run: RunHistory, totals: dict[int, RoundTotal]) -> None:
             run.commits.append(event)
         case StartEvent(workers=workers):
             if run.starts:
-                run.faults.append(_session(run, event.t, f"resumed from round {event.resumed_from or 0:,}"))
+                run.faults.append(_incident(run, event.t, f"resumed from round {event.resumed_from or 0:,}"))
             for worker in workers:
                 _check_numbers(worker["rank"], worker["partition"], worker["threads"])
             run.starts.append(event)
         case FaultEvent():
-            run.faults.append(_session(run, event.t, event.what, event.rank))
+            run.faults.append(_incident(run, event.t, event.what, event.rank))
         case StoppingEvent():
-            run.faults.append(_session(run, event.t, f"{event.signal}: {event.what}"))
+            run.faults.append(_incident(run, event.t, f"{event.signal}: {event.what}"))
 
 
 def _check_numbers(*values: Any) -> None:
@@ -251,8 +251,8 @@ def _check_numbers(*values: Any) -> None:
         raise TypeError("not a number")
 
 
-def _session(run: RunHistory, t: float, what: str, rank: int | None = None) -> Session:
-    return Session(t - run.starts[0].t if run.starts else 0.0, run.state.round, what, rank)
+def _incident(run: RunHistory, t: float, what: str, rank: int | None = None) -> Incident:
+    return Incident(t - run.starts[0].t if run.starts else 0.0, run.state.round, what, rank)
 
 
 def _accumulate(run: RunHistory) -> None:
@@ -277,8 +277,10 @@ def _read_files(run: RunHistory) -> None:
     except FileNotFoundError:
         run.summary = summary(run.state)
         run.status = "training" if _in_use(run.folder) else run.state.status or "killed"
-    except (ValueError, OSError) as error:
-        raise InputMissing(f"{run.folder / 'summary.json'}: not a summary of a run: {error}") from None
+    except (ValueError, OSError):
+        raise InputMissing(
+            f"{run.folder / 'summary.json'}: not a summary of a run; without that file the report reads the events alone"
+        ) from None
 
 
 def _in_use(folder: Path) -> bool:

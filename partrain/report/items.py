@@ -45,7 +45,7 @@ class WorstItem:
 
 
 @dataclass
-class Answers:
+class JudgedAnswers:
     """The part of a report on one network's answers."""
 
     label: str
@@ -62,9 +62,9 @@ class Answers:
     worst_title: str = ""
 
 
-def answers_of(run: RunHistory, trusted: bool, several: bool) -> Answers:
+def answers_of(run: RunHistory, trusted: bool, several: bool) -> JudgedAnswers:
     """Evaluate a run's newest checkpoint on its held-out items. If that fails, the note says why."""
-    answers = Answers(run.label if several else "", "")
+    answers = JudgedAnswers(run.label if several else "", "")
     try:
         _evaluate(run, trusted, answers)
     except Failure as failure:
@@ -72,7 +72,7 @@ def answers_of(run: RunHistory, trusted: bool, several: bool) -> Answers:
     return answers
 
 
-def _evaluate(run: RunHistory, trusted: bool, answers: Answers) -> None:
+def _evaluate(run: RunHistory, trusted: bool, answers: JudgedAnswers) -> None:
     import torch
 
     from partrain.inference.evaluate import items_by_split
@@ -112,7 +112,7 @@ def _evaluate(run: RunHistory, trusted: bool, answers: Answers) -> None:
             answers.note += f". Single items are not shown for {kind}."
 
 
-def _classes(network: TrainedNetwork, inputs: NDArray[Any], said: Tensor, wanted: Tensor, answers: Answers) -> None:
+def _classes(network: TrainedNetwork, inputs: NDArray[Any], said: Tensor, wanted: Tensor, answers: JudgedAnswers) -> None:
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -203,7 +203,7 @@ def _confusion(matrix: Sequence[Sequence[int]], names: Sequence[str]) -> Spec:
     return {"layer": [cells, shared | left, shared | top], "height": 80 + 26 * len(names)}
 
 
-def _numbers(network: TrainedNetwork, said: Tensor, wanted: Tensor, answers: Answers) -> None:
+def _numbers(network: TrainedNetwork, said: Tensor, wanted: Tensor, answers: JudgedAnswers) -> None:
     from partrain.inference.codec import Codec
 
     codec = Codec(network.codec)
@@ -267,7 +267,7 @@ def _numbers(network: TrainedNetwork, said: Tensor, wanted: Tensor, answers: Ans
     )
 
 
-def _reconstructions(inputs: NDArray[Any], said: Tensor, wanted: Tensor, answers: Answers) -> None:
+def _reconstructions(inputs: NDArray[Any], said: Tensor, wanted: Tensor, answers: JudgedAnswers) -> None:
     from partrain.inference.metrics import reconstruction_errors
 
     errors = reconstruction_errors(said, wanted)

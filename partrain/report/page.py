@@ -21,7 +21,7 @@ from partrain.report.verdict import verdict
 from partrain.version import __version__
 
 if TYPE_CHECKING:
-    from partrain.report.items import Answers
+    from partrain.report.items import JudgedAnswers
 
 MARK = "<!doctype html><!-- partrain report -->"
 """The beginning of every report."""
@@ -33,7 +33,7 @@ ESCAPED = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
 """Characters that could end a script, in JSON."""
 
 
-def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[Answers] = ()) -> str:
+def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[JudgedAnswers] = ()) -> str:
     """Return the report of these runs. Equal runs give equal text.
 
     Args:
@@ -139,7 +139,7 @@ def _sweep(index: int, one: Any, drawn: dict[str, Spec]) -> dict[str, Any]:
     }
 
 
-def _items(index: int, one: Answers, drawn: dict[str, Spec]) -> dict[str, Any]:
+def _items(index: int, one: JudgedAnswers, drawn: dict[str, Spec]) -> dict[str, Any]:
     names = {}
     for kind, spec in one.figures.items():
         drawn[name := f"{kind}-{index}"] = figures.themed(spec, figures.VARIABLES, "container")

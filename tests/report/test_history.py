@@ -73,7 +73,7 @@ def test_sessions_signals_and_faults_in_order(tmp_path: Path) -> None:
 )
 def test_a_damaged_event_is_one_clear_line(tmp_path: Path, event: dict[str, object]) -> None:
     folder = write_events(tmp_path / "run", start(), event, round_of(1, 1))
-    with pytest.raises(InputMissing, match="events.jsonl"):
+    with pytest.raises(InputMissing, match=r"events\.jsonl"):
         read_history(folder, "run")
 
 
