@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from partrain.errors import CannotCreate, InputMissing
-from partrain.report.figures import FIGURES, LIGHT, figure, themed
+from partrain.report.figures import FIGURES, figure
 from partrain.report.history import RunHistory
+from partrain.report.theme import LIGHT, themed
 
 FORMATS = (".svg", ".png")
 WIDTH, HEIGHT = 640, 320

@@ -1,42 +1,27 @@
 """Descriptions of figures in Vega-Lite's language: plain dictionaries that a browser or vl-convert draws.
 
-Colors are names until `themed` replaces them: in a page by variables of its style sheet, so that a figure follows the page into dark
-mode, and in a file by numbers.
+`theme` completes a description by size and style.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from partrain.report.history import ACTIVITIES, RunHistory, binned, thinned
-
-Spec = dict[str, Any]
-Rows = list[dict[str, Any]]
+from partrain.report.bins import binned, thinned
+from partrain.report.history import RunHistory
+from partrain.report.theme import LINE_LEGEND, NO_UNIT, PLAIN, RUN_COLORS, Rows, Spec
+from partrain.report.timeline import timeline
 
 MOST_POINTS = 300
 """Most points of a curve: more than a screen tells apart."""
-MOST_CELLS = 1200
-"""Most parts of time in a timeline, all workers together."""
-MOST_BINS = 160
-"""Most parts of time of one worker."""
 MOST_RATES = 30
 """Most parts of time for the speed: shorter ones show judgements, not speed."""
 MOST_DOTS = 30
 """Most points of a curve that are drawn as dots."""
-SHOWN_WORKERS = 24
-"""Most workers in a timeline."""
-RUN_COLORS = tuple(f"run-{number}" for number in range(8))
 TITLES = {"seconds": "training seconds", "items": "item-iterations", "rounds": "rounds"}
-ACTIVITY_NAMES = {"compute": "computing", "wait": "waiting", "mix": "mixing"}
-LINE_LEGEND = {"orient": "top", "title": None, "symbolType": "stroke", "symbolStrokeWidth": 3}
-PLAIN = ".6~g"
-"""Format of numbers on an axis."""
-NO_UNIT = "datum.value === 0 ? '0' : datum.label"
-"""Labels without a unit after zero."""
 LOG_FROM = 30
 """Ratio of the largest to the smallest value from which a loss gets a logarithmic axis."""
 
@@ -245,84 +230,10 @@ def _ends(run: RunHistory, by: str, end: float, count: int) -> list[float]:
     return found
 
 
-def _timeline(runs: Sequence[RunHistory], by: str) -> Spec | None:
-    """Describe each worker's time: the shares of computing, waiting and mixing in equal parts of the run, a row per worker."""
-    workers = [(run, rank) for run in runs for rank in sorted(run.spans)][:SHOWN_WORKERS]
-    end = max((run.rounds[-1].seconds for run in runs if run.rounds), default=0.0)
-    if not workers or end <= 0:
-        return None
-    count = max(20, min(MOST_BINS, MOST_CELLS // len(workers)))
-    rows: Rows = []
-    for row, (run, rank) in enumerate(workers):
-        for index, one in enumerate(binned(run.spans[rank], end, count)):
-            shares = {name: round(getattr(one, name) * count / end, 3) for name in ACTIVITIES}
-            if any(shares.values()):
-                rows.append({"k": row, "b": index, **shares})
-    names = [f"{run.label} {rank}" if len(runs) > 1 else f"worker {rank}" for run, rank in workers]
-    height = 0.82
-    x = {"type": "quantitative", "title": TITLES["seconds"], "scale": {"domain": [0, _rounded(end)], "nice": False}, "axis": {"format": PLAIN, "grid": False, "tickCount": 6}}  # fmt: skip
-    middle = [row + height / 2 for row in range(len(names))]
-    return {
-        "data": {"values": rows},
-        "transform": [
-            {"fold": list(ACTIVITIES), "as": ["key", "share"]},
-            {"calculate": "indexof(['compute', 'wait', 'mix'], datum.key)", "as": "order"},
-            {"calculate": f"{[ACTIVITY_NAMES[name] for name in ACTIVITIES]}[datum.order]", "as": "what"},
-            {"stack": "share", "groupby": ["k", "b"], "sort": [{"field": "order"}], "as": ["from", "to"]},
-            {"filter": "datum.share > 0"},
-            {"calculate": f"datum.b * {end / count!r}", "as": "x"},
-            {"calculate": f"(datum.b + 1.05) * {end / count!r}", "as": "x2"},
-            {"calculate": f"datum.k + {height} - {height} * min(1, datum.from)", "as": "y"},
-            {"calculate": f"datum.k + {height} - {height} * min(1, datum.to)", "as": "y2"},
-        ],
-        "mark": {"type": "rect", "stroke": None},
-        "encoding": {
-            "x": x | {"field": "x"},
-            "x2": {"field": "x2"},
-            "y": {
-                "field": "y",
-                "type": "quantitative",
-                "title": None,
-                "scale": {"domain": [0, len(names)], "reverse": True, "nice": False, "zero": False},
-                "axis": {
-                    "values": middle,
-                    "labelExpr": f"{names!r}[floor(datum.value)]" if _plain(names) else _numbered(runs, workers),
-                    "grid": False,
-                    "ticks": False,
-                    "domain": False,
-                },
-            },
-            "y2": {"field": "y2"},
-            "color": {
-                "field": "what",
-                "type": "nominal",
-                "scale": {"domain": list(ACTIVITY_NAMES.values()), "range": list(ACTIVITIES)},
-                "legend": {"orient": "top", "title": None, "symbolType": "square"},
-            },
-            "tooltip": [
-                {"field": "what", "title": "activity"},
-                {"field": "share", "type": "quantitative", "title": "share of this time", "format": ".0%"},
-                {"field": "x", "type": "quantitative", "title": "from second", "format": ".4~g"},
-            ],
-        },
-        "height": 78 + (34 if len(names) <= 6 else 20) * len(names),
-    }
-
-
-def _plain(names: Sequence[str]) -> bool:
-    """Tell if names may stand in an expression of Vega: a label comes from the user, and is no code."""
-    return all(re.fullmatch(r"[\w ./:-]+", name, re.ASCII) for name in names)
-
-
-def _numbered(runs: Sequence[RunHistory], workers: Sequence[tuple[RunHistory, int]]) -> str:
-    numbers = {id(run): index + 1 for index, run in enumerate(runs)}
-    return f"{[f'run {numbers[id(run)]}: {rank}' for run, rank in workers]}[floor(datum.value)]"
-
-
 FIGURES: Mapping[str, FigureKind] = {
     "loss": FigureKind("Loss", _loss, "seconds"),
     "accuracy": FigureKind("Accuracy", _accuracy, "seconds"),
-    "timeline": FigureKind("Time of each worker", _timeline, "seconds"),
+    "timeline": FigureKind("Time of each worker", timeline, "seconds"),
     "distance": FigureKind(
         "Distance between replicas", _per_round("distance to the mean", lambda each: each.distance, log=True), "items"
     ),
@@ -332,46 +243,3 @@ FIGURES: Mapping[str, FigureKind] = {
     "speed": FigureKind("Speed", _speed, "seconds"),
 }
 """Figures by the name that `partrain plot --what` takes."""
-
-LIGHT = {
-    "run-0": "#2563eb", "run-1": "#d9580d", "run-2": "#0f8f72", "run-3": "#8b45c8",
-    "run-4": "#c22f5a", "run-5": "#7a6a00", "run-6": "#0a86a8", "run-7": "#5d6470",
-    "compute": "#2f7ed8", "wait": "#f0b429", "mix": "#8b45c8",
-    "ink": "#1c2430", "muted": "#5f6b7a", "grid": "#e4e8ee", "paper": "#ffffff",
-}  # fmt: skip
-"""Colors by name, on white; `page.css` has them for both modes."""
-COLORED = ("color", "stroke", "fill", "labelColor")
-"""Keys of a description whose values are colors."""
-VARIABLES = {name: f"var(--{name})" for name in LIGHT}
-
-
-def themed(spec: Spec, colors: Mapping[str, str], width: float | str, height: float = 220) -> Spec:
-    """Return a complete description: colors for their names, size, and style."""
-    text = {"labelColor": colors["muted"], "titleColor": colors["muted"], "labelFontSize": 11, "titleFontSize": 11}
-    config = {
-        "font": "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif",
-        "background": None,
-        "view": {"stroke": None},
-        "axis": text | {"titleFontWeight": "normal", "gridColor": colors["grid"], "domainColor": colors["grid"], "tickColor": colors["grid"], "labelPadding": 5, "titlePadding": 6},
-        "axisX": {"grid": False, "labelFlush": True},
-        "axisY": {"domain": False, "ticks": False},
-        "legend": text | {"labelColor": colors["ink"], "labelLimit": 260, "symbolSize": 90},
-        "text": {"font": "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"},
-    }  # fmt: skip
-    size = {"width": width, "height": spec.get("height", height), "autosize": {"type": "fit", "contains": "padding"}}
-    whole = {"$schema": "https://vega.github.io/schema/vega-lite/v6.json", "padding": 4, **size, **spec, "config": config}
-    colored: Spec = _colored(whole, colors)
-    return colored
-
-
-def _colored(value: Any, colors: Mapping[str, str]) -> Any:
-    """Replace names of colors where colors stand: never in data, which may hold such words."""
-    if isinstance(value, dict):
-        return {
-            key: each if key == "data" else colors.get(each, each) if key in COLORED and isinstance(each, str)
-            else [colors.get(one, one) for one in each] if key == "range" and isinstance(each, list) else _colored(each, colors)
-            for key, each in value.items()
-        }  # fmt: skip
-    if isinstance(value, list):
-        return [_colored(each, colors) for each in value]
-    return value

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from partrain.display.number_format import number
 from partrain.errors import Failure
+from partrain.report.answer_figures import confusion, scatter, series
 from partrain.report.facts import Table
-from partrain.report.figures import LINE_LEGEND, PLAIN, Rows, Spec
 from partrain.report.history import RunHistory
+from partrain.report.theme import Spec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,8 +24,6 @@ MOST_ITEMS = 20_000
 """Most items whose answers are looked at."""
 WORST = 12
 """Items shown as the worst-judged ones."""
-MOST_POINTS = 1000
-MOST_STEPS = 300
 MOST_CLASSES = 20
 """Most classes of a drawn confusion matrix."""
 NARROW_CLASSES = 12
@@ -123,7 +121,7 @@ def _classes(network: TrainedNetwork, inputs: NDArray[Any], said: Tensor, wanted
     given = said.argmax(1)
     matrix = torch.bincount(wanted * count + given, minlength=count * count).view(count, count)
     if count <= MOST_CLASSES:
-        answers.figures["confusion"] = _confusion(matrix.tolist(), names)
+        answers.figures["confusion"] = confusion(matrix.tolist(), names)
         answers.confusion_wide = count > NARROW_CLASSES
         answers.confusion_caption = "Rows: true class. Columns: answer. Color: share of the true class."
     wrong = [(int(matrix[a, b]), names[a], names[b]) for a, b in (matrix - torch.diag(matrix.diag())).nonzero().tolist()]
@@ -142,67 +140,6 @@ def _classes(network: TrainedNetwork, inputs: NDArray[Any], said: Tensor, wanted
         )
 
 
-def _confusion(matrix: Sequence[Sequence[int]], names: Sequence[str]) -> Spec:
-    rows: Rows = []
-    for a, row in enumerate(matrix):
-        whole = sum(row) or 1
-        rows += [
-            {"true": a, "answer": b, "n": n, "share": round(n / whole, 4), "t": names[a], "g": names[b]}
-            for b, n in enumerate(row)
-        ]
-    domain = list(range(len(names)))
-    heads = [{"n": index, "text": name} for index, name in enumerate(names)]
-    x = {"field": "answer", "type": "ordinal", "axis": None, "scale": {"domain": domain, "padding": 0.04}}
-    y = {"field": "true", "type": "ordinal", "axis": None, "scale": {"domain": domain, "padding": 0.04}}
-    short = max(map(len, names)) <= 4
-    shared = {"data": {"values": heads}}
-    left = {
-        "mark": {"type": "text", "align": "right", "x": -6, "color": "muted", "fontSize": 11},
-        "encoding": {"y": y | {"field": "n"}, "text": {"field": "text"}},
-    }
-    top = {
-        "mark": {
-            "type": "text",
-            "y": -6,
-            "baseline": "bottom",
-            "align": "center" if short else "left",
-            "angle": 0 if short else -40,
-            "color": "muted",
-            "fontSize": 11,
-        },
-        "encoding": {"x": x | {"field": "n"}, "text": {"field": "text"}},
-    }
-    cells: Spec = {
-        "data": {"values": rows},
-        "encoding": {"x": x, "y": y},
-        "layer": [
-            {
-                "mark": {"type": "rect", "cornerRadius": 3, "color": "compute"},
-                "encoding": {
-                    "opacity": {
-                        "field": "share",
-                        "type": "quantitative",
-                        "legend": None,
-                        "scale": {"domain": [0, 1], "range": [0.06, 1]},
-                    },
-                    "tooltip": [
-                        {"field": "t", "title": "true"},
-                        {"field": "g", "title": "answer"},
-                        {"field": "n", "title": "items"},
-                        {"field": "share", "title": "share of the class", "format": ".1%"},
-                    ],
-                },
-            },
-            {
-                "transform": [{"filter": "datum.n > 0"}],
-                "mark": {"type": "text", "fontSize": 11, "color": "ink"},
-                "encoding": {"text": {"field": "n"}},
-            },
-        ],
-    }
-    return {"layer": [cells, shared | left, shared | top], "height": 80 + 26 * len(names)}
-
-
 def _numbers(network: TrainedNetwork, said: Tensor, wanted: Tensor, answers: JudgedAnswers) -> None:
     from partrain.inference.codec import Codec
 
@@ -211,51 +148,11 @@ def _numbers(network: TrainedNetwork, said: Tensor, wanted: Tensor, answers: Jud
     names = codec.names(true.shape[1])
     name = names[0]
     pairs = list(zip(true[:, 0].tolist(), predicted[:, 0].tolist(), strict=True))
-    step = -(-len(pairs) // MOST_POINTS)
-    points: Rows = [{"x": float(f"{a:.5g}"), "y": float(f"{b:.5g}")} for a, b in pairs[::step]]
-    low, high = min(min(pair) for pair in pairs), max(max(pair) for pair in pairs)
-    axis = {"format": PLAIN, "tickCount": 5}
-    scale = {"domain": [low, high], "nice": True, "zero": False}
-    x = {"field": "x", "type": "quantitative", "title": f"true {name}", "axis": axis, "scale": scale}
-    y = {"field": "y", "type": "quantitative", "title": f"predicted {name}", "axis": axis, "scale": scale}
-    shown = [{"field": "x", "title": "true", "format": ".5~g"}, {"field": "y", "title": "predicted", "format": ".5~g"}]
-    answers.figures["scatter"] = {
-        "layer": [
-            {
-                "data": {"values": [{"x": low, "y": low}, {"x": high, "y": high}]},
-                "mark": {"type": "line", "color": "muted", "strokeDash": [4, 4]},
-                "encoding": {"x": x, "y": y},
-            },
-            {
-                "data": {"values": points},
-                "mark": {"type": "point", "filled": True, "size": 26, "opacity": 0.6, "color": "run-0"},
-                "encoding": {"x": x, "y": y, "tooltip": shown},
-            },
-        ],
-        "height": 300,
-    }
+    answers.figures["scatter"] = scatter(pairs, name)
     several = f" The first of {len(names):,} predicted numbers." if len(names) > 1 else ""
     answers.scatter_caption = f"On the dashed line an answer is right.{several}"
     if network.kind == "forecast":
-        last = pairs[-MOST_STEPS:]
-        rows: Rows = []
-        for what, place in (("true", 0), ("predicted", 1)):
-            rows += [{"x": index, "y": float(f"{pair[place]:.5g}"), "what": what} for index, pair in enumerate(last)]
-        answers.figures["series"] = {
-            "data": {"values": rows},
-            "mark": {"type": "line", "strokeWidth": 1.75, "tooltip": False},
-            "encoding": {
-                "x": {"field": "x", "type": "quantitative", "title": "item", "axis": axis, "scale": {"nice": False}},
-                "y": {"field": "y", "type": "quantitative", "title": name, "axis": axis, "scale": {"zero": False}},
-                "color": {
-                    "field": "what",
-                    "type": "nominal",
-                    "scale": {"domain": ["true", "predicted"], "range": ["muted", "run-0"]},
-                    "legend": LINE_LEGEND,
-                },
-            },
-            "height": 300,
-        }
+        answers.figures["series"] = series(pairs, name)
     errors = (predicted - true).abs().mean(1)
     answers.table = Table(
         ["item", f"true {name}", f"predicted {name}"],

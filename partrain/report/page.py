@@ -12,11 +12,13 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from partrain.records import without_nan
-from partrain.report import facts, figures, sweep
+from partrain.report import facts, figures, sweep, theme
 from partrain.report.facts import Table
-from partrain.report.figures import FIGURES, RUN_COLORS, Spec
+from partrain.report.figures import FIGURES
 from partrain.report.history import RunHistory
 from partrain.report.sources import Sources
+from partrain.report.theme import RUN_COLORS, Spec
+from partrain.report.timeline import SHOWN_WORKERS
 from partrain.report.verdict import verdict
 from partrain.version import __version__
 
@@ -104,7 +106,7 @@ def _themed(spec: Spec) -> Spec:
         color = layer.get("encoding", {}).get("color")
         if isinstance(color, dict):
             color["legend"] = None
-    return figures.themed(spec, figures.VARIABLES, "container")
+    return theme.themed(spec, theme.VARIABLES, "container")
 
 
 def _timelines(runs: Sequence[RunHistory], drawn: dict[str, Spec]) -> list[dict[str, str]]:
@@ -113,10 +115,10 @@ def _timelines(runs: Sequence[RunHistory], drawn: dict[str, Spec]) -> list[dict[
         spec = FIGURES["timeline"].of_runs([run], "seconds")
         if spec is None:
             continue
-        drawn[name := f"timeline-{index}"] = figures.themed(spec, figures.VARIABLES, "container")
+        drawn[name := f"timeline-{index}"] = theme.themed(spec, theme.VARIABLES, "container")
         caption = "Height: share of the time. Each round counts as computing, then waiting, then mixing; what is left is judging and the rest."
-        if run.size > figures.SHOWN_WORKERS:
-            caption += f" The first {figures.SHOWN_WORKERS} of {run.size} workers."
+        if run.size > SHOWN_WORKERS:
+            caption += f" The first {SHOWN_WORKERS} of {run.size} workers."
         title = FIGURES["timeline"].title + (f": {run.label}" if len(runs) > 1 else "")
         found.append({"figure": name, "title": title, "caption": caption})
     return found
@@ -127,7 +129,7 @@ def _sweep(index: int, one: Any, drawn: dict[str, Spec]) -> dict[str, Any]:
     for kind, spec in (("parallel", sweep.parallel(one)), ("importance", sweep.importance(one))):
         names[kind] = f"{kind}-{index}"
         if spec:
-            drawn[names[kind]] = figures.themed(spec, figures.VARIABLES, "container")
+            drawn[names[kind]] = theme.themed(spec, theme.VARIABLES, "container")
     table, note = facts.combinations(one)
     return {
         "name": one.name if one.name != "sweep" else "",
@@ -142,7 +144,7 @@ def _sweep(index: int, one: Any, drawn: dict[str, Spec]) -> dict[str, Any]:
 def _items(index: int, one: JudgedAnswers, drawn: dict[str, Spec]) -> dict[str, Any]:
     names = {}
     for kind, spec in one.figures.items():
-        drawn[name := f"{kind}-{index}"] = figures.themed(spec, figures.VARIABLES, "container")
+        drawn[name := f"{kind}-{index}"] = theme.themed(spec, theme.VARIABLES, "container")
         names[kind] = name
     empty = {"confusion": "", "scatter": "", "series": ""}
     return {**vars(one), **empty, **names}

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from partrain.report.figures import Rows, Spec
 from partrain.report.sources import SweepResult
+from partrain.report.theme import Rows, Spec
 
 MOST_LINES = 200
 """Most combinations in the figure."""

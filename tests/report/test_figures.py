@@ -9,8 +9,9 @@ import pytest
 from support.histories import judgement, made_run, round_of, start, write_events
 
 from partrain.cli.report import By, What
-from partrain.report.figures import FIGURES, LIGHT, TITLES, figure, themed
+from partrain.report.figures import FIGURES, TITLES, figure
 from partrain.report.history import read_history
+from partrain.report.theme import LIGHT, themed
 
 
 def test_the_command_line_knows_all_figures_and_axes() -> None:

@@ -7,12 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.histories import STARTED, judgement, made_run, round_of, start, write_events
 
 from partrain.errors import InputMissing
-from partrain.report.history import WorkerSpan, binned, read_history, thinned
+from partrain.report.history import read_history
 
 
 def test_rounds_are_sums_over_workers(tmp_path: Path) -> None:
@@ -88,29 +86,3 @@ def test_a_damaged_summary_is_one_clear_line(tmp_path: Path, text: str) -> None:
 def test_a_folder_without_a_start(tmp_path: Path) -> None:
     with pytest.raises(InputMissing, match="before it began"):
         read_history(write_events(tmp_path / "run"), "run")
-
-
-def test_bins_hold_what_happened_in_them() -> None:
-    one, two = binned([WorkerSpan(end=2.0, compute=1.0, wait=0.75, mix=0.25, items=8)], 2.0, 2)
-    assert (one.compute, one.wait, one.mix, one.items) == (1.0, 0.0, 0.0, 4)
-    assert (two.compute, two.wait, two.mix, two.items) == (0.0, 0.75, 0.25, 4)
-
-
-@given(st.lists(st.tuples(*[st.floats(0, 10)] * 3), max_size=20), st.integers(1, 50))
-def test_bins_lose_no_time(parts: list[tuple[float, float, float]], count: int) -> None:
-    spans, end = [], 0.0
-    for compute, wait, mix in parts:
-        end += compute + wait + mix
-        spans.append(WorkerSpan(end, compute, wait, mix, 1))
-    if not end:
-        return
-    bins = binned(spans, end, count)
-    for index, name in enumerate(("compute", "wait", "mix")):
-        assert sum(getattr(one, name) for one in bins) == pytest.approx(sum(part[index] for part in parts), abs=1e-6)
-
-
-@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(-1e6, 1e6)), max_size=200), st.integers(1, 50))
-def test_thinned_points_are_few_and_keep_the_end(points: list[tuple[float, float]], most: int) -> None:
-    found = list(thinned(points, most))
-    assert len(found) <= most
-    assert [x for x, _ in found][-1:] == [x for x, _ in points][-1:]
