@@ -27,7 +27,7 @@ Runs = Annotated[
 
 @app.command(epilog=examples("partrain report runs/mnist", "partrain report runs/two runs/one -o report.html"))
 def report(
-    paths: Runs,
+    runs: Runs,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="F.html", help="The file to write.")] = Path("report.html"),
     items: Annotated[bool, typer.Option("--items", help="Evaluate the networks too: confusion, worst items, answers.")] = False,
     force: Force = False,
@@ -43,18 +43,20 @@ def report(
 
     force = force or _is_report(output)
     check(output, force)
-    sources = find([_folder(path) for path in paths], print_note)
-    runs = _histories(sources.runs)
+    sources = find([_folder(path) for path in runs], print_note)
+    found = _histories(sources.runs)
     answers = []
     if items:
         from partrain.report.items import answers_of
 
-        answers = [answers_of(run, trust_code, len(runs) > 1) for run in runs]
-    data = pages.page(runs, sources, answers).encode("utf-8", "replace")
+        answers = [answers_of(run, trust_code, len(found) > 1) for run in found]
+    data = pages.page(found, sources, answers).encode("utf-8", "replace")
     create(output, data, force)
-    said = verdict(runs, sources.sweeps)
+    said = verdict(found, sources.sweeps)
     if as_json:
-        print(json.dumps({"output": str(output), "bytes": len(data), "verdict": said, "runs": [str(run.folder) for run in runs]}))
+        print(
+            json.dumps({"output": str(output), "bytes": len(data), "verdict": said, "runs": [str(run.folder) for run in found]})
+        )
     else:
         print(f"{said}\n{output}: {len(data):,} bytes; open it in a browser")
 
@@ -63,7 +65,7 @@ def report(
     epilog=examples("partrain plot runs/mnist", "partrain plot runs/one runs/two --what accuracy --by items -o both.png")
 )
 def plot(
-    paths: Runs,
+    runs: Runs,
     what: Annotated[
         What, typer.Option("--what", help="loss, accuracy, timeline, distance, bytes, staleness, lr or speed.")
     ] = "loss",
@@ -86,11 +88,11 @@ def plot(
     if output.suffix.lower() not in FORMATS:
         raise typer.BadParameter(f"{output}: the suffix says the format: {', '.join(FORMATS)}", param_hint="--output")
     check(output, force)
-    runs = _histories(find([_folder(path) for path in paths], print_note).runs)
-    data = draw(what, runs, by, output.suffix.lower())
+    found = _histories(find([_folder(path) for path in runs], print_note).runs)
+    data = draw(what, found, by, output.suffix.lower())
     create(output, data, force)
     if as_json:
-        print(json.dumps({"output": str(output), "bytes": len(data), "what": what, "runs": [str(run.folder) for run in runs]}))
+        print(json.dumps({"output": str(output), "bytes": len(data), "what": what, "runs": [str(run.folder) for run in found]}))
     else:
         print(f"{output}: {len(data):,} bytes")
 

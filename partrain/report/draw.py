@@ -24,7 +24,9 @@ def draw(name: str, runs: Sequence[RunHistory], by: str | None, suffix: str) -> 
     spec = figure(name, runs, by)
     if spec is None:
         raise InputMissing(f"{', '.join(run.label for run in runs)} recorded no {name}: there is nothing to plot")
-    whole = themed(spec, LIGHT, WIDTH, HEIGHT) | {"background": LIGHT["paper"], "title": FIGURES[name].title}
+    thick = {"subtitle": "thick: held-out items; thin: training, mean of the workers"} if name == "loss" else {}
+    title = {"text": FIGURES[name].title, "anchor": "start", "color": LIGHT["ink"], "subtitleColor": LIGHT["muted"], **thick}
+    whole = themed(spec, LIGHT, WIDTH, HEIGHT) | {"background": LIGHT["paper"], "title": title}
     if suffix == ".png":
         return bytes(vl_convert.vegalite_to_png(whole, scale=SCALE))
     return str(vl_convert.vegalite_to_svg(whole)).encode()

@@ -58,7 +58,9 @@ def tiles(run: RunHistory) -> list[Tile]:
     before = {} if best["round"] == told["rounds"] else {"loss": best["loss"], **best["metrics"]}
     for name, value in {"loss": told.get("loss"), **told["metrics"]}.items():
         if value is not None:
-            note = f"best round {best['round']:,}: {number(before[name])}" if name in before else ""
+            earlier = before.get(name)
+            better = earlier is not None and (earlier < value if name == "loss" else earlier > value)
+            note = f"best round {best['round']:,}: {number(earlier)}" if better else ""
             found.append(Tile(f"judged {name}", number(value), note))
     found += [Tile(f"test {name}", number(value)) for name, value in told["test"].items() if value is not None]
     clock = "simulated" if run.simulated else ""

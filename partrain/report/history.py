@@ -198,7 +198,8 @@ def read_history(folder: Path, label: str) -> RunHistory:
     except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
         raise InputMissing(f"{path}: an event has a wrong value: {error}; restore the file") from None
     if not run.starts:
-        raise InputMissing(f"{folder}: the run ended before it began: its events.jsonl has no start")
+        what = "has not begun yet: try again in some seconds" if _in_use(folder) else "ended before it began"
+        raise InputMissing(f"{folder}: the run {what}; its events.jsonl has no start")
     run.rounds = [totals[number] for number in sorted(totals)]
     _accumulate(run)
     _read_files(run)

@@ -7,7 +7,7 @@ import gzip
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from partrain.report.history import RunHistory
 from partrain.report.sources import Sources
 from partrain.report.theme import RUN_COLORS, Spec
 from partrain.report.timeline import SHOWN_WORKERS
-from partrain.report.verdict import verdict
+from partrain.report.verdict import baseline, verdict
 from partrain.version import __version__
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ MARK = "<!doctype html><!-- partrain report -->"
 """The beginning of every report."""
 TIMELINES = 6
 """Most runs whose timeline is drawn."""
+EXPECTED = ("workers", "seed")
+"""Settings in which runs of one and of several workers may differ."""
 CURVES = (("loss", "seconds"), ("loss", "items"), ("accuracy", "seconds"), ("accuracy", "items"))
 MIXING = ("speed", "distance", "staleness", "bytes", "lr")
 ESCAPED = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
@@ -51,6 +53,7 @@ def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[JudgedA
     items = [_items(index, one, drawn) for index, one in enumerate(answers)]
     timelines = _timelines(runs, drawn)
     said = verdict(runs, sources.sweeps)
+    differing = _differences(runs)
     vega, script = gzip.decompress(_resource("vega.js.gz")).decode(), _resource("page.js").decode()
     commits, commits_note = facts.checkpoints(runs)
     environment, environment_note = facts.environment(runs)
@@ -67,7 +70,7 @@ def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[JudgedA
         "subtitle": _subtitle(runs),
         "verdict": said,
         "mood": _mood(runs, said),
-        "notes": _notes(runs, sources),
+        "notes": _notes(runs, sources, differing),
         "tiles": facts.tiles(runs[0]) if len(runs) == 1 else [],
         "numbers": facts.numbers(runs) if len(runs) > 1 else None,
         "steps": facts.steps(sources),
@@ -81,7 +84,7 @@ def page(runs: Sequence[RunHistory], sources: Sources, answers: Sequence[JudgedA
         "faults": facts.faults(runs),
         "checkpoints": commits,
         "checkpoints_note": commits_note,
-        "differences": _differences(runs),
+        "differences": _settings(runs, differing),
         "environment": environment,
         "environment_note": environment_note,
         "jobs": [{"label": run.label, "text": run.job_text or "The folder has no job.toml."} for run in runs],
@@ -177,8 +180,14 @@ def _mood(runs: Sequence[RunHistory], said: str) -> str:
     return "bad" if said.startswith("More workers did not") or (len(runs) == 1 and runs[0].status in bad) else ""
 
 
-def _notes(runs: Sequence[RunHistory], sources: Sources) -> list[str]:
+def _notes(runs: Sequence[RunHistory], sources: Sources, differing: Mapping[str, Any]) -> list[str]:
     found = list(sources.notes)
+    if baseline(runs) and any(run.size > 1 for run in runs) and not sources.sweeps:
+        others = [key for key in differing if not key.startswith(EXPECTED)]
+        found.append(
+            (f"The jobs differ in more than their workers: {', '.join(others)}. " if others else "")
+            + "Each of these is a single run: partrain bench repeats runs, and gives medians."
+        )
     if any(run.simulated for run in runs):
         found.append("Seconds of simulated workers are those of a simulated clock.")
     if any(run.summary.get("judge") == "any-worker" for run in runs):
@@ -188,14 +197,19 @@ def _notes(runs: Sequence[RunHistory], sources: Sources) -> list[str]:
     return found
 
 
-def _differences(runs: Sequence[RunHistory]) -> Table | None:
+def _differences(runs: Sequence[RunHistory]) -> dict[str, dict[str, Any]]:
+    """Return the settings in which the runs' jobs differ, by key and label."""
     if len(runs) < 2:
-        return None
+        return {}
     from partrain.bench.compare import differences
 
+    return differences({run.label: run.job for run in runs})
+
+
+def _settings(runs: Sequence[RunHistory], differing: Mapping[str, Mapping[str, Any]]) -> Table | None:
     rows = [
         [key, *(json.dumps(values[run.label], default=str) if run.label in values else "-" for run in runs)]
-        for key, values in differences({run.label: run.job for run in runs}).items()
+        for key, values in differing.items()
     ]
     return Table(["setting", *(run.label for run in runs)], rows) if rows else None
 

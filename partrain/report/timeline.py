@@ -31,7 +31,7 @@ def timeline(runs: Sequence[RunHistory], by: str) -> Spec | None:
             shares = {name: round(getattr(one, name) * count / end, 3) for name in ACTIVITIES}
             if any(shares.values()):
                 rows.append({"k": row, "b": index, **shares})
-    names = [f"{run.label} {rank}" if len(runs) > 1 else f"worker {rank}" for run, rank in workers]
+    names = [f"{run.label} worker {rank}" if len(runs) > 1 else f"worker {rank}" for run, rank in workers]
     height = 0.82
     x = {"type": "quantitative", "title": "training seconds", "scale": {"domain": [0, float(f"{end:.5g}")], "nice": False}, "axis": {"format": PLAIN, "grid": False, "tickCount": 6}}  # fmt: skip
     middle = [row + height / 2 for row in range(len(names))]
@@ -89,4 +89,4 @@ def _plain(names: Sequence[str]) -> bool:
 
 def _numbered(runs: Sequence[RunHistory], workers: Sequence[tuple[RunHistory, int]]) -> str:
     numbers = {id(run): index + 1 for index, run in enumerate(runs)}
-    return f"{[f'run {numbers[id(run)]}: {rank}' for run, rank in workers]}[floor(datum.value)]"
+    return f"{[f'run {numbers[id(run)]} worker {rank}' for run, rank in workers]}[floor(datum.value)]"

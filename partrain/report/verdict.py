@@ -108,10 +108,12 @@ def time_to(judgements: Sequence[JudgementEvent], level: float) -> float | None:
 def limits(run: RunHistory) -> str:
     """Say how a run ended and what limited its speed."""
     seconds, clock = run.summary["seconds"]["train"], "simulated seconds" if run.simulated else "s"
-    reason = str(run.summary.get("reason") or "")
+    reason = (run.status == "failed" and run.state.fault) or str(run.summary.get("reason") or "")
     why = f" ({reason[:REASON]})" if run.status in ("failed", "diverged", "stopped") and reason not in ("", run.status) else ""
     start = f"{ENDS.get(run.status, 'The run ended')}{why} after {run.state.round:,} rounds and {seconds:.3g} {clock} of training"
     shares = run.shares
+    if why:
+        return f"{start}."
     if not shares:
         return f"{start}, without a finished round." if run.status != "training" else f"{start}; no round has finished yet."
     if run.size == 1:
