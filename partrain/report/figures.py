@@ -101,17 +101,18 @@ def _lines(runs: Sequence[RunHistory], by: str, rows: Rows, y: Spec, whats: Sequ
             mark["point"] = {"size": 28, "filled": True}
         layers.append({"transform": [{"filter": {"field": "what", "equal": what}}], "mark": mark, "encoding": shown})
     tooltip = [{"field": "run", "title": "run"}] if len(runs) > 1 else []
-    tooltip += [{"field": "what", "title": "loss" if "judged" in whats else "of"}] if len(whats) > 1 else []
+    tooltip += [{"field": "what", "title": "of"}] if len(whats) > 1 else []
     tooltip += [
         {"field": "x", "type": "quantitative", "title": TITLES[by], "format": ",.6~g"},
         {"field": "y", "type": "quantitative", "title": y["title"], "format": ",.5~g"},
     ]
-    near = {"name": "near", "select": {"type": "point", "nearest": True, "on": "pointerover", "clear": "pointerout"}}
+    # Not `nearest`: with it Vega-Lite 6.4 looks for names in the wrong object, and shows "undefined".
+    near = {"name": "near", "select": {"type": "point", "on": "pointerover", "clear": "pointerout"}}
     hovered = {"condition": {"param": "near", "empty": False, "value": 1}, "value": 0}
     layers.append(
         {
             "params": [near],
-            "mark": {"type": "point", "filled": True, "size": 60},
+            "mark": {"type": "point", "filled": True, "size": 110},
             "encoding": shown | {"opacity": hovered, "tooltip": tooltip},
         }
     )
