@@ -81,12 +81,12 @@ def parallel(sweep: SweepResult) -> Spec | None:
             for number, value in enumerate(values)
         ]  # fmt: skip
         ticks += [{"p": position, "y": round(y, 4), "text": text[:14]} for text, y in _ticks(places)]
-    heads = [{"p": position, "y": 1.11, "text": key} for position, (key, _) in enumerate(axes)]
+    heads = [{"p": position, "y": 1.08 + position % 2 * 0.08, "text": key} for position, (key, _) in enumerate(axes)]
     x = {"field": "p", "type": "quantitative", "axis": None, "scale": {"domain": [-0.12, len(axes) - 0.75], "nice": False}}
-    y = {"field": "y", "type": "quantitative", "axis": None, "scale": {"domain": [-0.04, 1.14], "nice": False}}
+    y = {"field": "y", "type": "quantitative", "axis": None, "scale": {"domain": [-0.04, 1.2], "nice": False}}
     color = {
         "field": "m", "type": "quantitative", "legend": None,
-        "scale": {"scheme": "viridis", "reverse": not sweep.largest},
+        "scale": {"scheme": {"name": "viridis", "extent": [0.35, 0.9]}, "reverse": not sweep.largest},
     }  # fmt: skip
     line = {"x": x, "y": y, "detail": {"field": "c"}}
     return {
@@ -111,7 +111,7 @@ def parallel(sweep: SweepResult) -> Spec | None:
                 "mark": {"type": "point", "filled": True, "size": 40, "opacity": 0.9},
                 "encoding": line | {"color": color, "tooltip": [
                     {"field": "key", "title": "setting"}, {"field": "value"},
-                    {"field": "m", "type": "quantitative", "title": sweep.by.replace(".", " "), "format": ".4~g"},
+                    {"field": "m", "type": "quantitative", "title": "result", "format": ".4~g"},
                 ]},
             },
             *(
@@ -120,7 +120,7 @@ def parallel(sweep: SweepResult) -> Spec | None:
                     "mark": {"type": "text", "align": "left", "dx": 8, "color": "ink", "fontSize": 11, **around},
                     "encoding": {"x": x, "y": y, "text": {"field": "text"}},
                 }
-                for around in ({"stroke": "paper", "strokeWidth": 4, "strokeJoin": "round"}, {})
+                for around in ({"stroke": "paper", "strokeWidth": 6, "strokeJoin": "round"}, {})
             ),
             {
                 "data": {"values": heads},

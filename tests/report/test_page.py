@@ -121,16 +121,18 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
 
 
 def test_expressions_hold_no_text_of_the_user(tmp_path: Path) -> None:
-    """A label in an expression of Vega would be code."""
-    run = read_history(made_run(tmp_path / "run"), "x'] + alert(1) + ['")
-    for found in (read(run).figures, figure("timeline", [run, run])):
+    """A label in an expression of Vega would be code; the title of a tooltip becomes a part of one."""
+    run = read_history(made_run(tmp_path / "run"), name := "x'] + alert(1) + ['")
+    rows = [{"settings": {name: value}, "median": value, "values": [value], "runs": ["1"]} for value in (1.0, 2.0, 3.0)]
+    sweep = SweepResult(name, name, True, name, rows)
+    for found in (read(run, sweeps=[sweep]).figures, figure("timeline", [run, run])):
         assert _expressions(found)
         assert "alert" not in json.dumps(_expressions(found))
 
 
 def _expressions(value: Any) -> list[Any]:
     if isinstance(value, dict):
-        own = [each for key, each in value.items() if key in ("labelExpr", "calculate", "filter", "expr")]
+        own = [each for key, each in value.items() if key in ("labelExpr", "calculate", "filter", "expr", "tooltip")]
         return own + [one for key, each in value.items() if key != "data" for one in _expressions(each)]
     return [one for each in value for one in _expressions(each)] if isinstance(value, list) else []
 
