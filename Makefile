@@ -13,7 +13,7 @@ TEST := $(PYTEST) -m 'not gpu and not slow and not soak'
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak bits messages format lint types bench clean
+.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak bits messages schema format lint types bench clean
 
 check: lint types test
 
@@ -57,6 +57,11 @@ fuzz: $(STAMP)
 # All texts that a person may read, in one file. The gate compares.
 messages: $(STAMP)
 	$(PY) tests/support/messages.py
+
+# The schemas that ship, by which editors complete and check jobs. The gate compares.
+schema: $(STAMP)
+	$(VENV)/bin/partrain schema > partrain/templates/job.schema.json
+	$(VENV)/bin/partrain schema --workflow > partrain/templates/workflow.schema.json
 
 # Digests of short runs, to compare with those of another commit: see benchmarks/bits.py.
 bits: $(STAMP)

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import current_process
@@ -19,12 +19,14 @@ from partrain import checkpoint
 from partrain.config.overrides import as_toml
 from partrain.display.display import make_display
 from partrain.errors import INTERRUPTED, TERMINATED, Failure, UserCodeFailed
+from partrain.hooks.select import find_hooks
 from partrain.inference import network
 from partrain.job import schema
 from partrain.job.load import LoadedJob, load, parse
 from partrain.job.python_job import PythonJob as Job
 from partrain.launch import forkserver
 from partrain.launch.context import RunContext
+from partrain.launch.hook_process import HookProcess
 from partrain.launch.run import run
 from partrain.launch.run_folder import new_folder
 
@@ -54,7 +56,11 @@ class Trained:
 
 
 def train(
-    job: schema.Job | dict[str, Any] | str | os.PathLike[str], *, out: str | os.PathLike[str] | None = None, show: bool = False
+    job: schema.Job | dict[str, Any] | str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] | None = None,
+    show: bool = False,
+    log: Sequence[str] = (),
 ) -> Trained:
     """Train the network of a job. Threads that call it train one after the other.
 
@@ -62,8 +68,10 @@ def train(
         job: A `Job` or its tables, whose relative paths start from the current folder; or a job file.
         out: The run folder; default: `runs/<name>/<time>`.
         show: Show the live table, or plain lines without a terminal.
+        log: Tools that follow the run, as with `--log`: `tensorboard`, `mlflow`, `wandb` or another installed hook.
 
     Raises:
+        ValueError: A hook is unknown, or the package that it needs is missing.
         Failure: Any failure that the command line reports in one line: a bad job, missing input, lost workers, failing user code...
         KeyboardInterrupt: Ctrl-C. The current round was finished and a checkpoint committed; the message names the command to resume.
     """
@@ -72,15 +80,15 @@ def train(
             "a process of the run imported a script that calls `partrain.train`: put the call under `if __name__ == '__main__':`"
         )
     with _alone:
-        return _train(Job(**job) if isinstance(job, dict) else job, Path(out) if out else None, show)
+        return _train(Job(**job) if isinstance(job, dict) else job, Path(out) if out else None, show, log)
 
 
-def _train(job: schema.Job | str | os.PathLike[str], out: Path | None, show: bool) -> Trained:
+def _train(job: schema.Job | str | os.PathLike[str], out: Path | None, show: bool, log: Sequence[str]) -> Trained:
     started, before = time.time(), dict(os.environ)
     loaded = parse(as_toml(schema.given_in(job)), Path.cwd(), "<Job>", here=True) if isinstance(job, schema.Job) else load(job)
-    display = make_display(sys.stdout, quiet=not show)
+    display, hooks = make_display(sys.stdout, quiet=not show), HookProcess(find_hooks(log))
     try:
-        stage = RunContext(new_folder(out, loaded.job.name), display, _warn, started, note=_warn)
+        stage = RunContext(new_folder(out, loaded.job.name), display, _warn, started, note=_warn, hooks=hooks)
         for problem in loaded.warnings:
             _warn(problem.render())
         outcome = run(loaded, stage)

@@ -54,6 +54,7 @@ def test_a_job_is_trained(tmp_path: Path) -> None:
     assert Path(trained.checkpoint) == tmp_path / "run/checkpoint.h5"
 
 
+@pytest.mark.slow
 def test_a_job_file_gives_the_bits_of_the_command_line(tmp_path: Path) -> None:
     """A script trains in processes of its own forkserver; it names its folders relative to where it runs."""
     (tmp_path / "job.toml").write_text(JOB)
@@ -82,6 +83,7 @@ def test_what_goes_wrong_is_an_exception(tmp_path: Path, change: dict[str, Any],
     assert not events(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_a_checkpoint_and_is_an_interrupt(tmp_path: Path) -> None:
     text = "JOB['stop'] = {'rounds': 10**6}\ntry:\n    partrain.train(partrain.Job(**JOB), out='run')\nexcept KeyboardInterrupt as stop:\n    print(stop)"
     with subprocess.Popen([sys.executable, "-c", SCRIPT + text], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as script:

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from test_layers import LAYERS
 
+from partrain.job.load import parse
+from partrain.job.words import WORDS
+
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md"]
 FOLDERS = "partrain|tests|jobs|benchmarks|datasets"
@@ -33,3 +36,13 @@ def test_every_path_exists(page: str) -> None:
     real = [path for path in paths if "*" not in path and "NAME" not in path]
     assert real
     assert [path for path in real if not (ROOT / path).exists()] == []
+
+
+def test_the_words_are_those_of_explain() -> None:
+    table = text_of("README.md").partition("| word | meaning |\n|---|---|\n")[2].partition("\n\n")[0]
+    assert dict(row.strip("| ").split(" | ", 1) for row in table.splitlines()) == WORDS
+
+
+def test_the_first_job_is_valid_on_any_machine() -> None:
+    first = text_of("README.md").partition("```toml\n")[2].partition("```")[0]
+    assert parse(first, ROOT, "README.md", here=True).job.name == "mnist"

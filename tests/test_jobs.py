@@ -28,8 +28,18 @@ def test_it_is_valid(job: Path) -> None:
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 def test_it_explains_itself(job: Path) -> None:
-    comment = " ".join(takewhile(lambda line: line.startswith("#"), job.read_text(encoding="utf-8").splitlines()))
+    _, *lines = job.read_text(encoding="utf-8").splitlines()
+    comment = " ".join(takewhile(lambda line: line.startswith("#"), lines))
     assert len(comment.split()) >= 15
+
+
+@pytest.mark.parametrize("job", sorted(FOLDER.rglob("*.toml")), ids=lambda job: job.name)
+def test_its_first_line_names_the_schema(job: Path) -> None:
+    first = job.read_text(encoding="utf-8").partition("\n")[0]
+    assert first.startswith("#:schema ")
+    name = "workflow" if job.parent.name == "workflows" else "job"
+    schema = FOLDER.parent / f"partrain/templates/{name}.schema.json"
+    assert (job.parent / first.removeprefix("#:schema ")).resolve() == schema
 
 
 def test_a_job_for_gpus_says_so_where_there_are_none() -> None:

@@ -19,7 +19,7 @@ LAYERS = [
     {"training"},
     {"checkpoint"},
     {"job"},
-    {"inference", "launch"},
+    {"hooks", "inference", "launch"},
     {"api", "bench", "templates", "workflow"},
     {"report"},
     {"cli", "__init__"},
@@ -39,6 +39,10 @@ HOMES = {
     "torch.distributed": {"comm", "launch"},
     "torch.multiprocessing": {"comm", "launch"},
     "torchvision": {"models"},
+    "tensorboard": {"hooks"},
+    "mlflow": {"hooks"},
+    "wandb": {"hooks"},
+    "prometheus_client": {"hooks"},
 }
 """Third-party libraries that only these may import."""
 
@@ -54,6 +58,8 @@ WITHOUT_TORCH = [
     "launch.coordinator",
     "launch.run",
     "report.page",
+    "hooks.select",
+    "hooks.follow",
     "cli.main",
 ]
 """What answers at once, or lives in a process that trains nothing."""

@@ -9,6 +9,8 @@ from partrain.errors import InputMissing
 
 CHECKPOINT = "checkpoint.h5"
 """The newest checkpoint of a run folder."""
+EVENTS = "events.jsonl"
+"""The events of a run."""
 _DEPTH = 3
 """Levels below a folder that may hold runs: `runs/NAME/TIME`."""
 
@@ -34,12 +36,19 @@ def run_of(folder: Path, note: Callable[[str], None] = silent) -> Path:
     except OSError as error:
         raise InputMissing(f"{folder}: {error.strerror}") from None
     if newest is None:
-        began = (folder / "events.jsonl").exists()
+        began = (folder / EVENTS).exists()
         raise InputMissing(
             f"{folder} has no {CHECKPOINT}" + (": nothing was committed there" if began else ", and no run below it has")
         )
     note(f"{folder} holds {len(found):,} run{'s'[: len(found) > 1]}; this is the newest: {newest}")
     return newest
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """List the run folders that a folder stands for: itself, or all runs in it, with and without a checkpoint."""
+    if (folder / EVENTS).exists():
+        return [folder]
+    return sorted(path.parent for depth in range(1, _DEPTH + 1) for path in folder.glob(f"{'*/' * depth}{EVENTS}"))
 
 
 def checkpoint_of(path: Path, note: Callable[[str], None] = silent) -> Path:

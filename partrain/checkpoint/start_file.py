@@ -148,7 +148,7 @@ def _form(path: Path) -> Form:
     if form := SUFFIXES.get(path.suffix.lower()):
         return form
     kinds = "a checkpoint of partrain, a run folder, .safetensors, or .pt or .pth with a state dict"
-    raise InputMissing(f"{path}: is of no kind that a network can start from; expected {kinds}")
+    raise InputMissing(f"{path}: a network cannot start from this kind of file; expected {kinds}")
 
 
 def _network(content: checkpoint.Content, path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Completion in the shell: keys and values behind `--set`, and the words that `explain` knows."""
+"""Completion in the shell: keys and values behind `--set`, hooks behind `--log`, and the words that `explain` knows."""
 
 from __future__ import annotations
 
@@ -49,6 +49,13 @@ def complete_word(incomplete: str) -> list[str]:
         each for key in ("model.name", "sync.rule", "dataset.kind", "dataset.name", "optimizer.name") for each in values_of(key)
     }
     return sorted(word for word in words if word.startswith(incomplete))
+
+
+def complete_hook(incomplete: str) -> list[str]:
+    """Complete the argument of `--log`."""
+    from partrain.hooks.select import known_hooks
+
+    return sorted(name for name in known_hooks() if name.startswith(incomplete))
 
 
 def values_of(key: str) -> list[str]:

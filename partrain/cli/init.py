@@ -27,10 +27,13 @@ def init(
     ),
     template: Annotated[str | None, typer.Option("--template", metavar="NAME", help="The template: see --list.")] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="DATA", help="Write a job for a table, a text or a folder of images.")
+        Path | None, typer.Option("--from", metavar="DATA", help="Write a job for a table, arrays, a text or images.")
     ] = None,
-    target: Annotated[str | None, typer.Option("--target", metavar="COLUMN", help="With --from: the column to predict.")] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="COLUMN", help="With --from: the column or array to predict.")
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the templates.")] = False,
+    no_schema: Annotated[bool, typer.Option("--no-schema", help="Write no schema for editors beside the job.")] = False,
     force: Force = False,
     debug: Debug = False,
 ) -> None:
@@ -65,6 +68,12 @@ def init(
 
     check(job, force)
     print_warnings(parse(text, job.absolute().parent, str(job), here=True))
-    job.write_text(text, encoding="utf-8")
+    schema = job.with_name(templates.SCHEMA)
+    if no_schema:
+        job.write_text(text, encoding="utf-8")
+    else:
+        job.write_text(templates.SCHEMA_LINE + text, encoding="utf-8")
+        schema.write_text(templates.schema(), encoding="utf-8")
+        print(f"{shlex.quote(str(schema))} is written; editors complete and check the job by it (Even Better TOML, taplo)")
     name = shlex.quote(str(job))
     print(f"{name} is written; train it with:\n  partrain run {name}")

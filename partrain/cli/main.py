@@ -25,8 +25,11 @@ COMMANDS = {
     "init": ("init", "Write a job, from a template or for your data."),
     "run": ("train", "Train a job, or run a workflow."),
     "resume": ("train", "Continue from a checkpoint, with the same bits."),
+    "stop": ("control", "Stop a run from another terminal, resumable."),
+    "checkpoint": ("control", "Have a run commit a checkpoint now."),
     "flow": ("workflow", "Look at workflows."),
     "validate": ("check", "Report all problems of jobs and workflows."),
+    "plan": ("plan", "Show partitions, memory and speed of a job before it runs."),
     "verify": ("check", "Check a checkpoint's header, digest and structure."),
     "bench": ("bench", "Measure the speed-up of more workers."),
     "compare": ("bench", "Compare jobs or runs side by side."),
@@ -42,6 +45,7 @@ COMMANDS = {
     "config": ("config", "Print a job with its defaults, origins, differences."),
     "explain": ("reference", "Explain a key of a job, a rule, an exit code."),
     "ls": ("reference", "List rules, models, data sets, optimizers, jobs."),
+    "doctor": ("doctor", "Show versions, devices and limits; test each device."),
     "schema": ("reference", "Print the JSON Schema of job files."),
 }
 """Commands in the order of help: the module of each, and its line in `partrain --help`."""

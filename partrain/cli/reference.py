@@ -149,7 +149,8 @@ def _keys(word: str) -> Explanations:
 
 def _key_text(each: KeyDescription) -> str:
     of = f"  ({', '.join(each.choices)})" if each.choices else ""
-    return f"{each.table} {each.key}: {_kind(each)}{of}".strip() + _below(each.text, "  ")
+    example = f"\n  example: {each.key} = {each.example}" if each.example else ""
+    return f"{each.table} {each.key}: {_kind(each)}{of}".strip() + _below(each.text, "  ") + example
 
 
 def _kind(key: KeyDescription) -> str:
@@ -193,5 +194,11 @@ def _devices() -> list[tuple[str, str]]:
 def _jobs() -> list[tuple[str, str]]:
     """List the TOML files of this folder and of `jobs/`, each with its first comment."""
     files = [*Path().glob("*.toml"), *Path("jobs").rglob("*.toml")]
-    firsts = [(file, file.read_text(errors="replace").partition("\n")[0]) for file in sorted(files)]
+    firsts = [(file, _first_line(file.read_text(errors="replace"))) for file in sorted(files)]
     return [(str(file), first.lstrip("# ")) for file, first in firsts if first.startswith("#")]
+
+
+def _first_line(text: str) -> str:
+    """Return the first line that is for people."""
+    lines = text.splitlines()
+    return next((line for line in lines if not line.startswith("#:schema")), "")

@@ -33,6 +33,11 @@ def print_warnings(loaded: LoadedJob) -> None:
         print(problem.render(), file=sys.stderr)
 
 
+def print_warning(text: str) -> None:
+    """Print a warning to stderr."""
+    print(f"partrain: warning: {text}", file=sys.stderr)
+
+
 def print_note(text: str) -> None:
     """Print a sentence for the user to stderr."""
     print(f"partrain: {text}", file=sys.stderr)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from partrain.cli.options import Debug, Json, Out, Overrides, Quiet, TrustCode, Verbose
+from partrain.cli.run_options import LOOPBACK, HookOptions, Log, MetricsHost, MetricsPort, RunOptions
 from partrain.cli.shared import examples, print_note, print_warnings, run_folder_of
 from partrain.errors import BadCheckpoint, Failure, WorkersLost
 from partrain.inference.open import load_job, open_checkpoint
@@ -48,6 +49,7 @@ Cluster = Annotated[
     epilog=examples(
         "partrain run jobs/mnist.toml",
         "partrain run jobs/mnist.toml --set optimizer.lr=0.1 --out runs/mine",
+        "partrain run jobs/mnist.toml --log tensorboard --metrics-port 9400",
         "partrain run jobs/workflows/wine.toml",
     )
 )
@@ -64,6 +66,9 @@ def run(
     keep_going: KeepGoing = False,
     retries: Retries = 0,
     cluster: Cluster = None,
+    log: Log = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOOPBACK,
     quiet: Quiet = False,
     verbose: Verbose = False,
     as_json: Json = False,
@@ -73,7 +78,12 @@ def run(
     from partrain.config.toml_source import TomlSource
     from partrain.workflow.kinds import is_sweep, is_workflow
 
+    hooks = HookOptions.checked(log, metrics_port, metrics_host)
     if len(files) > 1 or files[0].is_dir() or is_workflow(files[0]) or is_sweep(files[0], set_ or ()):
+        if hooks:
+            raise typer.BadParameter(
+                "this option is for a job, not for a workflow", param_hint="--log" if log else "--metrics-port"
+            )
         from partrain.cli.workflow import run_workflow
         from partrain.workflow.plan import Selection
         from partrain.workflow.runner import Options
@@ -85,34 +95,28 @@ def run(
                                               "--cluster": cluster}.items() if value]:  # fmt: skip
         TomlSource.read(files[0])  # a file that is no TOML is no job either: report that first
         raise typer.BadParameter(f"{files[0]} is a job; this option is for workflows", param_hint=misplaced[0])
-    _train(files[0], out, set_, quiet, as_json, verbose)
+    _train(files[0], out, set_, RunOptions(hooks, quiet, as_json, verbose))
 
 
-def _train(job: Path, out: Path | None, set_: list[str] | None, quiet: bool, as_json: bool, verbose: bool) -> None:
+def _train(job: Path, out: Path | None, set_: list[str] | None, options: RunOptions) -> None:
     """Train one job."""
     machine = _find_machine()
     with _withdrawing(machine):
-        _train_with(machine, job, out, set_, quiet, as_json, verbose)
+        _train_with(machine, job, out, set_, options)
 
 
-def _train_with(
-    machine: Machine | None, job: Path, out: Path | None, set_: list[str] | None, quiet: bool, as_json: bool, verbose: bool
-) -> None:
+def _train_with(machine: Machine | None, job: Path, out: Path | None, set_: list[str] | None, options: RunOptions) -> None:
     from partrain.job.load import load
 
     loaded = load(job, set_ or (), resuming=bool(machine and machine.attempt))  # torchrun restarts it from its checkpoint
     print_warnings(loaded)
-    folder = _run_as_machine(machine, loaded, quiet, as_json, verbose) if machine else None
-    from partrain.display.display import make_display
-    from partrain.launch.context import RunContext
+    folder = _run_as_machine(machine, loaded, options) if machine else None
     from partrain.launch.run import run as train
     from partrain.launch.run_folder import new_folder
 
-    folder = folder or new_folder(out, loaded.job.name)
-    stage = RunContext(
-        folder, make_display(sys.stdout, as_json, quiet, verbose=verbose, folder=folder), _warn, machine=machine, note=print_note
-    )
-    _finish(train(loaded, stage), loaded, as_json)
+    hooks = options.hooks.open()
+    context = options.context(folder or new_folder(out, loaded.job.name), hooks, machine)
+    _finish(train(loaded, context), loaded, options.as_json)
 
 
 @app.command(
@@ -130,19 +134,24 @@ def resume(
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for a checkpoint from outside a run folder.")
     ] = None,
     trust_code: TrustCode = False,
+    log: Log = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOOPBACK,
     quiet: Quiet = False,
     verbose: Verbose = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Continue from a checkpoint, with the same bits as an uninterrupted run; exit 0 if there is nothing to do."""
+    hooks = HookOptions.checked(log, metrics_port, metrics_host)
+    options = RunOptions(hooks, quiet, as_json, verbose)
     machine = _find_machine()
     if machine and machine.number:
-        _run_as_machine(machine, None, quiet, as_json, verbose)
+        _run_as_machine(machine, None, options)
     if (checkpoint is None) != latest:
         raise typer.BadParameter("give a checkpoint, a run folder, or --latest", param_hint="CKPT.h5")
     with _withdrawing(machine):
-        _resume_with(machine, checkpoint or Path("runs"), until or (), out, trust_code, quiet, as_json, verbose)
+        _resume_with(machine, checkpoint or Path("runs"), until or (), out, trust_code, options)
 
 
 def _resume_with(
@@ -151,16 +160,12 @@ def _resume_with(
     until: Sequence[str],
     out: Path | None,
     trust_code: bool,
-    quiet: bool,
-    as_json: bool,
-    verbose: bool,
+    options: RunOptions,
 ) -> None:
     path, content = open_checkpoint(checkpoint, print_note)
     if not any(name.startswith("workers/") for name in content.arrays):
         raise BadCheckpoint(f"{path} holds a network but no workers, as soups do: nothing to resume; resume one of its members")
     loaded = load_job(content, path, trust_code, until, here=True)
-    from partrain.display.display import make_display
-    from partrain.launch.context import RunContext
     from partrain.launch.resume import already_finished, drop_met_targets, finish_interrupted_run, made_progress
     from partrain.launch.resume import resume as proceed
     from partrain.launch.run_folder import new_folder
@@ -180,16 +185,17 @@ def _resume_with(
             from partrain.launch.rendezvous import Rendezvous
 
             Rendezvous(machine).withdraw("")
-        _nothing_to_do(path, content, reason, loaded, as_json)
+        _nothing_to_do(path, content, reason, loaded, options.as_json)
         return
+    hooks = options.hooks.open()
     if folder is None:
         folder = new_folder(None, loaded.job.name)
     elif out is not None:
         folder = new_folder(out, loaded.job.name)
-    stage = RunContext(folder, make_display(sys.stdout, as_json, quiet, verbose=verbose, folder=folder), _warn, machine=machine)
-    outcome = proceed(loaded, content, stage)
+    context = options.context(folder, hooks, machine)
+    outcome = proceed(loaded, content, context)
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
-    _finish(outcome, loaded, as_json, () if made_progress(stage, content) else until)
+    _finish(outcome, loaded, options.as_json, () if made_progress(context, content) else until)
 
 
 def _find_machine() -> Machine | None:
@@ -217,7 +223,7 @@ def _withdrawing(machine: Machine | None) -> Iterator[None]:
         raise
 
 
-def _run_as_machine(machine: Machine, own: LoadedJob | None, quiet: bool, as_json: bool, verbose: bool) -> Path | None:
+def _run_as_machine(machine: Machine, own: LoadedJob | None, options: RunOptions) -> Path | None:
     """Take part in a run of several machines: the first leads and resumes after a restart by torchrun, the others assist and exit.
 
     Returns the folder in which the first machine starts again, if nothing was committed there.
@@ -232,7 +238,17 @@ def _run_as_machine(machine: Machine, own: LoadedJob | None, quiet: bool, as_jso
         raise typer.Exit(0)
     folder = previous_run_folder(machine)
     if folder and (folder / "checkpoint.h5").exists():
-        resume(folder, trust_code=True, quiet=quiet, as_json=as_json, verbose=verbose)
+        (log, port, host), quiet, as_json, verbose = options
+        resume(
+            folder,
+            trust_code=True,
+            log=[*log],
+            metrics_port=port,
+            metrics_host=host,
+            quiet=quiet,
+            verbose=verbose,
+            as_json=as_json,
+        )
         raise typer.Exit(0)
     return folder
 
@@ -278,7 +294,3 @@ def _nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob,
 def _rate_is_zero(loaded: LoadedJob, horizon: int | None, items: int) -> bool:
     """Return whether the learning rate is 0 after this many item-iterations."""
     return horizon is not None and not loaded.job.optimizer.rate(items, horizon)
-
-
-def _warn(text: str) -> None:
-    print(f"partrain: warning: {text}", file=sys.stderr)

@@ -79,6 +79,8 @@ class WorkerState:
     wait: float = 0.0
     mix: float = 0.0
     """Seconds computing, waiting for others, and mixing."""
+    bytes: int = 0
+    """Bytes of messages in this folder's events."""
     round_items: int = 0
     round_loss: float | None = None
     """Item-iterations and mean training loss of the newest round."""
@@ -115,6 +117,7 @@ class WorkerState:
         self.compute += compute
         self.wait += wait
         self.mix += mix
+        self.bytes += int(finite(record.bytes) or 0)
         self.round_items, self.round_loss = items, loss
         if loss is not None:
             self.loss = loss if self.loss is None else self.loss + (loss - self.loss) / min(self.rounds, SMOOTHING)

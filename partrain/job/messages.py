@@ -64,9 +64,10 @@ def advise_on_key(key: str, spot: Location, meant: str, homes: str) -> str:
         return f"did you mean `{meant}`?{default}"
     if key in Job.model_fields and tables_under(Job.model_fields[key]):
         return f"{heading((key,))} is a table of its own"
-    if homes:
+    known = likely_meaning(key, list(spot.owner.model_fields), fuzzy=False)
+    if homes and not known:
         return f"`{key}` belongs to {homes}"
-    if near := likely_meaning(key, list(spot.owner.model_fields)):
+    if near := known or likely_meaning(key, list(spot.owner.model_fields)):
         return f"did you mean `{near}`? it is there already"
     for synonym in SYNONYMS.get(key, ()):
         if homes := tables_with_key(synonym):

@@ -62,7 +62,7 @@ def make_plan(job: Job, items: int, machines: int = 1) -> Plan:
         training,
         held_out,
         job.stop.judge_every or max(1, math.ceil(held_out / (JUDGING_SHARE * per_round))),
-        job.optimizer.horizon or _horizon(job, shares),
+        (job.optimizer.horizon or last_item_iteration(job, shares)) if job.optimizer.needs_horizon else None,
     )
 
 
@@ -74,10 +74,8 @@ def _worker_plan(spec: WorkerSpec, partition: int, job: Job) -> WorkerPlan:
     return WorkerPlan(spec, partition, iterations, iterations * (partition if job.sync.full_batch else batch) * visits)
 
 
-def _horizon(job: Job, shares: Sequence[WorkerPlan]) -> int | None:
-    """Return the earliest end that `[stop]` implies, in item-iterations."""
-    if not job.optimizer.needs_horizon:
-        return None
+def last_item_iteration(job: Job, shares: Sequence[WorkerPlan]) -> int | None:
+    """Return the earliest end that `[stop]` implies, in item-iterations; None if only time or judgements end the run."""
     ends = [each.horizon(lambda rounds: _item_iterations(job, shares, rounds)) for each in job.stop.conditions()]
     return min((end for end in ends if end), default=None)
 

@@ -13,7 +13,9 @@ import annotated_types
 from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 
+from partrain.config.overrides import toml_value
 from partrain.config.section import Section
+from partrain.job.examples import example_of
 from partrain.job.schema import Job, heading, identity, tables_under
 
 _WORDS = {int: "whole number", float: "number", bool: "true or false", str: "text"}
@@ -39,6 +41,8 @@ class KeyDescription(NamedTuple):
     """The text beside it in the table."""
     choices: tuple[str, ...]
     """Names of the alternative tables that have it so; none if the table has no alternatives."""
+    example: str = ""
+    """A value that it may have, as TOML; "" if there is none to show."""
 
 
 class NamedTable(NamedTuple):
@@ -88,7 +92,9 @@ def keys_of(section: type[Section], table: str, choices: tuple[str, ...] = ()) -
     documented = texts(section)
     for name, field in section.model_fields.items():
         key = field.alias or name
-        yield KeyDescription(table, key, describe_type(field), describe_default(field), documented.get(name, ""), choices)
+        text, value = documented.get(name, ""), example_of(table, key, field)
+        shown = "" if value is None else toml_value(value)
+        yield KeyDescription(table, key, describe_type(field), describe_default(field), text, choices, shown)
 
 
 def all_keys() -> list[KeyDescription]:
@@ -97,9 +103,7 @@ def all_keys() -> list[KeyDescription]:
     for name, field in Job.model_fields.items():
         options = tables_under(field)
         if not options:
-            found[("", name)] = KeyDescription(
-                "", name, describe_type(field), describe_default(field), texts(Job).get(name, ""), ()
-            )
+            (found[("", name)],) = (each for each in keys_of(Job, "") if each.key == name)
         for option in options:
             labels = (identity(option)[1] or ("user code",)) if len(options) > 1 else ()
             for each in keys_of(option, heading((name,)), labels):

@@ -55,6 +55,10 @@ class Checkpointer:
         self._slots.offer(PendingSnapshot(slot, progress), self._rounds.pace)
         self._write_next()
 
+    def commit_now(self) -> None:
+        """Have a snapshot taken and written soon, even if the writer would rest."""
+        self._slots.hurry()
+
     def poll(self) -> None:
         """Ask for another snapshot and write a waiting one, if it is time to."""
         self._slots.poll()

@@ -14,6 +14,7 @@ from partrain.display.event_log import EventLog
 from partrain.display.events import KnownEvent, StoppingEvent
 from partrain.display.run_state import RunState
 from partrain.errors import Failure
+from partrain.launch.hook_process import HookProcess
 from partrain.launch.signals import Signals
 from partrain.system.environment import process_start
 from partrain.training.stop import Progress
@@ -40,6 +41,8 @@ class RunContext:
     """`events.jsonl`, while the run is under way."""
     note: Callable[[str], None] = lambda text: None
     """Shows the user one line that is no warning."""
+    hooks: HookProcess = field(default_factory=HookProcess)
+    """The hooks that follow the run."""
 
     @property
     def run_folder(self) -> Path:
@@ -62,9 +65,10 @@ class RunContext:
                 self.warn(f"{event.signal}: {event.what}")
 
     def poll(self) -> None:
-        """Flush the log and refresh the display, now and then."""
+        """Flush the log, refresh the display and show warnings of hooks, now and then."""
         if self.log and self.display:
             self.log.flush()
+            self.hooks.poll()
             self.display.refresh(time.time())
 
 

@@ -76,6 +76,8 @@ class Coordinator:
         self.started_at: float | None = None
         """Unix time of the first local iteration."""
         self._stall_timer = StallTimer()
+        self._stops = self._commits = 0
+        """Requests answered so far."""
 
     def run(self, manifest: dict[str, Any], text: str, on_start: Callable[[dict[int, int], int], None]) -> Ended:
         """Train to the end.
@@ -177,6 +179,12 @@ class Coordinator:
     def _on_signal(self) -> None:
         signals = self.context.signals
         signals.heed()
+        if signals.commits > self._commits:
+            self._commits = signals.commits
+            self.checkpointer.commit_now()
+        if signals.count == self._stops:
+            return
+        self._stops = signals.count
         if signals.count > 1:
             raise StoppedNow
         if not self._training:

@@ -83,8 +83,9 @@ def prepare(loaded: LoadedJob, context: RunContext, content: Content | None) -> 
 def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callable[[], PreparedRun]) -> Outcome:
     """Train, and write to the run folder how it ended, even if it could not start."""
     assert context.display is not None
-    with EventLog(context.run_folder / "events.jsonl") as context.log, closing(context.display):
+    with closing(context.hooks), EventLog(context.run_folder / "events.jsonl") as context.log, closing(context.display):
         stage_file(context.run_folder / "job.toml", loaded.text)
+        context.hooks.start(context.run_folder, context.warn, context.note)
         try:
             ready = prepared()
             try:

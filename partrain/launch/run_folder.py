@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FILES = ("job.toml", "events.jsonl", "summary.json", "checkpoint.h5")
 """Files of a run beside its checkpoints."""
+LOCK_TRIALS = 10
+"""Attempts to lock a folder, 20 ms apart."""
 
 
 def new_folder(out: Path | None, name: str) -> Path:
@@ -88,7 +90,10 @@ def stage_file(path: Path, text: str) -> None:
 
 
 class locked:
-    """One process at a time writes in a run folder. The kernel lets go of the lock when the process dies."""
+    """One process at a time writes in a run folder. The kernel lets go of the lock when the process dies.
+
+    Commands that look whether a run trains hold the lock for a moment, so a taken one is tried again.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -97,7 +102,14 @@ class locked:
     def __enter__(self) -> None:
         try:
             self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for trial in range(LOCK_TRIALS):
+                try:
+                    fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                except BlockingIOError:
+                    if trial == LOCK_TRIALS - 1:
+                        raise
+                    time.sleep(0.02)
         except BlockingIOError:
             os.close(self._descriptor)
             raise CannotCreate(f"{self._folder} is in use by a run that is under way") from None

@@ -1,4 +1,4 @@
-"""Ctrl-C and its relatives: handlers count and wake the coordinator, nothing else."""
+"""Ctrl-C and its relatives, and SIGUSR1: handlers count and wake the coordinator, nothing else."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType, TracebackType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask a command to end."""
+
+COMMITTING = signal.SIGUSR1
+"""The signal that asks a run to commit a checkpoint now."""
 
 ONE_WISH_S = 0.2
 """Signals closer than this count as one: a terminal that closes sends its own twice, and so does timeout(1)."""
@@ -22,10 +25,10 @@ class StoppedNow(Exception):
 
 
 @contextmanager
-def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Have signals that ask a command to end handled so; the others' handlers come back afterwards."""
+def handled(handler: Callable[[int, FrameType | None], None], numbers: Sequence[int] = STOPPING) -> Iterator[None]:
+    """Have signals, those that ask a command to end by default, handled so; the others' handlers come back afterwards."""
     ours = threading.current_thread() is threading.main_thread()  # no other thread may have handlers, nor has it signals
-    heard = [number for number in STOPPING if ours and signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
+    heard = [number for number in numbers if ours and signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
     before = {number: signal.signal(number, handler) for number in heard}
     try:
         yield
@@ -35,10 +38,11 @@ def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
 
 
 class Signals:
-    """While open, the signals that ask a run to end are counted: once = after this round, twice = now."""
+    """While open, the signals that ask a run to end are counted: once = after this round, twice = now. So are those for a checkpoint."""
 
     def __init__(self) -> None:
         self.count = 0
+        self.commits = 0
         self.first: int | None = None
         self._noted_at = -ONE_WISH_S
         self.pipe, self._write = -1, -1
@@ -47,6 +51,7 @@ class Signals:
     def __enter__(self) -> Signals:
         self.pipe, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._open.enter_context(handled(self.note))
+        self._open.enter_context(handled(self._note_commit, [COMMITTING]))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -72,5 +77,12 @@ class Signals:
         self._noted_at = now
         self.count += 1
         self.first = self.first or number
+        self._wake()
+
+    def _note_commit(self, number: int, frame: FrameType | None = None) -> None:
+        self.commits += 1
+        self._wake()
+
+    def _wake(self) -> None:
         if self._write >= 0:
             os.write(self._write, b"!")

@@ -41,6 +41,8 @@ class SnapshotSlots:
         """A coalescing writer rests until this moment."""
         self._busy = 0.0
         """CPU time of the newest file in seconds; 0 while there is none."""
+        self._hurried = False
+        """The user asked for a snapshot that has not been offered yet."""
         arena.put("granted", 1)
 
     def start(self) -> None:
@@ -53,6 +55,7 @@ class SnapshotSlots:
         kept."""
         if pace >= LONG_S and not self._busy:
             self._next_s = min(self._next_s, time.monotonic())
+        self._hurried = False
         best = pending.progress["best_round"]
         for old in [old for old in self._waiting if old.round != best]:
             self._waiting.remove(old)
@@ -78,11 +81,15 @@ class SnapshotSlots:
         self._free.append(self._writing.slot)
         self._writing = None
         usual = min(busy, self._busy) if pace >= LONG_S else busy
-        rests = self._coalesce and usual > ROUND_SHARE * pace
+        rests = self._coalesce and usual > ROUND_SHARE * pace and not self._hurried
         self._next_s = time.monotonic() + (min(usual / BUSY_SHARE, LONGEST_REST_S) if rests else 0.0)
         self._busy = busy
         self._arena.put("committed", max(round, self._arena.get("committed")))
         self._grant()
+
+    def hurry(self) -> None:
+        """Let the writer not rest before it has written a snapshot that is yet to be taken."""
+        self._hurried, self._next_s = True, time.monotonic()
 
     def poll(self) -> None:
         """Ask for a snapshot when the writer could take it."""

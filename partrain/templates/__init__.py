@@ -17,5 +17,14 @@ def text(name: str) -> str:
     return (files(__name__) / f"{name}.toml").read_text(encoding="utf-8")
 
 
+def schema() -> str:
+    """Read the JSON Schema of job files, as `partrain schema` prints it."""
+    return (files(__name__) / SCHEMA).read_text(encoding="utf-8")
+
+
+SCHEMA = "job.schema.json"
+"""The file of the schema, here and beside the jobs that `partrain init` writes."""
+SCHEMA_LINE = f"#:schema {SCHEMA}\n"
+"""The first line of such a job: editors complete and check it by that file."""
 DEFAULT = "classification"
 """Name of the template of `partrain init`. It draws its items, so it needs no file and no network."""

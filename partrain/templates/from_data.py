@@ -13,13 +13,13 @@ from partrain.config.overrides import toml_value
 from partrain.data.images import SUFFIXES
 from partrain.data.tables.files import TABLES, TableFile, is_missing, open_by_name
 from partrain.errors import InputMissing
+from partrain.templates.assemble import assemble
+from partrain.templates.from_arrays import ARRAYS, arrays_job
 
 MOST_WORDS = 30
 """Different words of a column that still become one number each."""
 MOST_CLASSES = 20
 """Different whole numbers of a target that still count as classes."""
-FEW_ITEMS = 400
-"""Training items below which one worker learns as fast as several."""
 LOOKED_AT = 200_000
 """Rows of a table that are looked at."""
 
@@ -75,7 +75,11 @@ def job_for(path: Path, target: str | None, folder: Path) -> str:
         return _table(path, shown, target)
     if name.endswith(".txt"):
         return _text(path, shown)
-    raise InputMissing(f"{path}: expected a table ({', '.join(TABLES)}), a text (.txt) or a folder of images")
+    if name.endswith(ARRAYS):
+        return arrays_job(path, shown, target)
+    raise InputMissing(
+        f"{path}: expected a table ({', '.join(TABLES)}), arrays ({', '.join(ARRAYS)}), a text (.txt) or a folder of images"
+    )
 
 
 def _table(path: Path, shown: str, target: str | None) -> str:
@@ -125,7 +129,7 @@ def _table(path: Path, shown: str, target: str | None) -> str:
     hidden = [32] if items < 500 else [64, 32] if items < 5000 else [128, 64]
     model = ['name = "mlp"', f"hidden = {toml_value(hidden)}"]
     what = f"{'Predict the class' if classes else 'Predict the number'} `{target}` from {len(kept)} columns of {path.name}: {rows:,} rows."
-    return _job(path, what, model, lines, items, "loss")
+    return assemble(path, what, model, lines, items, "loss")
 
 
 def _look(file: TableFile) -> dict[str, ColumnFacts]:
@@ -161,7 +165,7 @@ def _images(path: Path, shown: str) -> str:
     ]
     stages = [16, 32, 64] if min(height, width) >= 24 else [16, 32]
     model = ['name = "cnn"', f"channels = {toml_value(stages)}", "batch_norm = true"]
-    return _job(
+    return assemble(
         path, f"Tell {len(classes)} classes of images apart: {count:,} images.", model, dataset, int(count * 0.85), "loss"
     )
 
@@ -199,53 +203,7 @@ def _text(path: Path, shown: str) -> str:
         f"validation = {items // 10}               # windows from the end of the text",
     ]
     model = ['name = "gru"', "hidden = 128"]
-    return _job(path, f"Continue the text {path.name} character by character.", model, dataset, items * 8 // 10, "loss")
-
-
-def _job(path: Path, what: str, model: list[str], dataset: list[str], items: int, judged: str) -> str:
-    """Put the tables together."""
-    cores = len(os.sched_getaffinity(0))
-    workers = max(1, min(cores, items // (FEW_ITEMS // 2)))
-    batch = next(size for size in (64, 32, 16, 8, 4, 1) if size <= max(items // workers // 10, 1))
-    few = f"{items:,} training items: " + ("too few to share" if workers < cores else f"a part for each of {cores} cores")
-    name = (
-        "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in path.name.partition(".")[0]).strip("-_")
-        or "job"
-    )
-    lines = [
-        f"# {what}",
-        "#",
-        "# Written by `partrain init --from`. `partrain explain KEY` explains a key.",
-        f"name = {toml_value(name)}",
-        "seed = 0",
-        "",
-        "[model]",
-        *model,
-        "",
-        "[dataset]",
-        *dataset,
-        "",
-        "[optimizer]",
-        'name = "adamw"               # a rate that suits most small networks',
-        "lr = 0.003",
-        "weight_decay = 0.01",
-        f"batch_size = {batch}              # per worker",
-        'schedule = "cosine"          # the rate falls to 0 towards the last round',
-        "",
-        "[sync]",
-        'rule = "average"',
-        "passes = 1                   # passes of each worker over its items between two averages",
-        "",
-        "[[workers]]",
-        'device = "cpu"',
-        f"count = {workers}                    # {few}",
-        "",
-        "[stop]",
-        "rounds = 100",
-        "judge_every = 1",
-        f"patience = 20                # rounds without a better judged {judged}",
-    ]
-    return "\n".join(lines) + "\n"
+    return assemble(path, f"Continue the text {path.name} character by character.", model, dataset, items * 8 // 10, "loss")
 
 
 def _is_number(text: str) -> bool:

@@ -7,7 +7,6 @@ import os
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -306,12 +305,10 @@ def test_structure_is_refused_before_any_number_is_read(name: str, canary: Path,
     attack, message = STRUCTURE[name]
     data = forge(lambda file: attack(file, str(canary)), list_extra(np.ones(3)))
     watch.fired()  # forging may have opened the canary
-    started = time.monotonic()
     with pytest.raises(ContentRefused, match=message):  # the check of the structure cannot read numbers
         structure.read_structure(data)
     with pytest.raises(BadCheckpoint) as caught:
         decode(data, "run/checkpoint.h5")
-    assert time.monotonic() - started < 1
     assert not watch.fired(), "a file of the host was opened"
     assert caught.value.code == 65
     assert caught.value.render().count("\n") == 0

@@ -21,9 +21,11 @@ ask partrain run --set sync.rule = av
 ask partrain run --set engine.exact =
 ask partrain explain choc
 ask partrain ls mod
+ask partrain run job.toml --log tens
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 def test_bash(tmp_path: Path) -> None:
     """It splits words at `=`."""
@@ -32,7 +34,15 @@ def test_bash(tmp_path: Path) -> None:
     script.chmod(0o755)
     done = subprocess.run(["bash", "-c", BASH], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    assert done.stdout.splitlines() == ["validate", "optimizer.nesterov=", "average", "false true", "choco", "models"]
+    assert done.stdout.splitlines() == [
+        "validate",
+        "optimizer.nesterov=",
+        "average",
+        "false true",
+        "choco",
+        "models",
+        "tensorboard",
+    ]
 
 
 def test_keys_and_values() -> None:

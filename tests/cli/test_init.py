@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from PIL import Image
@@ -39,7 +42,11 @@ def table(rows: int = 600) -> str:
 @pytest.mark.parametrize("name", templates.names())
 def test_every_template_trains(name: str, tmp_path: Path) -> None:
     said = partrain("init", "--template", name)
-    assert (said.code, said.out) == (0, "job.toml is written; train it with:\n  partrain run job.toml\n")
+    assert said.code == 0
+    assert said.out.startswith("job.schema.json is written; editors complete")
+    assert said.out.endswith("\njob.toml is written; train it with:\n  partrain run job.toml\n")
+    assert Path("job.toml").read_text().startswith("#:schema job.schema.json\n# ")
+    assert json.loads(Path("job.schema.json").read_text())["title"] == "partrain job"
     assert partrain("run", "job.toml", "--set", "stop.rounds=2", "--out", "run", "-q").code == 0
     assert summary(tmp_path / "run")["rounds"] == 2
 
@@ -89,6 +96,42 @@ def test_jobs_for_images_and_text(tmp_path: Path) -> None:
         assert partrain("run", job, "--set", "stop.rounds=2", "--out", f"run-{source}", "-q").code == 0
     assert tomllib.loads((tmp_path / "images.toml").read_text())["dataset"]["size"] == [12, 16]
     assert tomllib.loads((tmp_path / "images.toml").read_text())["dataset"]["channels"] == 1
+
+
+def arrays(form: tuple[int, ...], kind: str = "f4") -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Items of this form, and a class for each by the sum of its numbers."""
+    numbers = np.random.default_rng(0).normal(100, 40, size=form).clip(0, 255).astype(kind)
+    sums = numbers.reshape(len(numbers), -1).sum(1)
+    return numbers, (sums > np.median(sums)).astype(int)
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "network"), [((300, 5), "f4", "mlp"), ((300, 12, 12), "u1", "cnn"), ((300, 9, 2), "f4", "gru")]
+)
+def test_jobs_for_arrays(tmp_path: Path, form: tuple[int, ...], kind: str, network: str) -> None:
+    x, y = arrays(form, kind)
+    np.savez("some.npz", x_train=x[:250], y_train=y[:250], x_test=x[250:], y_test=y[250:])
+    assert partrain("init", "--from", "some.npz", "job.toml").code == 0
+    job = tomllib.loads(Path("job.toml").read_text())
+    assert job["model"]["name"] == network
+    assert (job["dataset"]["test_inputs"], "test_share" in job["dataset"]) == ("x_test", False)
+    assert job["dataset"].get("standardise", False) == (kind != "u1")
+    assert partrain("run", "job.toml", "--out", "run", "-q", "--set", "stop.rounds=3").code == 0
+    assert summary(Path("run"))["test"]["accuracy"] > 0
+
+
+def test_arrays_of_other_names_and_of_hdf5(tmp_path: Path) -> None:
+    x, y = arrays((200, 4))
+    with h5py.File("some.h5", "w") as file:
+        file["measured"], file["price"], file["kind"] = x, x.sum(1), y
+    said = partrain("init", "--from", "some.h5", "job.toml")
+    assert said.code == 66
+    assert "name the array to predict: --target NAME; it holds kind i8 (200,), measured f4 (200, 4), price f4 (200,)" in said.err
+    assert partrain("init", "--from", "some.h5", "--target", "price", "job.toml").code == 0
+    job = tomllib.loads(Path("job.toml").read_text())
+    assert (job["dataset"]["inputs"], job["dataset"]["standardise_target"]) == ("measured", True)
+    assert partrain("run", "job.toml", "--out", "run", "-q", "--set", "stop.rounds=3").code == 0
+    assert partrain("init", "--from", "some.h5", "--target", "cost", "other.toml").code == 66
 
 
 @pytest.mark.parametrize(
@@ -150,3 +193,9 @@ def test_a_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
     where = [sys.executable, "-c", "import partrain; print(partrain.__file__)"]
     found = subprocess.run(where, cwd=empty, env=environment, capture_output=True, text=True, check=True).stdout
     assert found.startswith(str(tmp_path / "site"))
+
+
+def test_without_a_schema(tmp_path: Path) -> None:
+    assert partrain("init", "--no-schema").out == "job.toml is written; train it with:\n  partrain run job.toml\n"
+    assert [one.name for one in Path().iterdir()] == ["job.toml"]
+    assert not Path("job.toml").read_text().startswith("#:schema")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jsonschema
 import pytest
+from pydantic import TypeAdapter
 from support.runs import JOB, partrain
 
 from partrain.job.reference import all_keys, json_schema, keys_of, named_tables
-from partrain.job.schema import Job, tables_under
+from partrain.job.schema import Job, heading, tables_under
 
 ROOT = Path(__file__).parents[2]
 JOBS = sorted(path for path in (ROOT / "jobs").rglob("*.toml") if path.parent.name != "workflows")
@@ -47,6 +48,24 @@ def test_each_name_is_explained_with_all_of_its_keys(table: Any) -> None:
 def test_explanations(word: str, lines: list[str]) -> None:
     text = told("explain", word)
     assert [line for line in lines if line not in text] == [], text
+
+
+def test_every_key_has_an_example_that_it_takes() -> None:
+    without = []
+    for name, field in Job.model_fields.items():
+        for section in tables_under(field) or [Job]:
+            table = heading((name,)) if tables_under(field) else ""
+            for key in keys_of(section, table):
+                if (table, key.key) in {("", each) for each in Job.model_fields if tables_under(Job.model_fields[each])}:
+                    continue
+                if not key.example:
+                    without.append(f"{table} {key.key}")
+                    continue
+                (each,) = (one for other, one in section.model_fields.items() if (one.alias or other) == key.key)
+                annotation: Any = Annotated[each.annotation, *each.metadata] if each.metadata else each.annotation
+                TypeAdapter(annotation).validate_python(tomllib.loads(f"x = {key.example}")["x"])
+    assert without == []
+    assert "\n  example: lr = 0.1" in told("explain", "optimizer.lr")
 
 
 def test_an_unknown_word_is_refused_with_a_suggestion() -> None:
@@ -88,6 +107,12 @@ def test_the_schema_refuses_what_validate_refuses(change: dict[str, Any]) -> Non
     job = tomllib.loads(JOB)
     assert list(VALIDATOR.iter_errors(job)) == []
     assert list(VALIDATOR.iter_errors(job | change)) != []
+
+
+def test_the_schemas_that_ship_are_those_that_are_printed() -> None:
+    """`make schema` writes them."""
+    for name, words in ("job", ()), ("workflow", ("--workflow",)):
+        assert (ROOT / f"partrain/templates/{name}.schema.json").read_text() == told("schema", *words)
 
 
 def test_the_schema_is_printed() -> None:

@@ -318,6 +318,7 @@ def test_no_worker_exceeds_the_allowed_lead(site: Site, fresh: int) -> None:
     assert sum(made) == 60
 
 
+@pytest.mark.slow
 def test_waiting_for_a_slow_worker_may_take_longer_than_the_timeout(site: Site) -> None:
     site.timeout_s = 10.0  # also the timeout of the connection at the start: 4 s were once too few on a busy machine
 

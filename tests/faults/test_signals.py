@@ -71,9 +71,7 @@ def test_twice(tmp_path: Path) -> None:
         time.sleep(0.5)
         assert command.process.poll() is None
         command.interrupt()
-        began = time.monotonic()
-        said = command.wait()
-        assert time.monotonic() - began < 10
+        said = command.wait(30)  # half of the long iteration
     check_stopped(said, run, 130, "SIGINT")
     assert summary(run)["rounds"] == 19
     assert f"partrain resume {run / 'checkpoint.h5'} --trust-code" in said.out

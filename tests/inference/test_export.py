@@ -71,7 +71,9 @@ def facts_of(format: str, path: Path) -> str:
     return extra["partrain.json"]
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    "format", [pytest.param(format, marks=pytest.mark.slow if format in ("onnx", "torch-export") else ()) for format in FORMATS]
+)
 def test_it_says_what_it_takes_and_answers(run_of: Runs, network_of: Networks, tmp_path: Path, format: str) -> None:
     """The metadata alone suffice to turn a line of the file into an item, and the answer into a class."""
     output = tmp_path / "out.pt2"
@@ -101,7 +103,7 @@ def test_people_are_told_too(run_of: Runs, tmp_path: Path, name: str) -> None:
     assert WORDS[name] in said.out
 
 
-@pytest.mark.parametrize("name", ["clouds", "spots", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rose", "codes"))])
+@pytest.mark.parametrize("name", ["clouds", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spots", "rose", "codes"))])
 def test_graphs(run_of: Runs, network_of: Networks, tmp_path: Path, name: str) -> None:
     """Formats with a graph run without partrain, for any number of items."""
     import onnxruntime

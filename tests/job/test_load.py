@@ -585,3 +585,17 @@ def test_tables_stand_under_the_names_they_go_by(tables: Any) -> None:
     (one_of,) = (part for part in get_args(tables) if isinstance(part, OneOf))
     for name in one_of.targets:
         assert identity(one_of.table(name))[1] == (() if name == "user" else (name,))
+
+
+@pytest.mark.parametrize(
+    ("table", "word", "meant"),
+    [
+        ("stop", "max_epochs", "rounds"), ("stop", "steps", "rounds"), ("sync", "max_epochs", "passes"), ("sync", "steps", "iterations"),
+        ("optimizer", "batch", "batch_size"), ("optimizer", "bs", "batch_size"), ("stop", "early_stopping", "patience"),
+        ("dataset", "val_split", "validation"), ("workers.0", "world_size", "count"),
+    ],
+)  # fmt: skip
+def test_words_of_other_tools_are_understood(table: str, word: str, meant: str) -> None:
+    job = Path(__file__).parents[2] / "jobs/mnist.toml"
+    found = [problem for problem in problems(job, [f"{table}.{word}=3"]) if f"`{word}`" in problem.message]
+    assert [problem.suggestion.partition("?")[0] for problem in found] == [f"did you mean `{meant}`"]

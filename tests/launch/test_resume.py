@@ -180,6 +180,7 @@ OVERWRITTEN = {"progress.judged_round", "progress.loss", "progress.accuracy"}
 """What the last judgement said: the next one replaces it. It tells a run that is at its end that it has reached its target."""
 
 
+@pytest.mark.slow
 def test_nothing_is_stored_in_vain(tmp_path: Path) -> None:
     """A checkpoint that has lost one item is refused, or the run ends in other bytes; so equal bytes mean something."""
     job = [*RESTLESS, "sync.buffers='local'", "sync.optimizer_state='local'", "optimizer.schedule='linear'"]

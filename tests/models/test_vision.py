@@ -38,6 +38,7 @@ def test_published_sizes(name: str, parameters: int) -> None:
         assert module.train()(torch.empty(2, 3, 224, 224)).shape == (2, 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["average", "bsp"])
 @pytest.mark.parametrize("interface", [SMALL, GREY], ids=["colour", "grey"])
 def test_it_trains(interface: Interface, rule: str) -> None:

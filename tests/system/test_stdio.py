@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Container
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.cores import two_cores
@@ -38,12 +39,20 @@ REPEATED = {"resume run --json", "run job.toml --out again --set stop.rounds=1 -
 """Commands that train and, where the reader left, take the way of `run --json` or of `run`. There only `make soak` runs them."""
 
 
+SLOW = {" ".join(words) for words, _ in COMMANDS if words[0] in ("run", "resume", "predict", "data")} - {
+    " ".join(COMMANDS[-1][0])
+}
+"""Commands that train or import torch; the gate has one of them."""
+
+
 def every_command(first: int, but: Container[str] = ()) -> pytest.MarkDecorator:
     """Give each command a buffered or an unbuffered stdout in turn; `make soak` gives it the other."""
     rows = []
     for number, (words, code) in enumerate(COMMANDS, first):
         for value, name in enumerate(("buffered", "unbuffered")):
-            marks = () if value == number % 2 and " ".join(words) not in but else pytest.mark.soak
+            marks: Any = () if value == number % 2 and " ".join(words) not in but else pytest.mark.soak
+            if not marks and " ".join(words) in SLOW:
+                marks = pytest.mark.slow
             rows.append(pytest.param(words, code, "1" * value, id=f"{' '.join(words)}-{name}", marks=marks))
     return pytest.mark.parametrize(("words", "code", "unbuffered"), rows)
 
@@ -107,7 +116,9 @@ def test_a_closed_pipe(place: Path, tmp_path: Path, words: list[str], code: int,
 
 RUN = "run job.toml --out again --set stop.rounds=1"
 CLOSED = {
-    f"{words}-{closed}": pytest.param(words, code, closed, marks=pytest.mark.soak if words == RUN and "<" not in closed else ())
+    f"{words}-{closed}": pytest.param(
+        words, code, closed, marks=(pytest.mark.soak if "<" not in closed else pytest.mark.slow) if words == RUN else ()
+    )
     for words, code in [("validate job.toml", 0), (RUN, 0), ("run job.toml --out run --json", 73), ("inspect nowhere.h5", 66)]
     for closed in [">&-", "2>&-", "<&- >&- 2>&-"]
 }

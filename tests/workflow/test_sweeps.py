@@ -183,6 +183,7 @@ def test_runs_are_ordinary_runs(place: Path) -> None:
     assert round_file(Path("alone"), 3).read_bytes() == Path("runs/study/search/2/checkpoint.h5").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_smaller_sweep_leaves_no_runs_of_a_larger_one(place: Path) -> None:
     run(STUDY)
     assert Path("runs/study/search/4").exists()
@@ -190,6 +191,7 @@ def test_a_smaller_sweep_leaves_no_runs_of_a_larger_one(place: Path) -> None:
     assert sorted(path.name for path in Path("runs/study/search").iterdir() if path.is_dir()) == ["1", "2"]
 
 
+@pytest.mark.slow
 def test_a_step_that_reads_the_runs_of_a_sweep_depends_on_each(place: Path) -> None:
     """The ranking by the training loss is the same after a change of the test items; what a step reads of the runs is not."""
     text = STUDY[: STUDY.index('[[steps]]\nname = "longer"')].replace('by = "test.accuracy"', 'by = "loss"')
@@ -238,6 +240,7 @@ set = {"optimizer.lr" = "{search.settings.optimizer.lr}", "dataset.validation" =
 """
 
 
+@pytest.mark.slow
 def test_cross_validation_and_the_best_settings_on_all_items(place: Path) -> None:
     assert set(run(FOLDS).values()) == {"done"}
     ranking = json.loads(Path("runs/study/search/sweep.json").read_text())

@@ -291,6 +291,7 @@ def test_a_signal_stops_after_the_round_and_the_same_command_goes_on_to_the_bit(
     finish(place)
 
 
+@pytest.mark.slow
 def test_a_killed_runner_leaves_no_process_and_the_same_command_goes_on_to_the_bit(place: Path) -> None:
     with started(place) as command:
         eventually((place / "runs/study/first/checkpoint.h5").exists, "a checkpoint")

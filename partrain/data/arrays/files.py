@@ -184,7 +184,7 @@ def _unsupported(one: Any) -> tuple[str, bool]:
     try:
         kind, text = one.dtype.kind, h5py.check_string_dtype(one.dtype) is not None
     except TypeError:
-        return "a type that numpy has not", False
+        return "a type that numpy does not have", False
     if kind not in "biuf" and not text:
         return "records" if one.dtype.names else "objects" if kind == "O" else str(one.dtype), False
     single = "a single text" if text else "a single number"

@@ -21,7 +21,7 @@ from partrain.comm.transport import Abandoned, Deadlock, Placement
 from partrain.errors import Diverged, Failure, UserCodeFailed
 from partrain.launch.worker.channel import Channel, explain, report
 from partrain.launch.worker.messages import Done, Failed, MemoryTight, Ready, SnapshotFilled, TrainingFinished, TrainingStarted
-from partrain.launch.worker.setup import WorkerSetup, memory_warning
+from partrain.launch.worker.setup import WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.launch.worker.task_checks import InvalidTaskOutput, check_task_calls
 from partrain.records import RoundRecord
@@ -107,7 +107,7 @@ class WorkerProcess:
         self._previous_poll_s = 0.0
         """Seconds of training when the round before ended."""
         setup = WorkerSetup(rank, spec)
-        if rank == spec.members[0] and (text := memory_warning(spec, setup)):
+        if rank == spec.members[0] and (text := setup.memory.warning(spec.memory)):
             channel.send(MemoryTight(text))
         if isinstance(spec.job.task, UserTask):
             check_task_calls(setup.task, spec.job.task.name)

@@ -14,16 +14,15 @@ import torch
 from numpy.typing import NDArray
 
 from partrain.checkpoint.start_file import tensors
-from partrain.comm.arena import SLOTS
 from partrain.data.partition import assign
 from partrain.errors import BadJob, UserCodeFailed
+from partrain.launch.worker.memory import MemoryNeeds
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.models import Interface, build
 from partrain.models.start import start_from
 from partrain.seeds import derive
 from partrain.training.batches import Batches, Samples
 from partrain.training.replica import Replica, RowLayout, row_layout
-from partrain.training.snapshot import slot_map
 from partrain.training.worker import LocalWorker
 
 SHARE = 0.5
@@ -53,7 +52,9 @@ class WorkerSetup:
         self.module.to(self.device)
         """The network: the same on every worker, whatever its device."""
         self.layout = _layout(self.module, spec)
-        require_memory(spec, self.layout)
+        item = dataset.inputs[:1].nbytes + dataset.targets[:1].nbytes
+        self.memory = MemoryNeeds.of(self.module, self.layout, job, plan, spec.members, item)
+        self.memory.require(spec.memory)
         self.task = job.make_task(dataset.task, spec.folder)
 
         sizes = [one.spec.partition_size for one in plan.shares]
@@ -126,48 +127,6 @@ class WorkerSetup:
             random.seed(seed)
             np.random.seed(seed % 2**32)
         return build(job.model, self._spec.folder, self.interface).train()
-
-
-def require_memory(spec: ProcessSpec, layout: RowLayout) -> None:
-    """Raise BadJob if the machine cannot hold the rows of all its workers: the kernel would kill one of them."""
-    count, needed = _rows(spec, layout)
-    total, most = spec.memory.total, spec.memory.ceiling  # with swap this may be more
-    need = f"[[workers]]: {count} on the CPU need {_gib(needed)} for their parameters, gradients and optimizer states"
-    if needed > max(total, most):
-        raise BadJob(f"{need}, and this machine has {_gib(total)} of memory; take fewer workers or a smaller network")
-    if needed > most:
-        there = f"of this machine's {_gib(total)} of memory no more than {_gib(most)} are not in use"
-        raise BadJob(f"{need}, and {there}; free memory, or take fewer workers or a smaller network")
-
-
-def memory_warning(spec: ProcessSpec, setup: WorkerSetup) -> str:
-    """Write a warning if the run may need more memory than is free; "" otherwise.
-
-    Each snapshot takes a slot, the writer has a file twice in memory for a moment, and each worker copies the held-out items.
-    """
-    count, rows = _rows(spec, setup.layout)
-    slot = slot_map(setup.module, setup.layout, spec.job.sync, len(spec.plan.shares)).size
-    vector = setup.layout.params.size * setup.layout.params.dtype.itemsize
-    shared, held = spec.job.sync.shared_vectors * vector, setup.held_out(1)
-    copies = count * spec.plan.held_out * (held.inputs.nbytes + held.targets.nbytes) if held else 0
-    own, snapshots = rows + shared + copies, (SLOTS + 2) * slot
-    needed = own + snapshots
-    if needed <= spec.memory.free:
-        return ""
-    parts = f"{count} workers on the CPU {_gib(own)}, snapshots and their files {_gib(snapshots)}"
-    need = f"memory may not suffice: this run needs about {_gib(needed)} ({parts})"
-    return f"{need}, and {_gib(spec.memory.free)} are free; the kernel kills a worker when there is no more"
-
-
-def _rows(spec: ProcessSpec, layout: RowLayout) -> tuple[int, int]:
-    """Count the workers of this machine on the CPU, and the bytes that they write from the first round on."""
-    count = [spec.plan.shares[rank].spec.device for rank in spec.members].count("cpu")
-    own = layout.scratch - layout.params.size * spec.job.sync.shares_params
-    return count, count * own * layout.params.dtype.itemsize
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:,.1f} GiB"
 
 
 def _repeat_exactly() -> None:

@@ -1,4 +1,4 @@
-"""What a worker looks at before it begins: whether there is memory for all."""
+"""Memory that workers need: they are refused before the kernel kills one of them."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -7,19 +7,31 @@ import pytest
 from torch import nn
 
 from partrain.errors import BadJob
-from partrain.launch.worker import setup
+from partrain.launch.worker.memory import MemoryNeeds
 from partrain.optim import Sgd
+from partrain.rules.average import Average
 from partrain.system.memory import MemoryLimits
 from partrain.training.replica import row_layout
 
-LAYOUT = row_layout(nn.Linear(32, 2, bias=False), Sgd(lr=0.1, momentum=0.9))
+NETWORK = nn.Linear(32, 2, bias=False)
+LAYOUT = row_layout(NETWORK, Sgd(lr=0.1, momentum=0.9))
 """Parameters, gradient and one moment of 64 numbers each."""
 
 
-def spec(devices: list[str], members: range, shares_params: bool, memory: MemoryLimits) -> Any:
+class Joint(Average):
+    """A rule whose workers change the same parameters."""
+
+    @property
+    def shares_params(self) -> bool:
+        return True
+
+
+def needs(devices: list[str], members: range, shares_params: bool) -> MemoryNeeds:
     shares = [SimpleNamespace(spec=SimpleNamespace(device=device)) for device in devices]
-    job = SimpleNamespace(sync=SimpleNamespace(shares_params=shares_params))
-    return SimpleNamespace(plan=SimpleNamespace(shares=shares), members=members, job=job, memory=memory)
+    rule = (Joint if shares_params else Average)(rule="average", iterations=1)
+    job: Any = SimpleNamespace(sync=rule)
+    plan: Any = SimpleNamespace(shares=shares, held_out=10)
+    return MemoryNeeds.of(NETWORK, LAYOUT, job, plan, members, 132)
 
 
 CASES = {
@@ -32,17 +44,26 @@ CASES = {
 
 @pytest.mark.parametrize(("devices", "members", "shares_params", "needed"), CASES.values(), ids=CASES)
 def test_rows_that_never_fit_are_refused(devices: list[str], members: range, shares_params: bool, needed: int) -> None:
-    setup.require_memory(spec(devices, members, shares_params, MemoryLimits(needed, needed, 0)), LAYOUT)
+    memory = needs(devices, members, shares_params)
+    memory.require(MemoryLimits(needed, needed, 0))
     with pytest.raises(BadJob, match=r"^\[\[workers\]\]: \d on the CPU need .* take fewer workers or a smaller network$"):
-        setup.require_memory(spec(devices, members, shares_params, MemoryLimits(needed - 1, needed - 1, 0)), LAYOUT)
+        memory.require(MemoryLimits(needed - 1, needed - 1, 0))
 
 
 @pytest.mark.parametrize(("devices", "members", "shares_params", "needed"), CASES.values(), ids=CASES)
 def test_rows_that_do_not_fit_now_are_refused(devices: list[str], members: range, shares_params: bool, needed: int) -> None:
     """Caches count as memory that is there, and so does swap."""
-    setup.require_memory(spec(devices, members, shares_params, MemoryLimits(2 * needed, needed, 0)), LAYOUT)
+    memory = needs(devices, members, shares_params)
+    memory.require(MemoryLimits(2 * needed, needed, 0))
     with pytest.raises(
         BadJob, match=r"^\[\[workers\]\]: \d on the CPU need .* are not in use; free memory, or take fewer workers"
     ):
-        setup.require_memory(spec(devices, members, shares_params, MemoryLimits(2 * needed, needed - 1, 0)), LAYOUT)
-    setup.require_memory(spec(devices, members, shares_params, MemoryLimits(needed // 2, needed, 0)), LAYOUT)
+        memory.require(MemoryLimits(2 * needed, needed - 1, 0))
+    memory.require(MemoryLimits(needed // 2, needed, 0))
+
+
+def test_a_run_that_may_not_fit_is_warned_of() -> None:
+    memory = needs(["cpu"] * 2, range(2), False)
+    assert memory.copies == 2 * 10 * 132
+    assert memory.warning(MemoryLimits(1 << 40, 1 << 40, memory.total)) == ""
+    assert memory.warning(MemoryLimits(1 << 40, 1 << 40, memory.total - 1)).startswith("memory may not suffice: this run needs")

@@ -1,0 +1,242 @@
+"""`partrain plan`: a job's partitions, memory and end on this machine; by a short measurement its speed, too."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from statistics import mean
+from typing import Any
+
+from partrain.bench import Case, outcomes
+from partrain.bench.compare import facts
+from partrain.config.overrides import as_toml
+from partrain.data import Dataset
+from partrain.display.number_format import clock, count, size
+from partrain.display.text_table import table
+from partrain.errors import BadJob
+from partrain.job.load import LoadedJob, check_against_data, parse
+from partrain.job.plan import Plan, last_item_iteration, make_plan
+from partrain.system.memory import memory_limits
+
+PAYS = 1.05
+"""Gain in item-iterations per second from which one more worker pays: below it noise decides."""
+
+
+def plan(loaded: LoadedJob) -> dict[str, Any]:
+    """Plan a job: its data are read, its network is built. Nothing is trained or written."""
+    from partrain.data import load
+
+    job = loaded.job
+    dataset = load(job.dataset, loaded.folder, None, job.training)
+    check_against_data(loaded, dataset.spec)
+    planned = make_plan(job, dataset.items)
+    end = last_item_iteration(job, planned.shares)
+    return {
+        "name": job.name,
+        "rule": job.sync.rule,
+        "transport": job.transport.kind,
+        "data": {
+            "training_items": planned.training_items,
+            "held_out": planned.held_out,
+            "test_items": dataset.spec.test_items,
+            "bytes": _bytes_of(dataset),
+        },
+        **_network(loaded, dataset, planned),
+        "workers": [
+            {
+                "rank": share.spec.rank,
+                "device": share.spec.device,
+                "threads": share.spec.threads,
+                "partition": share.partition,
+                "iterations": share.iterations,
+                "item_iterations": share.items,
+            }
+            for share in planned.shares
+        ],
+        "round": {"item_iterations": planned.items, "judge_every": planned.judge_every},
+        "end": {"item_iterations": end, "rounds": end / planned.items if end else None},
+    }
+
+
+def _bytes_of(dataset: Dataset) -> int:
+    arrays = (dataset.inputs, dataset.targets, dataset.test_inputs, dataset.test_targets)
+    return sum(array.nbytes for array in arrays if array is not None)
+
+
+def _network(loaded: LoadedJob, dataset: Dataset, planned: Plan) -> dict[str, Any]:
+    """Build the network, without memory for its numbers where it is partrain's own, and compute what its workers need."""
+    import torch
+
+    from partrain.inference.network import blame_user_code
+    from partrain.launch.worker.memory import MemoryNeeds
+    from partrain.models import Interface, build
+    from partrain.training.replica import row_layout
+
+    job = loaded.job
+    kind = job.kind_of_task(dataset.task)
+    interface = Interface(tuple(dataset.inputs.shape[1:]), dataset.outputs, kind, dataset.vocabulary)
+    with torch.device("cpu" if job.network_code else "meta"), blame_user_code(loaded):
+        module = build(job.model, loaded.folder, interface)
+    try:
+        layout = row_layout(module, job.optimizer)
+    except TypeError as error:
+        raise BadJob(f"[model] `{job.model.name}`: {error}") from None
+    item = dataset.inputs[:1].nbytes + dataset.targets[:1].nbytes
+    needs = MemoryNeeds.of(module, layout, job, planned, range(len(planned.shares)), item)
+    trained = sum(field.size for field in layout.params.fields)
+    return {
+        "network": {
+            "name": job.model.name,
+            "parameters": sum(parameter.numel() for parameter in module.parameters()),
+            "trained": trained,
+            "bytes": trained * layout.params.dtype.itemsize,
+            "optimizer": job.optimizer.name,
+            "optimizer_vectors": len(layout.moments),
+        },
+        "memory": {
+            "workers": needs.total - needs.snapshots,
+            "snapshots": needs.snapshots,
+            "free": memory_limits().free,
+        },
+    }
+
+
+def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, note: Callable[[str], None]) -> dict[str, Any]:
+    """Train for some seconds with the job's workers, and with one more on the CPU if a core is free for it; each twice."""
+    if loaded.job.transport.kind == "simulated":
+        raise BadJob("`--probe` measures real workers, and this job simulates them; leave it out")
+    cores, threads = len(os.sched_getaffinity(0)), sum(worker["threads"] for worker in planned["workers"])
+    labels = [_workers(len(planned["workers"]))]
+    found: dict[str, Any] = {"seconds": seconds, "cores": cores, "threads": threads, "more": None}
+    more: LoadedJob | None = None
+    if threads < cores:
+        try:
+            more = _measured(loaded, planned, seconds, 1)
+            labels.append(_workers(len(planned["workers"]) + 1))
+        except BadJob as refused:
+            found["refused"] = refused.message
+    jobs = [_measured(loaded, planned, seconds, 0), *([more] if more else [])]
+    cases = [Case(label, lambda _, job=job: job) for label, job in zip(labels, jobs, strict=True)]  # type: ignore[misc]
+    speeds: dict[str, list[dict[str, Any]]] = {label: [] for label in labels}
+    with closing(outcomes(cases, [loaded.job.seed] * 2, note)) as runs:  # in turn: other load falls on both alike
+        for case, outcome in runs:
+            speeds[case.label].append(_speed(facts(outcome.folder), outcome.summary))
+    for key, measured in zip(("now", "more"), speeds.values(), strict=False):
+        found[key] = {
+            name: None if value is None else mean(each[name] for each in measured) for name, value in measured[0].items()
+        }
+    end = planned["end"]["item_iterations"]
+    found["seconds_to_end"] = end / found["now"]["items_per_second"] if end else None
+    if found["more"]:
+        found["gain"] = found["more"]["items_per_second"] / found["now"]["items_per_second"]
+    return found
+
+
+def _measured(loaded: LoadedJob, planned: dict[str, Any], seconds: float, more: int) -> LoadedJob:
+    """Return the job as it is measured: stopped by time alone, with the rate and judgements of the whole run."""
+    tables = tomllib.loads(loaded.text)
+    stop = {"seconds": seconds, "judge_every": planned["round"]["judge_every"]}
+    tables["stop"] = stop | ({"judge": loaded.job.stop.judge} if loaded.job.stop.judge != "mixed" else {})
+    if loaded.job.optimizer.needs_horizon:
+        tables["optimizer"]["horizon"] = loaded.job.optimizer.horizon or planned["end"]["item_iterations"]
+    tables["workers"] += [{"device": "cpu"}] * more
+    return parse(as_toml(tables), loaded.folder, f"the job with {len(planned['workers']) + more} workers", here=True)
+
+
+def _speed(run: dict[str, Any], summary: dict[str, Any]) -> dict[str, Any]:
+    seconds, rounds = summary["seconds"]["train"], summary["rounds"]
+    return {
+        "rounds": rounds,
+        "seconds_per_round": seconds / rounds,
+        "items_per_second": summary["item_iterations"] / seconds,
+        "bytes_per_round": run["bytes"],
+        "waiting": run["waiting"],
+    }
+
+
+def render(result: dict[str, Any]) -> list[str]:
+    """Write the plan for people."""
+    data, network, memory, each = result["data"], result["network"], result["memory"], result["round"]
+    held = [f"{data['held_out']:,} to judge with"] if data["held_out"] else []
+    tests = [f"{data['test_items']:,} to test with"] if data["test_items"] else []
+    items = ", ".join([f"{data['training_items']:,} items to train with", *held, *tests])
+    frozen = network["parameters"] - network["trained"]
+    vectors = network["optimizer_vectors"]
+    lines = [
+        f"plan: {result['name']}, {_workers(len(result['workers']))}, rule {result['rule']}, transport {result['transport']}",
+        f"data: {items}; {size(data['bytes'])}",
+        f"network: {network['name']}, {network['parameters']:,} parameters"
+        + (f", {frozen:,} of them frozen" if frozen else "")
+        + f"; {size(network['bytes'])} that workers mix"
+        + (f", and {vectors} vector{'s'[: vectors > 1]} of {network['optimizer']}" if vectors else ""),
+        f"memory: workers {size(memory['workers'])}, snapshots and files {size(memory['snapshots'])}, data {size(data['bytes'])};"
+        f" {size(memory['free'])} are free (libraries not counted)",
+        f"round: {each['item_iterations']:,} item-iterations; judged every {_rounds(each['judge_every'])}",
+        f"end: {_end(result)}",
+        "",
+        *table(
+            ("worker", "device", "threads", "partition", "iterations/round", "items/round"),
+            [
+                (
+                    str(worker["rank"]),
+                    worker["device"],
+                    str(worker["threads"]),
+                    f"{worker['partition']:,}",
+                    f"{worker['iterations']:,}",
+                    f"{worker['item_iterations']:,}",
+                )
+                for worker in result["workers"]
+            ],
+        ),
+        "",
+    ]
+    return [
+        *lines,
+        *(
+            _speeds(result)
+            if "probe" in result
+            else ["`--probe` trains for some seconds, and tells speed, bytes per round and waiting"]
+        ),
+    ]
+
+
+def _end(result: dict[str, Any]) -> str:
+    rounds, items = result["end"]["rounds"], result["end"]["item_iterations"]
+    if not items:
+        return "by time, by a target or by patience"
+    passes = items / result["data"]["training_items"]
+    return f"at the latest after {rounds:,.0f} rounds: {items:,} item-iterations, {passes:,.1f} per item"
+
+
+def _speeds(result: dict[str, Any]) -> Iterator[str]:
+    """Tell what was measured, and whether one more worker pays."""
+    measured, workers = result["probe"], len(result["workers"])
+    now = measured["now"]
+    speed = f"{now['seconds_per_round']:.3g} s a round, {count(now['items_per_second'])} item-iterations a second"
+    yield f"measured twice for {measured['seconds']:g} s: {speed}"
+    if workers > 1:
+        waiting = "" if now["waiting"] is None else f", and waits {now['waiting']:.0%} of its time"
+        yield f"each worker sends {size(now['bytes_per_round'] or 0)} a round{waiting}"
+    if measured["seconds_to_end"]:
+        yield f"predicted: {clock(measured['seconds_to_end'])} (h:mm:ss) to the end"
+    more = _workers(workers + 1)
+    if measured["more"]:
+        gain = measured["gain"]
+        verdict = "one more worker pays" if gain >= PAYS else "one more worker does not pay"
+        yield f"{more}: {gain:.2f} times the item-iterations per second; {verdict}"
+    elif "refused" in measured:
+        yield f"{more} cannot be tried: {measured['refused']}"
+    else:
+        cores = f"{measured['cores']} core{'s'[: measured['cores'] > 1]}"
+        yield f"{more} would share {cores}, all in use: one more worker does not pay here"
+    yield "whether a target comes sooner with more workers: partrain bench"
+
+
+def _rounds(number: int) -> str:
+    return "round" if number == 1 else f"{number:,} rounds"
+
+
+def _workers(number: int) -> str:
+    return f"{number} worker{'s'[: number > 1]}"

@@ -1,0 +1,102 @@
+"""`partrain stop` and `partrain checkpoint`: requests to a run that another process trains."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from partrain.cli.options import Debug, Json
+from partrain.cli.shared import examples, print_note
+
+if TYPE_CHECKING:
+    from partrain.display.run_state import RunState
+
+app = typer.Typer()
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a folder of runs for the newest that trains.")]
+POLL_S = 0.05
+"""Seconds between two looks at the run folder."""
+
+
+@app.command(epilog=examples("partrain stop runs/mnist", "partrain stop runs/mnist/2026-11-23T10-00-00 --now"))
+def stop(
+    run: Run = Path("runs"),
+    now: Annotated[bool, typer.Option("--now", help="Do not wait for the end of the round.")] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Stop a run that another terminal trains: after its round, with a checkpoint. Return when it has ended."""
+    from partrain.launch.control import NotTraining, ask_to_stop, is_training
+    from partrain.launch.signals import ONE_WISH_S
+
+    folder = _training_run(run)
+    process = ask_to_stop(folder)
+    print_note(f"process {process} stops {folder} {'now' if now else 'after its round'}")
+    if now:
+        time.sleep(ONE_WISH_S + POLL_S)  # signals closer than that count as one
+        try:
+            ask_to_stop(folder)
+        except NotTraining:  # it has ended, or is about to
+            now = False
+    _wait(lambda: not is_training(folder))
+    state = _state_of(folder)
+    document = {"folder": str(folder), "status": state.status, "reason": state.reason, "round": state.round}
+    resume = f"\n  partrain resume {folder}" if (folder / "checkpoint.h5").exists() else ""
+    print(json.dumps(document) if as_json else f"{state.status} ({state.reason}) in round {state.round:,}{resume}")
+
+
+@app.command(epilog=examples("partrain checkpoint runs/mnist", "partrain checkpoint"))
+def checkpoint(run: Run = Path("runs"), as_json: Json = False, debug: Debug = False) -> None:
+    """Have a run that another terminal trains commit a checkpoint now. Return when the file is on disk."""
+    from partrain.launch.control import NotTraining, ask_to_commit, is_training
+
+    folder = _training_run(run)
+    before = _state_of(folder)
+    process = ask_to_commit(folder)
+    print_note(f"process {process} commits a checkpoint of {folder}")
+
+    def committed() -> bool:
+        commit = _state_of(folder).commit
+        return commit is not None and commit.round > before.round
+
+    _wait(lambda: committed() or not is_training(folder))
+    commit = _state_of(folder).commit
+    if commit is None or commit.round <= before.round:
+        raise NotTraining(f"{folder}: the run ended before another checkpoint was committed")
+    path = folder / commit.file
+    document = {"folder": str(folder), "file": str(path), "round": commit.round, "bytes": commit.bytes}
+    print(json.dumps(document) if as_json else f"round {commit.round:,}: {path}")
+
+
+def _training_run(path: Path) -> Path:
+    """Return the run that a folder stands for: itself, or the newest run below it that trains."""
+    from partrain.checkpoint.runs import runs_below
+    from partrain.launch.control import NotTraining, is_training
+
+    found = [folder for folder in runs_below(path) if is_training(folder)]
+    if not found:
+        raise NotTraining(f"{path}: no process trains a run here now")
+    newest = max(found, key=lambda folder: (folder / "events.jsonl").stat().st_mtime_ns)
+    if len(found) > 1:
+        print_note(f"{len(found)} runs below {path} train now; this is the newest: {newest}")
+    return newest
+
+
+def _state_of(folder: Path) -> RunState:
+    from partrain.display.event_log import read_events
+    from partrain.display.run_state import RunState
+
+    state = RunState()
+    for event in read_events(folder / "events.jsonl"):
+        state.apply(event)
+    return state
+
+
+def _wait(done: Callable[[], bool]) -> None:
+    while not done():
+        time.sleep(POLL_S)

@@ -1,0 +1,35 @@
+"""`partrain plan`: what a job would do on this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from partrain.cli.options import Debug, Json, Overrides
+from partrain.cli.shared import examples, print_note, print_warnings
+
+app = typer.Typer()
+
+
+@app.command(epilog=examples("partrain plan jobs/mnist.toml", "partrain plan jobs/mnist.toml --probe --set workers.0.count=1"))
+def plan(
+    job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job.")],
+    set_: Overrides = None,
+    probe: Annotated[bool, typer.Option("--probe", help="Train for some seconds: speed, bytes per round, waiting.")] = False,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="With --probe: seconds of each measurement.")] = 2.0,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show partitions, memory and end of a job before it runs; by a short measurement its speed, too, and whether one more worker pays."""
+    from partrain.bench import planned
+    from partrain.job.load import load
+
+    loaded = load(job, set_ or ())
+    print_warnings(loaded)
+    result = planned.plan(loaded)
+    if probe:
+        result["probe"] = planned.probe(loaded, result, seconds, print_note)
+    print(json.dumps(result) if as_json else "\n".join(planned.render(result)))

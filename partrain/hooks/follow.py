@@ -1,0 +1,128 @@
+"""The process of the hooks: it reads `events.jsonl` as it grows and calls each hook with each event.
+
+The coordinator starts it, with a socket for warnings. Once the coordinator has closed its side, or has died, the process reads the
+rest of the file, closes the hooks and exits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import select
+import signal
+import socket
+import time
+import tomllib
+import traceback
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from partrain.display.events import StartEvent, UnknownEvent, decode
+from partrain.display.run_state import RunState
+from partrain.hooks import GROUP, FollowedRun, Hook
+
+POLL_S = 0.5
+"""Seconds between two looks at the file."""
+
+
+class Follower:
+    """Feeds the events of a run to its hooks."""
+
+    def __init__(self, folder: Path, points: list[tuple[str, str]], before: int, metrics: int | None, warnings: socket.socket):
+        """Import the hooks.
+
+        `points` are names and values of entry points, `before` the size of `events.jsonl` at the beginning of this session,
+        `metrics` the descriptor of a listening socket for Prometheus.
+        """
+        self._folder, self._before, self._warnings = folder, before, warnings
+        self._state, self._lock, self._read = RunState(), Lock(), 0
+        self._hooks: dict[str, Hook] = {}
+        if metrics is not None:
+            self._guard("prometheus", self._serve, metrics)
+        self._factories: dict[str, Any] = {}
+        for name, value in points:
+            self._guard(
+                name, lambda name, value: self._factories.update({name: EntryPoint(name, value, GROUP).load()}), name, value
+            )
+
+    def feed(self) -> None:
+        """Feed the events that have come since the last call."""
+        for line, earlier in self._lines():
+            try:
+                event = decode(line)
+            except ValueError:
+                continue
+            with self._lock:
+                self._state.apply(event)
+            if isinstance(event, UnknownEvent):
+                continue
+            if isinstance(event, StartEvent) and self._factories:
+                self._open(event)
+            for name, hook in list(self._hooks.items()):
+                if not earlier or getattr(hook, "replay", False):
+                    self._guard(name, hook.event, event, self._state)
+
+    def close(self) -> None:
+        """Close the hooks."""
+        for name, hook in list(self._hooks.items()):
+            self._guard(name, hook.close)
+
+    def _serve(self, metrics: int) -> None:
+        from partrain.hooks.prometheus import PrometheusHook
+
+        self._hooks["prometheus"] = PrometheusHook(metrics, self._state, self._lock)
+
+    def _open(self, first: StartEvent) -> None:
+        """Make the hooks, at the first event of the run."""
+        digest = hashlib.sha256(f"{first.run_id} {first.t!r}".encode()).hexdigest()
+        job = tomllib.loads((self._folder / "job.toml").read_text(encoding="utf-8"))
+        run = FollowedRun(self._folder, job, digest[:16], first.t)
+        factories, self._factories = self._factories, {}
+        for name, factory in factories.items():
+            self._guard(name, lambda name, factory: self._hooks.update({name: factory(run)}), name, factory)
+
+    def _guard(self, name: str, call: Any, *arguments: Any) -> None:
+        """Call a hook; drop it if that fails."""
+        try:
+            call(*arguments)
+        except Exception as error:
+            self._hooks.pop(name, None)
+            print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {name}:", traceback.format_exc(), sep="\n", flush=True)
+            problem = (str(error).strip() or "no message").splitlines()[0]
+            self._warn(f"the hook `{name}` failed and gets no more events: {type(error).__name__}: {problem}")
+
+    def _warn(self, text: str) -> None:
+        try:
+            self._warnings.sendall(text.encode() + b"\n")
+        except OSError:  # the coordinator has died
+            print(text, flush=True)
+
+    def _lines(self) -> Iterator[tuple[bytes, bool]]:
+        """Yield new complete lines, and whether each is of an earlier session."""
+        with (self._folder / "events.jsonl").open("rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                earlier = self._read < self._before
+                self._read += len(line)
+                yield line, earlier
+
+
+def main(settings: str) -> None:
+    """Follow a run until the coordinator closes the socket. `settings` are those of `HookProcess`, as JSON."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they are for the coordinator
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(5)  # the workers come first; a lower priority would starve it on a busy machine until the run is over
+    given = json.loads(settings)
+    with socket.socket(fileno=given["warnings"]) as warnings:
+        follower = Follower(Path(given["folder"]), given["points"], given["before"], given["metrics"], warnings)
+        ending = False
+        while not ending:
+            ending = bool(select.select([warnings], [], [], POLL_S)[0])  # the coordinator sends nothing: this is its end
+            follower.feed()
+        follower.close()

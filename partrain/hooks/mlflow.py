@@ -1,0 +1,100 @@
+"""The hook `mlflow`: a run of MLflow, in `RUN/mlruns` unless `MLFLOW_TRACKING_URI` names a server or a database.
+
+MLflow keeps every row that it got. A round that is trained again after a resume from an older checkpoint appears twice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when mlflow is imported
+os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # the other store without a server needs SQLAlchemy and 3 s to begin
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+
+from partrain.display.events import EndEvent, StartEvent
+from partrain.display.run_state import COMPLETED, RunState
+from partrain.hooks import FollowedRun
+from partrain.hooks.scalars import ScalarHook, flat, tags
+
+SEND_S = 1.0
+"""Seconds between two batches of rows: a server answers one request for each."""
+BATCH_METRICS, BATCH_PARAMS = 900, 100
+"""Most numbers and parameters in a request: MLflow refuses more than 1,000 and 100."""
+LONGEST_VALUE = 6000
+"""Characters of a parameter's value that MLflow takes."""
+ID = "partrain.id"
+"""Tag that holds the identifier of the run folder."""
+
+
+class MLflowHook(ScalarHook):
+    """Logs to one run of MLflow, which a resumed run continues. Its experiment has the name of the job."""
+
+    def __init__(self, run: FollowedRun) -> None:
+        super().__init__()
+        self._followed, self._metrics, self._sent, self._ended = run, list[Metric](), 0.0, False
+        self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or (run.folder / "mlruns").as_uri())
+        experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME") or str(run.job.get("name", run.folder.name)))
+        found = self._client.search_runs([experiment], f"tags.`{ID}` = '{run.id}'", max_results=1)
+        self.replay = not found
+        """MLflow does not know the run: log the rows of earlier sessions now."""
+        texts, began = {ID: run.id}, int(run.started * 1000)
+        created = found[0] if found else self._client.create_run(experiment, began, texts, run_name=run.folder.name)
+        self._run, self._params = created.info.run_id, dict(created.data.params)
+        self._client.update_run(self._run, status="RUNNING")
+
+    def start(self, event: StartEvent, state: RunState) -> None:
+        """Log the job's keys as parameters. MLflow's parameters never change: a key that a resume changed becomes a tag."""
+        keys = {re.sub(r"[^\w.\- /:]", "_", key): str(value)[:LONGEST_VALUE] for key, value in flat(self._followed.job).items()}
+        new = [Param(key, value) for key, value in keys.items() if key not in self._params]
+        for first in range(0, len(new), BATCH_PARAMS):
+            self._client.log_batch(self._run, params=new[first : first + BATCH_PARAMS])
+        texts = tags(event) | {"status": "running", "folder": str(self._followed.folder)}
+        texts |= {key: value for key, value in keys.items() if self._params.get(key, value) != value}
+        self._params |= {param.key: param.value for param in new}
+        self._tag(texts)
+
+    def write(self, t: float, step: int, values: Mapping[str, float]) -> None:
+        """Keep a row for the next batch; send that, if it is time to."""
+        self._metrics += [Metric(name, value, int(t * 1000), step) for name, value in values.items()]
+        if t - self._sent >= SEND_S or len(self._metrics) >= BATCH_METRICS:
+            self._send(t)
+
+    def end(self, event: EndEvent, state: RunState) -> None:
+        """Log status and reason."""
+        self._ended = True
+        self._send(event.t)
+        self._tag({"status": event.status, "reason": event.reason, "rounds": str(event.round)})
+        killed = event.status == "stopped"
+        self._client.set_terminated(
+            self._run, "FINISHED" if event.status in COMPLETED else "KILLED" if killed else "FAILED", int(event.t * 1000)
+        )
+
+    def close(self) -> None:
+        """Send the rest of a run that was killed."""
+        self._send(0.0)
+        if not self._ended:
+            self._client.set_terminated(self._run, "KILLED")
+
+    def _send(self, t: float) -> None:
+        metrics, self._metrics, self._sent = self._metrics, [], t
+        if metrics:
+            self._client.log_batch(self._run, metrics=metrics)
+
+    def _tag(self, texts: Mapping[str, str]) -> None:
+        self._client.log_batch(self._run, tags=[RunTag(name, text) for name, text in texts.items()])
+
+    def _experiment(self, name: str) -> str:
+        """Return the experiment's id; create it if it is new."""
+        if (found := self._client.get_experiment_by_name(name)) is None:
+            try:
+                return str(self._client.create_experiment(name))
+            except MlflowException:  # another run has created it meanwhile
+                found = self._client.get_experiment_by_name(name)
+                if found is None:
+                    raise
+        return str(found.experiment_id)

@@ -1,0 +1,124 @@
+"""Example values of keys, for `partrain explain`."""
+
+from __future__ import annotations
+
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from partrain.config.section import Section
+
+EXAMPLES: dict[str, Any] = {
+    "name": "mnist",
+    "seed": 1,
+    "[model] name": "net.py:Net",
+    "[model] from": "runs/mnist",
+    "[model] except": ["head.*"],
+    "[model] freeze": ["conv1.*"],
+    "[model] rename": {"encoder.": "backbone."},
+    "[model] init_range": 0.1,
+    "[model] hidden": [256, 128],
+    "[model] channels": [16, 32, 64],
+    "[dataset] name": "data.py:Data",
+    "[dataset] fold": "1/5",
+    "[dataset] classes": [0, 1],
+    "[dataset] validation": 1000,
+    "[dataset] test_items": 500,
+    "[dataset] test_share": 0.15,
+    "[dataset] inputs": "inputs.npy",
+    "[dataset] targets": "targets.npy",
+    "[dataset] test_inputs": "test_inputs.npy",
+    "[dataset] test_targets": "test_targets.npy",
+    "[dataset] path": "data.csv",
+    "[dataset] test_path": "test.csv",
+    "[dataset] target": "price",
+    "[dataset] drop": ["id"],
+    "[dataset] one_hot": ["city"],
+    "[dataset] separator": ";",
+    "[dataset] length": 64,
+    "[dataset] stride": 32,
+    "[dataset] window": 24,
+    "[dataset] columns": ["load", "temperature"],
+    "[dataset] size": [32, 32],
+    "[dataset] test_split": "test",
+    "[dataset] channels": 1,
+    "[partition] overlap": 0.2,
+    "[partition] alpha": 0.5,
+    "[task] name": "task.py:Task",
+    "[optimizer] lr": 0.1,
+    "[optimizer] warmup": 0.1,
+    "[optimizer] lr_start": 0.0,
+    "[optimizer] lr_end": 0.01,
+    "[optimizer] every": 0.3,
+    "[optimizer] horizon": 1_000_000,
+    "[optimizer] clip_norm": 1.0,
+    "[optimizer] clip_value": 0.5,
+    "[optimizer] weight_decay": 0.01,
+    "[optimizer] momentum": 0.9,
+    "[optimizer] adamw_lr": 0.001,
+    "[sync] iterations": 10,
+    "[sync] passes": 1,
+    "[sync] warmup_rounds": 10,
+    "[sync] ramp_workers": 20,
+    "[sync] switch_round": 50,
+    "[sync] alpha": 0.5,
+    "[sync] bound": 4,
+    "[sync] gamma": 0.5,
+    "[sync] compressor": {"kind": "topk", "density": 0.01},
+    "[sync] momentum": 0.5,
+    "[[workers]] count": 2,
+    "[[workers]] device": "cuda:0",
+    "[[workers]] partition_size": 5000,
+    "[[workers]] iterations": 20,
+    "[[workers]] passes": 1,
+    "[transport] speed": [1.0, 0.5],
+    "[transport] delay": [0.01],
+    "[transport] jitter": [0.2],
+    "[stop] rounds": 200,
+    "[stop] item_iterations": 1_000_000,
+    "[stop] seconds": 600,
+    "[stop] loss": 0.05,
+    "[stop] accuracy": 0.97,
+    "[stop] patience": 10,
+    "[stop] judge_every": 5,
+    "[checkpoint] keep": 5,
+    "[sweep] zip": {"optimizer.lr": [0.1, 0.2], "optimizer.batch_size": [64, 128]},
+    "[sweep] seeds": 3,
+    "[sweep] k_folds": 5,
+    "[sweep] trials": 20,
+    "[sweep] by": "metrics.accuracy",
+}
+"""Values by table and key. Other keys show a choice that is not their default, or their default."""
+
+
+def example_of(table: str, key: str, field: FieldInfo) -> Any:
+    """Return a value that a user may give to a key; None if there is none to show.
+
+    A list of one stands for keys of lists that are also given as one value.
+    """
+    value = EXAMPLES.get(f"{table} {key}".strip())
+    parts, choices = get_args(field.annotation), _choices(field.annotation)
+    if choices and value not in choices:
+        others = [choice for choice in choices if choice != field.default]
+        return others[0] if others else choices[0]
+    listed = _is_list(field.annotation)
+    if value is not None and listed != isinstance(value, list):
+        value = [value] if listed and not isinstance(value, dict) else None if isinstance(value, list) else value
+    if value is not None:
+        return value
+    if field.annotation is bool or bool in parts:
+        return field.default is not True
+    value = None if field.is_required() else field.get_default(call_default_factory=True)
+    return None if isinstance(value, Section) else value
+
+
+def _choices(annotation: Any) -> list[Any]:
+    options = [annotation, *get_args(annotation)] if get_origin(annotation) is not Literal else [annotation]
+    return [value for each in options if get_origin(each) is Literal for value in get_args(each) if value is not NoneType]
+
+
+def _is_list(annotation: Any) -> bool:
+    return get_origin(annotation) in (list, tuple) or (
+        get_origin(annotation) is not dict and any(map(_is_list, get_args(annotation)))
+    )

@@ -1,0 +1,78 @@
+"""Memory that the workers of this machine need, against what there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from partrain.comm.arena import SLOTS
+from partrain.errors import BadJob
+from partrain.job.load import Job
+from partrain.job.plan import Plan
+from partrain.system.memory import MemoryLimits
+from partrain.training.replica import RowLayout
+from partrain.training.snapshot import slot_map
+
+
+@dataclass(frozen=True)
+class MemoryNeeds:
+    """Bytes that a run writes on this machine from its first round on, beside data set and libraries."""
+
+    workers: int
+    """Workers on the CPU."""
+    rows: int
+    """Their parameters, gradients and optimizer states."""
+    shared: int
+    """Vectors that all workers share."""
+    copies: int
+    """Copies of the held-out items."""
+    snapshots: int
+    """Slots of snapshots, and a checkpoint file that is twice in memory for a moment."""
+
+    @classmethod
+    def of(
+        cls, module: torch.nn.Module, layout: RowLayout, job: Job, plan: Plan, members: range, held_out_bytes: int
+    ) -> MemoryNeeds:
+        """Compute the needs of a network and its row for the workers of one machine.
+
+        `held_out_bytes` is the size of one held-out item, input and target.
+        """
+        workers = [plan.shares[rank].spec.device for rank in members].count("cpu")
+        width = layout.params.dtype.itemsize
+        return cls(
+            workers,
+            workers * (layout.scratch - layout.params.size * job.sync.shares_params) * width,
+            job.sync.shared_vectors * layout.params.size * width,
+            workers * plan.held_out * held_out_bytes,
+            (SLOTS + 2) * slot_map(module, layout, job.sync, len(plan.shares)).size,
+        )
+
+    @property
+    def total(self) -> int:
+        return self.rows + self.shared + self.copies + self.snapshots
+
+    def require(self, limits: MemoryLimits) -> None:
+        """Raise BadJob if the machine cannot hold the rows of all its workers: the kernel would kill one of them."""
+        total, most = limits.total, limits.ceiling  # with swap this may be more
+        need = (
+            f"[[workers]]: {self.workers} on the CPU need {gib(self.rows)} for their parameters, gradients and optimizer states"
+        )
+        if self.rows > max(total, most):
+            raise BadJob(f"{need}, and this machine has {gib(total)} of memory; take fewer workers or a smaller network")
+        if self.rows > most:
+            there = f"of this machine's {gib(total)} of memory no more than {gib(most)} are not in use"
+            raise BadJob(f"{need}, and {there}; free memory, or take fewer workers or a smaller network")
+
+    def warning(self, limits: MemoryLimits) -> str:
+        """Write a warning if the run may need more memory than is free; "" otherwise."""
+        if self.total <= limits.free:
+            return ""
+        parts = f"{self.workers} workers on the CPU {gib(self.total - self.snapshots)}, snapshots and their files {gib(self.snapshots)}"
+        need = f"memory may not suffice: this run needs about {gib(self.total)} ({parts})"
+        return f"{need}, and {gib(limits.free)} are free; the kernel kills a worker when there is no more"
+
+
+def gib(size: int) -> str:
+    """Give a size in GiB."""
+    return f"{size / 2**30:,.1f} GiB"

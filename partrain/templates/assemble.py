@@ -1,0 +1,60 @@
+"""The text of a job that `partrain init --from` writes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from partrain.config.overrides import toml_value
+
+FEW_ITEMS = 400
+"""Training items below which one worker learns as fast as several."""
+
+
+def assemble(path: Path, what: str, model: list[str], dataset: list[str], items: int, judged: str) -> str:
+    """Write a job: its tables `model` and `dataset` as lines, all others chosen for `items` training items.
+
+    `what` says in a sentence what the job does; `judged` is the number that patience looks at.
+    """
+    cores = len(os.sched_getaffinity(0))
+    workers = max(1, min(cores, items // (FEW_ITEMS // 2)))
+    batch = next(size for size in (64, 32, 16, 8, 4, 1) if size <= max(items // workers // 10, 1))
+    few = f"{items:,} training items: " + ("too few to share" if workers < cores else f"a part for each of {cores} cores")
+    name = (
+        "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in path.name.partition(".")[0]).strip("-_")
+        or "job"
+    )
+    lines = [
+        f"# {what}",
+        "#",
+        "# Written by `partrain init --from`. `partrain explain KEY` explains a key.",
+        f"name = {toml_value(name)}",
+        "seed = 0",
+        "",
+        "[model]",
+        *model,
+        "",
+        "[dataset]",
+        *dataset,
+        "",
+        "[optimizer]",
+        'name = "adamw"               # a rate that suits most small networks',
+        "lr = 0.003",
+        "weight_decay = 0.01",
+        f"batch_size = {batch}              # per worker",
+        'schedule = "cosine"          # the rate falls to 0 towards the last round',
+        "",
+        "[sync]",
+        'rule = "average"',
+        "passes = 1                   # passes of each worker over its items between two averages",
+        "",
+        "[[workers]]",
+        'device = "cpu"',
+        f"count = {workers}                    # {few}",
+        "",
+        "[stop]",
+        "rounds = 100",
+        "judge_every = 1",
+        f"patience = 20                # rounds without a better judged {judged}",
+    ]
+    return "\n".join(lines) + "\n"

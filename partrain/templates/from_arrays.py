@@ -1,0 +1,97 @@
+"""Jobs for files of arrays, .npz and HDF5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+
+from partrain.config.overrides import toml_value
+from partrain.data.arrays.files import ArraySource, hdf5, npz
+from partrain.errors import InputMissing
+from partrain.templates.assemble import assemble
+
+ARRAYS = (".npz", ".h5", ".hdf5")
+"""Endings of files of arrays."""
+PAIRS = (
+    ("inputs", "targets"), ("x_train", "y_train"), ("X_train", "y_train"), ("train_x", "train_y"), ("x", "y"), ("X", "y"),
+    ("X", "Y"), ("data", "target"), ("data", "targets"), ("data", "labels"), ("images", "labels"), ("features", "labels"),
+)  # fmt: skip
+"""Usual names of inputs and targets."""
+TESTS = {"inputs": ("test_inputs", "x_test", "X_test", "test_x"), "targets": ("test_targets", "y_test", "test_y")}
+"""Usual names of test inputs and test targets."""
+SMALLEST_IMAGE = 8
+"""Pixels of a side from which bytes of two or three axes are images."""
+
+
+def arrays_job(path: Path, shown: str, target: str | None) -> str:
+    """Write a job for a file of arrays. Raises InputMissing if the inputs or targets are not clear."""
+    kind = "npz" if path.suffix.lower() == ".npz" else "hdf5"
+    found = {name: array for name, array in (npz(path) if kind == "npz" else hdf5(path)).items() if array.shape}
+    inputs, targets = _chosen(path, found, target)
+    items = found[inputs].shape[0]
+    answer = found[targets]
+    if items < 20:
+        raise InputMissing(f"{path}: {items} items in `{inputs}` are too few to train on")
+    if answer.shape[0] != items:
+        raise InputMissing(f"{path}: `{targets}` holds {answer.shape[0]:,} targets for {items:,} inputs in `{inputs}`")
+    for role, array in ("inputs", found[inputs]), ("targets", answer):
+        if unfit := array.why_unusable(role):
+            raise InputMissing(f"{array.where}: holds {unfit}, and arrays of numbers are needed")
+    classes = answer.texts is not None or answer.kind in "iu"
+    form, model = _network(found[inputs], items)
+    tests = _tests(found, items)
+    dataset = [
+        f'kind = "{kind}"',
+        f"path = {toml_value(shown)}",
+        f"inputs = {toml_value(inputs)}",
+        f"targets = {toml_value(targets)}           # {'labels: a class for each' if classes else 'numbers: a regression'}",
+        *(f"{role} = {toml_value(name)}" for role, name in tests.items()),
+    ]
+    if found[inputs].dtype != "|u1":
+        dataset.append("standardise = true           # each number minus its mean, divided by its standard deviation")
+    if not classes:
+        dataset.append("standardise_target = true    # losses are in standard deviations of the target")
+    share = 0 if tests else 0.15
+    dataset += [] if tests else ["test_share = 0.15"]
+    held = max(items * 15 // 100, 1)
+    dataset.append(f"validation = {held}")
+    what = f"{'Predict the class' if classes else 'Predict the numbers'} `{targets}` from {form} of {path.name}: {items:,} items."
+    return assemble(path, what, model, dataset, int(items * (1 - share)) - held, "loss")
+
+
+def _chosen(path: Path, found: Mapping[str, ArraySource], target: str | None) -> tuple[str, str]:
+    """Choose inputs and targets: by their usual names, or the only other array with as many items as `target`."""
+    shapes = ", ".join(f"{name} {array.dtype[1:]} {array.shape}" for name, array in found.items()) or "no array"
+    if target is not None and target not in found:
+        raise InputMissing(f"{path}: no array `{target}`; it holds {shapes}")
+    for inputs, targets in PAIRS:
+        if inputs in found and targets in found and target in (None, targets):
+            return inputs, targets
+    if target is None:
+        raise InputMissing(f"{path}: name the array to predict: --target NAME; it holds {shapes}")
+    others = [name for name, array in found.items() if name != target and array.shape[0] == found[target].shape[0]]
+    others.sort(key=lambda name: prod(found[name].shape), reverse=True)
+    if not others or (len(others) > 1 and prod(found[others[0]].shape) == prod(found[others[1]].shape)):
+        what = "several arrays have" if others else "no other array has"
+        raise InputMissing(f"{path}: {what} as many items as `{target}`, so the inputs are not clear; it holds {shapes}")
+    return others[0], target
+
+
+def _tests(found: Mapping[str, ArraySource], items: int) -> dict[str, str]:
+    """Find test arrays by their usual names: both or none."""
+    chosen = {f"test_{role}": next((name for name in names if name in found), None) for role, names in TESTS.items()}
+    return {role: name for role, name in chosen.items() if name} if all(chosen.values()) else {}
+
+
+def _network(inputs: ArraySource, items: int) -> tuple[str, list[str]]:
+    """Choose a network for the items' shape, and describe the items."""
+    axes = inputs.shape[1:]
+    image = len(axes) == 3 or (len(axes) == 2 and inputs.dtype == "|u1")
+    if image and min(axes[-2:]) >= SMALLEST_IMAGE:
+        stages = [16, 32, 64] if min(axes[-2:]) >= 24 else [16, 32]
+        return "images", ['name = "cnn"', f"channels = {toml_value(stages)}", "batch_norm = true"]
+    if len(axes) == 2 and not image:
+        return "series", ['name = "gru"', "hidden = 64"]
+    hidden = [32] if items < 500 else [64, 32] if items < 5000 else [128, 64]
+    return f"{prod(axes)} numbers", ['name = "mlp"', f"hidden = {toml_value(hidden)}"]

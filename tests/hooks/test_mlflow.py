@@ -1,0 +1,62 @@
+"""MLflow's own client finds a run, its numbers, parameters and tags."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.runs import events, partrain, resume, sabotage, summary, write_job
+
+pytestmark = pytest.mark.slow
+
+READ = """
+import json, sys
+from mlflow import MlflowClient
+client = MlflowClient(sys.argv[1])
+(experiment,) = [each for each in client.search_experiments() if each.name == "clouds"]
+(run,) = client.search_runs([experiment.experiment_id])
+history = {name: [(each.step, each.value) for each in client.get_metric_history(run.info.run_id, name)] for name in run.data.metrics}
+times = [run.info.start_time, run.info.end_time]
+print(json.dumps([history, run.data.params, run.data.tags, run.info.status, run.info.run_name, times]))
+"""
+"""In a process of its own: MLflow starts threads, and warns."""
+
+
+def logged(store: Path) -> Any:
+    import os
+
+    environment = {**os.environ, "MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    argv = [sys.executable, "-c", READ, store.as_uri()]
+    return json.loads(subprocess.run(argv, capture_output=True, text=True, check=True, env=environment).stdout)
+
+
+def test_a_run_and_its_resumption(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert partrain("run", write_job(tmp_path), "--out", run, "-q", "--log", "mlflow").code == 0
+    history, params, tags, status, name, (began, ended) = logged(run / "mlruns")
+    judged = events(run, "judgement")
+    assert history["judged/loss"] == [[each["item_iterations"], each["loss"]] for each in judged]
+    assert history["round"][-1] == [summary(run)["item_iterations"], 4]
+    assert history["test/accuracy"][-1][1] == summary(run)["test"]["accuracy"]
+    assert params["optimizer.lr"] == "0.05"
+    assert params["model.hidden"] == "[16]"
+    assert (tags["rule"], tags["workers"], tags["status"], tags["reason"]) == ("average", "2 cpu", "finished", "rounds")
+    assert (status, name) == ("FINISHED", "run")
+    assert began < ended
+    resume(run, "--until", "rounds=6", "--log", "mlflow")
+    history, params, tags, status, *_ = logged(run / "mlruns")
+    assert history["judged/loss"] == [[each["item_iterations"], each["loss"]] for each in events(run, "judgement")]
+    assert (params["stop.rounds"], tags["stop.rounds"], tags["rounds"]) == ("4", "6", "6")  # parameters never change
+
+
+def test_a_store_of_the_environment_and_a_run_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "ours").as_uri())
+    job = sabotage(tmp_path, "raise ValueError", call=7)
+    assert partrain("run", job, "--out", tmp_path / "run", "-q", "--log", "mlflow").code == 71
+    _, _, tags, status, *_ = logged(tmp_path / "ours")
+    assert (tags["status"], status) == ("failed", "FAILED")
+    assert not (tmp_path / "run" / "mlruns").exists()
