@@ -34,6 +34,8 @@ COMMANDS = {
     "bench": ("bench", "Measure the speed-up of more workers."),
     "compare": ("bench", "Compare jobs or runs side by side."),
     "runs": ("runs", "List, show, tag and remove runs."),
+    "report": ("report", "Write a report of runs, one HTML file."),
+    "plot": ("report", "Draw one figure of runs as SVG or PNG."),
     "inspect": ("inference", "Show what a checkpoint holds."),
     "evaluate": ("inference", "Evaluate a checkpoint's network."),
     "predict": ("inference", "Predict the items of a file, or continue a text."),

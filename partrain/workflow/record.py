@@ -13,6 +13,8 @@ from partrain.errors import CannotCreate
 from partrain.system.atomic_file import atomic_file
 
 FILE = "step.json"
+RANKING = "sweep.json"
+"""The ranking of a sweep, in the folder of its step."""
 DONE, FAILED, RUNNING, STOPPED, SKIPPED = "done", "failed", "running", "stopped", "skipped"
 
 

@@ -16,11 +16,9 @@ from partrain.job.sweep import SweepSection, Trial
 from partrain.runs.references import Reference
 from partrain.system.atomic_file import atomic_file
 from partrain.workflow.actions import Action, Process, Resolve, document
-from partrain.workflow.record import StepRecord, clear
+from partrain.workflow.record import RANKING, StepRecord, clear
 from partrain.workflow.resources import Resources
 from partrain.workflow.tuning import PRUNED, Tuner, recorded
-
-SUMMARY = "sweep.json"
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class SweepAction(Action):
 
     def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return the ranking."""
-        return [folder / SUMMARY]
+        return [folder / RANKING]
 
     def perform(self, folder: Path) -> None:
         """Rank the runs and write `sweep.json`; remove runs of a former, larger sweep. Raises `CannotCreate`."""
@@ -111,14 +109,14 @@ class SweepAction(Action):
             ],
         }
         try:
-            with atomic_file(folder / SUMMARY) as descriptor:
+            with atomic_file(folder / RANKING) as descriptor:
                 os.write(descriptor, json.dumps(content, indent=1).encode())
         except OSError as error:
-            raise CannotCreate(f"{folder / SUMMARY}: {error.strerror}") from error
+            raise CannotCreate(f"{folder / RANKING}: {error.strerror}") from error
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return the best run's numbers and settings, and the ranking."""
-        ranking = document(folder / SUMMARY)
+        ranking = document(folder / RANKING)
         best = document(folder / str(ranking.get("best", "")) / "summary.json")
         return best | {"settings": next((row["settings"] for row in ranking.get("rows", ())), {}), "sweep": ranking}
 

@@ -1,0 +1,248 @@
+"""The tables of a report: numbers of runs as rows of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from partrain.display.number_format import count, number, size
+from partrain.report.history import RunHistory
+from partrain.report.sources import Sources, SweepResult
+from partrain.report.sweep import settings_text
+from partrain.report.verdict import baseline, compare
+
+SHOWN_COMMITS = 10
+SHOWN_FAULTS = 40
+SHOWN_COMBINATIONS = 30
+SHOWN_WORKERS = 64
+LARGEST_CHECKPOINT = 256_000_000
+"""Bytes of a checkpoint that is still read for its versions: all of it is verified, which takes time."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: frozenset[int] = frozenset()
+    """Columns to align on the right."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One key number."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+def _seconds(value: float) -> str:
+    return f"{value:#.3g} s" if 0 < value < 100 else f"{value:,.0f} s"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}" if 0 < value < 0.1 else f"{value:.0%}"
+
+
+def _plural(count_: int, word: str) -> str:
+    return f"{count_:,} {word}{'s' * (count_ != 1)}"
+
+
+def tiles(run: RunHistory) -> list[Tile]:
+    """Return the key numbers of one run."""
+    told, found = run.summary, []
+    best = told.get("best") or {"round": told["rounds"]}
+    before = {} if best["round"] == told["rounds"] else {"loss": best["loss"], **best["metrics"]}
+    for name, value in {"loss": told.get("loss"), **told["metrics"]}.items():
+        if value is not None:
+            earlier = before.get(name)
+            better = earlier is not None and (earlier < value if name == "loss" else earlier > value)
+            note = f"best round {best['round']:,}: {number(earlier)}" if better else ""
+            found.append(Tile(f"judged {name}", number(value), note))
+    found += [Tile(f"test {name}", number(value)) for name, value in told["test"].items() if value is not None]
+    clock = "simulated" if run.simulated else ""
+    found.append(
+        Tile(
+            "training time",
+            _seconds(told["seconds"]["train"]),
+            clock or f"{_seconds(told['seconds']['total'])} with start and end",
+        )
+    )
+    found.append(Tile("rounds", f"{told['rounds']:,}", _reason(run)))
+    found.append(Tile("item-iterations", count(told["item_iterations"]), f"{count(run.rate)} per second" if run.rate else ""))
+    found.append(Tile("workers", f"{run.size}", _devices(run)))
+    if run.shares and run.size > 1:
+        found.append(Tile("waiting", _share(run.shares["wait"]), f"mixing {_share(run.shares['mix'])}"))
+    if run.rounds and run.bytes:
+        found.append(Tile("messages", size(run.bytes), f"{size(run.bytes / len(run.rounds))} per round"))
+    if run.staleness is not None:
+        found.append(Tile("staleness", f"{run.staleness:.2f}", "center versions, mean"))
+    parameters = run.starts[-1].parameters
+    if parameters:
+        found.append(Tile("parameters", count(parameters), f"rule {run.state.rule}"))
+    return found  # fmt: skip
+
+
+def _reason(run: RunHistory) -> str:
+    """Return why the run ended, if that is short: a failure stands in the verdict or among the faults."""
+    reason = str(run.summary.get("reason") or "")
+    return (
+        run.status
+        if reason == run.status or len(reason) > 40 or run.status in ("training", "killed")
+        else f"{run.status} ({reason})"
+    )
+
+
+def _devices(run: RunHistory) -> str:
+    devices: dict[str, int] = {}
+    for worker in run.state.workers.values():
+        devices[worker.device] = devices.get(worker.device, 0) + 1
+    return ", ".join(f"{number_} x {device}" if number_ > 1 else device for device, number_ in devices.items())
+
+
+def numbers(runs: Sequence[RunHistory]) -> Table:
+    """Return the key numbers of several runs: a column per run, a row per number that any run has."""
+    alone = baseline(runs)
+    compared = {run.label: found for run in runs if alone and run.size > 1 and (found := compare(run, alone))}
+    metrics = dict.fromkeys(name for run in runs for name in run.summary["metrics"])
+    tests = dict.fromkeys(name for run in runs for name in run.summary["test"])
+    rows: list[tuple[str, list[str]]] = [
+        ("status", [run.status for run in runs]),
+        ("rule", [run.state.rule for run in runs]),
+        ("workers", [f"{run.size}" for run in runs]),
+        ("judged loss", [number(run.summary.get("loss")) for run in runs]),
+        *((f"judged {name}", [number(run.summary["metrics"].get(name)) for run in runs]) for name in metrics),
+        *((f"test {name}", [number(run.summary["test"].get(name)) for run in runs]) for name in tests),
+        ("training time", [_seconds(run.summary["seconds"]["train"]) for run in runs]),
+        ("speed-up", [f"{compared[run.label].speedup:.2f}" if run.label in compared else "-" for run in runs]),
+        ("rounds", [f"{run.summary['rounds']:,}" for run in runs]),
+        ("item-iterations", [count(run.summary["item_iterations"]) for run in runs]),
+        ("items per second", [count(run.rate) for run in runs]),
+        ("computing", [_share(run.shares.get("compute")) for run in runs]),
+        ("waiting", [_share(run.shares.get("wait")) if run.size > 1 else "-" for run in runs]),
+        ("mixing", [_share(run.shares.get("mix")) for run in runs]),
+        ("bytes per round", [size(run.bytes / len(run.rounds)) if run.rounds and run.bytes else "-" for run in runs]),
+        ("staleness", ["-" if run.staleness is None else f"{run.staleness:.2f}" for run in runs]),
+    ]
+    shown = [[name, *cells] for name, cells in rows if any(cell != "-" for cell in cells)]
+    return Table(["", *(run.label for run in runs)], shown, frozenset(range(1, len(runs) + 1)))
+
+
+def workers(runs: Sequence[RunHistory]) -> Table:
+    """Return a row per worker."""
+    several = len(runs) > 1
+    head = [*(["run"] * several), "worker", "device", "items", "item-iterations", "per second", "computing", "waiting", "mixing"]
+    rows = []
+    for run in runs:
+        items = {worker["rank"]: worker["partition"] for worker in run.starts[-1].workers}
+        rates = {worker["rank"]: worker.get("items_per_second") for worker in run.summary["workers"]}
+        for rank, worker in sorted(run.state.workers.items())[:SHOWN_WORKERS]:
+            total = worker.compute + worker.wait + worker.mix
+            parts = [
+                f"{_seconds(part)} ({_share(part / total if total else None)})"
+                for part in (worker.compute, worker.wait, worker.mix)
+            ]
+            rows.append(
+                [
+                    *([run.label] * several),
+                    f"{rank}" + " (lost)" * worker.lost,
+                    worker.device,
+                    f"{items.get(rank, 0):,}",
+                    f"{worker.item_iterations:,}",
+                    count(rates.get(rank)),
+                    *parts,
+                ]
+            )
+    return Table(head, rows, frozenset(range(several + 2, len(head))))  # fmt: skip
+
+
+def faults(runs: Sequence[RunHistory]) -> Table | None:
+    """Return faults, signals and resumes in their order; None without any."""
+    several = len(runs) > 1
+    head = [*(["run"] * several), "after", "round", "worker", "event"]
+    rows = [
+        [*([run.label] * several), f"{one.seconds:,.1f} s", f"{one.round:,}", "" if one.rank is None else f"{one.rank}", one.what]
+        for run in runs
+        for one in run.faults[-SHOWN_FAULTS:]
+    ]
+    return Table(head, rows, frozenset({several, several + 1})) if rows else None
+
+
+def checkpoints(runs: Sequence[RunHistory]) -> tuple[Table | None, str]:
+    """Return the newest commits, and a sentence on all of them."""
+    several = len(runs) > 1
+    head = [*(["run"] * several), "round", "file", "size", "written in", "SHA-256"]
+    rows, all_ = [], 0
+    each = max(3, SHOWN_COMMITS // len(runs))
+    for run in runs:
+        all_ += len(run.commits)
+        for one in run.commits[-each:][::-1]:
+            rows.append([*([run.label] * several), f"{one.round:,}", one.file, size(one.bytes), f"{one.seconds * 1000:,.0f} ms", one.digest[:16]])  # fmt: skip
+    written, lasted = (
+        sum(one.bytes for run in runs for one in run.commits),
+        sum(one.seconds for run in runs for one in run.commits),
+    )
+    note = f"{_plural(all_, 'commit')}, {size(written)} in {lasted:.2f} s, beside the training" + (f"; the newest {len(rows)} are shown." if all_ > len(rows) else ".")  # fmt: skip
+    return (Table(head, rows, frozenset({several, several + 2, several + 3})) if rows else None), note
+
+
+def environment(runs: Sequence[RunHistory]) -> tuple[Table, str]:
+    """Return versions and machine of each run, and a sentence if versions could not be read."""
+    found: dict[str, list[str]] = {}
+    notes = []
+    for index, run in enumerate(runs):
+        start = run.starts[-1]
+        versions, note = _versions(run)
+        notes += [note] if note else []
+        threads = sorted({worker["threads"] for worker in start.workers})
+        facts = {
+            "partrain": start.version, **{name: text for name, text in versions.items() if name != "partrain"},
+            "cores": f"{start.cores}", "devices": _devices(run), "threads per worker": ", ".join(map(str, threads)),
+            "run id": start.run_id[:16], "sessions": f"{len(run.starts)}", "folder": str(run.folder),
+        }  # fmt: skip
+        for name, text in facts.items():
+            found.setdefault(name, ["-"] * len(runs))[index] = text or "-"
+    return Table(["", *([run.label for run in runs] if len(runs) > 1 else [""])], [[name, *cells] for name, cells in found.items()]), " ".join(notes)  # fmt: skip
+
+
+def _versions(run: RunHistory) -> tuple[dict[str, str], str]:
+    """Read the versions from the newest checkpoint."""
+    from partrain.checkpoint import read
+    from partrain.errors import Failure
+
+    path = run.folder / "checkpoint.h5"
+    try:
+        if path.stat().st_size > LARGEST_CHECKPOINT:
+            return {}, f"Versions of {run.label} are in its large checkpoint: partrain inspect shows them."
+        stored = read(path).manifest
+        versions: Any = stored.get("versions") if isinstance(stored, dict) else None
+        return {str(name): str(text) for name, text in versions.items()} if isinstance(versions, dict) else {}, ""
+    except OSError:
+        return {}, f"{run.label} has no checkpoint, which would tell versions."
+    except Failure as failure:
+        return {}, f"Versions of {run.label} are unknown: {failure.message}."
+
+
+def combinations(sweep: SweepResult) -> tuple[Table, str]:
+    """Return the ranking of a sweep, and a sentence on what is not shown."""
+    rows = []
+    for rank, row in enumerate(sweep.rows[:SHOWN_COMBINATIONS], 1):
+        known = [value for value in row["values"] if isinstance(value, int | float)]
+        median = number(row["median"]) if isinstance(row["median"], int | float) else "-"
+        spread = f"{number(min(known))} to {number(max(known))}" if len(known) > 1 else ""
+        rows.append([f"{rank}", settings_text(row["settings"]), median, spread, f"{len(known)}/{len(row['values'])}"])
+    note = f"The best {len(rows)} of {len(sweep.rows):,} combinations are shown." if len(sweep.rows) > len(rows) else ""
+    return Table(["rank", "settings", sweep.by, "from, to", "runs"], rows, frozenset({0, 2, 3, 4})), note
+
+
+def steps(sources: Sources) -> Table | None:
+    """Return the steps of a workflow."""
+    rows = []
+    for name, record in sources.steps.items():
+        loss = record.summary.get("loss")
+        shown = number(loss) if isinstance(loss, int | float) else ""
+        rows.append([name, record.status, f"{record.seconds:,.1f} s", shown, record.message])
+    return Table(["step", "status", "time", "judged loss", "message"], rows, frozenset({2, 3})) if len(rows) > 1 else None

@@ -1,0 +1,246 @@
+"""Descriptions of figures in Vega-Lite's language: plain dictionaries that a browser or vl-convert draws.
+
+`theme` completes a description by size and style.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from partrain.report.bins import binned, thinned
+from partrain.report.history import RunHistory
+from partrain.report.theme import LINE_LEGEND, NO_UNIT, PLAIN, RUN_COLORS, Rows, Spec
+from partrain.report.timeline import timeline
+
+MOST_POINTS = 300
+"""Most points of a curve: more than a screen tells apart."""
+MOST_RATES = 30
+"""Most parts of time for the speed: shorter ones show judgements, not speed."""
+MOST_DOTS = 30
+"""Most points of a curve that are drawn as dots."""
+TITLES = {"seconds": "training seconds", "items": "item-iterations", "rounds": "rounds"}
+LOG_FROM = 30
+"""Ratio of the largest to the smallest value from which a loss gets a logarithmic axis."""
+
+
+@dataclass(frozen=True)
+class FigureKind:
+    """A figure by name: its title, and the function that describes it; None if the runs have nothing to show."""
+
+    title: str
+    of_runs: Callable[[Sequence[RunHistory], str], Spec | None]
+    by: str
+    """The horizontal axis, if none is asked for."""
+
+
+def figure(name: str, runs: Sequence[RunHistory], by: str | None = None) -> Spec | None:
+    """Describe a figure of these runs; None if they have nothing to show."""
+    kind = FIGURES[name]
+    return kind.of_runs(runs, by or kind.by)
+
+
+def _rounded(value: float) -> float:
+    """Round to five digits: more cannot be seen, and cost bytes."""
+    return float(f"{value:.5g}")
+
+
+def _curve(run: RunHistory, what: str, points: Iterable[tuple[float, float]]) -> Rows:
+    return [{"x": float(f"{x:.7g}"), "y": _rounded(y), "run": run.label, "what": what} for x, y in points]
+
+
+def _training(run: RunHistory, by: str, value: Callable[[Any], float | None]) -> list[tuple[float, float]]:
+    points = [(each.x(by), y) for each in run.rounds if (y := value(each)) is not None]
+    return list(thinned(points, MOST_POINTS))
+
+
+def _judged(run: RunHistory, by: str, metric: str) -> list[tuple[float, float]]:
+    at = {"seconds": "seconds", "items": "item_iterations", "rounds": "round"}[by]
+    found = []
+    for each in run.judgements:
+        value = each.loss if metric == "loss" else each.metrics.get(metric)
+        if value is not None:
+            found.append((float(getattr(each, at)), value))
+    step = -(-len(found) // MOST_POINTS) if found else 1
+    return [*found[:-1:step], *found[-1:]]
+
+
+def _x(by: str) -> Spec:
+    return {
+        "field": "x",
+        "type": "quantitative",
+        "title": TITLES[by],
+        "axis": {"format": "~s" if by == "items" else PLAIN, "labelExpr": NO_UNIT, "tickCount": 5},
+        "scale": {"nice": False, "zero": True},
+    }
+
+
+def _color(runs: Sequence[RunHistory]) -> Spec:
+    labels = [run.label for run in runs]
+    colors = [RUN_COLORS[index % len(RUN_COLORS)] for index in range(len(labels))]
+    legend = LINE_LEGEND if len(labels) > 1 else None
+    return {"field": "run", "type": "nominal", "scale": {"domain": labels, "range": colors}, "legend": legend, "sort": None}
+
+
+def _lines(runs: Sequence[RunHistory], by: str, rows: Rows, y: Spec, whats: Sequence[str] = ("",)) -> Spec | None:
+    """Describe curves: thin ones of training, strong ones with points of judgements; numbers at the pointer."""
+    if not rows:
+        return None
+    color, x = _color(runs), _x(by)
+    shown = {"x": x, "y": y, "color": color}
+    layers: list[Spec] = []
+    for what in whats:
+        rows_of = [row for row in rows if row["what"] == what]
+        if not rows_of:
+            continue
+        faint = what == "training"
+        mark = {"type": "line", "strokeWidth": 1.25 if faint else 2.25, "opacity": 0.55 if faint else 1, "interpolate": "linear"}
+        if not faint and len(rows_of) <= MOST_DOTS * len(runs):
+            mark["point"] = {"size": 28, "filled": True}
+        layers.append({"transform": [{"filter": {"field": "what", "equal": what}}], "mark": mark, "encoding": shown})
+    tooltip = [{"field": "run", "title": "run"}] if len(runs) > 1 else []
+    tooltip += [{"field": "what", "title": "of"}] if len(whats) > 1 else []
+    tooltip += [
+        {"field": "x", "type": "quantitative", "title": TITLES[by], "format": ",.6~g"},
+        {"field": "y", "type": "quantitative", "title": y["title"], "format": ",.5~g"},
+    ]
+    # Not `nearest`: with it Vega-Lite 6.4 looks for names in the wrong object, and shows "undefined".
+    near = {"name": "near", "select": {"type": "point", "on": "pointerover", "clear": "pointerout"}}
+    hovered = {"condition": {"param": "near", "empty": False, "value": 1}, "value": 0}
+    layers.append(
+        {
+            "params": [near],
+            "mark": {"type": "point", "filled": True, "size": 110},
+            "encoding": shown | {"opacity": hovered, "tooltip": tooltip},
+        }
+    )
+    return {"data": {"values": rows}, "layer": layers}
+
+
+def _goal(runs: Sequence[RunHistory], name: str) -> list[Spec]:
+    """Draw the target that all runs share."""
+    goals = {run.state.stop.get(name) for run in runs}
+    goal = goals.pop() if len(goals) == 1 else None
+    if not isinstance(goal, int | float):
+        return []
+    return [
+        {
+            "data": {"values": [{"y": goal, "text": f"target {goal:g}"}]},
+            "layer": [
+                {"mark": {"type": "rule", "color": "muted", "strokeDash": [4, 4]}, "encoding": {"y": {"field": "y", "type": "quantitative"}}},
+                {
+                    "mark": {"type": "text", "color": "muted", "align": "left", "dx": 4, "dy": -6, "fontSize": 11},
+                    "encoding": {
+                        "x": {"value": 0},
+                        "y": {"field": "y", "type": "quantitative"},
+                        "text": {"field": "text"},
+                    },
+                },
+            ],
+        }
+    ]  # fmt: skip
+
+
+def _y(title: str, rows: Rows, zero: bool = False, log: bool = False, form: str = PLAIN) -> Spec:
+    """Describe the vertical axis; a logarithmic one only where the numbers need it."""
+    values = [row["y"] for row in rows] or [0.0]
+    low, high = min(values), max(values)
+    axis: Spec = {"format": form, "labelExpr": NO_UNIT, "tickCount": 5}
+    scale: Spec = {"zero": zero}
+    if log and low > 0 and high / low > LOG_FROM:
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        steps = (1, 2, 5) if high / low < 300 else (1,)
+        axis["values"] = [tick for decade in decades for step in steps if low <= (tick := float(f"{step}e{decade}")) <= high]
+        scale = {"type": "log", "domain": [low, high], "nice": False}
+    return {"field": "y", "type": "quantitative", "title": title, "scale": scale, "axis": axis}
+
+
+def _loss(runs: Sequence[RunHistory], by: str) -> Spec | None:
+    rows: Rows = []
+    for run in runs:
+        rows += _curve(run, "training", _training(run, by, lambda each: each.loss))
+        rows += _curve(run, "judged", _judged(run, by, "loss"))
+    return _with(_lines(runs, by, rows, _y("loss", rows, log=True), ("training", "judged")), _goal(runs, "loss"))
+
+
+def _accuracy(runs: Sequence[RunHistory], by: str) -> Spec | None:
+    rows = [row for run in runs for row in _curve(run, "judged", _judged(run, by, "accuracy"))]
+    if len(rows) < 2:
+        return None  # one number is no curve
+    return _with(_lines(runs, by, rows, _y("judged accuracy", rows, form=".4~g"), ("judged",)), _goal(runs, "accuracy"))
+
+
+def _with(spec: Spec | None, layers: list[Spec]) -> Spec | None:
+    if spec is not None:
+        spec["layer"] = [*layers, *spec["layer"]]
+    return spec
+
+
+def _per_round(title: str, value: Callable[[Any], float | None], log: bool = False) -> Callable[[Sequence[RunHistory], str], Spec | None]:  # fmt: skip
+    """Return a figure of one number per round."""
+
+    def spec(runs: Sequence[RunHistory], by: str) -> Spec | None:
+        rows = [row for run in runs for row in _curve(run, "", _training(run, by, value))]
+        if not any(row["y"] for row in rows):
+            return None
+        form = "~s" if max(row["y"] for row in rows) >= 1000 else ".3~g"
+        return _lines(runs, by, rows, _y(title, rows, True, log, form))
+
+    return spec
+
+
+def _bytes(runs: Sequence[RunHistory], by: str) -> Spec | None:
+    rows: Rows = []
+    for run in runs:
+        total, points = 0.0, []
+        for each in run.rounds:
+            total += each.bytes
+            points.append((each.x(by), total))
+        step = -(-len(points) // MOST_POINTS) if points else 1
+        rows += _curve(run, "", [*points[:-1:step], *points[-1:]] if total else [])
+    return _lines(runs, by, rows, _y("bytes so far", rows, zero=True, form=".3~s"))
+
+
+def _speed(runs: Sequence[RunHistory], by: str) -> Spec | None:
+    """Describe item-iterations per second of all workers together, in equal parts of the run's time."""
+    rows: Rows = []
+    for run in runs:
+        end = run.rounds[-1].seconds if run.rounds else 0.0
+        if end <= 0:
+            continue
+        count = max(1, min(MOST_RATES, len(run.rounds) // 6))
+        bins = [binned(spans, end, count) for spans in run.spans.values()]
+        width, ends = end / count, _ends(run, by, end, count)
+        rates = [sum(each[index].items for each in bins) / width for index in range(count)]
+        rows += _curve(run, "", zip(ends, rates, strict=True))
+    return _lines(runs, by, rows, _y("item-iterations per second", rows, zero=True, form=".3~s"))
+
+
+def _ends(run: RunHistory, by: str, end: float, count: int) -> list[float]:
+    """Return the ends of equal parts of the time, on another axis if asked for."""
+    ends = [end * (index + 1) / count for index in range(count)]
+    if by == "seconds":
+        return ends
+    found, at = [], 0
+    for each in ends:
+        while at < len(run.rounds) - 1 and run.rounds[at].seconds < each:
+            at += 1
+        found.append(run.rounds[at].x(by))
+    return found
+
+
+FIGURES: Mapping[str, FigureKind] = {
+    "loss": FigureKind("Loss", _loss, "seconds"),
+    "accuracy": FigureKind("Accuracy", _accuracy, "seconds"),
+    "timeline": FigureKind("Time of each worker", timeline, "seconds"),
+    "distance": FigureKind(
+        "Distance between replicas", _per_round("distance to the mean", lambda each: each.distance, log=True), "items"
+    ),
+    "bytes": FigureKind("Messages", _bytes, "seconds"),
+    "staleness": FigureKind("Staleness", _per_round("center versions", lambda each: each.mean_staleness), "items"),
+    "lr": FigureKind("Learning rate", _per_round("learning rate", lambda each: each.lr), "items"),
+    "speed": FigureKind("Speed", _speed, "seconds"),
+}
+"""Figures by the name that `partrain plot --what` takes."""

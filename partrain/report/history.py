@@ -1,0 +1,271 @@
+"""The history of a run: its folder's files, read once, as columns of numbers for figures and tables."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from partrain.display.event_log import read_events, summary
+from partrain.display.events import (
+    CommitEvent,
+    Event,
+    FaultEvent,
+    JudgementEvent,
+    RoundEvent,
+    StartEvent,
+    StoppingEvent,
+)
+from partrain.display.run_state import RunState
+from partrain.errors import InputMissing
+from partrain.launch.run_folder import is_training
+from partrain.records import RoundRecord, finite
+from partrain.report.bins import ACTIVITIES, WorkerSpan
+
+
+class SummarySeconds(BaseModel):
+    """Seconds in summary.json."""
+
+    train: float
+    total: float
+
+
+class SummaryScores(BaseModel):
+    """The best judgement in summary.json."""
+
+    round: int
+    loss: float | None
+    metrics: dict[str, float | None]
+
+
+class SummaryFile(BaseModel, extra="allow"):
+    """The numbers of summary.json that a report shows."""
+
+    status: str
+    rounds: int
+    loss: float | None
+    metrics: dict[str, float | None]
+    test: dict[str, float | None]
+    seconds: SummarySeconds
+    item_iterations: int
+    workers: list[dict[str, Any]]
+    best: SummaryScores | None = None
+
+
+class Incident(NamedTuple):
+    """Something beside rounds and judgements that happened: a fault, a signal, a resume."""
+
+    seconds: float
+    """Seconds since the run's first start, by the clock of the coordinator."""
+    round: int
+    what: str
+    rank: int | None = None
+
+
+@dataclass
+class RoundTotal:
+    """One round of all workers."""
+
+    round: int
+    seconds: float = 0.0
+    """Training seconds at the end of the round's last worker."""
+    items: int = 0
+    """Item-iterations of the round; in `RunHistory.rounds` those of the run so far."""
+    loss_items: float = 0.0
+    """Sum of losses, each times its items."""
+    judged_items: int = 0
+    """Items behind `loss_items`."""
+    lr: float | None = None
+    distance: float | None = None
+    bytes: float = 0.0
+    staleness: float = 0.0
+    stale: int = 0
+    """Records with a staleness."""
+
+    @property
+    def loss(self) -> float | None:
+        """Mean training loss over the items."""
+        return self.loss_items / self.judged_items if self.judged_items else None
+
+    @property
+    def mean_staleness(self) -> float | None:
+        """Mean staleness of the workers' updates."""
+        return self.staleness / self.stale if self.stale else None
+
+    def add(self, record: RoundRecord) -> None:
+        """Add a worker's record."""
+        self.items += record.items
+        if math.isfinite(record.seconds):
+            self.seconds = max(self.seconds, record.seconds)
+        if math.isfinite(record.loss):
+            self.loss_items += record.loss * record.items
+            self.judged_items += record.items
+        if math.isfinite(record.bytes):
+            self.bytes += record.bytes
+        if math.isfinite(record.staleness):
+            self.staleness += record.staleness
+            self.stale += 1
+        if (distance := finite(record.distance)) is not None:
+            self.distance = distance
+        self.lr = finite(record.lr)
+
+    def x(self, by: str) -> float:
+        """Return its place on a horizontal axis."""
+        return self.seconds if by == "seconds" else self.items if by == "items" else self.round
+
+
+@dataclass
+class RunHistory:
+    """A run as its folder tells it."""
+
+    label: str
+    folder: Path
+    state: RunState = field(default_factory=RunState)
+    starts: list[StartEvent] = field(default_factory=list)
+    rounds: list[RoundTotal] = field(default_factory=list)
+    judgements: list[JudgementEvent] = field(default_factory=list)
+    commits: list[CommitEvent] = field(default_factory=list)
+    faults: list[Incident] = field(default_factory=list)
+    spans: dict[int, list[WorkerSpan]] = field(default_factory=dict)
+    """Each worker's rounds by rank."""
+    job_text: str = ""
+    job: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    """Content of summary.json; computed from the events if the run has none."""
+    status: str = ""
+    """Status of the summary; `training` or `killed` if the run has none."""
+
+    @property
+    def size(self) -> int:
+        """Number of workers."""
+        return len(self.state.workers)
+
+    @property
+    def name(self) -> str:
+        return self.state.name
+
+    @property
+    def simulated(self) -> bool:
+        """True if seconds are those of a simulated clock."""
+        transport = self.job.get("transport")
+        return isinstance(transport, dict) and transport.get("kind") == "simulated"
+
+    @property
+    def busy(self) -> dict[str, float]:
+        """Seconds of all workers by activity."""
+        workers = self.state.workers.values()
+        return {name: sum(getattr(worker, name) for worker in workers) for name in ACTIVITIES}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Shares of the workers' recorded time by activity; empty if nothing was recorded."""
+        busy = self.busy
+        total = sum(busy.values())
+        return {name: seconds / total for name, seconds in busy.items()} if total else {}
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of all messages."""
+        return sum(each.bytes for each in self.rounds)
+
+    @property
+    def staleness(self) -> float | None:
+        """Mean staleness of all updates; None where there is none."""
+        count = sum(each.stale for each in self.rounds)
+        return sum(each.staleness for each in self.rounds) / count if count else None
+
+    @property
+    def rate(self) -> float | None:
+        """Item-iterations per training second of all workers, of those done in this folder."""
+        done = self.state.item_iterations - sum(worker.elsewhere for worker in self.state.workers.values())
+        seconds = self.summary["seconds"]["train"]
+        return done / seconds if seconds else None
+
+
+def read_history(folder: Path, label: str) -> RunHistory:
+    """Read a run folder. Raises `InputMissing` if it holds no run that began."""
+    run = RunHistory(label, folder)
+    totals: dict[int, RoundTotal] = {}
+    path = folder / "events.jsonl"
+    try:
+        for event in read_events(path):
+            run.state.apply(event)
+            _take(event, run, totals)
+    except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
+        raise InputMissing(f"{path}: an event has a wrong value: {error}; restore the file") from None
+    if not run.starts:
+        what = "has not begun yet: try again in some seconds" if is_training(folder) else "ended before it began"
+        raise InputMissing(f"{folder}: the run {what}; its events.jsonl has no start")
+    run.rounds = [totals[number] for number in sorted(totals)]
+    _accumulate(run)
+    _read_files(run)
+    return run
+
+
+def _take(event: Event, run: RunHistory, totals: dict[int, RoundTotal]) -> None:
+    match event:
+        case RoundEvent(rank=rank, record=record):
+            total = totals.get(record.round)
+            if total is None:
+                total = totals[record.round] = RoundTotal(record.round)
+            total.add(record)
+            span = WorkerSpan(record.seconds, record.compute, record.wait, record.mix, record.items)
+            run.spans.setdefault(rank, []).append(span)
+        case JudgementEvent():
+            _check_numbers(event.round, event.seconds, event.item_iterations, event.loss or 0, *event.metrics.values())
+            run.judgements.append(event)
+        case CommitEvent():
+            _check_numbers(event.round, event.seconds, event.bytes)
+            run.commits.append(event)
+        case StartEvent(workers=workers):
+            if run.starts:
+                run.faults.append(_incident(run, event.t, f"resumed from round {event.resumed_from or 0:,}"))
+            for worker in workers:
+                _check_numbers(worker["rank"], worker["partition"], worker["threads"])
+            run.starts.append(event)
+        case FaultEvent():
+            run.faults.append(_incident(run, event.t, event.what, event.rank))
+        case StoppingEvent():
+            run.faults.append(_incident(run, event.t, f"{event.signal}: {event.what}"))
+
+
+def _check_numbers(*values: Any) -> None:
+    """Raise TypeError if any value is no number: the file is damaged."""
+    if not all(isinstance(value, int | float) for value in values):
+        raise TypeError("not a number")
+
+
+def _incident(run: RunHistory, t: float, what: str, rank: int | None = None) -> Incident:
+    return Incident(t - run.starts[0].t if run.starts else 0.0, run.state.round, what, rank)
+
+
+def _accumulate(run: RunHistory) -> None:
+    """Turn the items of rounds into item-iterations so far; seconds never fall."""
+    items = run.state.item_iterations - sum(each.items for each in run.rounds)
+    seconds = 0.0
+    for each in run.rounds:
+        items += each.items
+        seconds = max(seconds, each.seconds)
+        each.items, each.seconds = items, seconds
+
+
+def _read_files(run: RunHistory) -> None:
+    try:
+        run.job_text = (run.folder / "job.toml").read_text(encoding="utf-8", errors="replace")
+        run.job = tomllib.loads(run.job_text)
+    except (OSError, ValueError, RecursionError):
+        run.job = {}  # a report of a damaged folder is better than none
+    try:
+        content = SummaryFile.model_validate_json((run.folder / "summary.json").read_bytes())
+        run.summary, run.status = content.model_dump(exclude_unset=True), content.status
+    except FileNotFoundError:
+        run.summary = summary(run.state)
+        run.status = "training" if is_training(run.folder) else run.state.status or "killed"
+    except (ValueError, OSError):
+        raise InputMissing(
+            f"{run.folder / 'summary.json'}: not a summary of a run; without that file the report reads the events alone"
+        ) from None

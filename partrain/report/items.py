@@ -1,0 +1,197 @@
+"""The answers of a trained network: confusion matrix, worst-judged items with their pictures, predicted against true numbers."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from partrain.display.number_format import number
+from partrain.errors import Failure
+from partrain.report.answer_figures import confusion, scatter, series
+from partrain.report.facts import Table
+from partrain.report.history import RunHistory
+from partrain.report.theme import Spec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from partrain.inference.network import TrainedNetwork
+
+MOST_ITEMS = 20_000
+"""Most items whose answers are looked at."""
+WORST = 12
+"""Items shown as the worst-judged ones."""
+MOST_CLASSES = 20
+"""Most classes of a drawn confusion matrix."""
+NARROW_CLASSES = 12
+"""Most classes of a confusion matrix that takes half of the page."""
+ANSWER_CHARACTERS = 24
+
+
+@dataclass(frozen=True)
+class WorstItem:
+    """One of the worst-judged items."""
+
+    item: int
+    """Its index in the data set's split."""
+    text: str
+    picture: str = ""
+    """A data URI; empty if the item is no image."""
+
+
+@dataclass
+class JudgedAnswers:
+    """The part of a report on one network's answers."""
+
+    label: str
+    note: str
+    figures: dict[str, Spec] = field(default_factory=dict)
+    """Descriptions under `confusion`, `scatter`, `series`."""
+    confusion_caption: str = ""
+    confusion_wide: bool = False
+    errors: Table | None = None
+    """The most frequent errors of a classifier."""
+    scatter_caption: str = ""
+    table: Table | None = None
+    worst: list[WorstItem] = field(default_factory=list)
+    worst_title: str = ""
+
+
+def answers_of(run: RunHistory, trusted: bool, several: bool) -> JudgedAnswers:
+    """Evaluate a run's newest checkpoint on its held-out items. If that fails, the note says why."""
+    answers = JudgedAnswers(run.label if several else "", "")
+    try:
+        _evaluate(run, trusted, answers)
+    except Failure as failure:
+        answers.note = f"Left out: {failure.message}."
+    return answers
+
+
+def _evaluate(run: RunHistory, trusted: bool, answers: JudgedAnswers) -> None:
+    import torch
+
+    from partrain.inference.evaluate import items_by_split
+    from partrain.inference.network import evaluate_items, load_dataset, load_network
+    from partrain.inference.open import load_job, open_checkpoint
+
+    path, content = open_checkpoint(run.folder)
+    loaded = load_job(content, path, trusted)
+    network = load_network(loaded, content)
+    dataset = load_dataset(loaded, content)
+    found = items_by_split(network, dataset)
+    split = next(name for name in ("validation", "test", "training") if name in found)
+    inputs, targets = (array[:MOST_ITEMS] for array in found[split])
+    kept: list[tuple[Tensor, Tensor]] = []
+    shapes: list[Tensor] = []
+
+    def keep(given: Tensor, said: Tensor, wanted: Tensor) -> None:
+        kept.append((said.detach().cpu(), wanted.cpu()))
+        if network.kind == "forecast":
+            shapes.append(given.double().cpu())
+
+    samples = network.items(torch.from_numpy(inputs), torch.from_numpy(targets), dataset.scale)
+    scores = evaluate_items(network, samples, keep)
+    said, wanted = (torch.cat(parts) for parts in zip(*kept, strict=True))
+    which = f"{scores['items']:,} {split} items, round {content.round:,}"
+    answers.note = f"The newest checkpoint on {which}: " + ", ".join(
+        f"{name} {number(value)}" for name, value in scores.items() if name != "items"
+    )
+    match network.kind:
+        case "classification":
+            _classes(network, inputs, said, wanted, answers)
+        case "regression" | "forecast":
+            _numbers(network, said, wanted, answers)
+        case "autoencoder":
+            _reconstructions(inputs, said, wanted, answers)
+        case kind:
+            answers.note += f". Single items are not shown for {kind}."
+
+
+def _classes(network: TrainedNetwork, inputs: NDArray[Any], said: Tensor, wanted: Tensor, answers: JudgedAnswers) -> None:
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from partrain.inference.codec import Codec
+
+    codec, count = Codec(network.codec), network.record.outputs
+    names = [codec.class_name(label)[:ANSWER_CHARACTERS] for label in range(count)]
+    given = said.argmax(1)
+    matrix = torch.bincount(wanted * count + given, minlength=count * count).view(count, count)
+    if count <= MOST_CLASSES:
+        answers.figures["confusion"] = confusion(matrix.tolist(), names)
+        answers.confusion_wide = count > NARROW_CLASSES
+        answers.confusion_caption = "Rows: true class. Columns: answer. Color: share of the true class."
+    wrong = [(int(matrix[a, b]), names[a], names[b]) for a, b in (matrix - torch.diag(matrix.diag())).nonzero().tolist()]
+    rows = [[true, answer, f"{n:,}"] for n, true, answer in sorted(wrong, key=lambda one: (-one[0], one[1:]))[:10]]
+    answers.errors = Table(["true", "answer", "items"], rows, frozenset({2})) if rows else None
+    losses = cross_entropy(said.double(), wanted, reduction="none")
+    sure = said.double().softmax(1)
+    answers.worst_title = "Worst-judged items"
+    for item in losses.topk(min(WORST, len(losses))).indices.tolist():
+        true, answer = int(wanted[item]), int(given[item])
+        share = f"{names[true]}, answered {names[answer]} ({float(sure[item, answer]):.0%})"
+        answers.worst.append(
+            WorstItem(
+                item, share if true != answer else f"{names[true]}, right ({float(sure[item, true]):.0%})", picture(inputs[item])
+            )
+        )
+
+
+def _numbers(network: TrainedNetwork, said: Tensor, wanted: Tensor, answers: JudgedAnswers) -> None:
+    from partrain.inference.codec import Codec
+
+    codec = Codec(network.codec)
+    predicted, true = (codec.restore_units(one.double().flatten(1)) for one in (said, wanted))
+    names = codec.names(true.shape[1])
+    name = names[0]
+    pairs = list(zip(true[:, 0].tolist(), predicted[:, 0].tolist(), strict=True))
+    answers.figures["scatter"] = scatter(pairs, name)
+    several = f" The first of {len(names):,} predicted numbers." if len(names) > 1 else ""
+    answers.scatter_caption = f"On the dashed line an answer is right.{several}"
+    if network.kind == "forecast":
+        answers.figures["series"] = series(pairs, name)
+    errors = (predicted - true).abs().mean(1)
+    answers.table = Table(
+        ["item", f"true {name}", f"predicted {name}"],
+        [
+            [f"{item:,}", number(float(true[item, 0])), number(float(predicted[item, 0]))]
+            for item in errors.topk(min(8, len(errors))).indices.tolist()
+        ],
+        frozenset({1, 2}),
+    )
+
+
+def _reconstructions(inputs: NDArray[Any], said: Tensor, wanted: Tensor, answers: JudgedAnswers) -> None:
+    from partrain.inference.metrics import reconstruction_errors
+
+    errors = reconstruction_errors(said, wanted)
+    answers.worst_title = "Worst-judged items: largest reconstruction errors"
+    for item in errors.topk(min(WORST, len(errors))).indices.tolist():
+        answers.worst.append(WorstItem(item, f"error {number(float(errors[item]))}", picture(inputs[item])))
+
+
+def picture(item: NDArray[Any]) -> str:
+    """Return an item as a picture; "" if it is no image or Pillow is not installed.
+
+    An image is (height, width) or (1 or 3 channels, height, width). Numbers that are no bytes are spread from black to white.
+    """
+    import numpy as np
+
+    pixels = (
+        item[0] if item.ndim == 3 and len(item) == 1 else item.transpose(1, 2, 0) if item.ndim == 3 and len(item) == 3 else item
+    )
+    if pixels.ndim not in (2, 3) or (pixels.shape[-1] != 3 and pixels.ndim == 3) or min(pixels.shape[:2]) < 8:
+        return ""
+    try:
+        from PIL import Image
+    except ImportError:
+        return ""
+    if pixels.dtype != np.uint8:
+        low, high = float(pixels.min()), float(pixels.max())
+        pixels = ((pixels - low) / ((high - low) or 1.0) * 255).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(file, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

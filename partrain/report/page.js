@@ -1,0 +1,17 @@
+// Draws each figure of the page. `ast` interprets expressions, so that the page needs no right to evaluate code.
+const figures = JSON.parse(document.getElementById("figures").textContent);
+const views = [];
+for (const place of document.querySelectorAll("[data-figure]")) {
+  const options = { renderer: "svg", actions: false, ast: true, tooltip: { theme: "custom" } };
+  vegaEmbed(place, figures[place.dataset.figure], options).then((drawn) => views.push(drawn.view)).catch((error) => {
+    place.textContent = "This figure could not be drawn: " + error.message;
+  });
+}
+// Paper is narrower than most screens: figures are drawn anew for it, so that their text stays legible.
+function fit(printing) {
+  document.documentElement.classList.toggle("printing", printing);
+  dispatchEvent(new Event("resize"));
+  for (const view of views) view.run();
+}
+addEventListener("beforeprint", () => fit(true));
+addEventListener("afterprint", () => fit(false));

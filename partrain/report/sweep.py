@@ -1,0 +1,186 @@
+"""The figures of a sweep: parallel coordinates, and the share of each setting in the differences."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from partrain.report.sources import SweepResult
+from partrain.report.theme import Rows, Spec
+
+MOST_LINES = 200
+"""Most combinations in the figure."""
+TICK_DISTANCE = 0.09
+"""Least distance of two labels of one setting, as a part of the axis."""
+LOG_FROM = 9.0
+"""Ratio of a setting's largest to its smallest number from which its axis is logarithmic."""
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _places(values: Sequence[Any]) -> dict[str, float]:
+    """Map the shown form of each value to its place on an axis from 0 to 1: numbers by size, others side by side in their order."""
+    if not all(_is_number(value) for value in values):
+        try:
+            ordered = sorted(values)
+        except TypeError:
+            ordered = list(values)
+        shown = list(dict.fromkeys(_shown(value) for value in ordered))
+        return {text: index / max(1, len(shown) - 1) for index, text in enumerate(shown)}
+    low, high = min(values), max(values)
+    log = low > 0 and high / low >= LOG_FROM
+    scale = math.log if log else float
+    span = scale(high) - scale(low)
+    return {_shown(value): (scale(value) - scale(low)) / span if span else 0.5 for value in values}
+
+
+def _ticks(places: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Choose the labels of an axis: both ends, and others where there is room."""
+    ordered = sorted(places.items(), key=lambda item: item[1])
+    found = [ordered[0], ordered[-1]][: len(ordered)]
+    for text, place in ordered[1:-1]:
+        if all(abs(place - other) >= TICK_DISTANCE for _, other in found):
+            found.append((text, place))
+    return found
+
+
+def varied(sweep: SweepResult) -> list[str]:
+    """Return the settings that take several values."""
+    keys = dict.fromkeys(key for row in sweep.rows for key in row["settings"])
+    return [key for key in keys if len({_shown(row["settings"].get(key)) for row in sweep.rows}) > 1]
+
+
+def _ranked(sweep: SweepResult) -> list[dict[str, Any]]:
+    return [row for row in sweep.rows if _is_number(row.get("median"))]
+
+
+def parallel(sweep: SweepResult) -> Spec | None:
+    """Describe parallel coordinates: an axis per setting and one of the ranked number, a line per combination."""
+    ranked, keys = _ranked(sweep)[:MOST_LINES], varied(sweep)
+    if len(ranked) < 2 or not keys:
+        return None
+    axes = [(key, [row["settings"].get(key) for row in ranked]) for key in keys]
+    axes.append((sweep.by, [float(row["median"]) for row in ranked]))
+    lines: Rows = []
+    ticks: Rows = []
+    for position, (key, values) in enumerate(axes):
+        places = _places(values)
+        lines += [
+            {"c": number, "p": position, "y": round(places[_shown(value)], 4), "m": ranked[number]["median"], "best": number == 0,
+             "key": key, "value": _shown(value)}
+            for number, value in enumerate(values)
+        ]  # fmt: skip
+        ticks += [{"p": position, "y": round(y, 4), "text": text[:14]} for text, y in _ticks(places)]
+    heads = [{"p": position, "y": 1.08 + position % 2 * 0.08, "text": key} for position, (key, _) in enumerate(axes)]
+    x = {"field": "p", "type": "quantitative", "axis": None, "scale": {"domain": [-0.12, len(axes) - 0.75], "nice": False}}
+    y = {"field": "y", "type": "quantitative", "axis": None, "scale": {"domain": [-0.04, 1.2], "nice": False}}
+    color = {
+        "field": "m", "type": "quantitative", "legend": None,
+        "scale": {"scheme": {"name": "viridis", "extent": [0.35, 0.9]}, "reverse": not sweep.largest},
+    }  # fmt: skip
+    line = {"x": x, "y": y, "detail": {"field": "c"}}
+    return {
+        "layer": [
+            {
+                "data": {"values": [{"p": position, "y": 0, "y2": 1} for position in range(len(axes))]},
+                "mark": {"type": "rule", "color": "muted", "opacity": 0.6},
+                "encoding": {"x": x, "y": y, "y2": {"field": "y2"}},
+            },
+            {
+                "data": {"values": lines},
+                "mark": {"type": "line", "strokeWidth": 1.8, "opacity": 0.75},
+                "encoding": line | {"color": color, "order": {"field": "p"}},
+            },
+            {
+                "data": {"values": [row for row in lines if row["best"]]},
+                "mark": {"type": "line", "strokeWidth": 4, "color": "run-1"},
+                "encoding": line | {"order": {"field": "p"}},
+            },
+            {
+                "data": {"values": lines},
+                "mark": {"type": "point", "filled": True, "size": 40, "opacity": 0.9},
+                "encoding": line | {"color": color, "tooltip": [
+                    {"field": "key", "title": "setting"}, {"field": "value"},
+                    {"field": "m", "type": "quantitative", "title": "result", "format": ".4~g"},
+                ]},
+            },
+            *(
+                {  # twice: the lower copy keeps the lines away from the letters
+                    "data": {"values": ticks},
+                    "mark": {"type": "text", "align": "left", "dx": 8, "color": "ink", "fontSize": 11, **around},
+                    "encoding": {"x": x, "y": y, "text": {"field": "text"}},
+                }
+                for around in ({"stroke": "paper", "strokeWidth": 6, "strokeJoin": "round"}, {})
+            ),
+            {
+                "data": {"values": heads},
+                "mark": {"type": "text", "align": "left", "dx": -4, "color": "muted", "fontSize": 11.5, "fontWeight": 600, "limit": 150},
+                "encoding": {"x": x, "y": y, "text": {"field": "text"}},
+            },
+        ],
+        "height": 300,
+    }  # fmt: skip
+
+
+def shares(sweep: SweepResult) -> dict[str, float]:
+    """Return the share of the variance of the ranked number that each setting explains alone, the largest first.
+
+    That is the variance of the means by value over the whole variance. Numbers with more than four values count by quarters of
+    their order.
+    """
+    ranked = _ranked(sweep)
+    numbers = [float(row["median"]) for row in ranked]
+    if len(numbers) < 3 or not (whole := statistics.pvariance(numbers)):
+        return {}
+    mean, found = statistics.fmean(numbers), {}
+    for key in varied(sweep):
+        groups: dict[Any, list[float]] = {}
+        for group, number in zip(_groups([row["settings"].get(key) for row in ranked]), numbers, strict=True):
+            groups.setdefault(group, []).append(number)
+        between = sum(len(one) * (statistics.fmean(one) - mean) ** 2 for one in groups.values()) / len(numbers)
+        found[key] = between / whole
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _groups(values: Sequence[Any]) -> list[Any]:
+    distinct = {_shown(value) for value in values}
+    if len(distinct) <= 4 or not all(_is_number(value) for value in values):
+        return [_shown(value) for value in values]
+    ordered = [value for value, _ in groupby(sorted(values))]
+    return [4 * ordered.index(value) // len(ordered) for value in values]
+
+
+def importance(sweep: SweepResult) -> Spec | None:
+    """Describe bars of the shares."""
+    found = shares(sweep)
+    if not found:
+        return None
+    rows: Rows = [{"key": key, "share": round(share, 4)} for key, share in found.items()]
+    y = {"field": "key", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 150, "labelColor": "ink"}}
+    x = {"field": "share", "type": "quantitative", "title": "share of the variance", "scale": {"domain": [0, 1]}, "axis": {"format": "%", "tickCount": 5}}  # fmt: skip
+    return {
+        "data": {"values": rows},
+        "layer": [
+            {"mark": {"type": "bar", "color": "run-0", "cornerRadiusEnd": 3, "height": {"band": 0.6}}, "encoding": {"x": x, "y": y}},
+            {
+                "mark": {"type": "text", "align": "left", "dx": 5, "color": "ink", "fontSize": 11},
+                "encoding": {"x": x, "y": y, "text": {"field": "share", "type": "quantitative", "format": ".0%"}},
+            },
+        ],
+        "height": 40 + 30 * len(rows),
+    }  # fmt: skip
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Return settings as one text."""
+    return ", ".join(f"{key} = {_shown(value)}" for key, value in settings.items())

@@ -1,0 +1,92 @@
+"""The timeline: a row per worker, and in it the shares of computing, waiting and mixing over the run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from partrain.report.bins import ACTIVITIES, binned
+from partrain.report.history import RunHistory
+from partrain.report.theme import PLAIN, Rows, Spec
+
+MOST_CELLS = 1200
+"""Most parts of time in a timeline, all workers together."""
+MOST_BINS = 160
+"""Most parts of time of one worker."""
+SHOWN_WORKERS = 24
+"""Most workers in a timeline."""
+ACTIVITY_NAMES = {"compute": "computing", "wait": "waiting", "mix": "mixing"}
+
+
+def timeline(runs: Sequence[RunHistory], by: str) -> Spec | None:
+    """Describe each worker's time: the shares of computing, waiting and mixing in equal parts of the run, a row per worker."""
+    workers = [(run, rank) for run in runs for rank in sorted(run.spans)][:SHOWN_WORKERS]
+    end = max((run.rounds[-1].seconds for run in runs if run.rounds), default=0.0)
+    if not workers or end <= 0:
+        return None
+    count = max(20, min(MOST_BINS, MOST_CELLS // len(workers)))
+    rows: Rows = []
+    for row, (run, rank) in enumerate(workers):
+        for index, one in enumerate(binned(run.spans[rank], end, count)):
+            shares = {name: round(getattr(one, name) * count / end, 3) for name in ACTIVITIES}
+            if any(shares.values()):
+                rows.append({"k": row, "b": index, **shares})
+    names = [f"{run.label} worker {rank}" if len(runs) > 1 else f"worker {rank}" for run, rank in workers]
+    height = 0.82
+    x = {"type": "quantitative", "title": "training seconds", "scale": {"domain": [0, float(f"{end:.5g}")], "nice": False}, "axis": {"format": PLAIN, "grid": False, "tickCount": 6}}  # fmt: skip
+    middle = [row + height / 2 for row in range(len(names))]
+    return {
+        "data": {"values": rows},
+        "transform": [
+            {"fold": list(ACTIVITIES), "as": ["key", "share"]},
+            {"calculate": "indexof(['compute', 'wait', 'mix'], datum.key)", "as": "order"},
+            {"calculate": f"{[ACTIVITY_NAMES[name] for name in ACTIVITIES]}[datum.order]", "as": "what"},
+            {"stack": "share", "groupby": ["k", "b"], "sort": [{"field": "order"}], "as": ["from", "to"]},
+            {"filter": "datum.share > 0"},
+            {"calculate": f"datum.b * {end / count!r}", "as": "x"},
+            {"calculate": f"(datum.b + 1.05) * {end / count!r}", "as": "x2"},
+            {"calculate": f"datum.k + {height} - {height} * min(1, datum.from)", "as": "y"},
+            {"calculate": f"datum.k + {height} - {height} * min(1, datum.to)", "as": "y2"},
+        ],
+        "mark": {"type": "rect", "stroke": None},
+        "encoding": {
+            "x": x | {"field": "x"},
+            "x2": {"field": "x2"},
+            "y": {
+                "field": "y",
+                "type": "quantitative",
+                "title": None,
+                "scale": {"domain": [0, len(names)], "reverse": True, "nice": False, "zero": False},
+                "axis": {
+                    "values": middle,
+                    "labelExpr": f"{names!r}[floor(datum.value)]" if _plain(names) else _numbered(runs, workers),
+                    "grid": False,
+                    "ticks": False,
+                    "domain": False,
+                },
+            },
+            "y2": {"field": "y2"},
+            "color": {
+                "field": "what",
+                "type": "nominal",
+                "scale": {"domain": list(ACTIVITY_NAMES.values()), "range": list(ACTIVITIES)},
+                "legend": {"orient": "top", "title": None, "symbolType": "square"},
+            },
+            "tooltip": [
+                {"field": "what", "title": "activity"},
+                {"field": "share", "type": "quantitative", "title": "share of this time", "format": ".0%"},
+                {"field": "x", "type": "quantitative", "title": "from second", "format": ".4~g"},
+            ],
+        },
+        "height": 78 + (34 if len(names) <= 6 else 20) * len(names),
+    }
+
+
+def _plain(names: Sequence[str]) -> bool:
+    """Tell if names may stand in an expression of Vega: a label comes from the user, and is no code."""
+    return all(re.fullmatch(r"[\w ./:-]+", name, re.ASCII) for name in names)
+
+
+def _numbered(runs: Sequence[RunHistory], workers: Sequence[tuple[RunHistory, int]]) -> str:
+    numbers = {id(run): index + 1 for index, run in enumerate(runs)}
+    return f"{[f'run {numbers[id(run)]} worker {rank}' for run, rank in workers]}[floor(datum.value)]"

@@ -1,0 +1,153 @@
+"""The verdict: one sentence on whether more workers paid, or on what limited the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from partrain.display.events import JudgementEvent
+from partrain.display.number_format import number
+from partrain.report.history import RunHistory
+from partrain.report.sources import SweepResult
+from partrain.report.sweep import settings_text, shares
+
+WORTH = 0.05
+"""Share of time by which more workers must be faster to pay: less is noise."""
+LIMITING = 0.15
+"""Share of the workers' time from which waiting or mixing is called the limit."""
+REASON = 160
+"""Most characters of a reason in the verdict."""
+ENDS = {
+    "reached": "The run reached its target",
+    "finished": "The run finished",
+    "not-reached": "The run did not reach its target",
+    "stopped": "The run was stopped",
+    "diverged": "The run diverged",
+    "failed": "The run failed",
+    "training": "The run is still training",
+    "killed": "The run was killed before its end",
+}
+
+
+class Comparison(NamedTuple):
+    """A run of several workers against one worker, to the same goal."""
+
+    run: RunHistory
+    seconds: float
+    alone: float
+    """Seconds of the one worker."""
+    goal: str
+
+    @property
+    def speedup(self) -> float:
+        return self.alone / self.seconds
+
+
+def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> str:
+    """Return the verdict on these runs, or on the one sweep that they are from, in one sentence."""
+    if len(sweeps) == 1:
+        return _best_combination(sweeps[0])
+    if not runs:
+        return "There is no run whose folder is still there."
+    several = [run for run in runs if run.size > 1]
+    if (alone := baseline(runs)) is None or not several:
+        return limits(runs[0]) if len(runs) == 1 else _overview(runs)
+    compared = [found for run in several if (found := compare(run, alone))]
+    if not compared:
+        return (
+            f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, reached no common "
+            "loss between two judgements; judge more often ([stop] judge_every)."
+        )
+    best = max(compared, key=lambda one: one.speedup)
+    clock = "simulated seconds" if best.run.simulated else "s"
+    facts = f"{best.run.size} workers ({best.run.label}) took {best.seconds:.3g} {clock} to {best.goal}, one worker ({alone.label}) {best.alone:.3g} {clock}"  # fmt: skip
+    ratio = f"{best.speedup:.2f} times as fast, {best.speedup / best.run.size:.0%} of the ideal"
+    if best.speedup > 1 + WORTH:
+        return f"More workers paid: {facts}, which is {ratio}."
+    waited = best.run.shares.get("wait", 0.0)
+    reason = f"; they waited {waited:.0%} of their time" if waited > LIMITING else ""
+    return f"More workers did not pay: {facts}, which is {ratio}{reason}."
+
+
+def baseline(runs: Sequence[RunHistory]) -> RunHistory | None:
+    """Return the run of one worker that others are measured against, the fastest if there are several."""
+    found = [run for run in runs if run.size == 1 and run.judgements and run.judgements[0].judge == "mixed"]
+    return min(found, key=lambda run: run.summary["seconds"]["train"], default=None)
+
+
+def compare(run: RunHistory, alone: RunHistory) -> Comparison | None:
+    """Compare times to the target if both reached the same, else to the judged loss that both reached; None without one."""
+    goals = [{name: one.state.stop.get(name) for name in ("loss", "accuracy")} for one in (run, alone)]
+    if goals[0] == goals[1] and run.status == alone.status == "reached":
+        named = " and ".join(f"{name} {value:g}" for name, value in goals[0].items() if value is not None)
+        seconds = [float(one.summary["seconds"]["train"]) for one in (run, alone)]
+        return Comparison(run, seconds[0], seconds[1], f"the target, {named}") if min(seconds) > 0 else None
+    losses = [[each.loss for each in one.judgements if each.loss is not None] for one in (run, alone)]
+    if not all(losses):
+        return None
+    level = max(min(each) for each in losses)
+    times = [time_to(one.judgements, level) for one in (run, alone)]
+    if times[0] is None or times[1] is None or min(times[0], times[1]) <= 0:
+        return None
+    return Comparison(run, times[0], times[1], f"judged loss {number(level)}, the least that both reached")
+
+
+def time_to(judgements: Sequence[JudgementEvent], level: float) -> float | None:
+    """Return the training seconds at which the judged loss fell to a level, linear between two judgements.
+
+    None if it never did, or if it had before the first judgement: then only a bound is known.
+    """
+    known = [(each.seconds, each.loss) for each in judgements if each.loss is not None]
+    for (before, high), (after, low) in pairwise(known):
+        if low <= level < high:
+            return before + (after - before) * (high - level) / (high - low)
+    return None
+
+
+def limits(run: RunHistory) -> str:
+    """Say how a run ended and what limited its speed."""
+    seconds, clock = run.summary["seconds"]["train"], "simulated seconds" if run.simulated else "s"
+    reason = (run.status == "failed" and run.state.fault) or str(run.summary.get("reason") or "")
+    why = f" ({reason[:REASON]})" if run.status in ("failed", "diverged", "stopped") and reason not in ("", run.status) else ""
+    start = f"{ENDS.get(run.status, 'The run ended')}{why} after {run.state.round:,} rounds and {seconds:.3g} {clock} of training"
+    shares = run.shares
+    if why:
+        return f"{start}."
+    if not shares:
+        return f"{start}, without a finished round." if run.status != "training" else f"{start}; no round has finished yet."
+    if run.size == 1:
+        return f"{start}; its one worker spent {shares['compute']:.0%} of its time computing."
+    spent = f"its {run.size} workers computed {shares['compute']:.0%}, waited {shares['wait']:.0%} and mixed {shares['mix']:.0%} of their time"  # fmt: skip
+    if max(shares["wait"], shares["mix"]) < LIMITING:
+        return f"{start}; {spent}, so computing was the limit."
+    if shares["mix"] > shares["wait"]:
+        return f"{start}; {spent}, so mixing was the limit: mix less often ([sync] iterations)."
+    computing = {worker.rank: worker.compute for worker in run.state.workers.values()}
+    slowest = max(computing, key=lambda rank: computing[rank])
+    even = min(computing.values()) > 0.9 * computing[slowest]
+    who = "each round waits for its slowest worker" if even else f"the others wait for worker {slowest}, which computes longest"
+    return f"{start}; {spent}, so waiting was the limit: {who}."
+
+
+def _overview(runs: Sequence[RunHistory]) -> str:
+    """Say which of several runs was best by judged loss, since none has one worker."""
+    judged = [run for run in runs if run.summary.get("loss") is not None]
+    if not judged:
+        return f"None of the {len(runs)} runs was judged yet."
+    best = min(judged, key=lambda run: run.summary["loss"])
+    accuracy = best.summary["metrics"].get("accuracy")
+    shown = f"judged loss {number(best.summary['loss'])}" + (f" and accuracy {number(accuracy)}" if accuracy is not None else "")
+    return f"Of {len(runs)} runs {best.label} ended best, with {shown} after {best.summary['seconds']['train']:.3g} s."
+
+
+def _best_combination(sweep: SweepResult) -> str:
+    """Name the best combination of a sweep, and the setting that mattered most."""
+    ranked = [row for row in sweep.rows if isinstance(row.get("median"), int | float)]
+    if not ranked:
+        return f"None of the {len(sweep.rows):,} combinations recorded {sweep.by}."
+    best, found = ranked[0], shares(sweep)
+    runs = f", the median of {len(best['runs'])} runs" if len(best["runs"]) > 1 else ""
+    most = next(iter(found), None)
+    mattered = f"; {most} mattered most ({found[most]:.0%} of the variance)" if most else ""
+    return f"Best of {len(sweep.rows):,} combinations: {settings_text(best['settings'])}, with {sweep.by} {number(best['median'])}{runs}{mattered}."

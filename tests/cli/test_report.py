@@ -1,0 +1,138 @@
+"""`partrain report` and `partrain plot`, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.histories import made_run
+from support.runs import JOB, partrain, sabotage, train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("run"))
+
+
+def test_a_report_says_its_verdict_and_its_file(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r.html"
+    said = partrain("report", run, "-o", out)
+    assert (said.code, said.err) == (0, "")
+    verdict, line = said.out.splitlines()
+    assert verdict.startswith("The run finished after 4 rounds")
+    assert line == f"{out}: {out.stat().st_size:,} bytes; open it in a browser"
+    assert verdict in out.read_text()
+
+
+def test_as_json(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r.html"
+    told = json.loads(partrain("report", run, "-o", out, "--json").out)
+    assert (told["output"], told["bytes"], told["runs"]) == (str(out), out.stat().st_size, [str(run)])
+
+
+def test_a_former_report_is_replaced_and_nothing_else(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r.html"
+    assert [partrain("report", run, "-o", out).code for _ in range(2)] == [0, 0]
+    out.write_text("mine")
+    assert partrain("report", run, "-o", out).errors == ["cannot-create"]
+    assert out.read_text() == "mine"
+    assert partrain("report", run, "-o", out, "--force").code == 0
+
+
+def test_a_checkpoint_stands_for_its_run(run: Path, tmp_path: Path) -> None:
+    told = [partrain("report", path, "-o", tmp_path / "r.html", "--json").out for path in (run, run / "checkpoint.h5")]
+    assert json.loads(told[0]) == json.loads(told[1])
+
+
+def test_one_worker_against_two(tmp_path: Path) -> None:
+    one, two = made_run(tmp_path / "one", 1, pace=3.0), made_run(tmp_path / "two", 2, pace=2.0)
+    said = partrain("report", two, one, "-o", tmp_path / "r.html")
+    assert said.out.startswith("More workers paid: 2 workers (two) took 6 s")
+
+
+def test_an_empty_folder_is_one_line(tmp_path: Path) -> None:
+    said = partrain("report", tmp_path, "-o", tmp_path / "r.html")
+    assert (said.code, len(said.err.splitlines())) == (66, 1)
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_the_answers_of_a_network(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r.html"
+    assert partrain("report", run, "--items", "-o", out).code == 0
+    text = out.read_text()
+    assert "The newest checkpoint on 30 validation items, round 4" in text
+    assert "Confusion matrix" in text
+    assert "Worst-judged items" in text
+
+
+def test_answers_need_trust_in_user_code(tmp_path: Path) -> None:
+    job = sabotage(tmp_path, "")
+    assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 0
+    out = tmp_path / "r.html"
+    assert partrain("report", tmp_path / "run", "--items", "-o", out).code == 0
+    assert "Left out: " in out.read_text()
+    assert "--trust-code" in out.read_text()
+    assert partrain("report", tmp_path / "run", "--items", "--trust-code", "-o", out).code == 0
+    assert "Confusion matrix" in out.read_text()
+
+
+def test_numbers_are_shown_against_true_ones(tmp_path: Path) -> None:
+    text = JOB.replace('function = "blobs"', 'function = "sine"').replace("noise = 0.7", "")
+    out = tmp_path / "r.html"
+    assert partrain("report", train(tmp_path, text=text), "--items", "-o", out).code == 0
+    assert "Predicted against true" in out.read_text()
+
+
+def test_pictures_of_items() -> None:
+    np = pytest.importorskip("numpy")
+    pytest.importorskip("PIL")
+    from partrain.report.items import picture
+
+    for shape in ((28, 28), (1, 28, 28), (3, 28, 28)):
+        assert picture(np.arange(np.prod(shape), dtype=np.float32).reshape(shape)).startswith("data:image/png;base64,")
+    for shape in ((28,), (2, 28, 28), (4, 4)):
+        assert picture(np.zeros(shape)) == ""
+
+
+def test_a_plot_names_its_file(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("vl_convert")
+    monkeypatch.chdir(tmp_path)
+    said = partrain("plot", run, "--what", "accuracy")
+    assert said.out.startswith("accuracy.svg: ")
+    assert (tmp_path / "accuracy.svg").read_text().startswith("<svg")
+    assert partrain("plot", run, "--what", "accuracy").errors == ["cannot-create"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["loss", "timeline", "distance", "bytes", "lr", "speed"])
+def test_each_plot(run: Path, tmp_path: Path, what: str) -> None:
+    pytest.importorskip("vl_convert")
+    out = tmp_path / "p.png"
+    assert partrain("plot", run, "--what", what, "-o", out).code == 0
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_cannot_be_plotted(run: Path, tmp_path: Path) -> None:
+    unknown = partrain("plot", run, "--what", "entropy")
+    assert unknown.code == 2
+    assert "'staleness'" in unknown.err
+    assert partrain("plot", run, "-o", tmp_path / "p.gif").code == 2
+    assert partrain("plot", run, "--what", "timeline", "--by", "items").code == 2
+    nothing = partrain("plot", run, "--what", "staleness", "-o", tmp_path / "p.svg")
+    assert nothing.code == 66
+    assert "recorded no staleness" in nothing.err
+
+
+def test_without_vl_convert_one_line_says_what_to_install(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "vl_convert.py").write_text("raise ImportError('not here')\n")
+    words = [sys.executable, "-m", "partrain", "plot", str(run), "-o", str(tmp_path / "p.svg")]
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
+    assert done.returncode == 73
+    assert done.stderr.splitlines() == [
+        "partrain: error[cannot-create]: figures need vl-convert, which is not installed: pip install 'partrain[report]'"
+    ]

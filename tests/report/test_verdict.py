@@ -1,0 +1,87 @@
+"""The verdict in one sentence, and what it may say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.histories import judgement, made_run, round_of, start, write_events
+
+from partrain.report.history import RunHistory, read_history
+from partrain.report.sources import SweepResult
+from partrain.report.verdict import compare, time_to, verdict
+
+
+def history(folder: Path, workers: int, pace: float, rounds: int = 4) -> RunHistory:
+    return read_history(made_run(folder, workers, rounds, pace), folder.name)
+
+
+def test_more_workers_paid(tmp_path: Path) -> None:
+    two, one = history(tmp_path / "two", 2, 1.0), history(tmp_path / "one", 1, 1.5)
+    said = verdict([two, one])
+    assert said.startswith("More workers paid: 2 workers (two) took 4 s to judged loss 0.2500")
+    assert "one worker (one) 6 s, which is 1.50 times as fast, 75% of the ideal" in said
+
+
+def test_more_workers_did_not_pay(tmp_path: Path) -> None:
+    said = verdict([history(tmp_path / "one", 1, 1.0), history(tmp_path / "two", 2, 1.25)])
+    assert said.startswith("More workers did not pay")
+    assert "0.80 times as fast, 40% of the ideal; they waited 30% of their time" in said
+
+
+def test_the_level_is_one_that_both_reached(tmp_path: Path) -> None:
+    two, one = history(tmp_path / "two", 2, 1.0, rounds=2), history(tmp_path / "one", 1, 1.5, rounds=5)
+    found = compare(two, one)
+    assert found
+    assert (found.seconds, found.alone) == (2.0, 3.0)
+
+
+def test_a_single_judgement_tells_nothing(tmp_path: Path) -> None:
+    runs = [history(tmp_path / "two", 2, 1.0, rounds=1), history(tmp_path / "one", 1, 1.0, rounds=1)]
+    assert verdict(runs).startswith("Nothing tells if more workers paid")
+    assert "judge_every" in verdict(runs)
+
+
+def test_without_a_run_of_one_worker_it_claims_nothing(tmp_path: Path) -> None:
+    two, three = history(tmp_path / "two", 2, 1.0), history(tmp_path / "three", 3, 1.0)
+    for runs in ([two], [two, three]):
+        assert "paid" not in verdict(runs)
+        assert "did not pay" not in verdict(runs)
+    assert verdict([two, three]).startswith("Of 2 runs two ended best, with judged loss 0.2500")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "limit"),
+    [
+        ({"compute": 0.9, "wait": 0.05, "mix": 0.05}, "computing was the limit"),
+        ({"compute": 0.5, "wait": 0.1, "mix": 0.4}, "mixing was the limit"),
+        ({"compute": 0.6, "wait": 0.3, "mix": 0.1}, "waiting was the limit: each round waits for its slowest worker"),
+    ],
+)
+def test_a_single_run_says_what_limited_it(tmp_path: Path, seconds: dict[str, float], limit: str) -> None:
+    run = read_history(write_events(tmp_path / "run", start(), round_of(0, 1, **seconds), round_of(1, 1, **seconds)), "run")
+    assert limit in verdict([run])
+
+
+def test_the_worker_that_others_wait_for_is_named(tmp_path: Path) -> None:
+    slow = {"compute": 0.95, "wait": 0.0, "mix": 0.05}
+    run = read_history(write_events(tmp_path / "run", start(), round_of(0, 1), round_of(1, 1, **slow)), "run")
+    assert "the others wait for worker 1" in verdict([run])
+
+
+def test_a_run_without_rounds(tmp_path: Path) -> None:
+    assert "without a finished round" in verdict([read_history(write_events(tmp_path / "run", start()), "run")])
+
+
+def test_time_to_a_level_is_between_two_judgements(tmp_path: Path) -> None:
+    run = read_history(write_events(tmp_path / "run", start(), *(judgement(n, float(n), 1 - n / 10) for n in (1, 2))), "run")
+    assert time_to(run.judgements, 0.85) == pytest.approx(1.5)
+    assert time_to(run.judgements, 0.95) is None, "it was below that when it was first judged"
+    assert time_to(run.judgements, 0.1) is None
+
+
+def test_a_sweep_names_its_best_combination() -> None:
+    rows = [{"settings": {"optimizer.lr": lr}, "median": lr, "values": [lr, lr], "runs": ["1", "2"]} for lr in (0.3, 0.2, 0.1)]
+    said = verdict([], [SweepResult("", "metrics.accuracy", True, "", rows)])
+    assert said.startswith("Best of 3 combinations: optimizer.lr = 0.3, with metrics.accuracy 0.3000, the median of 2 runs")
+    assert "optimizer.lr mattered most (100% of the variance)" in said
