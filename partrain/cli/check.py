@@ -30,7 +30,7 @@ def validate(
     """
     from partrain.config.problems import Problem, Rejected, Unreadable, shown
     from partrain.job.load import load
-    from partrain.workflow.kinds import is_workflow
+    from partrain.workflow.kinds import is_sweep, is_workflow
 
     found: list[tuple[Path, list[Problem]]] = []
     missing, unreadable = [], 0
@@ -41,6 +41,11 @@ def validate(
                 from partrain.workflow.load import load as load_workflow
 
                 found.append((path, load_workflow(path, commands(context.obj.commands())).warnings))
+            elif is_sweep(path, set_ or ()):
+                from partrain.cli.workflow import commands
+                from partrain.workflow.load import of_jobs
+
+                found.append((path, of_jobs([path], set_ or (), commands(context.obj.commands())).warnings))
             else:
                 found.append((path, load(path, set_ or ()).warnings))
         except Rejected as rejected:

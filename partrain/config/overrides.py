@@ -153,11 +153,11 @@ def toml_value(value: Any) -> str:
     """Return a value as one line of TOML, as in an override."""
     import tomlkit
 
-    return (
-        tomlkit.item(value, _parent=tomlkit.inline_table()).as_string()
-        if isinstance(value, dict)
-        else tomlkit.item(value).as_string()
-    )
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{tomlkit.key(key).as_string()} = {toml_value(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    return str(tomlkit.item(value).as_string())
 
 
 def changed(source: TomlSource, changes: Sequence[tuple[str, Any, Mapping[KeyPath, Position]]]) -> TomlSource:

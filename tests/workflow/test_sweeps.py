@@ -210,6 +210,14 @@ def test_a_job_is_checked_with_the_values_that_a_sweep_gives_it(place: Path) -> 
     )
 
 
+def test_validate_tries_the_values_of_a_sweep(place: Path) -> None:
+    text = (place / "job.toml").read_text()
+    (place / "wrong.toml").write_text(text + "\n[sweep]\noptimizer.lrr = [0.1, 0.2]\n")
+    said = partrain("validate", place / "wrong.toml")
+    assert said.code == 78
+    assert "unknown key `lrr` in [optimizer]" in said.out
+
+
 def test_a_job_with_a_sweep(place: Path) -> None:
     (place / "job.toml").write_text(JOB + '\n[sweep]\n"optimizer.lr" = [0.05, 1e-9]\nby = "loss"\n')
     assert partrain("validate", "job.toml").code == 0
