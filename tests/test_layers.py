@@ -20,7 +20,7 @@ LAYERS = [
     {"checkpoint"},
     {"job"},
     {"inference", "launch"},
-    {"api", "bench", "templates", "workflow"},
+    {"api", "bench", "templates", "watch", "workflow"},
     {"cli", "__init__"},
     {"__main__"},
 ]
@@ -33,6 +33,7 @@ HOMES = {
     "polars": {"data"},
     "pyarrow": {"data"},
     "tomlkit": {"config"},
+    "textual": {"watch"},
     "torch.distributed": {"comm", "launch"},
     "torch.multiprocessing": {"comm", "launch"},
     "torchvision": {"models"},
