@@ -28,7 +28,7 @@ LAYERS = [
 
 HOMES = {
     "typer": {"cli"},
-    "rich": {"display"},
+    "rich": {"display", "watch"},
     "h5py": {"checkpoint", "data"},
     "polars": {"data"},
     "pyarrow": {"data"},

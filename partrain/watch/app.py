@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,10 +23,12 @@ from partrain.watch.watched import RunRow, WatchedRun
 
 DRAW_S = 0.5
 """Seconds between two frames."""
+CURVES_S = 2.0
+"""Seconds between two drawings of the curves while they grow."""
+FEW_POINTS = 50
+"""Points of curves that are drawn each time."""
 PAUSE_S = 0.01
 """Seconds between two slices of reading."""
-NICENESS = 10
-"""Niceness of this process: the runs go first."""
 OVERLAID = 8
 """Most runs overlaid beside the highlighted one."""
 
@@ -73,10 +73,11 @@ class WatchApp(App[None]):
         self.marks = Marks()
         self.sort = "newest"
         self.scale = "seconds"
-        self.log_loss = False
+        self.log_loss = True
         self.alone = False
         self.rows: list[RunRow] = []
         self._reading = False
+        self._curves_t = 0.0
 
     def compose(self) -> ComposeResult:
         """Make the parts."""
@@ -88,30 +89,39 @@ class WatchApp(App[None]):
 
     def on_mount(self) -> None:
         """Begin to look."""
-        with suppress(OSError):
-            os.nice(max(0, NICENESS - os.nice(0)))
         self.tick()
         self.set_interval(DRAW_S, self.tick)
 
     def on_resize(self, event: Resize) -> None:
         """Draw in the new size."""
-        self.call_after_refresh(self.draw)
+        self.call_after_refresh(self.draw, anew=True)
 
     def tick(self) -> None:
         """Look at the folders, read, and draw."""
         self.watched.look(time.monotonic())
         self.watched.refresh()
-        self.draw()
+        self.arrange()
         if not self._reading:
             self.read()
+        self.draw()
 
     def read(self) -> None:
         """Read a slice of events; come back soon if there is more."""
-        self._reading = self.watched.read(self.chosen())
+        before, self._reading = self._reading, self.watched.read(self.chosen())
         if self._reading:
             self.set_timer(PAUSE_S, self.read)
-        else:
-            self.draw()
+        elif before:
+            self.draw(anew=True)
+
+    def arrange(self) -> None:
+        """Put the runs in order; keep the cursor on its run, or begin at one that trains."""
+        self.rows = rows_of(self.watched, self.sort)
+        folders = [row.folder for row in self.rows]
+        if self.marks.highlighted not in folders:
+            self.marks.highlighted = next(
+                (row.folder for row in self.rows if row.status == "training"), folders[0] if folders else None
+            )
+        self.marks.overlaid = [folder for folder in self.marks.overlaid if folder in folders]
 
     def highlighted(self) -> WatchedRun | None:
         """Return the run under the cursor; None for a step without one."""
@@ -127,17 +137,11 @@ class WatchApp(App[None]):
 
     # Drawing
 
-    def draw(self) -> None:
-        """Draw what has changed."""
+    def draw(self, anew: bool = False) -> None:
+        """Draw what has changed; the curves only now and then, if they need not be drawn anew."""
         if not self.is_running or len(self.screen_stack) > 1:
-            return
-        self.rows = rows_of(self.watched, self.sort)
-        folders = [row.folder for row in self.rows]
-        if self.marks.highlighted not in folders:
-            self.marks.highlighted = next(
-                (row.folder for row in self.rows if row.status == "training"), folders[0] if folders else None
-            )
-        self.marks.overlaid = [folder for folder in self.marks.overlaid if folder in folders]
+            return  # a question covers the screen
+        self.arrange()
         width, height = self.size.width - 2, self.size.height - 1
         run = self.highlighted()
         tight = height < 30
@@ -145,7 +149,11 @@ class WatchApp(App[None]):
         heights = self._heights(height - 1 - (0 if tight else 2), run)
         self._show("title", [self._title(width)], 1)
         self._show("runs", list_lines(self.rows, self.marks, width, heights[0]) if heights[0] else [], heights[0])
-        self._show("curves", self._curves(width, heights[1]), heights[1])
+        now = time.monotonic()
+        few = sum(len(each.track.points()) for each in self.chosen()) < FEW_POINTS
+        if anew or few or now - self._curves_t >= CURVES_S:
+            self._curves_t = now
+            self._show("curves", self._curves(width, heights[1]), heights[1])
         self._show("run", self._run_lines(run, width, heights[2]), heights[2])
 
     def _heights(self, height: int, run: WatchedRun | None) -> tuple[int, int, int]:
@@ -280,9 +288,9 @@ class WatchApp(App[None]):
             self.notify(printable(str(failure)), severity="warning", markup=False)
 
     def _changed(self) -> None:
-        self.draw()
         if not self._reading:
             self.read()
+        self.draw(anew=True)
 
 
 def _next(names: list[str], name: str) -> str:

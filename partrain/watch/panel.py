@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cache
+from itertools import zip_longest
 from typing import ClassVar
 
+from rich.segment import Segment
+from rich.style import Style
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.content import Content
+from textual.geometry import Region
 from textual.screen import ModalScreen
+from textual.strip import Strip
+from textual.widget import Widget
 from textual.widgets import Static
 
 from partrain.display.live_table import Line
@@ -39,31 +44,37 @@ A slow worker computes at least 1.2 times as long as the fastest.
 Runs are read from their folders; nothing is changed there."""
 
 
-def content_of(lines: Sequence[Line]) -> Content:
-    """Return lines as Textual shows them: no markup, no control characters."""
-    return Content("\n").join(Content.assemble(*((_plain(text), _style(style)) for text, style in line)) for line in lines)
+@cache
+def _style(style: str) -> Style:
+    return Style.parse(" ".join(COLORS.get(word, word) for word in style.split()))
 
 
 def _plain(text: str) -> str:
+    """Replace control characters."""
     return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
 
 
-def _style(style: str) -> str:
-    return " ".join(COLORS.get(word, word) for word in style.split())
-
-
-class LinesPanel(Static):
-    """Lines of styled text. Equal lines cost nothing: they are not drawn again."""
+class LinesPanel(Widget):
+    """Lines of styled text, which is never markup. Only lines that have changed are drawn again."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(markup=False, id=name)
+        super().__init__(id=name)
         self.lines: list[Line] = []
 
     def show(self, lines: list[Line]) -> None:
         """Show lines."""
-        if lines != self.lines:
-            self.lines = lines
-            self.update(content_of(lines), layout=False)
+        before, self.lines = self.lines, lines
+        changed = [y for y, (one, other) in enumerate(zip_longest(before, lines)) if one != other]
+        if changed:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
+
+    def render_line(self, y: int) -> Strip:
+        """Return a line for Textual."""
+        ground, width = self.rich_style, self.size.width
+        if y >= len(self.lines):
+            return Strip.blank(width, ground)
+        strip = Strip([Segment(_plain(text), ground + _style(style)) for text, style in self.lines[y]])
+        return strip.adjust_cell_length(width, ground)
 
 
 class Question(ModalScreen[bool]):
@@ -80,9 +91,8 @@ class Question(ModalScreen[bool]):
 
     def compose(self) -> ComposeResult:
         """Make the box."""
-        lines: list[Line] = [[(line, "")] for line in self._text.split("\n")]
         with Container(classes="box"):
-            yield Static(content_of([*lines, [], [(self._hint, "bold")]]), markup=False)
+            yield Static("\n".join([_plain(line) for line in self._text.split("\n")] + ["", self._hint]), markup=False)
 
     def action_answer(self, yes: bool) -> None:
         """Answer."""

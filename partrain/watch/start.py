@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from partrain.errors import InputMissing
+
+NICENESS = 10
+"""Niceness of this process: the runs go first."""
 
 
 def show(root: Path) -> None:
@@ -17,4 +22,6 @@ def show(root: Path) -> None:
         raise InputMissing(
             "`watch` needs Textual, which is not installed: pip install 'partrain[watch]'; without it: partrain watch --once"
         ) from None
+    with suppress(OSError):
+        os.nice(max(0, NICENESS - os.nice(0)))
     WatchApp(root).run()
