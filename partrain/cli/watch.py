@@ -24,7 +24,7 @@ def watch(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Watch runs that other terminals train: curves, workers, progress. It reads the run folders only."""
+    """Watch runs that other terminals train: curves, workers, progress. It only reads run folders. Without a terminal it prints one frame."""
     from partrain.watch.runs import root_of
 
     root = root_of(runs)

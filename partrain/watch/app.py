@@ -37,6 +37,7 @@ class WatchApp(App[None]):
     """Runs as they train."""
 
     ENABLE_COMMAND_PALETTE = False
+    NOTIFICATION_TIMEOUT = 3
     TITLE = "partrain watch"
     CSS = """
     Screen { background: #101418; color: #d7dde4; layout: vertical; }
@@ -50,21 +51,21 @@ class WatchApp(App[None]):
     Toast { background: #1c232b; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "quit", "quit"),
+        Binding("question_mark", "help", "help", key_display="?"),
         Binding("up,k", "move(-1)", "choose", key_display="↑↓"),
         Binding("down,j", "move(1)", show=False),
         Binding("pageup", "move(-10)", show=False),
         Binding("pagedown", "move(10)", show=False),
         Binding("home", "move(-1000000)", show=False),
         Binding("end", "move(1000000)", show=False),
-        Binding("enter", "alone", "alone", key_display="⏎"),
         Binding("space", "overlay", "overlay", key_display="␣"),
+        Binding("S", "stop", "stop", key_display="S"),
+        Binding("c", "commit", "commit"),
         Binding("s", "sort", "sort"),
         Binding("l", "log", "log"),
         Binding("x", "scale", "axis"),
-        Binding("S", "stop", "stop", key_display="S"),
-        Binding("c", "commit", "commit"),
-        Binding("question_mark", "help", "help", key_display="?"),
-        Binding("q", "quit", "quit"),
+        Binding("enter", "alone", "alone", key_display="⏎"),
     ]
 
     def __init__(self, root: Path) -> None:
@@ -157,10 +158,10 @@ class WatchApp(App[None]):
         self._show("run", self._run_lines(run, width, heights[2]), heights[2])
 
     def _heights(self, height: int, run: WatchedRun | None) -> tuple[int, int, int]:
-        """Divide the lines among list, curves and run: the list gets what it needs, up to a third."""
+        """Divide the lines among list, curves and run: the list gets what it needs, up to a quarter."""
         workers = len(run.state.workers) if run else 0
-        listed = 0 if self.alone else min(len(self.rows) + 1, max(height // 3, 3))
-        bottom = min(workers + 6, max(height - listed - 9, 6)) if workers else 2
+        listed = 0 if self.alone else min(len(self.rows) + 1, max(height * 3 // 11, 3))
+        bottom = min(workers + 6, max(height - listed - 8, 6)) if workers else 2
         curves = max(height - listed - bottom, 0)
         return listed, curves, height - listed - curves
 

@@ -48,7 +48,7 @@ CURVE_STYLES = ("yellow", "magenta", "green", "blue", "red", "orange")
 CURSOR = " on #26384a"
 """Style of the highlighted run, behind that of its text."""
 COMPUTING, MIXING, WAITING = "█", "▒", "░"
-ASCII_BAR = str.maketrans("█▒░", "#=.")
+ASCII_SIGNS = "#=."
 
 
 class ListColumn(NamedTuple):
@@ -196,13 +196,14 @@ def worker_lines(state: RunState, width: int, height: int, glyphs: Glyphs = UNIC
         shown = sorted(workers, key=lambda worker: (not worker.lost, -slow.get(worker.rank, 0.0), worker.rank))[: height - 2]
     wide = max(min(width - 44, 80), 0)
     bar = 0 if wide < 8 else wide
-    legend = (
-        f"{COMPUTING} computing {MIXING} mixing {WAITING} waiting" if bar >= 32 else f"{COMPUTING}comp {MIXING}mix {WAITING}wait"
-    )
-    if glyphs is not UNICODE:
-        legend = legend.translate(ASCII_BAR)
-    title = f"{'#':>3} {'device':<7} {'state':<9} {legend[:bar]:<{bar}} {'wait':>4} {'items/s':>8} {'loss':>7}"
-    lines: list[Line] = [[(title[:width], "dim")]]
+    names = (" computing ", " mixing ", " waiting") if bar >= 32 else ("comp ", "mix ", "wait")
+    signs = (COMPUTING, MIXING, WAITING) if glyphs is UNICODE else ASCII_SIGNS
+    legend: Line = []
+    for sign, name, style in zip(signs, names, ("green", "blue", "dim"), strict=True):
+        legend += [(sign, style), (name, "dim")]
+    legend = _padded(_cut(legend, bar), bar)
+    title: Line = [(f"{'#':>3} {'device':<7} {'state':<9} ", "dim"), *legend, (f" {'wait':>4} {'items/s':>8} {'loss':>7}", "dim")]
+    lines: list[Line] = [_cut(title, width)]
     for worker in shown:
         lines.append(_cut(_worker_line(state, worker, slow.get(worker.rank, 1.0), bar, glyphs), width))
     if len(shown) < len(workers):
@@ -219,9 +220,9 @@ def _worker_line(state: RunState, worker: WorkerState, slowdown: float, bar: int
     compute, mix, wait = (recent.compute, recent.mix, recent.wait) if recent else (worker.compute, worker.mix, worker.wait)
     total = max(compute + mix + wait, 1e-9)
     first, second = round(bar * compute / total), round(bar * (compute + mix) / total)
-    pieces = [COMPUTING * first, MIXING * (second - first), WAITING * (bar - second if compute + mix + wait > 0 else 0)]
-    if glyphs is not UNICODE:
-        pieces = [piece.translate(ASCII_BAR) for piece in pieces]
+    signs = (COMPUTING, MIXING, WAITING) if glyphs is UNICODE else ASCII_SIGNS
+    cells = (first, second - first, bar - second if compute + mix + wait > 0 else 0)
+    pieces = [sign * many for sign, many in zip(signs, cells, strict=True)]
     line: Line = [(f"{worker.rank:>3} {printable(worker.device)[:7]:<7} ", ""), (f"{doing[:9]:<9} ", style)]
     line += list(zip(pieces, ("green", "blue", "dim"), strict=True))
     padding = " " * (bar - sum(map(len, pieces)))

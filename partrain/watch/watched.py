@@ -150,12 +150,12 @@ class WatchedRun:
         )  # fmt: skip
 
     def shown(self) -> RunState:
-        """Return the state for the display: that of a killed run has an end."""
+        """Return the state for the display. That of a run that has ended says so, also if the run could not."""
         status = self.status()
-        if status != "killed":
+        if self.state.status is not None or self.training or status == "reading":
             return self.state
         state = copy(self.state)
-        state.status, state.reason = status, "no process trains it now"
+        state.status, state.reason = status, "no process trains it now" if status == "killed" else status
         return state
 
     def status(self) -> str:
