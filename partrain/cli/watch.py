@@ -18,7 +18,7 @@ app = typer.Typer()
 @app.command(epilog=examples("partrain watch", "partrain watch latest", "partrain watch runs/mnist --once"))
 def watch(
     runs: Annotated[
-        str, typer.Argument(metavar="[RUN|FOLDER|latest]", help="A run, or a folder of runs, a sweep, a workflow.")
+        str, typer.Argument(metavar="RUN|FOLDER|latest", help="A run, or a folder of runs, a sweep, a workflow.")
     ] = "runs",
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit; needs no Textual.")] = False,
     as_json: Json = False,

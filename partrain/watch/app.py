@@ -52,6 +52,7 @@ class WatchApp(App[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
         Binding("question_mark", "help", "help", key_display="?"),
         Binding("up,k", "move(-1)", "choose", key_display="↑↓"),
         Binding("down,j", "move(1)", show=False),
@@ -192,7 +193,7 @@ class WatchApp(App[None]):
     def _run_lines(self, run: WatchedRun | None, width: int, height: int) -> list[Line]:
         if run is None:
             row = next((row for row in self.rows if row.folder == self.marks.highlighted), None)
-            text = f"{row.name}: a step that trains nothing" if row else "no run yet; new ones appear here"
+            text = f"{row.name}: {row.status}; this step has no training" if row else "no run yet; new ones appear here"
             return [[(printable(text)[:width], "dim")]]
         if not run.state.workers or run.status() == "reading" or (run.share < 0.99 and not run.has_events):
             return [[(f"reading {printable(run.label)}: {run.share:.0%}"[:width], "dim")]]

@@ -26,7 +26,7 @@ from partrain.watch.track import Track
 from partrain.watch.watched import RunRow
 
 STATUS_STYLES = {
-    "training": "green", "starting": "cyan", "stopping": "yellow", "reading": "dim", "reached": "bold green", "finished": "",
+    "training": "green", "starting": "cyan", "stopping": "yellow", "reading": "dim", "waiting": "dim", "reached": "bold green", "finished": "",
     "done": "", "not-reached": "yellow", "stopped": "yellow", "killed": "bold red", "failed": "bold red", "diverged": "bold red",
 }  # fmt: skip
 SORTS: dict[str, tuple[Callable[[RunRow], float | str], str]] = {

@@ -45,6 +45,7 @@ class Plot(NamedTuple):
         lines: list[Line] = [[(title[:width].ljust(width), "bold")]]
         columns, rows = width - LABEL, height - 2
         series = [each._replace(points=self._shown(each)) for each in self.series]
+        series = _smoothed(series, 2 * columns)
         spans = _spans(series)
         if spans is None or columns < 4 or rows < 1:
             text = "no judgement yet" if rows > 0 else ""
@@ -74,6 +75,19 @@ class Plot(NamedTuple):
         """Return the points that can be drawn; on a logarithmic scale their logarithms."""
         finite = [(x, y) for x, y in series.points if math.isfinite(x) and math.isfinite(y)]
         return [(x, math.log(y)) for x, y in finite if y > 0] if self.log else finite
+
+
+def _smoothed(series: Sequence[PlotCurve], dots: int) -> list[PlotCurve]:
+    """Average the points that share a column of dots: noise would fill the plot."""
+    last = max((x for each in series for x, _ in each.points), default=0.0)
+    found = []
+    for each in series:
+        columns: dict[int, list[tuple[float, float]]] = {}
+        for x, y in each.points:
+            columns.setdefault(round(x / last * (dots - 1)) if last > 0 else 0, []).append((x, y))
+        means = [(shared[-1][0], sum(y for _, y in shared) / len(shared)) for shared in columns.values()]
+        found.append(each._replace(points=means))
+    return found
 
 
 def _spans(series: Sequence[PlotCurve]) -> tuple[float, float, float] | None:

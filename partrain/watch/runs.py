@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+import tomllib
+from functools import lru_cache
 from pathlib import Path
 
 from partrain.checkpoint.runs import runs_below
 from partrain.errors import InputMissing
-from partrain.watch.watched import EVENTS, STEP, WatchedRun, WatchedStep
+from partrain.watch.watched import EVENTS, STEP, WORKFLOW, WatchedRun, WatchedStep
 
 DEPTH = 3
 """Levels below a folder that may hold runs: `runs/NAME/TIME`, or `runs/STUDY/STEP/TRIAL`."""
@@ -104,6 +106,25 @@ def _folders(root: Path) -> tuple[set[Path], set[Path]]:
                 continue
             if (folder / STEP).exists():
                 steps.add(folder)
+            steps.update(folder / name for name in _steps_of(folder / WORKFLOW))
             below += inner
         level = below
-    return runs, {step for step in steps if not any(step in run.parents for run in runs)}
+    return runs, {step for step in steps if not any(step == run or step in run.parents for run in runs)}
+
+
+def _steps_of(path: Path) -> tuple[str, ...]:
+    """Return the names of a workflow's steps, which have no folder before they begin."""
+    try:
+        return _names_in(path, path.stat().st_mtime_ns)
+    except OSError:
+        return ()
+
+
+@lru_cache
+def _names_in(path: Path, changed: int) -> tuple[str, ...]:
+    try:
+        steps = tomllib.loads(path.read_text(encoding="utf-8")).get("steps", [])
+        names = [step["name"] for step in steps]
+    except (OSError, ValueError, LookupError, TypeError):
+        return ()
+    return tuple(name for name in names if isinstance(name, str) and name == Path(name).name)

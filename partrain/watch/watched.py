@@ -21,6 +21,8 @@ EVENTS = "events.jsonl"
 SUMMARY = "summary.json"
 STEP = "step.json"
 """The record of a workflow's step."""
+WORKFLOW = "workflow.toml"
+"""The steps of a workflow, in its folder."""
 FIRST_LINE_BYTES = 1 << 20
 """Most bytes of a run's first line."""
 
@@ -212,7 +214,8 @@ class WatchedStep:
         self.row = RunRow(label)
 
     def look(self) -> None:
-        """Read the record."""
+        """Read the record; without one the step waits."""
+        self.row = RunRow(self.label, "step", "waiting", folder=str(self.folder))
         with suppress(OSError, ValueError, AttributeError):
             record = json.loads((self.folder / STEP).read_bytes())
             words = record.get("command") or []

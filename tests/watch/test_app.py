@@ -113,6 +113,18 @@ def test_overlaid_curves(tmp_path: Path) -> None:
     played(three_runs(tmp_path), scene)
 
 
+@pytest.mark.parametrize("keys", [["q"], ["ctrl+c"], ["S", "ctrl+c"], ["question_mark", "q", "q"]])
+def test_quit(tmp_path: Path, keys: list[str]) -> None:
+    async def scene(app: WatchApp, pilot: Pilot[None]) -> None:
+        for key in keys:
+            await pilot.press(key)
+        await until(pilot, lambda: app._exit)
+
+    run = write(tmp_path, events_of())
+    with locked(run):
+        played(run, scene)
+
+
 def test_a_mouse_chooses_a_run(tmp_path: Path) -> None:
     async def scene(app: WatchApp, pilot: Pilot[None]) -> None:
         await pilot.click("#runs", offset=(8, 3))

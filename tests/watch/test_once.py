@@ -131,9 +131,11 @@ def test_steps_of_a_workflow(tmp_path: Path) -> None:
     write(tmp_path / "train", events_of())
     for trial in "0", "1":
         write(tmp_path / "sweep" / trial, events_of(), summary_of())
+    steps = "".join(f'[[steps]]\nname = "{name}"\n' for name in ("report", "train", "sweep", "later", "../x"))
+    (tmp_path / "workflow.toml").write_text(steps)
     rows = {row.name: row for row in rows_of(read_once(tmp_path))}
     assert {name: row.status for name, row in rows.items()} == {
-        "report": "done", "train": "killed", "sweep/0": "reached", "sweep/1": "reached",
+        "report": "done", "train": "killed", "sweep/0": "reached", "sweep/1": "reached", "later": "waiting",
     }  # fmt: skip
     assert rows["report"].rule == "predict"
 
