@@ -19,7 +19,7 @@ from partrain.watch.layout import SCALES, SORTS, Marks, curve_lines, list_lines,
 from partrain.watch.once import rows_of
 from partrain.watch.panel import HelpScreen, LinesPanel, Question
 from partrain.watch.runs import Runs
-from partrain.watch.watched import RunRow, WatchedRun
+from partrain.watch.watched import ODD, RunRow, WatchedRun
 
 DRAW_S = 0.5
 """Seconds between two frames."""
@@ -197,7 +197,10 @@ class WatchApp(App[None]):
             return [[(printable(text)[:width], "dim")]]
         if not run.state.workers or run.status() == "reading" or (run.share < 0.99 and not run.has_events):
             return [[(f"reading {printable(run.label)}: {run.share:.0%}"[:width], "dim")]]
-        return run_lines(run.shown(), time.time(), width, height)
+        try:
+            return run_lines(run.shown(), time.time(), width, height)
+        except ODD:
+            return [[(f"{printable(run.label)}: its events hold odd values, which cannot be shown"[:width], "red")]]
 
     # Keys
 

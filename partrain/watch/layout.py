@@ -219,7 +219,7 @@ def _worker_line(state: RunState, worker: WorkerState, slowdown: float, bar: int
     recent = worker.recent() if state.status is None else None
     compute, mix, wait = (recent.compute, recent.mix, recent.wait) if recent else (worker.compute, worker.mix, worker.wait)
     total = max(compute + mix + wait, 1e-9)
-    first, second = round(bar * compute / total), round(bar * (compute + mix) / total)
+    first, second = (max(0, min(round(bar * part / total), bar)) for part in (compute, compute + mix))
     signs = (COMPUTING, MIXING, WAITING) if glyphs is UNICODE else ASCII_SIGNS
     cells = (first, second - first, bar - second if compute + mix + wait > 0 else 0)
     pieces = [sign * many for sign, many in zip(signs, cells, strict=True)]

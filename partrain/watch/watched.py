@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from contextlib import suppress
 from copy import copy
@@ -10,7 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from partrain.display.events import JudgementEvent, RoundEvent, StartEvent, StoppingEvent, decode
+from partrain.display.events import (
+    CommitEvent,
+    EndEvent,
+    Event,
+    FaultEvent,
+    JudgementEvent,
+    RoundEvent,
+    StartEvent,
+    StoppingEvent,
+    decode,
+)
 from partrain.display.run_state import RunState
 from partrain.errors import InputMissing
 from partrain.launch.control import is_training
@@ -25,6 +36,10 @@ WORKFLOW = "workflow.toml"
 """The steps of a workflow, in its folder."""
 FIRST_LINE_BYTES = 1 << 20
 """Most bytes of a run's first line."""
+
+
+ODD = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+"""Errors of a file that no partrain wrote."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +139,10 @@ class WatchedRun:
         return not self._tail.at_end
 
     def _apply(self, line: bytes) -> None:
-        with suppress(ValueError):  # a line that is not an event
+        with suppress(*ODD):  # a line that is no event, or one with odd values
             event = decode(line)
+            if not _is_sound(event):
+                return
             self.state.apply(event)
             if isinstance(event, RoundEvent):
                 return
@@ -171,9 +188,9 @@ class WatchedRun:
         return "killed" if self.has_events else "reading"
 
     def _read_first(self) -> StartEvent | None:
-        with suppress(OSError, ValueError), (self.folder / EVENTS).open("rb") as file:
+        with suppress(OSError, *ODD), (self.folder / EVENTS).open("rb") as file:
             event = decode(file.readline(FIRST_LINE_BYTES))
-            return event if isinstance(event, StartEvent) else None
+            return event if isinstance(event, StartEvent) and _is_sound(event) else None
         return None
 
     def _read_summary(self, changed: int) -> dict[str, Any] | None:
@@ -197,13 +214,34 @@ def _row_of_summary(content: dict[str, Any], name: str, rule: str, goal: int | N
     )  # fmt: skip
 
 
+def _is_sound(event: Event) -> bool:
+    """Tell if the texts and numbers of an event are such; the numbers of a round are added, which fails if they are not."""
+    if _number(event.t) is None:
+        return False
+    match event:
+        case StartEvent():
+            return isinstance(event.name, str) and isinstance(event.rule, str) and isinstance(event.stop, dict)
+        case JudgementEvent():
+            numbers = event.round, event.item_iterations, event.seconds, *event.metrics.values()
+            return None not in map(_number, numbers) and (event.loss is None or _number(event.loss) is not None)
+        case FaultEvent() | StoppingEvent():
+            return isinstance(event.what, str)
+        case CommitEvent():
+            return None not in map(_number, (event.round, event.bytes, event.seconds))
+        case EndEvent():
+            return isinstance(event.status, str) and isinstance(event.reason, str) and _number(event.round) is not None
+        case RoundEvent():
+            return _number(event.record.round) is not None
+    return True
+
+
 def _goal(stop: dict[str, Any]) -> int | None:
     goal = stop.get("rounds")
     return goal if isinstance(goal, int) else None
 
 
 def _number(value: Any) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
 
 
 class WatchedStep:

@@ -7,19 +7,22 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.runs import partrain, train
 from support.watched import append, end, events_of, fault, judgement, summary_of, write
 
+from partrain.display.events import encode
 from partrain.launch.run_folder import locked
 from partrain.watch.layout import SORTS, curve_lines, run_lines
 from partrain.watch.once import once_lines, read_once, rows_of
 from partrain.watch.runs import Runs
 from partrain.watch.track import POINTS, Track
-from partrain.watch.watched import WatchedRun
+from partrain.watch.watched import ODD, WatchedRun
 
 
 def text_of(lines: list[list[tuple[str, str]]]) -> list[str]:
@@ -121,6 +124,29 @@ def test_a_file_that_is_no_event(tmp_path: Path) -> None:
     append(tmp_path / "a", events_of(6)[-5:])
     (row,) = rows_of(read_once(tmp_path))
     assert row.round == 6
+
+
+def test_odd_values(tmp_path: Path) -> None:
+    """A file that no partrain wrote is shown as far as that goes."""
+    odd: list[Any] = [None, "x", [], {}, -1e308, 10**30, True]
+    sound = [json.loads(encode(each)) for each in [*events_of(4), fault("x"), end("finished", 4)]]
+    cases = [(event, key, value) for event in sound for key in event for value in odd]
+    for number, (event, key, value) in enumerate(cases):
+        lines = "".join(json.dumps(each if each is not event else {**event, key: value}) + "\n" for each in sound)
+        (tmp_path / "run").mkdir(exist_ok=True)
+        (tmp_path / "run/events.jsonl").write_text(lines)
+        content = {**summary_of(), [*summary_of()][number % 8]: value}
+        (tmp_path / "run/summary.json").write_text(json.dumps(content))
+        for name, kept in ("run", True), ("run", False):
+            if not kept:
+                (tmp_path / name / "summary.json").unlink()
+            runs = read_once(tmp_path)
+            assert once_lines(runs, 0.0, 100, 30)
+            (run,) = runs.runs.values()
+            run.read(60)
+            with suppress(*ODD):  # the screen says so
+                run_lines(run.shown(), 0.0, 100, 20)
+            curve_lines([(run.track, "cyan", "")], "items", True, 100, 10)
 
 
 def test_steps_of_a_workflow(tmp_path: Path) -> None:
