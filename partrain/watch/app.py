@@ -15,7 +15,18 @@ from textual.widgets import Footer
 from partrain.display.live_table import Line, printable
 from partrain.errors import Failure
 from partrain.launch.control import ask_to_commit, ask_to_stop
-from partrain.watch.layout import SCALES, SORTS, Marks, curve_lines, list_lines, run_lines
+from partrain.watch.layout import (
+    SCALES,
+    SORTS,
+    Marks,
+    curve_lines,
+    cut_line,
+    first_shown,
+    heights_of,
+    list_lines,
+    run_lines,
+    shortened,
+)
 from partrain.watch.once import rows_of
 from partrain.watch.panel import HelpScreen, LinesPanel, Question
 from partrain.watch.runs import Runs
@@ -148,7 +159,8 @@ class WatchApp(App[None]):
         run = self.highlighted()
         tight = height < 30
         self.screen.set_class(tight, "tight")
-        heights = self._heights(height - 1 - (0 if tight else 2), run)
+        workers = len(run.state.workers) if run else 0
+        heights = heights_of(height - 1 - (0 if tight else 2), 0 if self.alone else len(self.rows) + 1, workers)
         self._show("title", [self._title(width)], 1)
         self._show("runs", list_lines(self.rows, self.marks, width, heights[0]) if heights[0] else [], heights[0])
         now = time.monotonic()
@@ -157,14 +169,6 @@ class WatchApp(App[None]):
             self._curves_t = now
             self._show("curves", self._curves(width, heights[1]), heights[1])
         self._show("run", self._run_lines(run, width, heights[2]), heights[2])
-
-    def _heights(self, height: int, run: WatchedRun | None) -> tuple[int, int, int]:
-        """Divide the lines among list, curves and run: the list gets what it needs, up to a quarter."""
-        workers = len(run.state.workers) if run else 0
-        listed = 0 if self.alone else min(len(self.rows) + 1, max(height * 3 // 11, 3))
-        bottom = min(workers + 6, max(height - listed - 8, 6)) if workers else 2
-        curves = max(height - listed - bottom, 0)
-        return listed, curves, height - listed - curves
 
     def _show(self, name: str, lines: list[Line], height: int) -> None:
         panel = self.query_one(f"#{name}", LinesPanel)
@@ -176,8 +180,15 @@ class WatchApp(App[None]):
     def _title(self, width: int) -> Line:
         training = sum(row.status in ("training", "starting", "stopping") for row in self.rows)
         many = f"{len(self.rows):,} run{'s'[: len(self.rows) != 1]}, {training} training"
-        line: Line = [("partrain watch", "bold cyan"), (f"  {printable(str(self.watched.root))}", "bold")]
-        return [*line, (f"  {many}, {SORTS[self.sort][1]}"[: max(width - 16 - len(str(self.watched.root)), 0)], "dim")]
+        root = shortened(printable(str(self.watched.root)), max(width // 3, 8))
+        line: Line = [("partrain watch", "bold cyan"), (f"  {root}", "bold")]
+        if self.marks.overlaid:
+            for folder in self.marks.overlaid:
+                run = self._run(folder)
+                text = printable(run.label) if run else ""
+                line += [(f"  {self.marks.mark(folder)} ", f"bold {self.marks.style(folder)}"), (text[-24:], "dim")]
+            return cut_line(line, width)
+        return [*line, (f"  {many}, {SORTS[self.sort][1]}"[: max(width - 16 - len(root), 0)], "dim")]
 
     def _curves(self, width: int, height: int) -> list[Line]:
         if height < 3:
@@ -215,12 +226,9 @@ class WatchApp(App[None]):
     def on_click(self, event: Click) -> None:
         """Move the cursor to the line that was clicked."""
         if isinstance(event.widget, LinesPanel) and event.widget.id == "runs" and event.y > 0:
-            text = [row.folder for row in self.rows]
-            shown = len(event.widget.lines) - 1
-            place = text.index(self.marks.highlighted) if self.marks.highlighted in text else 0
-            first = max(0, min(place - shown // 2, len(text) - shown))
-            if first + event.y - 1 < len(text):
-                self.marks.highlighted = text[first + event.y - 1]
+            place = first_shown(self.rows, self.marks, len(event.widget.lines) - 1) + event.y - 1
+            if place < len(self.rows):
+                self.marks.highlighted = self.rows[place].folder
                 self._changed()
 
     def action_alone(self) -> None:

@@ -92,11 +92,24 @@ class Marks:
         return str(self.overlaid.index(folder) + 1)[-1] if folder in self.overlaid else ""
 
 
+def heights_of(height: int, listed: int, workers: int) -> tuple[int, int, int]:
+    """Divide lines among list, curves and run: the list gets what it needs, up to a quarter."""
+    listed = min(listed, max(height * 3 // 11, 3))
+    bottom = min(workers + 6, max(height - listed - 8, 6)) if workers else 2
+    curves = max(height - listed - bottom, 0)
+    return listed, curves, height - listed - curves
+
+
+def first_shown(rows: Sequence[RunRow], marks: Marks, room: int) -> int:
+    """Return the place of the first run that is shown in this many lines, the highlighted one in the middle."""
+    place = next((index for index, row in enumerate(rows) if row.folder == marks.highlighted), 0)
+    return max(0, min(place - room // 2, len(rows) - room))
+
+
 def list_lines(rows: Sequence[RunRow], marks: Marks, width: int, height: int) -> list[Line]:
     """Lay out titles and runs in this many lines; those around the highlighted one if not all fit."""
     room = max(height - 1, 0)
-    place = next((index for index, row in enumerate(rows) if row.folder == marks.highlighted), 0)
-    first = max(0, min(place - room // 2, len(rows) - room))
+    first = first_shown(rows, marks, room)
     columns, name = list(COLUMNS), max((len(printable(row.name)) for row in rows), default=3)
     wanted = min(max(name, NAME), max(width // 3, NAME))
     while columns and 4 + wanted + sum(column.width + 2 for column in columns) > width:
@@ -105,7 +118,7 @@ def list_lines(rows: Sequence[RunRow], marks: Marks, width: int, height: int) ->
     lines: list[Line] = [[("    " + "run".ljust(wide) + "".join("  " + _fit(column, column.title) for column in columns), "dim")]]
     for row in rows[first : first + room]:
         lines.append(_list_line(row, marks, columns, wide, width))
-    return [_cut(line, width) for line in lines][:height]
+    return [cut_line(line, width) for line in lines][:height]
 
 
 def _list_line(row: RunRow, marks: Marks, columns: Sequence[ListColumn], wide: int, width: int) -> Line:
@@ -113,7 +126,7 @@ def _list_line(row: RunRow, marks: Marks, columns: Sequence[ListColumn], wide: i
     over = CURSOR if chosen else ""
     mark = marks.mark(row.folder)
     line: Line = [(">" if chosen else " ", f"bold{over}"), (f" {mark or ' '} ", f"bold {marks.style(row.folder)}{over}")]
-    line.append((_shortened(printable(row.name), wide).ljust(wide), f"bold{over}" if chosen else ""))
+    line.append((shortened(printable(row.name), wide).ljust(wide), f"bold{over}" if chosen else ""))
     for column in columns:
         style = STATUS_STYLES.get(row.status, "") if column.title == "status" else ""
         line.append((f"  {_fit(column, column.cell(row))}", style + over))
@@ -134,7 +147,7 @@ def _fit(column: ListColumn, text: str) -> str:
     return text.ljust(column.width) if column.left else text.rjust(column.width)
 
 
-def _shortened(text: str, width: int) -> str:
+def shortened(text: str, width: int) -> str:
     """Cut the middle out of a text: names of runs differ at both ends."""
     if len(text) <= width:
         return text
@@ -201,11 +214,11 @@ def worker_lines(state: RunState, width: int, height: int, glyphs: Glyphs = UNIC
     legend: Line = []
     for sign, name, style in zip(signs, names, ("green", "blue", "dim"), strict=True):
         legend += [(sign, style), (name, "dim")]
-    legend = _padded(_cut(legend, bar), bar)
+    legend = _padded(cut_line(legend, bar), bar)
     title: Line = [(f"{'#':>3} {'device':<7} {'state':<9} ", "dim"), *legend, (f" {'wait':>4} {'items/s':>8} {'loss':>7}", "dim")]
-    lines: list[Line] = [_cut(title, width)]
+    lines: list[Line] = [cut_line(title, width)]
     for worker in shown:
-        lines.append(_cut(_worker_line(state, worker, slow.get(worker.rank, 1.0), bar, glyphs), width))
+        lines.append(cut_line(_worker_line(state, worker, slow.get(worker.rank, 1.0), bar, glyphs), width))
     if len(shown) < len(workers):
         lines.append([(f"and {len(workers) - len(shown)} more workers, which are no slower"[:width], "dim")])
     return lines
@@ -235,7 +248,7 @@ def _padded(line: Line, width: int) -> Line:
     return [*line, (" " * (width - sum(len(text) for text, _ in line)), "")]
 
 
-def _cut(line: Line, width: int) -> Line:
+def cut_line(line: Line, width: int) -> Line:
     """Cut a line to a width."""
     kept: Line = []
     for text, style in line:

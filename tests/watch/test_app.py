@@ -106,6 +106,7 @@ def test_overlaid_curves(tmp_path: Path) -> None:
         assert app.marks.overlaid == [str(tmp_path / "job/1"), str(tmp_path / "job/0")]
         assert [line.strip(" >")[:1] for line in panel(app, "runs")[1:]] == ["j", "1", "2"]
         assert len(app.chosen()) == 3
+        assert panel(app, "title")[0].endswith("  1 job/1  2 job/0")
         assert "".join(panel(app, "curves")) != alone
         await pilot.press("down", "space")
         assert app.marks.overlaid == [str(tmp_path / "job/0")]
