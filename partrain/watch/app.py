@@ -20,12 +20,11 @@ from partrain.watch.layout import (
     SORTS,
     Marks,
     curve_lines,
-    cut_line,
     first_shown,
     heights_of,
     list_lines,
     run_lines,
-    shortened,
+    title_line,
 )
 from partrain.watch.once import rows_of
 from partrain.watch.panel import HelpScreen, LinesPanel, Question
@@ -161,7 +160,7 @@ class WatchApp(App[None]):
         self.screen.set_class(tight, "tight")
         workers = len(run.state.workers) if run else 0
         heights = heights_of(height - 1 - (0 if tight else 2), 0 if self.alone else len(self.rows) + 1, workers)
-        self._show("title", [self._title(width)], 1)
+        self._show("title", [title_line(str(self.watched.root), self.rows, self.marks, self.sort, width)], 1)
         self._show("runs", list_lines(self.rows, self.marks, width, heights[0]) if heights[0] else [], heights[0])
         now = time.monotonic()
         few = sum(len(each.track.points()) for each in self.chosen()) < FEW_POINTS
@@ -176,19 +175,6 @@ class WatchApp(App[None]):
             panel.styles.height = height
         panel.display = height > 0
         panel.show(lines)
-
-    def _title(self, width: int) -> Line:
-        training = sum(row.status in ("training", "starting", "stopping") for row in self.rows)
-        many = f"{len(self.rows):,} run{'s'[: len(self.rows) != 1]}, {training} training"
-        root = shortened(printable(str(self.watched.root)), max(width // 3, 8))
-        line: Line = [("partrain watch", "bold cyan"), (f"  {root}", "bold")]
-        if self.marks.overlaid:
-            for folder in self.marks.overlaid:
-                run = self._run(folder)
-                text = printable(run.label) if run else ""
-                line += [(f"  {self.marks.mark(folder)} ", f"bold {self.marks.style(folder)}"), (text[-24:], "dim")]
-            return cut_line(line, width)
-        return [*line, (f"  {many}, {SORTS[self.sort][1]}"[: max(width - 16 - len(root), 0)], "dim")]
 
     def _curves(self, width: int, height: int) -> list[Line]:
         if height < 3:

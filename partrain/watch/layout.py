@@ -92,6 +92,20 @@ class Marks:
         return str(self.overlaid.index(folder) + 1)[-1] if folder in self.overlaid else ""
 
 
+def title_line(root: str, rows: Sequence[RunRow], marks: Marks, sort: str, width: int) -> Line:
+    """Lay out the first line: the watched folder, and the names of the overlaid runs, or else how many there are."""
+    root = shortened(printable(root), max(width // 3, 8))
+    line: Line = [("partrain watch", "bold cyan"), (f"  {root}", "bold")]
+    names = {row.folder: printable(row.name) for row in rows}
+    for folder in marks.overlaid:
+        line += [(f"  {marks.mark(folder)} ", f"bold {marks.style(folder)}"), (names.get(folder, "")[-24:], "dim")]
+    if not marks.overlaid:
+        training = sum(row.status in ("training", "starting", "stopping") for row in rows)
+        many = f"{len(rows):,} run{'s'[: len(rows) != 1]}, {training} training"
+        line.append((f"  {many}, {SORTS[sort][1]}", "dim"))
+    return cut_line(line, width)
+
+
 def heights_of(height: int, listed: int, workers: int) -> tuple[int, int, int]:
     """Divide lines among list, curves and run: the list gets what it needs, up to a quarter."""
     listed = min(listed, max(height * 3 // 11, 3))
