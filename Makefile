@@ -4,6 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
+INTEGRATIONS := $(VENV)/.integrations
 INSTALL = $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
 # Four at a time on two cores: tests wait for their processes. With more, workers of too many runs wait busily for each other.
@@ -23,6 +24,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(INSTALL) '.[dev]'
 	touch $(RUNTIME) $@
 
+# The tools that a run can log to, with the fifty packages that they pull in.
+$(INTEGRATIONS): $(STAMP)
+	$(INSTALL) '.[dev,integrations]'
+	touch $@
+
 # What running needs, without the tools of development.
 $(RUNTIME): pyproject.toml constraints.txt
 	$(INSTALL) .
@@ -35,7 +41,7 @@ test: $(STAMP)
 	$(TEST)
 
 # Whole workflows, launchers, scripts, extras. CI runs them after the gate.
-test-slow: $(STAMP)
+test-slow: $(INTEGRATIONS)
 	$(PYTEST) -m 'slow and not soak'
 
 test-gpu: $(STAMP)

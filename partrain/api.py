@@ -18,6 +18,8 @@ import torch
 from partrain import checkpoint
 from partrain.config.overrides import as_toml
 from partrain.display.display import make_display
+from partrain.display.notebook import NotebookDisplay, runs_in_kernel, summary_html, summary_text
+from partrain.display.run_state import RunState
 from partrain.errors import INTERRUPTED, TERMINATED, Failure, UserCodeFailed
 from partrain.hooks.select import find_hooks
 from partrain.inference import network
@@ -34,7 +36,7 @@ _alone = threading.Lock()
 """Threads of a script train one after the other: the forkserver and the environment are the process's."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trained:
     """The result of a training."""
 
@@ -54,6 +56,13 @@ class Trained:
         """True if the run met a target of `[stop]`."""
         return bool(self.summary["status"] == "reached")
 
+    def __repr__(self) -> str:
+        return f"Trained({summary_text(self.summary, self.folder)})"
+
+    def _repr_html_(self) -> str:
+        """Return a small table, which a notebook shows."""
+        return summary_html(self.summary, self.folder)
+
 
 def train(
     job: schema.Job | dict[str, Any] | str | os.PathLike[str],
@@ -67,7 +76,7 @@ def train(
     Args:
         job: A `Job` or its tables, whose relative paths start from the current folder; or a job file.
         out: The run folder; default: `runs/<name>/<time>`.
-        show: Show the live table, or plain lines without a terminal.
+        show: Show the live table: on a terminal, or as HTML in a notebook. Elsewhere show plain lines.
         log: Tools that follow the run, as with `--log`: `tensorboard`, `mlflow`, `wandb` or another installed hook.
 
     Raises:
@@ -86,7 +95,8 @@ def train(
 def _train(job: schema.Job | str | os.PathLike[str], out: Path | None, show: bool, log: Sequence[str]) -> Trained:
     started, before = time.time(), dict(os.environ)
     loaded = parse(as_toml(schema.given_in(job)), Path.cwd(), "<Job>", here=True) if isinstance(job, schema.Job) else load(job)
-    display, hooks = make_display(sys.stdout, quiet=not show), HookProcess(find_hooks(log))
+    display = NotebookDisplay(RunState()) if show and runs_in_kernel() else make_display(sys.stdout, quiet=not show)
+    hooks = HookProcess(find_hooks(log))
     try:
         folder, made = new_folder(out, loaded.job.name)
         stage = RunContext(folder, display, _warn, started, note=_warn, hooks=hooks, made=made)

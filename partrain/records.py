@@ -56,11 +56,8 @@ class RoundRecord:
     @classmethod
     def of_event(cls, values: Mapping[str, Any]) -> RoundRecord:
         """Read a record from a `round` event. Numbers that are null or that earlier versions did not write are NaN."""
-        numbers: dict[str, Any] = {"bytes": NAN, **values}
-        for name in EVENT_FIELDS:
-            if name not in WHOLE and numbers.get(name) is None:
-                numbers[name] = NAN
-        return cls(**{name: numbers[name] for name in EVENT_FIELDS})
+        numbers: list[Any] = [NAN if (value := values.get(name)) is None else value for name in MEASURED]
+        return cls(values["round"], values["iterations"], values["items"], *numbers)
 
 
 FIELDS = tuple(field.name for field in fields(RoundRecord))
@@ -68,7 +65,8 @@ WHOLE = ("round", "iterations", "items", "bytes")
 """Fields that are whole numbers."""
 JUDGED = ("judged_loss", "accuracy")
 """Fields that a `judgement` event holds, not a `round` event."""
-EVENT_FIELDS = tuple(name for name in FIELDS if name not in JUDGED)
+MEASURED = tuple(name for name in FIELDS if name not in JUDGED)[3:]
+"""Numbers of a `round` event behind `round`, `iterations` and `items`, which each has."""
 
 
 def finite(value: float) -> float | None:

@@ -49,6 +49,8 @@ def test_a_job_is_trained(tmp_path: Path) -> None:
     assert not trained.reached
     assert trained.summary["status"] == "finished"
     assert trained.history["round"] == [1, 2, 3, 4]
+    assert repr(trained).startswith("Trained(finished after 4 rounds in ")
+    assert len(repr(trained)) < 300
     assert trained.history["item_iterations"] == [48, 96, 144, 192]
     assert summary(tmp_path / "run")["loss"] == trained.history["judged_loss"][-1]
     assert Path(trained.checkpoint) == tmp_path / "run/checkpoint.h5"

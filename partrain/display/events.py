@@ -15,7 +15,7 @@ import json
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypedDict
 
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from partrain.records import RoundRecord, without_nan
 
@@ -208,7 +208,10 @@ def encode(event: KnownEvent) -> bytes:
 
 def decode(line: bytes | str) -> Event:
     """Decode a line. Fields that this version does not know are ignored. Raises ValueError if the line is not an event."""
-    values = json.loads(line)
+    try:
+        values = from_json(line)  # twice as fast as json: a run may have 100,000 rounds
+    except ValueError:
+        values = json.loads(line)  # also takes half a surrogate pair, for a file's name that is no UTF-8
     try:
         if not isinstance(name := values["event"], str):
             raise ValueError(name)

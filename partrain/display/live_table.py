@@ -84,7 +84,7 @@ STATE_STYLES = {
 
 def frame(state: RunState, now: float, width: int, height: int, glyphs: Glyphs = UNICODE, folder: str = "") -> list[Line]:
     """Lay out the display: no line longer than `width`, no more lines than `height`. `now` is Unix time in seconds."""
-    head = [_whole(line, width, glyphs) for line in _header(state, now, width, glyphs, folder)]
+    head = [fit_line(line, width, glyphs) for line in _header(state, now, width, glyphs, folder)]
     lines = head + _table(state, width, height - len(head) - 2, glyphs)
     return (lines + _curve(state, width, min(height - len(lines), 12), glyphs))[: max(height, 1)]
 
@@ -131,7 +131,7 @@ def _fit(column: Column, text: str) -> str:
     return text.ljust(column.width) if column.left else text.rjust(column.width)
 
 
-def _whole(line: Line, width: int, glyphs: Glyphs) -> Line:
+def fit_line(line: Line, width: int, glyphs: Glyphs) -> Line:
     """Keep the pieces that fit, from the left: half a number would be another number. Only the first may be cut."""
     kept: Line = [(text[:width], style) for text, style in line[:1]]
     used = sum(len(text) for text, _ in kept)
@@ -158,30 +158,35 @@ def _state(at: Cells) -> tuple[str, str]:
 def _header(state: RunState, now: float, width: int, glyphs: Glyphs, folder: str) -> Iterator[Line]:
     """Lay out progress, other stop conditions, judged network, totals, last checkpoint, run folder and last fault."""
     dot = f" {glyphs.dot} "
-    yield _progress(state, now, width, glyphs)
+    yield progress_line(state, now, width, glyphs)
     yield []
     standing = state.standing()
     others = [each.show(standing) for each in state.conditions() if each.name != "rounds"]
     if others:
-        yield _facts("until", others, dot)
-    yield _judged(state, now, dot)
+        yield facts_line("until", others, dot)
+    yield judged_line(state, now, dot)
     totals = [f"{count(state.item_iterations):>10} item-iterations", f"{count(state.rate()):>10} items/s"]
     rate = [] if state.lr is None else [f"lr {number(state.lr)}"]
-    yield _facts("so far", [*totals, clock(state.clock.train), *rate], dot)
+    yield facts_line("so far", [*totals, clock(state.clock.train), *rate], dot)
     saved = state.commit
-    yield _facts("saved", [f"round {saved.round}", f"{size(saved.bytes)} in {saved.seconds:.3g} s"] if saved else ["-"], dot)
+    yield facts_line("saved", [f"round {saved.round}", f"{size(saved.bytes)} in {saved.seconds:.3g} s"] if saved else ["-"], dot)
     if folder:
         fits = len(folder) <= width - 8
-        yield _facts("folder", [folder if fits else "..." + folder[-max(width - 11, 1) :]], dot)
+        yield facts_line("folder", [folder if fits else "..." + folder[-max(width - 11, 1) :]], dot)
     if state.faults:
         yield [("faults  ", "dim"), (f"{state.faults}{dot}{printable(state.fault)}", "red")]
     yield []
 
 
-def _progress(state: RunState, now: float, width: int, glyphs: Glyphs) -> Line:
+def progress_line(state: RunState, now: float, width: int, glyphs: Glyphs = UNICODE) -> Line:
+    """Lay out name, rule, round, and how it ended or how far it is."""
     goal = state.stop.get("rounds")
     rounds = f"{state.round:>{len(str(goal))}}/{goal}" if goal else str(state.round)
-    line: Line = [(state.name, "bold"), (f" {glyphs.dot} {state.rule}", ""), (f" {glyphs.dot} round {rounds}", "")]
+    line: Line = [
+        (printable(state.name), "bold"),
+        (f" {glyphs.dot} {printable(state.rule)}", ""),
+        (f" {glyphs.dot} round {rounds}", ""),
+    ]
     fraction, eta = state.fraction(), state.eta(now)
     if state.status is not None:
         return [*line, (f"  {state.status}", "bold"), (f" ({state.reason})" if state.reason != state.status else "", "")]
@@ -193,17 +198,18 @@ def _progress(state: RunState, now: float, width: int, glyphs: Glyphs) -> Line:
     return line
 
 
-def _facts(label: str, facts: Sequence[str], dot: str) -> Line:
+def facts_line(label: str, facts: Sequence[str], dot: str) -> Line:
     """Lay out a labelled line, each fact a piece."""
     return [(f"{label:<8}", "dim"), *((fact if place == 0 else dot + fact, "") for place, fact in enumerate(facts))]
 
 
-def _judged(state: RunState, now: float, dot: str) -> Line:
+def judged_line(state: RunState, now: float, dot: str) -> Line:
+    """Lay out the newest judgement and the best one."""
     judged, best = state.judged, state.best
     if judged is None:
-        return _facts("judged", ["-"], dot)
+        return facts_line("judged", ["-"], dot)
     scores = {"loss": judged.loss, **judged.metrics}
-    line = _facts("judged", [f"{name} {number(value)}" for name, value in scores.items()], dot)
+    line = facts_line("judged", [f"{name} {number(value)}" for name, value in scores.items()], dot)
     if best is not None:
         style = "bold reverse green" if now - best.t < FLASH_S else "green"
         value = number(best.metrics.get("accuracy", best.loss))

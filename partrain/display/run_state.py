@@ -141,7 +141,7 @@ class RunState:
         if worker.lost:
             return "lost"
         if self.status is not None:
-            return "stopped" if self.status in ("stopped", "diverged", "failed") else "done"
+            return "stopped" if self.status in ("stopped", "diverged", "failed", "killed") else "done"
         recent = worker.recent()
         if recent is None:
             return "starting"

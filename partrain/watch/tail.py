@@ -1,0 +1,61 @@
+"""Reads the whole lines that are added to a file, again from its start if the file was truncated or replaced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+CHUNK_BYTES = 1 << 18
+"""Bytes of one read."""
+MARK_BYTES = 256
+"""Bytes before the place of the last read, which must still be there at the next."""
+
+
+class Tail:
+    """The growing lines of a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._at = 0
+        self._mark = b""
+        self.size = 0
+        """Bytes of the file at the last read."""
+        self._known: tuple[int, int, int] | None = None
+        """Inode, size and time of change of a file that was read to its last whole line."""
+
+    @property
+    def at_end(self) -> bool:
+        """True if the last read found the end of the file."""
+        return self._known is not None
+
+    @property
+    def share(self) -> float:
+        """The share of the file that was read, 0 to 1."""
+        return self._at / self.size if self.size else 0.0
+
+    def read(self) -> tuple[bool, list[bytes]]:
+        """Read the next whole lines, about `CHUNK_BYTES`. Return True if the file begins anew, and the lines. Raises OSError."""
+        status = self._path.stat()
+        stamp = status.st_ino, status.st_size, status.st_mtime_ns
+        if stamp == self._known:
+            return False, []
+        self.size = status.st_size
+        with self._path.open("rb") as file:
+            anew = self._at > 0 and not self._continues(file)
+            if anew:
+                self._at, self._mark = 0, b""
+            file.seek(self._at)
+            data = file.read(CHUNK_BYTES)
+            while data and b"\n" not in data and (more := file.read(CHUNK_BYTES)):  # a line may be longer than a chunk
+                data += more
+        whole = data[: data.rfind(b"\n") + 1]
+        end = self._at + len(data)
+        self._at += len(whole)
+        self._mark = (self._mark + whole)[-MARK_BYTES:]
+        self._known = stamp if end >= self.size else None
+        return anew, whole.splitlines()
+
+    def _continues(self, file: BinaryIO) -> bool:
+        """Tell if the bytes before the place of the last read are still there."""
+        file.seek(self._at - len(self._mark))
+        return file.read(len(self._mark)) == self._mark

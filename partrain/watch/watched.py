@@ -1,0 +1,264 @@
+"""One run, read from its folder: a finished one from its summary, others event by event."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from partrain.display.events import (
+    CommitEvent,
+    EndEvent,
+    Event,
+    FaultEvent,
+    JudgementEvent,
+    RoundEvent,
+    StartEvent,
+    StoppingEvent,
+    decode,
+)
+from partrain.display.run_state import RunState
+from partrain.errors import InputMissing
+from partrain.launch.run_folder import is_training
+from partrain.watch.tail import Tail
+from partrain.watch.track import Track
+
+EVENTS = "events.jsonl"
+SUMMARY = "summary.json"
+STEP = "step.json"
+"""The record of a workflow's step."""
+WORKFLOW = "workflow.toml"
+"""The steps of a workflow, in its folder."""
+FIRST_LINE_BYTES = 1 << 20
+"""Most bytes of a run's first line."""
+
+
+ODD = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+"""Errors of a file that no partrain wrote."""
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """The numbers of a run in the list of runs; None for what is unknown."""
+
+    name: str
+    rule: str = ""
+    status: str = ""
+    round: int | None = None
+    goal: int | None = None
+    """The limit of rounds."""
+    loss: float | None = None
+    accuracy: float | None = None
+    rate: float | None = None
+    """Item-iterations per second: lately while it trains, else over the whole run."""
+    seconds: float | None = None
+    """Training time."""
+    items: int | None = None
+    started: float = 0.0
+    """Unix time of its first start."""
+    folder: str = ""
+
+
+class WatchedRun:
+    """A run folder."""
+
+    def __init__(self, folder: Path, label: str) -> None:
+        self.folder = folder
+        self.label = label
+        """Its path below the watched folder."""
+        self.training = False
+        """True while some process holds the lock of the folder."""
+        self.gone = False
+        """True if the folder cannot be read any more."""
+        self._begin_anew()
+        self._tail = Tail(folder / EVENTS)
+        self._summary: dict[str, Any] | None = None
+        self._changed = -1
+        self._first: StartEvent | None = None
+        self.row = RunRow(label)
+
+    def _begin_anew(self) -> None:
+        self.state = RunState()
+        self.track = Track()
+        self.stopping = ""
+        """The answer to a request to stop, if there was one in this session."""
+
+    @property
+    def has_events(self) -> bool:
+        """True if all events up to now were read."""
+        return self._tail.at_end
+
+    @property
+    def share(self) -> float:
+        """The share of the events that was read, 0 to 1."""
+        return self._tail.share
+
+    @property
+    def needs_events(self) -> bool:
+        """True if the summary does not say how the run stands."""
+        return self._summary is None and not self.gone
+
+    def look(self) -> None:
+        """Find out if the run trains, and read the summary of one that does not. Reads no events but the first."""
+        try:
+            self.training = is_training(self.folder)
+            changed = (self.folder / EVENTS).stat().st_mtime_ns
+        except (InputMissing, OSError):
+            self.gone, self.training = True, False
+            return
+        self.gone = False
+        if self._first is None:
+            self._first = self._read_first()
+        if self.training:
+            self._summary = None
+        elif changed != self._changed or self._summary is None:
+            self._summary = self._read_summary(changed)
+        self._changed = changed
+        self.row = self._row()
+
+    def read(self, seconds: float) -> bool:
+        """Read new events for about this time; return True if there are more."""
+        end = time.perf_counter() + seconds
+        while True:
+            try:
+                anew, lines = self._tail.read()
+            except OSError:
+                return False
+            if anew:
+                self._begin_anew()
+            for line in lines:
+                self._apply(line)
+            if not lines or self._tail.at_end or time.perf_counter() >= end:
+                break
+        self.row = self._row()
+        return not self._tail.at_end
+
+    def _apply(self, line: bytes) -> None:
+        with suppress(*ODD):  # a line that is no event, or one with odd values
+            event = decode(line)
+            if not _is_sound(event):
+                return
+            self.state.apply(event)
+            if isinstance(event, RoundEvent):
+                return
+            if isinstance(event, JudgementEvent):
+                self.track.add(event)
+            elif isinstance(event, StartEvent):
+                self.stopping = ""
+            elif isinstance(event, StoppingEvent):
+                self.stopping = event.what
+
+    def _row(self) -> RunRow:
+        first = self._first
+        name, rule = self.label, first.rule if first else ""
+        started, goal = (first.t, _goal(first.stop)) if first else (0.0, None)
+        if self._summary is not None:
+            return _row_of_summary(self._summary, name, rule, goal, started, str(self.folder))
+        state = self.state
+        judged = state.judged
+        rate = state.rate() if self.training else state.item_iterations / state.clock.train if state.clock.train > 0 else None
+        return RunRow(
+            name, state.rule or rule, self.status(), state.round, _goal(state.stop) or goal,
+            judged.loss if judged else None, judged.metrics.get("accuracy") if judged else None,
+            rate, state.clock.train, state.item_iterations, started, str(self.folder),
+        )  # fmt: skip
+
+    def shown(self) -> RunState:
+        """Return the state for the display. That of a run that has ended says so, also if the run could not."""
+        status = self.status()
+        if self.state.status is not None or self.training or status == "reading":
+            return self.state
+        state = copy(self.state)
+        state.status, state.reason = status, "no process trains it now" if status == "killed" else status
+        return state
+
+    def status(self) -> str:
+        """Return the status in a word."""
+        if self._summary is not None:
+            return str(self._summary.get("status", "?"))
+        if self.state.status is not None:
+            return self.state.status
+        if self.training:
+            return "stopping" if self.stopping else "training" if self.state.round else "starting"
+        return "killed" if self.has_events else "reading"
+
+    def _read_first(self) -> StartEvent | None:
+        with suppress(OSError, *ODD), (self.folder / EVENTS).open("rb") as file:
+            event = decode(file.readline(FIRST_LINE_BYTES))
+            return event if isinstance(event, StartEvent) and _is_sound(event) else None
+        return None
+
+    def _read_summary(self, changed: int) -> dict[str, Any] | None:
+        """Read the summary, unless the events go on behind it: then a later session was killed."""
+        path = self.folder / SUMMARY
+        with suppress(OSError, ValueError):
+            if path.stat().st_mtime_ns >= changed:
+                content = json.loads(path.read_bytes())
+                return content if isinstance(content, dict) else None
+        return None
+
+
+def _row_of_summary(content: dict[str, Any], name: str, rule: str, goal: int | None, started: float, folder: str) -> RunRow:
+    metrics, seconds = content.get("metrics"), content.get("seconds")
+    train = _number(seconds.get("train")) if isinstance(seconds, dict) else None
+    items, rounds = _number(content.get("item_iterations")), _number(content.get("rounds"))
+    return RunRow(
+        name, rule, str(content.get("status", "?")), None if rounds is None else int(rounds), goal,
+        _number(content.get("loss")), _number(metrics.get("accuracy")) if isinstance(metrics, dict) else None,
+        items / train if items is not None and train else None, train, None if items is None else int(items), started, folder,
+    )  # fmt: skip
+
+
+def _is_sound(event: Event) -> bool:
+    """Tell if the texts and numbers of an event are such; the numbers of a round are added, which fails if they are not."""
+    if _number(event.t) is None:
+        return False
+    match event:
+        case StartEvent():
+            return isinstance(event.name, str) and isinstance(event.rule, str) and isinstance(event.stop, dict)
+        case JudgementEvent():
+            numbers = event.round, event.item_iterations, event.seconds, *event.metrics.values()
+            return None not in map(_number, numbers) and (event.loss is None or _number(event.loss) is not None)
+        case FaultEvent() | StoppingEvent():
+            return isinstance(event.what, str)
+        case CommitEvent():
+            return None not in map(_number, (event.round, event.bytes, event.seconds))
+        case EndEvent():
+            return isinstance(event.status, str) and isinstance(event.reason, str) and _number(event.round) is not None
+        case RoundEvent():
+            return _number(event.record.round) is not None
+    return True
+
+
+def _goal(stop: dict[str, Any]) -> int | None:
+    goal = stop.get("rounds")
+    return goal if isinstance(goal, int) else None
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
+
+
+class WatchedStep:
+    """A step of a workflow that trains nothing: its record."""
+
+    def __init__(self, folder: Path, label: str) -> None:
+        self.folder, self.label = folder, label
+        self.row = RunRow(label)
+
+    def look(self) -> None:
+        """Read the record; without one the step waits."""
+        self.row = RunRow(self.label, "step", "waiting", folder=str(self.folder))
+        with suppress(OSError, ValueError, AttributeError):
+            record = json.loads((self.folder / STEP).read_bytes())
+            words = record.get("command") or []
+            rule = str(words[0]) if words else "step"
+            self.row = RunRow(
+                self.label, rule, str(record.get("status", "")), seconds=_number(record.get("seconds")) or None,
+                started=_number(record.get("started")) or 0.0, folder=str(self.folder),
+            )  # fmt: skip
