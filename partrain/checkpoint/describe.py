@@ -14,7 +14,7 @@ from partrain.checkpoint.content import Content
 
 
 def describe(content: Content) -> dict[str, Any]:
-    """Return a JSON-able outline: job name, run, round, tensors with norms by group and worker, ends of the history, manifest.
+    """Return a JSON-able outline: job name, run, rounds, task, tensors with norms by group and worker, ends of the history, manifest.
 
     `numbers` counts the network's parameters and buffers together: a checkpoint does not tell them apart. A norm that JSON cannot
     hold is None; `nonfinite` counts a tensor's NaN and infinite numbers.
@@ -25,10 +25,16 @@ def describe(content: Content) -> dict[str, Any]:
         groups.setdefault(group, {})[name] = array
     history = groups.pop("history", {})
     workers = groups.pop("workers", {})
+    network, progress = (_table(content.manifest.get(key)) for key in ("network", "progress"))
     return {
         "job": _job_name(content.job),
         "run": content.run,
         "round": content.round,
+        "best_round": progress.get("best_round"),
+        "item_iterations": progress.get("item_iterations"),
+        "task": network.get("task"),
+        "input": network.get("input"),
+        "outputs": network.get("outputs"),
         "bytes": sum(array.nbytes for array in content.arrays.values()),
         "numbers": sum(array.size for array in groups.get("model", {}).values()),
         "tensors": {group: _tensors(arrays) for group, arrays in groups.items()},
@@ -36,6 +42,11 @@ def describe(content: Content) -> dict[str, Any]:
         "history": _history(history),
         "manifest": content.manifest,
     }
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    """Return a part of the manifest; empty where it is none, as in a soup."""
+    return value if isinstance(value, dict) else {}
 
 
 def _job_name(job: str) -> str | None:

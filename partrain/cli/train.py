@@ -76,9 +76,8 @@ def run(
     from partrain.config.toml_source import TomlSource
     from partrain.workflow.kinds import is_sweep, is_workflow
 
-    hooks = HookOptions.checked(log, metrics_port, metrics_host)
     if len(files) > 1 or files[0].is_dir() or is_workflow(files[0]) or is_sweep(files[0], set_ or ()):
-        if hooks:
+        if log or metrics_port is not None:
             raise typer.BadParameter(
                 "this option is for a job, not for a workflow", param_hint="--log" if log else "--metrics-port"
             )
@@ -93,6 +92,7 @@ def run(
                                               "--cluster": cluster}.items() if value]:  # fmt: skip
         TomlSource.read(files[0])  # a file that is no TOML is no job either: report that first
         raise typer.BadParameter(f"{files[0]} is a job; this option is for workflows", param_hint=misplaced[0])
+    hooks = HookOptions.checked(log, metrics_port, metrics_host)
     _train(files[0], out, set_, RunOptions(hooks, quiet, as_json, verbose))
 
 

@@ -128,6 +128,8 @@ def _resolve(data: Any, keys: Sequence[tuple[str, Span]]) -> KeyPath:
         if isinstance(data, list):
             if not re.fullmatch(r"[0-9]{1,6}", name) or int(name) >= len(data):
                 legal = {0: "it is empty", 1: "its only element is 0"}.get(len(data), f"its elements are 0 to {len(data) - 1}")
+                if data and isinstance(data[0], dict) and not name.isdigit():
+                    legal += f", as in `{'.'.join(map(str, path))}.0.{name}`"
                 raise TomlRefused(f"`{'.'.join(map(str, path))}` has no element `{name}`: {legal}", span)
             path, data = (*path, int(name)), data[int(name)]
         elif isinstance(data, dict):

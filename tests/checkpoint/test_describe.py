@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from support.checkpoint_samples import JOB, arrays, content, manifest
+from support.runs import summary, train
 
-from partrain.checkpoint import Content, decode, encode
+from partrain.checkpoint import Content, decode, encode, read
 from partrain.checkpoint.describe import describe
 
 
@@ -29,6 +31,14 @@ def test_outline() -> None:
     assert outline["history"]["columns"]["judged_loss"] == {"first": None, "last": 0.6}
     assert "items" not in outline["history"]["columns"]  # one number per worker
     assert outline["manifest"]["item_iterations"] == 3840
+
+
+def test_facts_of_a_training(tmp_path: Path) -> None:
+    run = train(tmp_path)
+    outline = describe(read(run / "checkpoint.h5"))
+    assert (outline["task"], outline["input"], outline["outputs"]) == ("classification", [2], 3)
+    assert outline["item_iterations"] == summary(run)["item_iterations"]
+    assert outline["best_round"] == summary(run)["best"]["round"]
 
 
 def test_odd_contents() -> None:

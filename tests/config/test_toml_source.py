@@ -328,7 +328,7 @@ def test_all_overrides_that_do_not_fit_are_reported() -> None:
         "expected key=value",
         "expected key=value",
         "`workers` has no element `2`: its elements are 0 to 1",
-        "`workers` has no element `count`: its elements are 0 to 1",
+        "`workers` has no element `count`: its elements are 0 to 1, as in `workers.0.count`",
         "`seed` is not a table",
         "nested more than 32 deep",
     ]
