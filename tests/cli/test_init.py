@@ -165,7 +165,7 @@ def test_a_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
     """Of a copy of the sources: a build leaves files beside them."""
     copy, empty = tmp_path / "source", tmp_path / "empty"
     empty.mkdir()
-    names = [str(path.relative_to(ROOT)) for path in (ROOT / "partrain").rglob("*.*") if path.suffix in (".py", ".toml")]
+    names = [str(path.relative_to(ROOT)) for path in (ROOT / "partrain").rglob("*.*") if path.suffix != ".pyc"]
     for name in [*names, "pyproject.toml", "README.md", "LICENSE"]:
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_bytes((ROOT / name).read_bytes())
@@ -174,7 +174,13 @@ def test_a_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     subprocess.run([*pip, "install", "--no-deps", "--target", tmp_path / "site", wheel], check=True, capture_output=True)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    for words in (["init"], ["run", "job.toml", "--set", "stop.rounds=2", "--out", "run", "-q"]):
+    for words in (
+        ["init"],
+        ["run", "job.toml", "--set", "stop.rounds=2", "--out", "run", "-q"],
+        ["evaluate", "run"],
+        ["export", "run", "--format", "safetensors", "--output", "network.safetensors"],
+        ["report", "run"],
+    ):
         command = [sys.executable, "-m", "partrain", *words]
         done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
