@@ -248,6 +248,7 @@ def torch_settings(request: pytest.FixtureRequest) -> Iterator[None]:
         torch.set_default_dtype(dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("torch_settings")
 def test_the_network_is_the_trained_one_whatever_torch_was_set_to(tmp_path: Path) -> None:
     before = torch.get_default_device(), torch.get_default_dtype()
@@ -258,6 +259,7 @@ def test_the_network_is_the_trained_one_whatever_torch_was_set_to(tmp_path: Path
     assert (weight.device.type, weight.dtype) == ("cpu", torch.float32)
 
 
+@pytest.mark.slow
 def test_failures_are_caught_by_their_name(tmp_path: Path) -> None:
     done = run(
         tmp_path,

@@ -6,15 +6,14 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from partrain.cli.options import Debug, Json
 from partrain.cli.shared import examples, print_note
-
-if TYPE_CHECKING:
-    from partrain.display.run_state import RunState
+from partrain.display.events import decode
+from partrain.display.run_state import RunState
 
 app = typer.Typer()
 
@@ -45,7 +44,7 @@ def stop(
         except NotTraining:  # it has ended, or is about to
             now = False
     _wait(lambda: not is_training(folder))
-    state = _state_of(folder)
+    state = FollowedState(folder).read()
     document = {"folder": str(folder), "status": state.status, "reason": state.reason, "round": state.round}
     resume = f"\n  partrain resume {folder}" if (folder / "checkpoint.h5").exists() else ""
     print(json.dumps(document) if as_json else f"{state.status} ({state.reason}) in round {state.round:,}{resume}")
@@ -58,17 +57,18 @@ def checkpoint(run: Run = Path("runs"), as_json: Json = False, debug: Debug = Fa
     from partrain.launch.run_folder import is_training
 
     folder = _training_run(run)
-    before = _state_of(folder)
+    followed = FollowedState(folder)
+    before = followed.read().round
     process = ask_to_commit(folder)
     print_note(f"process {process} commits a checkpoint of {folder}")
 
     def committed() -> bool:
-        commit = _state_of(folder).commit
-        return commit is not None and commit.round > before.round
+        commit = followed.read().commit
+        return commit is not None and commit.round > before
 
     _wait(lambda: committed() or not is_training(folder))
-    commit = _state_of(folder).commit
-    if commit is None or commit.round <= before.round:
+    commit = followed.read().commit
+    if commit is None or commit.round <= before:
         raise NotTraining(f"{folder}: the run ended before another checkpoint was committed")
     path = folder / commit.file
     document = {"folder": str(folder), "file": str(path), "round": commit.round, "bytes": commit.bytes}
@@ -90,14 +90,24 @@ def _training_run(path: Path) -> Path:
     return newest
 
 
-def _state_of(folder: Path) -> RunState:
-    from partrain.display.event_log import read_events
-    from partrain.display.run_state import RunState
+class FollowedState:
+    """The state of a run that trains, from the lines that its events have grown by."""
 
-    state = RunState()
-    for event in read_events(folder / "events.jsonl"):
-        state.apply(event)
-    return state
+    def __init__(self, folder: Path) -> None:
+        from partrain.watch.tail import Tail
+
+        self._tail, self._state = Tail(folder / "events.jsonl"), RunState()
+
+    def read(self) -> RunState:
+        """Read the new events."""
+        while True:
+            anew, lines = self._tail.read()
+            if anew:
+                self._state = RunState()
+            for line in lines:
+                self._state.apply(decode(line))
+            if self._tail.at_end:
+                return self._state
 
 
 def _wait(done: Callable[[], bool]) -> None:

@@ -36,12 +36,12 @@ def test_a_checkpoint_now(tmp_path: Path) -> None:
 
 
 def test_checkpoints_that_were_asked_for_change_no_bit(tmp_path: Path) -> None:
-    job = write_job(tmp_path, "stop={rounds=3000}", 'checkpoint={commit="coalesce"}')
+    job = write_job(tmp_path, 'transport={kind="simulated"}', "stop={rounds=1500}", 'checkpoint={commit="coalesce"}')
     assert partrain("run", job, "--out", tmp_path / "a", "-q").code == 0
     with Command(("run", job, "--out", "b", "-q"), tmp_path) as command:
         eventually(lambda: events(tmp_path / "b", "round"), "a round")
         asked = 0
-        while command.process.poll() is None and asked < 5:
+        while command.process.poll() is None and asked < 3:
             asked += partrain("checkpoint", tmp_path / "b").code == 0
         assert command.wait().code == 0
     assert asked

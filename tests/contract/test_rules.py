@@ -110,6 +110,7 @@ def test_fresh_workers_go_on_from_a_snapshot_to_the_same_bits(name: str, policy:
     assert resumed.progress == whole.progress
 
 
+@pytest.mark.slow
 @policies_in_turn(2)
 def test_nothing_in_a_snapshot_is_idle(name: str, policy: dict[str, str]) -> None:
     rule = VARIANTS[name]

@@ -113,6 +113,7 @@ def test_resumed_to_the_bit_without_the_file(tmp_path: Path, origin: Path, user:
     assert partrain("predict", run, "--input", tmp_path / "items.npz", *trust).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sync",
     [

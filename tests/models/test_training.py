@@ -54,8 +54,15 @@ def test_it_trains(case: Case) -> None:
     only_the_rest_is_trained(case, trained)
 
 
-@pytest.mark.parametrize("rule", sorted(SYNCHRONOUS))
-@pytest.mark.parametrize("name", ["mlp, restless", "autoencoder", "cnn", "cnn, frozen", "lstm, text", "transformer, tied"])
+PAIRS = [
+    pytest.param(name, rule, id=f"{name}-{rule}", marks=() if (number + place) % 3 == 0 else pytest.mark.slow)
+    for number, name in enumerate(["mlp, restless", "autoencoder", "cnn", "cnn, frozen", "lstm, text", "transformer, tied"])
+    for place, rule in enumerate(sorted(SYNCHRONOUS))
+]
+"""Each network under a third of the rules, and each rule with two networks, in the gate; `make test-slow` has all."""
+
+
+@pytest.mark.parametrize(("name", "rule"), PAIRS)
 def test_it_trains_under_every_synchronous_rule(name: str, rule: str) -> None:
     case = CASES[name]
     members, snapshot = lesson(case, rule=VARIANTS[rule]).run(rounds=2)

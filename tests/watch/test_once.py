@@ -126,6 +126,7 @@ def test_a_file_that_is_no_event(tmp_path: Path) -> None:
     assert row.round == 6
 
 
+@pytest.mark.slow
 def test_odd_values(tmp_path: Path) -> None:
     """A file that no partrain wrote is shown as far as that goes."""
     odd: list[Any] = [None, "x", [], {}, -1e308, 10**30, True]

@@ -106,6 +106,7 @@ def test_what_targets_are_tells_the_task(
     assert data.scale == (1 / 255 if data.inputs.dtype == np.uint8 else 1.0)
 
 
+@pytest.mark.slow
 def test_the_same_each_time(tmp_path: Path) -> None:
     code = """
         import random
@@ -222,6 +223,7 @@ def test_it_ends_with_the_command(tmp_path: Path) -> None:
         assert command.wait().code == 130
 
 
+@pytest.mark.slow
 def test_a_network_of_ours_is_used_without_the_data_sets_code(tmp_path: Path) -> None:
     """Only commands that need the data set run its code, and they ask for trust."""
     (tmp_path / "own.py").write_text(
