@@ -57,7 +57,10 @@ def closing_lines(
     further = "".join(f" --until {shlex.quote(each)}" for each in until or _until(content, stop or {}))
     again = content["status"] == "diverged"  # it would diverge again
     onward = [] if spent or again else [f"  partrain resume {path}{into}{further}"]
-    return [*lines, f"  partrain evaluate {path}", f"  partrain inspect {shlex.quote(str(checkpoint))}", *onward]
+    file = shlex.quote(str(checkpoint))
+    export = [] if own_code else [f"  partrain export {file} --format safetensors --output network.safetensors"]
+    report = [f"  partrain report {shlex.quote(str(folder))}"]
+    return [*lines, f"  partrain evaluate {path}", *export, *report, f"  partrain inspect {file}", *onward]
 
 
 def _waiting(workers: Sequence[Mapping[str, Any]]) -> list[str]:

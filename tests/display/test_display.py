@@ -566,6 +566,8 @@ def test_epilogue():
         "test: loss 0.0900, accuracy 0.9700",
         "results: 'runs/my job'",
         "  partrain evaluate 'runs/my job/checkpoint.h5'",
+        "  partrain export 'runs/my job/checkpoint.h5' --format safetensors --output network.safetensors",
+        "  partrain report 'runs/my job'",
         "  partrain inspect 'runs/my job/checkpoint.h5'",
         "  partrain resume 'runs/my job/checkpoint.h5' --until rounds=800",
     ]
