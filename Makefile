@@ -1,4 +1,4 @@
-# make = make check = CI. Everything is installed into .venv by the targets that need it.
+# make = make check: the gate. CI runs it, and make test-slow. Everything is installed into .venv by the targets that need it.
 VENV ?= .venv
 PYTHON ?= python3
 PY := $(VENV)/bin/python

@@ -1,4 +1,7 @@
-"""A worker's record of one round. The ring in shared memory, `events.jsonl`, the live table and the history derive from it."""
+"""A worker's record of one round. The ring in shared memory and `events.jsonl` take every field.
+
+`training/loop.py` fills the record. To show a field, extend `WorkerState.count` and `COLUMNS` in `display/live_table.py`.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +59,8 @@ class RoundRecord:
     @classmethod
     def of_event(cls, values: Mapping[str, Any]) -> RoundRecord:
         """Read a record from a `round` event. Numbers that are null or that earlier versions did not write are NaN."""
-        numbers: list[Any] = [NAN if (value := values.get(name)) is None else value for name in MEASURED]
-        return cls(values["round"], values["iterations"], values["items"], *numbers)
+        numbers: dict[str, Any] = {name: NAN if (value := values.get(name)) is None else value for name in MEASURED}
+        return cls(values["round"], values["iterations"], values["items"], **numbers)
 
 
 FIELDS = tuple(field.name for field in fields(RoundRecord))

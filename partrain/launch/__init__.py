@@ -18,6 +18,7 @@ Parts of the coordinator and of the run around it:
     signals                 Ctrl-C and its relatives                        context         folder, display and signals of a run
     start_event, outcome    the first and last lines of a run               manifest        the origin of its checkpoints
     run_folder              one process at a time in a folder               shared_dataset  the data set in a memory file
+    control                 stop and commit, asked by another process       hook_process    feeds the events to other tools
 
 A snapshot is a copy of the whole training state in one of three slots of the arena. The coordinator grants a free slot to the workers.
 They fill it at the end of a round and offer it. The writer encodes it and commits it: the whole file is on disk, and a `commit` event
