@@ -105,7 +105,7 @@ def test_a_worker_is_slow(tmp_path: Path) -> None:
     assert not events(tmp_path / "run", "fault")
 
 
-@pytest.mark.parametrize("transport", ["shared", "simulated"])
+@pytest.mark.parametrize("transport", ["shared", pytest.param("simulated", marks=pytest.mark.slow)])
 def test_a_worker_never_gets_to_its_first_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str) -> None:
     """As a constructor that waits for ever does, or a device that does not answer."""
     worker = int(transport == "shared")  # simulated ones live in one process, which has the first one's name

@@ -38,6 +38,7 @@ def train(pretence: Pretence, tmp_path: Path) -> Trainer:
 # Whole replicas
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, rule in VARIANTS.items() if not rule.shares_params])
 def test_every_rule(train: Trainer, name: str) -> None:
     sync = table(FORMS[name])

@@ -278,6 +278,7 @@ def started(place: Path, text: str = LONG) -> Command:
     return Command(("run", "study.toml"), place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
 def test_a_signal_stops_after_the_round_and_the_same_command_goes_on_to_the_bit(place: Path, number: signal.Signals) -> None:
     with started(place) as command:

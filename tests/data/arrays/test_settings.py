@@ -148,6 +148,7 @@ TRAINED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keys", "sets"), TRAINED)
 def test_a_split_trains_to_the_bits_of_arrays_parted_beforehand(tmp_path: Path, keys: dict[str, Any], sets: list[str]) -> None:
     """The converted form and simulated workers give the same."""
