@@ -21,7 +21,6 @@ RULES: dict[str, Rule] = {name: VARIANTS[name] for name in sorted(SYNCHRONOUS)} 
 }
 PARTITIONS = {2: (range(22), range(22, 48)), 4: (range(14), range(9, 24), range(24, 36), range(36, 48))}
 
-every_rule = pytest.mark.parametrize("name", RULES)
 one_form_of_each_rule = pytest.mark.parametrize(
     "name", [name if "," not in name else pytest.param(name, marks=pytest.mark.soak) for name in RULES]
 )
