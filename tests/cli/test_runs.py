@@ -54,7 +54,7 @@ def names(*words: object) -> list[str]:
 
 
 def never_began(folder: Path) -> None:
-    """What a run leaves that is killed before its first checkpoint."""
+    """The folder of a run that was killed before its first checkpoint."""
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "events.jsonl").write_text('{"event":"fault","t":1.0,"what":"lost","rank":null}\n')
 

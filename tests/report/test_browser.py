@@ -21,7 +21,7 @@ addEventListener("load", () => setTimeout(() => {
     document.documentElement.scrollWidth <= innerWidth, matchMedia("(prefers-color-scheme: dark)").matches]).replaceAll(",", " ");
 }, 3000));
 """
-"""What the test asks the page, three seconds after it is there."""
+"""The questions of the test to the page, three seconds after it has loaded."""
 
 
 def browsed(file: Path, folder: Path, width: int, *more: str) -> str:

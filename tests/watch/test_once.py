@@ -151,7 +151,7 @@ def test_odd_values(tmp_path: Path) -> None:
 
 
 def test_steps_of_a_workflow(tmp_path: Path) -> None:
-    """Steps that train nothing are told by their records; those that train, and the trials of a sweep, are runs."""
+    """Records describe the steps that train nothing. The others, and the trials of a sweep, are runs."""
     for name, status in ("report", "done"), ("train", "running"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "step.json").write_text(json.dumps({"status": status, "command": ["predict", "x"], "seconds": 2.5}))
