@@ -122,6 +122,8 @@ def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, note: Call
     speeds: dict[str, list[dict[str, Any]]] = {label: [] for label in labels}
     with closing(outcomes(cases, [loaded.job.seed] * 2, note)) as runs:  # in turn: other load falls on both alike
         for case, outcome in runs:
+            if outcome.failure:  # it diverged: its speed says nothing
+                raise outcome.failure
             speeds[case.label].append(_speed(facts(outcome.folder), outcome.summary))
     for key, measured in zip(("now", "more"), speeds.values(), strict=False):
         found[key] = {

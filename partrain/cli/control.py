@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +45,10 @@ def stop(
         except NotTraining:  # it has ended, or is about to
             now = False
     _wait(lambda: not is_training(folder))
+    if not folder.exists():
+        left = {"folder": None, "status": "stopped", "reason": "stopped before the first round", "round": 0}
+        print(json.dumps(left) if as_json else "stopped before the first round: no run folder is left")
+        return
     state = FollowedState(folder).read()
     document = {"folder": str(folder), "status": state.status, "reason": state.reason, "round": state.round}
     resume = f"\n  partrain resume {folder}" if (folder / "checkpoint.h5").exists() else ""
@@ -101,11 +106,15 @@ class FollowedState:
     def read(self) -> RunState:
         """Read the new events."""
         while True:
-            anew, lines = self._tail.read()
+            try:
+                anew, lines = self._tail.read()
+            except FileNotFoundError:  # the run ended before it began, and its folder went with it
+                return self._state
             if anew:
                 self._state = RunState()
             for line in lines:
-                self._state.apply(decode(line))
+                with suppress(ValueError):  # no event
+                    self._state.apply(decode(line))
             if self._tail.at_end:
                 return self._state
 

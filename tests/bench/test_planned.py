@@ -86,6 +86,12 @@ def test_one_more_worker_that_the_job_forbids(tmp_path: Path, monkeypatch: pytes
     assert "3 workers cannot be tried: " in said.out
 
 
+def test_a_job_that_diverges_has_no_speed(tmp_path: Path) -> None:
+    said = partrain("plan", write_job(tmp_path, "optimizer.lr=1e30"), "--probe", "--seconds", "0.5")
+    assert said.code == 76, said
+    assert "Traceback" not in said.err
+
+
 def test_simulated_workers_have_no_real_speed(tmp_path: Path) -> None:
     said = partrain("plan", write_job(tmp_path, 'transport.kind="simulated"'), "--probe")
     assert said.code == 78

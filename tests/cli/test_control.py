@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.runs import Command, events, eventually, newest, partrain, summary, write_job
+from support.runs import Command, events, eventually, newest, partrain, sabotage, summary, write_job
 
 from partrain.checkpoint.runs import runs_below
 from partrain.errors import CannotCreate
@@ -61,6 +61,16 @@ def test_a_run_is_stopped_and_goes_on(tmp_path: Path, words: tuple[str, ...]) ->
     reached = summary(tmp_path / "run")["rounds"]
     assert partrain("resume", tmp_path / "run", "--until", f"rounds={reached + 5}", "-q").code == 0
     assert summary(tmp_path / "run")["rounds"] == reached + 5
+
+
+def test_a_run_that_is_stopped_before_it_begins_leaves_no_folder(tmp_path: Path) -> None:
+    job = sabotage(tmp_path, "time.sleep(60)", call=0)
+    with Command(("run", job, "--out", "run", "-q"), tmp_path) as command:
+        eventually((tmp_path / "done").exists, "the network to be built")
+        said = partrain("stop", tmp_path / "run", "--now")
+        assert said.code == 0, said.err
+        assert said.out == "stopped before the first round: no run folder is left\n"
+        assert command.wait().code == 143
 
 
 def test_no_process_trains(tmp_path: Path) -> None:
