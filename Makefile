@@ -14,7 +14,7 @@ TEST := $(PYTEST) -m 'not gpu and not slow and not soak'
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak bits messages schema format lint types bench clean
+.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak bits messages schema format lint types bench bench-tables clean
 
 check: lint types test
 
@@ -98,6 +98,10 @@ bench: $(STAMP)
 	$(PY) benchmarks/rules.py real
 	$(PY) benchmarks/rules.py simulated
 	$(PY) benchmarks/rules.py straggler
+
+# What `init` makes of tables, against scikit-learn: half an hour.
+bench-tables: $(STAMP)
+	$(PY) benchmarks/tables.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache *.egg-info

@@ -1,6 +1,9 @@
 """partrain: one network, many workers.
 
-From Python: `partrain.train(Job(...))`, or `partrain.train("job.toml")`, returns the trained network and the history of its training.
+From Python: `partrain.train(model=MODULE, dataset=(X, y), workers=2, stop={"rounds": 40})`, `partrain.train(Job(...))` or
+`partrain.train("job.toml")` returns the trained network, which predicts, evaluates and resumes; `partrain.load(RUN)` reads it again.
+`partrain.PartrainClassifier` and `partrain.PartrainRegressor` are estimators of scikit-learn.
+`partrain.sections` makes tables of jobs with completion: `partrain.sections.Adam(lr=0.01)`.
 `partrain.Task` is the base class of user tasks, `partrain.Failure` that of all our errors. Each name is imported on first use, so that
 short commands do not wait for torch.
 """
@@ -12,17 +15,37 @@ from typing import TYPE_CHECKING, Any
 from partrain.version import __version__
 
 if TYPE_CHECKING:
-    from partrain.api import Job, Trained, train
+    from partrain import sections
+    from partrain.api import Job, Trained, load, train
     from partrain.errors import Failure
+    from partrain.estimators import PartrainClassifier, PartrainRegressor
     from partrain.tasks.kinds import Task
+    from partrain.training.hooks import Judgement
 
-__all__ = ["Failure", "Job", "Task", "Trained", "__version__", "train"]
+__all__ = [
+    "Failure",
+    "Job",
+    "Judgement",
+    "PartrainClassifier",
+    "PartrainRegressor",
+    "Task",
+    "Trained",
+    "__version__",
+    "load",
+    "sections",
+    "train",
+]
 
 _HOMES = {
     "Failure": "partrain.errors",
     "Job": "partrain.api",
+    "Judgement": "partrain.training.hooks",
+    "PartrainClassifier": "partrain.estimators",
+    "PartrainRegressor": "partrain.estimators",
     "Task": "partrain.tasks.kinds",
     "Trained": "partrain.api",
+    "load": "partrain.api",
+    "sections": "partrain.sections",
     "train": "partrain.api",
 }
 
@@ -32,7 +55,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module `partrain` has no attribute `{name}`")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return import_module("partrain.sections") if name == "sections" else getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -28,10 +28,14 @@ def main() -> None:
         gc.disable()
         os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     if trains:
+        from contextlib import suppress
+
+        from partrain.errors import Failure
         from partrain.launch import forkserver
     try:
         if trains:
-            forkserver.start()
+            with suppress(Failure):  # the command meets it again, and tells
+                forkserver.start()
         from partrain.cli.main import main as run_command
         from partrain.system.stdio import tolerate_closed_stdout
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,6 +12,44 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64
 """Bytes of a cache line."""
+LENGTHS = "lengths"
+"""Name of the part that counts the elements of an item which are no padding."""
+_WIDTHS = {"uint8": 1, "float32": 4, "int64": 8}
+
+
+@dataclass(frozen=True)
+class InputPart:
+    """One of several inputs of an item. All inputs of an item lie behind one another in a row of bytes."""
+
+    name: str
+    """Name of the network's argument; "" for the first arguments, which are given by position."""
+    dtype: str
+    """`uint8` (bytes, which the network sees divided by 255), `float32`, or `int64` (tokens, lengths)."""
+    shape: tuple[int, ...]
+    offset: int
+    """Bytes from the row's beginning, a multiple of 8."""
+    vocabulary: int | None = None
+    """Number of tokens; None: numbers."""
+
+    @property
+    def end(self) -> int:
+        """Bytes from the row's beginning to the part's end."""
+        return self.offset + prod(self.shape) * _WIDTHS[self.dtype]
+
+
+def lay_out_parts(forms: Sequence[tuple[str, str, tuple[int, ...]]]) -> tuple[tuple[InputPart, ...], int]:
+    """Lay out inputs, given as (name, dtype, shape), in a row. Returns the parts, and the row's bytes."""
+    parts: list[InputPart] = []
+    end = 0
+    for name, dtype, shape in forms:
+        parts.append(InputPart(name, dtype, shape, end))
+        end = parts[-1].end + -parts[-1].end % 8
+    return tuple(parts), end
+
+
+def of_unequal_lengths(parts: Sequence[InputPart]) -> bool:
+    """Tell if items are sequences of unequal length: one input, padded, and its length."""
+    return len(parts) == 2 and parts[1].name == LENGTHS and not parts[0].name
 
 
 def offsets(sizes: Iterable[int]) -> Iterator[int]:
@@ -25,3 +65,8 @@ def view(content: memoryview, dtype: str, shape: tuple[int, ...], strides: tuple
     import numpy as np
 
     return np.ndarray(shape, dtype, content, strides=strides)
+
+
+def part_view(rows: NDArray[Any], part: InputPart) -> NDArray[Any]:
+    """Return one input (n, *shape) of the rows (n, bytes) of all, without a copy."""
+    return rows[:, part.offset : part.end].view(part.dtype).reshape(len(rows), *part.shape)

@@ -17,6 +17,8 @@ from support.runs import descendants, parent  # not torch, which reads the next 
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that wait for work busily would take the cores from other tests
 
+os.environ["XDG_CONFIG_HOME"] = os.devnull  # no key of the user: runs of the tests are not signed, but where a test has its own
+
 settings.register_profile("gate", deadline=None, derandomize=True)  # no deadline: the machine may be busy with something else
 settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)  # new cases at each run (make fuzz)
 settings.load_profile("gate")
@@ -80,10 +82,10 @@ def started(pid: int) -> int:
 
 
 def shared_files() -> set[str]:
-    """This user's files in /dev/shm."""
+    """This user's files in /dev/shm, but for joblib's folders, which another test's processes keep until they end."""
     found = set()
     for path in Path("/dev/shm").glob("*"):
         with suppress(OSError):  # another program's may go at any moment
-            if path.lstat().st_uid == os.getuid():
+            if path.lstat().st_uid == os.getuid() and not path.name.startswith("joblib_memmapping_folder"):
                 found.add(path.name)
     return found

@@ -13,6 +13,7 @@ from partrain.job.words import WORDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md"]
+DOCS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md"))
 FOLDERS = "partrain|tests|jobs|benchmarks|datasets"
 
 
@@ -29,18 +30,30 @@ def test_the_figure_has_the_layers(page: str) -> None:
     assert [set(row.split()) for row in rows if set(row.split()) in layers] == layers
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PAGES + DOCS)
 def test_every_path_exists(page: str) -> None:
     """Every path but patterns (*) and those with the placeholder NAME."""
     paths = re.findall(rf"\b(?:{FOLDERS})/[\w./*-]*\w", text_of(page))
     real = [path for path in paths if "*" not in path and "NAME" not in path]
-    assert real
+    assert real or page in DOCS
     assert [path for path in real if not (ROOT / path).exists()] == []
 
 
 def test_the_words_are_those_of_explain() -> None:
     table = text_of("README.md").partition("| word | meaning |\n|---|---|\n")[2].partition("\n\n")[0]
     assert dict(row.strip("| ").split(" | ", 1) for row in table.splitlines()) == WORDS
+
+
+def jobs_in(page: str) -> list[str]:
+    """Blocks of TOML that are whole jobs; the others are parts of one."""
+    return [
+        block for block in re.findall(r"^```toml\n(.*?)^```", text_of(page), re.MULTILINE | re.DOTALL) if "[[workers]]" in block
+    ]
+
+
+@pytest.mark.parametrize(("page", "job"), [(page, job) for page in DOCS for job in jobs_in(page)])
+def test_every_job_on_a_page_is_valid(page: str, job: str) -> None:
+    parse(job, ROOT / "docs", page, here=True)
 
 
 def test_the_first_job_is_valid_on_any_machine() -> None:

@@ -21,8 +21,10 @@ LAYERS = [
     {"job"},
     {"hooks", "inference", "launch"},
     {"runs"},
-    {"api", "bench", "templates", "watch", "workflow"},
+    {"bench", "templates", "watch", "workflow"},
     {"report"},
+    {"api", "sections"},
+    {"estimators"},
     {"cli", "__init__"},
     {"__main__"},
 ]
@@ -40,11 +42,16 @@ HOMES = {
     "textual": {"watch"},
     "torch.distributed": {"comm", "launch"},
     "torch.multiprocessing": {"comm", "launch"},
-    "torchvision": {"models"},
+    "torchvision": {"models", "data"},
     "tensorboard": {"hooks"},
     "mlflow": {"hooks"},
     "wandb": {"hooks"},
     "prometheus_client": {"hooks"},
+    "torchmetrics": {"tasks"},
+    "timm": {"models"},
+    "sklearn": {"estimators"},
+    "pandas": set(),
+    "cloudpickle": {"config"},
 }
 """Third-party libraries that only these may import."""
 

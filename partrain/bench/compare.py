@@ -22,6 +22,8 @@ from partrain.runs.conditions import Condition
 from partrain.runs.listing import flat
 from partrain.runs.selection import BadSelection, check_names, differences, ordered
 
+METRIC = "metrics."
+"""Start of the names of judged metrics."""
 FACTS = ("rule", "workers", "judge", "status", "rounds", "seconds", "items", "seconds_to_target", "items_to_target", "loss", "accuracy",
          "test_accuracy", "bytes", "waiting", "staleness", "distance")  # fmt: skip
 """Names of the results of a run."""
@@ -228,7 +230,14 @@ def _row(contender: ComparedJob) -> dict[str, Any]:
     numbers = [key for key, value in runs[0].items() if not isinstance(value, str)]
     reached = sum(one["status"] == "reached" for one in runs)
     same = {"label": contender.label, "rule": runs[0]["rule"], "judge": runs[0]["judge"], "runs": len(runs), "reached": reached}
-    return same | {key: contender.values(key) for key in numbers} | {"statuses": [one["status"] for one in runs]}
+    metrics = {name: [one[name] for one in contender.numbers if name in one] for name in _metrics(contender)}
+    return same | {key: contender.values(key) for key in numbers} | {"statuses": [one["status"] for one in runs]} | metrics
+
+
+def _metrics(contender: ComparedJob) -> list[str]:
+    """Return the names of the judged metrics in summary.json, as in `metrics.f1`, that are no facts of their own."""
+    names = dict.fromkeys(name for one in contender.numbers for name in one if name.startswith(METRIC))
+    return [name for name in names if name != f"{METRIC}accuracy"]
 
 
 def _mean(values: Sequence[float]) -> float | None:

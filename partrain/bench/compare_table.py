@@ -25,7 +25,9 @@ def render(result: dict[str, Any], width: int | None = None, only_changed: bool 
         only_changed: Leave out columns that are the same in all rows; settings that differ become columns.
         as_markdown: A Markdown table, and nothing below it.
     """
-    head, rows = list(HEAD), [_cells(row) for row in result["rows"]]
+    metrics = list(dict.fromkeys(name for row in result["rows"] for name in row if name.startswith("metrics.")))
+    head = [*HEAD[:7], *(f"judged {name.removeprefix('metrics.')}" for name in metrics), *HEAD[7:]]
+    rows = [_cells(row, metrics) for row in result["rows"]]
     if only_changed:
         head, rows = _changed(head, rows, result)
     if width is not None:  # on a terminal there is no room for what no row has
@@ -48,7 +50,9 @@ def render(result: dict[str, Any], width: int | None = None, only_changed: bool 
 def as_csv(result: dict[str, Any]) -> list[str]:
     """Return the lines of a CSV file: medians, and the settings that differ."""
     rows = result["rows"]
-    numbers = [key for key, value in rows[0].items() if isinstance(value, list) and key != "statuses"] if rows else []
+    numbers = list(
+        dict.fromkeys(key for row in rows for key, value in row.items() if isinstance(value, list) and key != "statuses")
+    )
     head = ["job", "rule", "judge", "runs", "reached", *numbers, *result["differ"]]
     return comma_separated(
         head,
@@ -56,7 +60,7 @@ def as_csv(result: dict[str, Any]) -> list[str]:
             [
                 *(row[key] for key in ("label", "rule", "judge", "runs")),
                 row["statuses"].count("reached"),
-                *(_middle(row[key]) if row[key] else None for key in numbers),
+                *(_middle(row[key]) if row.get(key) else None for key in numbers),
                 *(setting_text(values[row["label"]]) if row["label"] in values else None for values in result["differ"].values()),
             ]
             for row in rows
@@ -92,7 +96,7 @@ def _middle(values: Sequence[float]) -> float:
     return int(middle) if float(middle).is_integer() else middle
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+def _cells(row: dict[str, Any], metrics: Sequence[str]) -> list[str]:
     whole = row["reached"] == row["runs"]
     aimless = set(row["statuses"]) == {"finished"}
     missed = "-" if aimless else "not reached"
@@ -104,6 +108,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         spread(row["seconds_to_target"]) if whole else missed,
         spread(row["items_to_target"], ",.0f") if whole else "-",
         spread(row["accuracy"], ".4f"),
+        *(spread(row[name], ".4g") if row.get(name) else "-" for name in metrics),
         spread(row["test_accuracy"], ".4f"),
         f"{statistics.median(row['bytes']):,.0f}" if row["bytes"] else "-",
         f"{statistics.median(row['waiting']):.0%}" if row["waiting"] else "-",

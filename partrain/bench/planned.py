@@ -76,7 +76,9 @@ def _network(loaded: LoadedJob, dataset: Dataset, planned: Plan) -> dict[str, An
 
     job = loaded.job
     kind = job.kind_of_task(dataset.task)
-    interface = Interface(tuple(dataset.inputs.shape[1:]), dataset.outputs, kind, dataset.vocabulary)
+    interface = Interface(
+        dataset.item_shape, dataset.outputs, kind, dataset.vocabulary, categories=dataset.categories, parts=dataset.parts
+    )
     with torch.device("cpu" if job.network_code else "meta"), blame_user_code(loaded):
         module = build(job.model, loaded.folder, interface)
     try:

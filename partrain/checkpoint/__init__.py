@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from partrain.checkpoint.content import Content, ContentRefused
-from partrain.checkpoint.files import MAX_BYTES, link_latest, prune, round_path, write
+from partrain.checkpoint.files import MAX_BYTES, link_best, link_latest, prune, round_path, write
 from partrain.errors import BadCheckpoint
 
-__all__ = ["Content", "decode", "encode", "link_latest", "prune", "read", "round_path", "verify", "write"]
+__all__ = ["Content", "decode", "encode", "link_best", "link_latest", "prune", "read", "round_path", "verify", "write"]
 
 
 def encode(content: Content) -> bytes:
@@ -55,13 +55,15 @@ def read(path: Path, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) 
 
 
 def verify(path: Path, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
-    """Check a file as `read` does. Returns {file, format, run, round, bytes, sha256, datasets}; `sha256` is of the whole file."""
+    """Check a file as `read` does, and every field of its manifest. Returns {file, format, run, round, bytes, sha256, datasets}; `sha256` is of the whole file."""
     import hashlib
 
     from partrain.checkpoint.header import FORMAT
+    from partrain.checkpoint.manifest import manifest_of
 
     data = _bytes(path, max_bytes)
     content = decode(data, str(path), allow_nonfinite)
+    manifest_of(content, str(path))
     return {
         "file": str(path),
         "format": FORMAT,

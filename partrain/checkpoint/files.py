@@ -2,6 +2,7 @@
 
     checkpoints/round-000400.h5     one file per committed round
     checkpoint.h5                   a second name of the newest one
+    best.h5                         a second name of the best one by the judged metric
 
 Plain `write` calls fill a file, so a full disk shows at the call that met it. The writer locks its temporary file, so files of dead
 writers can be recognized and removed. Python itself repeats calls that a signal interrupts.
@@ -24,6 +25,7 @@ from partrain.errors import InputMissing, InputOutputFailed
 from partrain.system.atomic_file import FolderNotSynced, atomic_file, discard, make_durable, open_folder, temporary_name
 
 LATEST = "checkpoint.h5"
+BEST = "best.h5"
 FOLDER = "checkpoints"
 MAX_BYTES = 1 << 36
 """Default size limit of a file that is read into memory."""
@@ -67,22 +69,42 @@ def link_latest(run_folder: Path, path: Path) -> Path:
 
     Copies the file where there are no hard links. Raises InputOutputFailed; `checkpoint.h5` is then the old one or the new one.
     """
-    latest = run_folder / LATEST
-    temporary = temporary_name(LATEST)
-    with _translate_errors(latest, "replace"), open_folder(run_folder) as folder:
+    return _link(run_folder, LATEST, path)
+
+
+def link_best(run_folder: Path, best_round: int | None, renew: bool = False) -> None:
+    """Make `best.h5` of a run the checkpoint of its best round, as `link_latest` does; remove it if that file is not there.
+
+    `best_round`: None if no round was judged. An existing `best.h5` stays unless `renew`: the caller knows that it may be another's.
+    Raises InputOutputFailed.
+    """
+    path, best = round_path(run_folder, best_round or 0), run_folder / BEST
+    if best_round and path.exists():
+        if renew or not best.exists():
+            _link(run_folder, BEST, path)
+    elif renew:
+        with _translate_errors(best, "remove"):
+            best.unlink(missing_ok=True)
+
+
+def _link(run_folder: Path, name: str, path: Path) -> Path:
+    """Give a checkpoint a second name in its run folder, in one step, and return that path."""
+    link = run_folder / name
+    temporary = temporary_name(name)
+    with _translate_errors(link, "replace"), open_folder(run_folder) as folder:
         _sweep(folder)
         try:
             os.link(path, temporary, dst_dir_fd=folder)
-            os.rename(temporary, LATEST, src_dir_fd=folder, dst_dir_fd=folder)
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError as error:
             if error.errno not in _CANNOT_LINK:
                 raise
-            write(latest, path.read_bytes())
+            write(link, path.read_bytes())
         finally:
             # Also after success: if both names are links to one file, rename does nothing and leaves both.
             discard(folder, temporary)
         make_durable(folder)
-    return latest
+    return link
 
 
 def prune(folder: Path, newest_round: int, keep: int, best_round: int | None = None) -> list[int]:

@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import ValidationError
+from pydantic import Field, NonNegativeInt, ValidationError
 
+from partrain.checkpoint.codecs import CodecField, Count, NetworkRecord, check_codec
 from partrain.checkpoint.content import manifest_text
 from partrain.config.section import Section
 from partrain.data.fetch import describe_source
 from partrain.errors import BadCheckpoint
+from partrain.tasks import Kind
 from partrain.training.stop import Progress
 
 if TYPE_CHECKING:
-    from partrain.checkpoint import Content
+    from partrain.checkpoint.content import Content
 
 
-class NetworkRecord(Section):
-    """Inputs, outputs and task that the network was built for."""
-
-    input: list[int]
-    """Shape of one item."""
-    outputs: int
-    task: str
-    vocabulary: int | None
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+MAX_ITEM = 1 << 31
+"""Most numbers of one item."""
 
 
 class WorkerRecord(Section):
     """One worker."""
 
-    rank: int
-    device: str
-    threads: int
-    partition: int
+    rank: NonNegativeInt
+    device: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}(:[0-9]{1,4})?$")]
+    threads: NonNegativeInt
+    partition: NonNegativeInt
     """Items of its partition."""
 
 
@@ -43,26 +40,36 @@ class Manifest(Section):
     """The part of a manifest that is the same in every checkpoint of a run."""
 
     format: Literal[1] = 1
-    name: str
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     run: str
     """Digest of job, data and versions."""
     versions: dict[str, str]
     """Versions that change results to the bit: packages, kind of processor, files of user code."""
-    data: str
+    data: Digest
     """Fingerprint of the data set."""
     codec: dict[str, Any]
     """The conversion of the data set's files into items."""
-    folder: str
+    folder: Annotated[str, Field(pattern=r"^/[^\x00]*$")]
     """The folder that the job's relative paths start from."""
-    horizon: int | None
+    horizon: Count | None
     network: NetworkRecord
-    workers: list[WorkerRecord]
-    start_file: str | None = None
+    workers: Annotated[list[WorkerRecord], Field(min_length=1)]
+    start_file: Digest | None = None
     """SHA-256 of the file that the network started `from`; None if all its numbers were drawn."""
+    average_from: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    """Item-iterations from which networks count for the average of `[sync] swa`; None without it."""
+    class_weights: list[float] | None = None
+    """Factors of the items' losses, in the order of the classes."""
 
     def stored(self) -> dict[str, Any]:
-        """Return the fields as a checkpoint holds them. Without a file to start from, the bytes are those of older versions."""
-        return self.model_dump(exclude=None if self.start_file else {"start_file"})
+        """Return the fields as a checkpoint holds them. Those that a run does not use are left out."""
+        fields = self.model_dump()
+        if self.network.data is None:
+            del fields["network"]["data"]
+        if not self.network.parts:
+            del fields["network"]["parts"]
+        unused = {name for name in ("start_file", "average_from", "class_weights") if fields[name] is None}
+        return {name: value for name, value in fields.items() if name not in unused}
 
 
 class StoredManifest(Manifest):
@@ -73,19 +80,52 @@ class StoredManifest(Manifest):
     progress: Progress
 
 
-def manifest_of(content: Content) -> StoredManifest:
-    """Return the manifest of a checkpoint that a training wrote. BadCheckpoint if a field is missing or wrong."""
+def manifest_of(content: Content, name: str = "") -> StoredManifest:
+    """Return the manifest of a checkpoint that a training wrote. BadCheckpoint, with the field's name, if one is missing or wrong.
+
+    `name` is that of the file, for the message.
+    """
+    try:
+        return _checked(content)
+    except BadCheckpoint as bad:
+        raise BadCheckpoint(f"{name}: {bad.message}" if name else bad.message) from None
+
+
+def _checked(content: Content) -> StoredManifest:
     try:
         stored = StoredManifest.model_validate_json(manifest_text(content.manifest))
+        if missing := sorted(Progress().stored().keys() - content.manifest["progress"].keys()):
+            raise _wrong(f"progress.{missing[0]}", "field required")
+        _check(stored)
+        check_codec(stored.codec, stored.network)
     except ValidationError as error:
         first = error.errors()[0]
-        what = ".".join(map(str, first["loc"])) or "it"
-        raise BadCheckpoint(f"the manifest is not that of a training: `{what}`: {first['msg'].lower()}") from None
-    if missing := sorted(asdict(Progress()).keys() - content.manifest["progress"].keys()):
-        raise BadCheckpoint(f"the manifest is not that of a training: `progress.{missing[0]}`: field required")
+        prefix = ("codec",) if error.title.endswith("Codec") else ()
+        raise _wrong(".".join(map(str, (*prefix, *first["loc"]))) or "it", first["msg"].lower()) from None
+    except CodecField as error:
+        raise _wrong(f"codec.{error.name}", error.reason) from None
+    return stored
+
+
+def _check(stored: StoredManifest) -> None:
+    """Raise BadCheckpoint unless the fields fit each other."""
     if stored.round != stored.progress.round:
         raise BadCheckpoint(f"the manifest contradicts itself: round {stored.round} and {stored.progress.round}")
-    return stored
+    for name, value in vars(stored.progress).items():
+        if isinstance(value, int) and not 0 <= value < 2**63:
+            raise _wrong(f"progress.{name}", "not a count")
+        if name.endswith("_round") and value > stored.round:
+            raise _wrong(f"progress.{name}", f"a round after round {stored.round}")
+    if stored.network.task not in (*get_args(Kind), "user"):
+        raise _wrong("network.task", "no kind of task")
+    if math.prod(stored.network.input) > MAX_ITEM:
+        raise _wrong("network.input", f"an item of more than {MAX_ITEM:,} numbers")
+    if [worker.rank for worker in stored.workers] != list(range(len(stored.workers))):
+        raise _wrong("workers", "their ranks are not 0, 1, 2, ...")
+
+
+def _wrong(name: str, reason: str) -> BadCheckpoint:
+    return BadCheckpoint(f"the manifest is not that of a training: `{name}`: {reason}")
 
 
 def dataset_changed(table: Mapping[str, Any], folder: Path) -> BadCheckpoint:

@@ -28,7 +28,7 @@ from partrain.checkpoint.hdf5 import stored_dtype
 from partrain.checkpoint.header import SIZE, Header, parse
 from partrain.checkpoint.structure import Extent, read_structure
 
-FINITE = ("model/", "workers/")
+FINITE = ("model/", "optimizer/", "training/", "workers/")
 """Groups whose floats must be finite: training resumes from them. A history may hold NaN."""
 
 

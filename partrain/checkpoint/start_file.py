@@ -19,18 +19,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from partrain import checkpoint
+from partrain.checkpoint import pretrained
 from partrain.checkpoint.content import ContentRefused
 from partrain.checkpoint.runs import checkpoint_of
+from partrain.data.fetch import TransferLines, fetch_url, is_url, local_path
 from partrain.errors import BadCheckpoint, InputMissing
+from partrain.models.image_sections import Published
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from partrain.models.sections import Network
 
 Form = Literal["checkpoint", "safetensors", "state dict"]
 
 MAGIC = b"partrain checkpoint "
 """First bytes of a checkpoint."""
-SUFFIXES: dict[str, Form] = {".safetensors": "safetensors", ".pt": "state dict", ".pth": "state dict"}
+SUFFIXES: dict[str, Form] = {
+    ".safetensors": "safetensors",
+    ".pt": "state dict",
+    ".pth": "state dict",
+    ".bin": "state dict",
+}
 """Kinds of files by suffix."""
 WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 """Bytes of a number of each type of safetensors."""
@@ -64,14 +74,36 @@ class StartFile:
     """Bytes in memory."""
 
 
+def file_of(section: Network, folder: Path) -> Path | None:
+    """Return the file that a network starts from, by `from` or by the name of weights; None if all its numbers are drawn.
+
+    A missing file is fetched if the job gives its digest. Raises InputMissing if there is none. `folder` holds the job.
+    """
+    if isinstance(section, Published) and section.starts_published:
+        return pretrained.locate(section)
+    return None if section.start_file is None else locate(section.start_file, folder)
+
+
 def locate(name: str, folder: Path) -> Path:
     """Return the file that `[model] from` names; `folder` holds the job. InputMissing if there is none."""
-    path = checkpoint_of((folder / name).resolve())
+    if is_url(name):
+        fetch_url(name, TransferLines())
+        return local_path(name, folder)
+    named = folder / name
+    path = checkpoint_of(
+        named.parent.resolve() / named.name
+    )  # a link's own name tells the kind of file, as in Hugging Face's cache
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
     if not path.is_file():
         raise InputMissing(f"{path}: is not a regular file")
     return path
+
+
+def missing_url(section: Network) -> str | None:
+    """Return the URL in `from` whose file has not been fetched yet; None if there is none. Raises InputMissing without a digest."""
+    name = section.start_file
+    return name if name and is_url(name) and not local_path(name, Path()).is_file() else None
 
 
 def check(path: Path) -> None:
@@ -147,7 +179,7 @@ def _form(path: Path) -> Form:
         return "checkpoint"
     if form := SUFFIXES.get(path.suffix.lower()):
         return form
-    kinds = "a checkpoint of partrain, a run folder, .safetensors, or .pt or .pth with a state dict"
+    kinds = "a checkpoint of partrain, a run folder, .safetensors, or .pt, .pth or .bin with a state dict"
     raise InputMissing(f"{path}: a network cannot start from this kind of file; expected {kinds}")
 
 

@@ -39,6 +39,8 @@ _MESSAGES = {
     0x12: "times",
     0x16: "several links to it",
 }
+_END = slice(SIZE + 28, SIZE + 36)
+"""Place of the image's end in its superblock (versions 2 and 3), in bytes from the file's beginning."""
 _SIZE_OF_SIZE = 0x03
 """Flags of an object header that only describe its own layout."""
 _LINKS = {h5l.TYPE_SOFT: "a soft link", h5l.TYPE_EXTERNAL: "a link to another file"}
@@ -78,7 +80,7 @@ def read_structure(data: bytes) -> dict[str, Extent]:
     try:
         file = h5f.open(next(_file_names), h5f.ACC_RDONLY, _from_memory(data))
         try:
-            return _read_structure(file, len(data))
+            return _read_structure(file, len(data), int.from_bytes(data[_END], "little"))
         finally:
             file.close()
     except ContentRefused:
@@ -97,9 +99,13 @@ def _from_memory(data: bytes) -> h5p.PropFAID:
     return access
 
 
-def _read_structure(file: h5f.FileID, size: int) -> dict[str, Extent]:
+def _read_structure(file: h5f.FileID, size: int, end: int) -> dict[str, Extent]:
     if file.get_create_plist().get_userblock() != SIZE:
         raise ContentRefused("the HDF5 image is not where the header ends")
+    if end != size:
+        raise ContentRefused(
+            f"{abs(size - end)} bytes are {'behind the end of' if size > end else 'missing from'} the HDF5 image"
+        )
     found = _Structure()
     _visit(h5g.open(file, b"/"), h5o.get_info(file), "", found)
     for path in sorted(set(found.groups) - groups_of(found.extents)):

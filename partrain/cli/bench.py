@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from partrain.checkpoint.runs import run_of
+from partrain.checkpoint.runs import run_folder_of, run_of
 from partrain.cli.options import Csv, Debug, Json, Markdown, OnlyChanged, Overrides, Sort
-from partrain.cli.shared import check_one_format, examples, print_note, print_warnings, run_folder_of
+from partrain.cli.shared import check_one_format, examples, print_note, print_warnings
 from partrain.display.text_table import terminal_width
 from partrain.errors import InputMissing
 

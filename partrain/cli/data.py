@@ -52,7 +52,7 @@ def convert(
     buffers: list[memoryview] = []
 
     def allocate(size: int) -> memoryview:
-        buffers.append(_scratch(output, size))
+        buffers[:] = [_scratch(output, size)]
         return buffers[0]
 
     dataset, loaded = _loaded(source, set_ or (), allocate)

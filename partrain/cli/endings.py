@@ -21,7 +21,7 @@ def finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[s
     from partrain.display.closing_lines import closing_lines
 
     stop = loaded.job.stop.model_dump(exclude_none=True)
-    kept = (outcome.folder / "events.jsonl").exists()
+    kept = (outcome.folder / "summary.json").exists()  # the log may have been moved away
     if as_json:
         print(json.dumps({"folder": str(outcome.folder) if kept else None, "code": outcome.code, **outcome.summary}))
     elif not kept:
@@ -29,7 +29,8 @@ def finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[s
             print(f"{outcome.summary['reason']}: no run folder is left", flush=True)
     else:
         spent = _rate_is_zero(loaded, outcome.horizon, outcome.summary["item_iterations"])
-        lines = closing_lines(outcome.summary, outcome.folder, outcome.checkpoint, stop, bool(loaded.job.user_code), spent, until)
+        code, hook = bool(loaded.job.item_code), bool(loaded.job.hooks.code)
+        lines = closing_lines(outcome.summary, outcome.folder, outcome.checkpoint, stop, code, spent, until, hook)
         print("\n".join(lines), flush=True)  # before the failure, even if both go to one file
     if outcome.failure:
         print(outcome.failure.render(), file=sys.stderr)

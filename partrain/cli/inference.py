@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from partrain.cli.options import Checkpoint, Debug, Force, JobOverride, Json, Output, RequiredOutput, TrustCode
+from partrain.cli.options import Best, Checkpoint, Debug, Force, JobOverride, Json, Output, RequiredOutput, TrustCode
 from partrain.cli.shared import examples, print_note
 from partrain.errors import NotTrusted
 from partrain.inference.open import load_job, open_checkpoint
@@ -25,10 +25,17 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 Input = Annotated[
-    Path | None, typer.Option("--input", "-i", metavar="F", help="Items: CSV, NPZ, NPY, IDX, an image or a folder of images.")
+    Path | None,
+    typer.Option(
+        "--input", "-i", metavar="F", help="Items: any file or folder that a job takes, JSON lines, an image; - is stdin."
+    ),
+]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="With --input: leave out rows that cannot be read, and report the first.")
 ]
 Split = Literal["training", "validation", "test"]
 Format = Literal["safetensors", "state-dict", "torch-export", "onnx"]
+InputType = Literal["uint8", "float64"]
 DIFFERENT = 1
 
 
@@ -39,6 +46,7 @@ def inspect(
         bool,
         typer.Option("--tensors", help="A tree of all tensors: type, shape, l2 norm, largest magnitude, non-finite numbers."),
     ] = False,
+    best: Best = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -46,7 +54,7 @@ def inspect(
     from partrain.checkpoint.describe import describe
     from partrain.inference import tree
 
-    path, content = open_checkpoint(checkpoint, print_note)
+    path, content = open_checkpoint(checkpoint, print_note, best)
     if tensors:
         _show(found := tree.tree(content), tree.render(found), as_json)
     else:
@@ -55,7 +63,7 @@ def inspect(
         _show(found, tree.render_outline(found | sizes), as_json)
 
 
-@app.command(epilog=examples("partrain evaluate runs/mnist", "partrain evaluate runs/wine --input new.csv"))
+@app.command(epilog=examples("partrain evaluate runs/mnist --best", "partrain evaluate runs/wine --input new.csv"))
 def evaluate(
     checkpoint: Checkpoint,
     split: Annotated[Split | None, typer.Option("--split", help="Which items; default: validation and test.")] = None,
@@ -63,6 +71,8 @@ def evaluate(
     targets: Annotated[
         Path | None, typer.Option("--targets", metavar="F", help="With --input: NPY or IDX of the targets.")
     ] = None,
+    best: Best = False,
+    skip_bad: SkipBad = False,
     trust_code: TrustCode = False,
     job: JobOverride = None,
     as_json: Json = False,
@@ -73,21 +83,40 @@ def evaluate(
         raise typer.BadParameter("--split selects items of the checkpoint's data set; omit it with --input", param_hint="--split")
     if targets and not input:
         raise typer.BadParameter("only with --input", param_hint="--targets")
-    path, content, network = _restored(checkpoint, trust_code, job, data=input is None)
+    if skip_bad and (targets or not input):
+        raise typer.BadParameter("only with --input, and without --targets: both would no longer match", param_hint="--skip-bad")
+    path, content, network = _restored(checkpoint, best, trust_code, job, data=input is None)
     from partrain.inference import evaluate as judging
 
-    results = judging.evaluate_file(network, input, targets) if input else judging.evaluate(network, content, split)
-    _show({"checkpoint": str(path), "round": content.round, **results}, judging.render(results), as_json)
+    left_out: dict[str, Any] = {}
+    if input is None:
+        results = judging.evaluate(network, content, split)
+    else:
+        results, skipped = judging.evaluate_file(network, input, targets, skip_bad)
+        left_out = _report_skipped(skipped)
+    _show({"checkpoint": str(path), "round": content.round, **results, **left_out}, judging.render(results), as_json)
 
 
 @app.command(
-    epilog=examples("partrain predict runs/wine --input new.csv -o answers.csv", 'partrain predict runs/text --prompt "To be"')
+    epilog=examples(
+        "partrain predict runs/wine --input new.csv -o answers.csv",
+        "partrain predict runs/wine --input new.csv --id name --top 2",
+        'partrain predict runs/text --prompt "To be"',
+    )
 )
 def predict(
     checkpoint: Checkpoint,
     input: Input = None,
     output: Output = None,
     force: Force = False,
+    id: Annotated[
+        str | None, typer.Option("--id", metavar="COLUMN", help="Carry this column of a table instead of item numbers.")
+    ] = None,
+    with_input: Annotated[bool, typer.Option("--with-input", help="Carry all columns of a table.")] = False,
+    skip_bad: SkipBad = False,
+    top: Annotated[
+        int, typer.Option("--top", metavar="K", min=0, help="Write the K likeliest classes, each with its probability.")
+    ] = 0,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Write the probability of each class (classification).")
     ] = False,
@@ -99,6 +128,7 @@ def predict(
         typer.Option("--temperature", min=0, help="With --prompt: 0 picks the likeliest token, 1 (default) samples."),
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="With --prompt: seed of the sampling; default: 0.")] = None,
+    best: Best = False,
     trust_code: TrustCode = False,
     job: JobOverride = None,
     as_json: Json = False,
@@ -109,8 +139,12 @@ def predict(
         raise typer.BadParameter("give either --input F, or --prompt TEXT", param_hint="--input")
     if prompt is None and (tokens, temperature, seed) != (None, None, None):
         raise typer.BadParameter("--tokens, --temperature and --seed belong to --prompt", param_hint="--input")
-    if prompt is not None and (probabilities or encode):
-        raise typer.BadParameter("--probabilities and --encode belong to --input", param_hint="--prompt")
+    for option, given in {"--id": id, "--with-input": with_input, "--skip-bad": skip_bad, "--top": top,
+                          "--probabilities": probabilities, "--encode": encode}.items():  # fmt: skip
+        if prompt is not None and given:
+            raise typer.BadParameter("it belongs to --input", param_hint=option)
+    if id is not None and with_input:
+        raise typer.BadParameter("--with-input carries every column: leave --id out", param_hint="--id")
     from partrain.inference.output import ANSWERS, TEXT, check, create
 
     if output is not None:
@@ -118,8 +152,9 @@ def predict(
         if output.suffix.lower() not in formats:
             raise typer.BadParameter(f"{output}: the suffix says the format: {', '.join(formats)}", param_hint="--output")
         check(output, force)
-    path, content, network = _restored(checkpoint, trust_code, job)
+    path, content, network = _restored(checkpoint, best, trust_code, job)
     answers: GeneratedText | Answers
+    left_out: dict[str, Any] = {}
     if input is None:
         from partrain.inference.generate import generate
 
@@ -129,22 +164,41 @@ def predict(
         from partrain.inference.inputs.read import read
         from partrain.inference.predict import predict as answer
 
-        answers = answer(network, read(network, input), probabilities, encode)
+        sample = read(network, input, id=id, with_input=with_input, skip_bad=skip_bad)
+        answers = answer(network, sample, probabilities, encode, top)
+        left_out = _report_skipped(sample.skipped)
     if output is not None:
         create(output, answers.encode(output.suffix.lower()), force)
-        _show({"output": str(output)}, [f"{output}: {answers.summary}"], as_json)
+        _show({"output": str(output), **left_out}, [f"{output}: {answers.summary}"], as_json)
     elif as_json:
-        print(document({"checkpoint": str(path), "round": content.round, **answers.document()}))
+        print(document({"checkpoint": str(path), "round": content.round, **answers.document(), **left_out}))
     else:
         print(answers.text())
 
 
-@app.command(epilog=examples("partrain export runs/mnist --format onnx -o mnist.onnx"))
+@app.command(
+    epilog=examples(
+        "partrain export runs/mnist --format onnx -o mnist.onnx",
+        "partrain export runs/wine -f onnx -o wine.onnx --with-preprocessing --card",
+    )
+)
 def export(
     checkpoint: Checkpoint,
     format: Annotated[Format, typer.Option("--format", "-f", help="safetensors, state-dict, torch-export or onnx.")],
     output: RequiredOutput,
+    with_preprocessing: Annotated[
+        bool, typer.Option("--with-preprocessing", help="Raw values in, answers as of `predict` out (onnx, torch-export).")
+    ] = False,
+    input_type: Annotated[
+        InputType | None,
+        typer.Option("--input-type", help="With --with-preprocessing: uint8 (bytes of images) or float64; default: as trained."),
+    ] = None,
+    snippet: Annotated[
+        bool, typer.Option("--snippet", help="Print a Python program that uses the file, without partrain.")
+    ] = False,
+    card: Annotated[bool, typer.Option("--card", help="Write a model card beside the file: G with the suffix .md.")] = False,
     force: Force = False,
+    best: Best = False,
     trust_code: TrustCode = False,
     job: JobOverride = None,
     as_json: Json = False,
@@ -154,18 +208,32 @@ def export(
     from partrain.inference.output import check, create
 
     check(output, force)
-    _, _, network = _restored(checkpoint, trust_code, job)
-    from partrain.inference.export import export as make
-    from partrain.inference.export import metadata, usage
+    beside = output.with_suffix(".md")
+    if card and beside == output:
+        raise typer.BadParameter(f"{output}: the model card takes this name; choose another suffix", param_hint="--output")
+    if card:
+        check(beside, force)
+    if input_type and not with_preprocessing:
+        raise typer.BadParameter("only with --with-preprocessing", param_hint="--input-type")
+    path, content, network = _restored(checkpoint, best, trust_code, job)
+    from partrain.inference.deliver import deliver
 
-    data, verified = make(network, format)
-    create(output, data, force)
-    result = {"output": str(output), "format": format, "bytes": len(data), **verified, "facts": metadata(network)}
-    same = (
-        "equal to the bit" if verified["largest_difference"] == 0 else f"largest difference {verified['largest_difference']:.3g}"
-    )
-    compared = f"{output}: {len(data):,} bytes; answers to {verified['items']} items compared: {same}"
-    _show(result, [compared, usage(network, format)], as_json)
+    made = deliver(network, format, output, with_preprocessing, input_type, snippet or (None if card else False))
+    create(output, made.data, force)
+    if card:
+        from partrain.inference.card import card as describe
+
+        create(beside, describe(network, content, path, made).encode(), force)
+    told = {"output": str(output), "format": format, "bytes": len(made.data), **made.verified, "facts": made.facts}
+    told |= {"card": str(beside)} if card else {}
+    told |= {"snippet": made.snippet} if snippet else {}
+    lines = [
+        made.compared,
+        made.usage,
+        *([f"{beside}: the model card"] if card else []),
+        *(["", made.snippet] if snippet else []),
+    ]
+    _show(told, lines, as_json)
 
 
 @app.command(epilog=examples("partrain diff runs/one runs/other", "partrain diff runs/mnist --workers"))
@@ -173,6 +241,7 @@ def diff(
     checkpoint: Checkpoint,
     other: Annotated[Path | None, typer.Argument(metavar="[OTHER.h5]", help="The checkpoint to compare with.")] = None,
     workers: Annotated[bool, typer.Option("--workers", help="Compare the workers of the one checkpoint instead.")] = False,
+    best: Best = False,
     trust_code: TrustCode = False,
     job: JobOverride = None,
     as_json: Json = False,
@@ -183,9 +252,9 @@ def diff(
         raise typer.BadParameter("give either another checkpoint, or --workers", param_hint="OTHER.h5")
     from partrain.inference import diff as distances
 
-    path, content = open_checkpoint(checkpoint, print_note)
+    path, content = open_checkpoint(checkpoint, print_note, best)
     if other is not None:
-        result = distances.networks(content, open_checkpoint(other, print_note)[1])
+        result = distances.networks(content, open_checkpoint(other, print_note, best)[1])
         _show(result, distances.render_networks(result), as_json)
     else:
         result = distances.replicas(content, _layout(path, content, trust_code, job))
@@ -199,6 +268,7 @@ def soup(
     checkpoints: Annotated[list[Path], typer.Argument(metavar="CKPT.h5...", help="Checkpoints of the same network.")],
     output: RequiredOutput,
     force: Force = False,
+    best: Best = False,
     trust_code: TrustCode = False,
     job: JobOverride = None,
     as_json: Json = False,
@@ -210,7 +280,7 @@ def soup(
     if output.suffix.lower() != ".h5":
         raise typer.BadParameter(f"{output}: a soup is a checkpoint, *.h5; `export` converts it", param_hint="--output")
     check(output, force)
-    files = [open_checkpoint(path, print_note) for path in checkpoints]
+    files = [open_checkpoint(path, print_note, best) for path in checkpoints]
     jobs = [load_job(content, path, trust_code, job_file=job) for path, content in files]
     from partrain.checkpoint import encode
     from partrain.inference import soup as kitchen
@@ -223,6 +293,14 @@ def soup(
     _show({"output": str(output), "networks": rows}, lines, as_json)
 
 
+def _report_skipped(faults: Sequence[str]) -> dict[str, Any]:
+    """Report on stderr how many rows were left out, and why the first; returns the same for a JSON document."""
+    if not faults:
+        return {}
+    print_note(f"{len(faults):,} row{'s' * (len(faults) > 1)} left out; the first: {faults[0]}")
+    return {"skipped": {"rows": len(faults), "first": faults[0]}}
+
+
 def _judge_setting(content: Content) -> str | None:
     """Return which loss was judged, read from the checkpoint's job without validating it."""
     import tomllib
@@ -233,8 +311,10 @@ def _judge_setting(content: Content) -> str | None:
         return None
 
 
-def _restored(checkpoint: Path, trusted: bool, own: Path | None, data: bool = False) -> tuple[Path, Content, TrainedNetwork]:
-    path, content = open_checkpoint(checkpoint, print_note)
+def _restored(
+    checkpoint: Path, best: bool, trusted: bool, own: Path | None, data: bool = False
+) -> tuple[Path, Content, TrainedNetwork]:
+    path, content = open_checkpoint(checkpoint, print_note, best)
     loaded = load_job(content, path, trusted, job_file=own, data=data)
     from partrain.inference.network import load_network
 

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -137,14 +137,24 @@ def main() -> None:
                 print(f"Did you mean: partrain run {' '.join(sys.argv[1:])}", file=sys.stderr)
         raise
     except Failure as failure:
-        if "--debug" in sys.argv:
-            traceback.print_exc()
-        _print_failure(failure.name, failure.code, failure.message)
-        print(failure.render(), file=sys.stderr)
-        sys.exit(failure.code)
+        _exit_with(failure)
     except Exception as error:
+        if isinstance(error, OSError):
+            from partrain.system.surroundings import surroundings_failure
+
+            if known := surroundings_failure(error):
+                _exit_with(known)
         traceback.print_exc()
         what = str(error).partition("\n")[0] if isinstance(error, Internal) else f"{type(error).__name__}: {error}"
         _print_failure("internal", INTERNAL, what)
         print(f"partrain: error[internal]: {what}; this is a defect of partrain, please report it", file=sys.stderr)
         sys.exit(INTERNAL)
+
+
+def _exit_with(failure: Failure) -> NoReturn:
+    """Print a failure and exit with its code."""
+    if "--debug" in sys.argv:
+        traceback.print_exc()
+    _print_failure(failure.name, failure.code, failure.message)
+    print(failure.render(), file=sys.stderr)
+    sys.exit(failure.code)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from partrain.checkpoint.runs import run_folder_of
 from partrain.cli.options import Debug, Force, Json, TrustCode
-from partrain.cli.shared import examples, print_note, run_folder_of
+from partrain.cli.shared import examples, print_note
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-What = Literal["loss", "accuracy", "timeline", "distance", "bytes", "staleness", "lr", "speed"]
 By = Literal["seconds", "items", "rounds"]
 Runs = Annotated[
     list[Path], typer.Argument(metavar="RUN...", help="Run folders, checkpoints in them, folders of workflows or sweeps.")
@@ -67,7 +67,7 @@ def report(
 def plot(
     runs: Runs,
     what: Annotated[
-        What, typer.Option("--what", help="loss, accuracy, timeline, distance, bytes, staleness, lr or speed.")
+        str, typer.Option("--what", help="loss, accuracy, a metric, timeline, distance, bytes, staleness, lr or speed.")
     ] = "loss",
     by: Annotated[By | None, typer.Option("--by", help="The horizontal axis: seconds, items or rounds.")] = None,
     output: Annotated[
@@ -78,8 +78,10 @@ def plot(
     debug: Debug = False,
 ) -> None:
     """Draw one figure of runs as SVG or PNG."""
+    from partrain.config.problems import did_you_mean
     from partrain.inference.output import check, create
     from partrain.report.draw import FORMATS, draw
+    from partrain.report.figures import FIGURES
     from partrain.report.sources import find
 
     if by not in (None, "seconds") and what == "timeline":
@@ -89,6 +91,11 @@ def plot(
         raise typer.BadParameter(f"{output}: the suffix says the format: {', '.join(FORMATS)}", param_hint="--output")
     check(output, force)
     found = _histories(find([_folder(path) for path in runs], print_note).runs)
+    judged = dict.fromkeys(name for run in found for each in run.judgements for name in each.metrics)
+    if what not in FIGURES and what not in judged:
+        near = did_you_mean(what, [*FIGURES, *judged])
+        hint = f"did you mean `{near}`?" if near else f"it is one of {', '.join(dict.fromkeys([*FIGURES, *judged]))}"
+        raise typer.BadParameter(f"no run judged `{what}`: {hint}", param_hint="--what")
     data = draw(what, found, by, output.suffix.lower())
     create(output, data, force)
     if as_json:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import typer
@@ -41,15 +40,6 @@ def print_warning(text: str) -> None:
 def print_note(text: str) -> None:
     """Print a sentence for the user to stderr."""
     print(f"partrain: {text}", file=sys.stderr)
-
-
-def run_folder_of(path: Path) -> Path | None:
-    """Return the run folder that a checkpoint lies in."""
-    path = path.absolute()
-    for folder in (path.parent, path.parent.parent):
-        if (folder / "events.jsonl").exists():
-            return folder
-    return None
 
 
 def check_one_format(markdown: bool, csv: bool, as_json: bool) -> None:

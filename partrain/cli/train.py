@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from partrain.checkpoint.runs import newest_checkpoint, run_folder_of
 from partrain.cli.endings import finish, nothing_to_do
 from partrain.cli.options import Debug, Json, Out, Overrides, Quiet, TrustCode, Verbose
 from partrain.cli.run_options import LOOPBACK, HookOptions, Log, MetricsHost, MetricsPort, RunOptions
-from partrain.cli.shared import examples, print_note, print_warnings, run_folder_of
+from partrain.cli.shared import examples, print_note, print_warnings
 from partrain.errors import BadCheckpoint, Failure, WorkersLost
 from partrain.inference.open import load_job, open_checkpoint
 
@@ -136,6 +137,10 @@ def resume(
         Path | None,
         typer.Option("--job", metavar="JOB.toml", help="The same job with new paths, if its data or code have moved."),
     ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help='Other workers: `workers.0.count=4`, or `workers=[{device="cuda"}]`.'),
+    ] = None,
     trust_code: TrustCode = False,
     log: Log = None,
     metrics_port: MetricsPort = None,
@@ -154,7 +159,7 @@ def resume(
     if (checkpoint is None) != latest:
         raise typer.BadParameter("give a checkpoint, a run folder, or --latest", param_hint="CKPT.h5")
     with _withdrawing(machine):
-        _resume_with(machine, checkpoint or Path("runs"), until or (), out, job, trust_code, options)
+        _resume_with(machine, checkpoint or Path("runs"), until or (), out, job, set_ or (), trust_code, options)
 
 
 def _resume_with(
@@ -163,13 +168,14 @@ def _resume_with(
     until: Sequence[str],
     out: Path | None,
     job: Path | None,
+    workers: Sequence[str],
     trust_code: bool,
     options: RunOptions,
 ) -> None:
     path, content = open_checkpoint(checkpoint, print_note)
     if not any(name.startswith("workers/") for name in content.arrays):
         raise BadCheckpoint(f"{path} holds a network but no workers, as soups do: nothing to resume; resume one of its members")
-    loaded = _job_to_resume(content, path, job, trust_code, until)
+    loaded = _job_to_resume(content, path, job, trust_code, until, workers)
     from partrain.launch.resume import already_finished, drop_met_targets, finish_interrupted_run, made_progress
     from partrain.launch.resume import resume as proceed
     from partrain.launch.run_folder import new_folder
@@ -179,7 +185,7 @@ def _resume_with(
     if (reason := already_finished(loaded, content, run_folder_of(path))) is not None:
         if own := run_folder_of(path):
 
-            def test() -> tuple[float, float | None] | None:
+            def test() -> tuple[float, float | None, dict[str, float]] | None:
                 from partrain.inference.network import evaluate_test_items
 
                 return evaluate_test_items(loaded, content)
@@ -195,20 +201,35 @@ def _resume_with(
     if folder is None or out is not None:
         folder, made = new_folder(out, loaded.job.name)
     context = options.context(folder, hooks, machine, made)
-    outcome = proceed(loaded, content, context, moved=job is not None)
+    outcome = proceed(loaded, content, context, moved=job is not None, other_workers=bool(workers or machine))
     outcome = replace(outcome, checkpoint=outcome.checkpoint or path)  # the one it resumed from, if it added nothing
     finish(outcome, loaded, options.as_json, () if made_progress(context, content) else until)
 
 
-def _job_to_resume(content: Content, path: Path, job: Path | None, trust_code: bool, until: Sequence[str]) -> LoadedJob:
-    """Load the job of a checkpoint, or the user's, which names the new place of its data."""
+def _job_to_resume(
+    content: Content, path: Path, job: Path | None, trust_code: bool, until: Sequence[str], workers: Sequence[str]
+) -> LoadedJob:
+    """Load the job of a checkpoint, or the user's, which names the new place of its data; `workers`: overrides of `[[workers]]`."""
+    from partrain.job.load import parse
+
+    if other := [each for each in workers if each.partition("=")[0].strip().partition(".")[0] != "workers"]:
+        raise typer.BadParameter(
+            f"`{other[0]}`: a resumed run may change its workers and, by --until, its end", param_hint="--set"
+        )
+    if workers:
+        loaded = _job_of(content, path, job, trust_code, until, here=False)
+        return parse(loaded.text, loaded.folder, f"{path}:/job", True, workers, resuming=True)
+    return _job_of(content, path, job, trust_code, until, here=True)
+
+
+def _job_of(content: Content, path: Path, job: Path | None, trust_code: bool, until: Sequence[str], here: bool) -> LoadedJob:
     from partrain.config.problems import Unreadable
     from partrain.launch.moved_job import moved_job, with_advice
 
     if job is not None:
         return moved_job(job, content, until)
     try:
-        return load_job(content, path, trust_code, until, here=True)
+        return load_job(content, path, trust_code, until, here)
     except Unreadable as missing:
         raise with_advice(missing) from None
 
@@ -252,7 +273,7 @@ def _run_as_machine(machine: Machine, own: LoadedJob | None, options: RunOptions
             raise failure
         raise typer.Exit(0)
     folder = previous_run_folder(machine)
-    if folder and (folder / "checkpoint.h5").exists():
+    if folder and newest_checkpoint(folder):
         (log, port, host), quiet, as_json, verbose = options
         resume(
             folder,

@@ -30,13 +30,16 @@ LINE = 8
 """Words of 8 bytes in a cache line."""
 RING = 2048
 """Round records kept until the coordinator has read them."""
-SLOTS = 3
-"""Snapshots: the writer reads one, one waits, workers fill one."""
+SLOTS = 4
+"""Snapshots: the writer reads one, the best may wait, the newest is kept in case a worker is lost, workers fill one."""
 
 SCORES = 8
 """Numbers each worker can share with the others at once."""
 SLICES = 16
 """Maximum number of slices of a center."""
+
+ZEROED_BYTES = 1 << 24
+"""Bytes overwritten at a time; a multiple of a page."""
 
 LONG_S = 0.1
 """Duration from which a round counts as long. The file of a small network takes 6 ms of processor time to write."""
@@ -46,20 +49,21 @@ IF_LONG = 2
 _WORDS = ("command", "wanted", "granted", "committed", "drained", "restored")
 """Words that the coordinator writes. `command`: 1 = end after this round. `wanted`: 1 = fill a snapshot, or IF_LONG.
 `granted`: 1 + the slot to fill next, or 0 = none (worker 0 takes the slot by setting 0). `committed`: newest round on disk.
-`drained`: newest round read from the ring. `restored`: 1 = slot 0 holds the state to resume from."""
+`drained`: newest round read from the ring. `restored`: 1 + the slot that holds the state to go on from, or 0 = none yet."""
 
 
 class Arena:
     """A mapping of the arena; `descriptor` names the memory file."""
 
-    def __init__(self, descriptor: int, size: int) -> None:
+    def __init__(self, descriptor: int, size: int, metrics: int = 0) -> None:
+        """Map the arena of N workers, whose records have some metrics each."""
         import numpy as np
 
         self.descriptor = descriptor
         self.size = size
         words = len(_WORDS) * LINE
         arrivals, weights, scores = size * LINE, size * LINE, 2 * size * SCORES
-        ring = RING * size * len(FIELDS)
+        ring = RING * size * (len(FIELDS) + metrics)
         sizes = [words, arrivals, arrivals, weights, scores, arrivals, arrivals, SLICES * LINE, (SLICES + 1) * LINE, ring]
         total = sum(sizes)
         self.board_bytes = -(-total * 8 // PAGE) * PAGE
@@ -72,6 +76,8 @@ class Arena:
         """(N,): barriers each worker has reached."""
         self.beats = parts[2][::LINE]
         """(N,): local iterations each worker has done: its heartbeat."""
+        self.trained = parts[2][1::LINE]
+        """(N,): item-iterations of each worker up to now, those of the unfinished round included."""
         self.weights = parts[3].view(np.float64)[::LINE]
         """(N,): weight of each worker in the current mean."""
         self.scores = parts[4].view(np.float64).reshape(2, size, SCORES)
@@ -87,13 +93,22 @@ class Arena:
         """(1 + ...,): visits claimed. Each round starts at the next multiple of `center.LEFT`."""
         self.numbers = numbers[1:].view(np.float64)
         """(SLICES, 8): numbers the rule keeps beside each slice of the center."""
-        self.ring = parts[9].view(np.float64).reshape(RING, size, len(FIELDS))
-        """(RING, N, fields): records of the newest rounds."""
+        self.ring = parts[9].view(np.float64).reshape(RING, size, len(FIELDS) + metrics)
+        """(RING, N, fields + metrics): records of the newest rounds."""
 
     @classmethod
-    def create(cls, size: int) -> Arena:
-        """Create an arena for N workers."""
-        return cls(memory_file("partrain"), size)
+    def create(cls, size: int, metrics: int = 0) -> Arena:
+        """Create an arena for N workers, whose records have some metrics each."""
+        return cls(memory_file("partrain"), size, metrics)
+
+    def reset(self, end: int) -> None:
+        """Make the board, and rows and commons up to byte `end`, as if new: all processes of the arena are dead. The slots stay,
+        and the coordinator's words but `restored`."""
+        kept = {word: self.get(word) for word in _WORDS if word != "restored"}
+        for first in range(0, end, ZEROED_BYTES):
+            self._view(first, min(ZEROED_BYTES, end - first))[:] = bytes(min(ZEROED_BYTES, end - first))
+        for word, value in kept.items():
+            self.put(word, value)
 
     def get(self, word: str) -> int:
         """Read a word of the board."""

@@ -24,14 +24,18 @@ class OneOf:
     Args:
         targets: `module:Class` of each table, by its name.
         which: Returns the name of a table, given as parsed TOML or as a section.
+        unlisted: Further tables, which no documentation lists.
     """
 
-    def __init__(self, targets: Mapping[str, str], which: Callable[[Any], str | None]) -> None:
-        self.targets, self.which = targets, which
+    def __init__(
+        self, targets: Mapping[str, str], which: Callable[[Any], str | None], unlisted: Mapping[str, str] | None = None
+    ) -> None:
+        self.targets, self.which, self.unlisted = targets, which, unlisted or {}
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         choices: dict[Any, Any] = {
-            name: core_schema.no_info_plain_validator_function(partial(self._validate, name)) for name in self.targets
+            name: core_schema.no_info_plain_validator_function(partial(self._validate, name))
+            for name in (*self.targets, *self.unlisted)
         }
         return core_schema.tagged_union_schema(choices, self.which)
 
@@ -40,13 +44,13 @@ class OneOf:
 
     def table(self, name: str) -> type[Section]:
         """Import and return the table of this name."""
-        module, _, attribute = self.targets[name].partition(":")
+        module, _, attribute = (self.targets.get(name) or self.unlisted[name]).partition(":")
         found: type[Section] = getattr(import_module(module), attribute)
         return found
 
     @property
     def tables(self) -> list[type[Section]]:
-        """All tables; this imports them."""
+        """All listed tables; this imports them."""
         return [self.table(name) for name in self.targets]
 
 

@@ -11,14 +11,19 @@ from collections.abc import Mapping
 from functools import reduce
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
+from partrain.config import python_objects
+from partrain.config.python_objects import PYTHON
 from partrain.config.section import Section
 from partrain.errors import UserCodeFailed
 
 Instance = TypeVar("Instance")
+
+NAME = r"^[A-Za-z0-9_./-]+(\.py)?:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+"""Pattern of `package.module:Class` and `file.py:Class`."""
 
 
 class UserCode(Section):
@@ -26,18 +31,36 @@ class UserCode(Section):
 
     model_config = ConfigDict(extra="allow")
 
-    name: str = Field(pattern=r"^[A-Za-z0-9_./-]+(\.py)?:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")
+    table: ClassVar[str]
+    """The table that names the code."""
+
+    name: str = Field(pattern=rf"{NAME}|^<python>$")
     """`package.module:Class`, or `file.py:Class` beside the job."""
+    _pickled: bytes = PrivateAttr(b"")
+    """The object of the calling script that `<python>` stands for; it travels with the section, and no file holds it."""
+
+    @model_validator(mode="after")
+    def _take_python_object(self) -> Self:
+        if self.name == PYTHON:
+            self._pickled = python_objects.current().pickled.get(self.table, b"")
+        return self
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """Keyword arguments for the user code."""
-        return self.model_extra or {}
+        """Keyword arguments for the user code. The other keys of a Python object describe it."""
+        return {} if self.name == PYTHON else self.model_extra or {}
 
 
 def make(table: str, section: UserCode, folder: Path, kind: type[Instance], known_as: str) -> Instance:
     """Import and call the user code of `[table]`; the result must be of type `kind`. `folder` holds the job."""
     named = find(table, section, folder)
+    if (
+        section.name == PYTHON
+        and not isinstance(named, type)
+        and (not callable(named) if kind is object else isinstance(named, kind))
+    ):
+        made: Instance = named
+        return made
     if not callable(named) or (kind is not object and isinstance(named, kind)):
         what = f"[{table}] name: `{section.name}` is an object of type {type(named).__name__}"
         raise UserCodeFailed(f"{what}; name its class, or a function that returns one")
@@ -47,16 +70,21 @@ def make(table: str, section: UserCode, folder: Path, kind: type[Instance], know
     return made
 
 
-def find(table: str, section: UserCode, folder: Path) -> Any:
-    """Import the user code that the section of `[table]` names."""
+def find(table: str, section: UserCode, folder: Path, key: str = "name") -> Any:
+    """Import the user code that the section of `[table]` names by a key, or copy the object that it stands for."""
+    if section.name == PYTHON:
+        if not section._pickled:
+            raise python_objects.absent(table)
+        return python_objects.loads(section._pickled)
     place, _, attribute = section.name.partition(":")
-    module = _from_file(table, folder, place) if place.endswith(".py") else _from_package(table, place)
+    where = f"[{table}] {key}"
+    module = _from_file(where, folder, place) if place.endswith(".py") else _from_package(where, place)
     try:
         return reduce(getattr, attribute.split("."), module)
     except AttributeError:
         files = '; name a class of a script by its file, "file.py:..."; in a notebook, write the file with %%writefile file.py'
         advice = files if place == "__main__" else ""
-        raise UserCodeFailed(f"[{table}] name: `{place}` has no `{attribute}`{advice}") from None
+        raise UserCodeFailed(f"{where}: `{place}` has no `{attribute}`{advice}") from None
 
 
 def frames(error: BaseException) -> str:
@@ -70,26 +98,26 @@ def _is_users(filename: str) -> bool:
     return not path.is_relative_to(ours) and not libraries and path.is_file()
 
 
-def _from_package(table: str, name: str) -> ModuleType:
+def _from_package(where: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
-            what = f"[{table}] name: no module `{name}` in this Python environment"
+            what = f"{where}: no module `{name}` in this Python environment"
             raise UserCodeFailed(f'{what}; install it there, or name a file beside the job: "file.py:..."') from None
         raise
 
 
-def _from_file(table: str, folder: Path, name: str) -> ModuleType:
+def _from_file(where: str, folder: Path, name: str) -> ModuleType:
     """Import a file inside the job's folder once, as a module with a name of its own. `sys.path` stays as it is.
 
     If the file is the running script, return that module.
     """
     path = (folder / name).resolve()
     if not path.is_relative_to(folder.resolve()):
-        raise UserCodeFailed(f"[{table}] name: `{name}` is outside the job's folder")
+        raise UserCodeFailed(f"{where}: `{name}` is outside the job's folder")
     if not path.is_file():
-        raise UserCodeFailed(f"[{table}] name: no file `{name}` beside the job")
+        raise UserCodeFailed(f"{where}: no file `{name}` beside the job")
     main = sys.modules["__main__"]
     if Path(getattr(main, "__file__", None) or "").resolve() == path:  # a script trains a class of its own
         return main
@@ -98,7 +126,7 @@ def _from_file(table: str, folder: Path, name: str) -> ModuleType:
         return sys.modules[known]
     spec = importlib.util.spec_from_file_location(known, path)
     if spec is None or spec.loader is None:
-        raise UserCodeFailed(f"[{table}] name: `{name}` cannot be imported")
+        raise UserCodeFailed(f"{where}: `{name}` cannot be imported")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     try:

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from partrain.config.python_objects import ARRAYS, FRAME, PYTHON
 from partrain.config.section import OneOf
 from partrain.data import fetch
 from partrain.data.base import (
@@ -48,7 +49,7 @@ def _tag(table: Any) -> str | None:
     for key in ("kind", "name"):
         value = table.get(key) if isinstance(table, dict) else getattr(table, key, None)
         if value is not None:
-            return "user" if key == "name" and ":" in str(value) else str(value)
+            return "user" if key == "name" and (":" in str(value) or value == PYTHON) else str(value)
     return None
 
 
@@ -85,7 +86,20 @@ DATASETS = {
 }
 """The kinds of data sets by the name that a job gives. A section never imports its readers."""
 
-AnyDataset = Annotated[DataSection, OneOf({name: kind.section for name, kind in DATASETS.items()}, _tag)]
+IN_MEMORY = {
+    ARRAYS: DatasetKind("partrain.data.python.section:PythonArrays", "partrain.data.python.load", "partrain.data.python.load"),
+    FRAME: DatasetKind("partrain.data.python.section:PythonTable", "partrain.data.python.load", "partrain.data.python.load"),
+}
+"""The kinds of data sets of a Python script. Job files cannot use them."""
+
+AnyDataset = Annotated[
+    DataSection,
+    OneOf(
+        {name: kind.section for name, kind in DATASETS.items()},
+        _tag,
+        unlisted={name: kind.section for name, kind in IN_MEMORY.items()},
+    ),
+]
 
 
 def read_spec(section: DataSection, folder: Path) -> DatasetSpec | None:
@@ -142,11 +156,15 @@ def load(
         return given(size)
 
     dataset: Dataset = import_module(_kind(section).loader).load(section, folder, checked, training or _all)
+    if getattr(section, "standardise", None) == "channel" or getattr(section, "mean", None):
+        from partrain.data.channels import with_channel_scale
+
+        return with_channel_scale(section, dataset, training or _all)
     return dataset
 
 
 def _kind(section: DataSection) -> DatasetKind:
-    return DATASETS[_tag(section) or ""]
+    return (DATASETS | IN_MEMORY)[_tag(section) or ""]
 
 
 def _all(items: int, labels: NDArray[Any] | None = None, gap: int | None = None) -> NDArray[Any]:

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, Self
 
 from pydantic import Field, PlainValidator, field_validator, model_validator
 
-from partrain.byte_layout import offsets, view
+from partrain.byte_layout import InputPart, of_unequal_lengths, offsets, view
 from partrain.config.section import Section
 from partrain.data.folds import Fold, HeldOut, held_out_count
 from partrain.errors import BadJob, InputMissing
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 WIDTHS = {"uint8": 1, "int32": 4, "int64": 8, "float32": 4, "float64": 8}
 """Bytes of a number of each type."""
 Allocate = Callable[[int], memoryview]
-"""Function that returns a writable, contiguous buffer of the given size in bytes."""
+"""Function that returns a writable, contiguous buffer of the given size in bytes. A second call replaces the first buffer."""
 Class = int | str
 """A class as files give it: its label, or its name."""
 _BLOCK = 1 << 14
@@ -129,6 +129,15 @@ class SelectsClasses(DataSection):
     """Classes to keep, by label or name: their items get labels from 0 in this order; default: all."""
 
 
+class Remark(NamedTuple):
+    """A remark on the content of a data file: nothing is wrong, but it may not be meant."""
+
+    key: str
+    """The key of `[dataset]` that it concerns."""
+    message: str
+    advice: str
+
+
 @dataclass(frozen=True)
 class DatasetSpec:
     """Facts of a data set that are known before it is loaded."""
@@ -143,6 +152,11 @@ class DatasetSpec:
     """Classes, numbers per target, or tokens of the vocabulary; None where only reading everything tells."""
     tokens: bool = False
     """Items are tokens, not numbers."""
+    categories: tuple[int, ...] = ()
+    """Number of codes of each feature of an item, 0 for a number; empty: all are numbers."""
+    remarks: tuple[Remark, ...] = ()
+    parts: tuple[InputPart, ...] = ()
+    """The inputs of an item, if there are several."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +238,18 @@ class DatasetInfo:
     """Recipe from file content to items (columns, names of classes, means and deviations): JSON, kept in checkpoints."""
     files: tuple[MappedFile, ...] = ()
     """Files that are mapped beside the buffer."""
+    parts: tuple[InputPart, ...] = ()
+    """The inputs of an item, if there are several, or their lengths differ: `inputs` are then rows (n, bytes) that hold all of them."""
+
+    @property
+    def channel_scale(self) -> tuple[list[float], list[float]] | None:
+        """Mean and deviation of each channel, of scaled numbers, that batches of images are standardised by; None: they are not."""
+        return (self.codec["mean"], self.codec["std"]) if self.codec.get("by_batch") else None
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """Number of codes of each feature of an item, 0 for a number; empty: all are numbers."""
+        return tuple(self.codec.get("cardinalities", ()))
 
     def open(self, buffer: memoryview) -> Dataset:
         """Return the data set whose numbers lie in `buffer`, without a copy."""
@@ -235,6 +261,8 @@ class DatasetInfo:
             test_inputs=arrays.get("test_inputs"),
             test_targets=arrays.get("test_targets"),
             rows=arrays.get("rows"),
+            newest=arrays.get("newest"),
+            test_newest=arrays.get("test_newest"),
         )
 
 
@@ -251,11 +279,19 @@ class Dataset(DatasetInfo):
     rows: NDArray[Any] | None = None
     """(items,) int64, increasing: rows of `inputs` and `targets` that are items to train on or to hold out. Used where test items
     were drawn from a mapped file, in which the others stay where they are. None: all rows."""
+    newest: NDArray[Any] | None = None
+    """(n, number, targets) float64: newest values of forecast columns in the file's units, from which differences are restored."""
+    test_newest: NDArray[Any] | None = None
 
     @property
     def items(self) -> int:
         """Number of items to train on or to hold out."""
         return len(self.inputs if self.rows is None else self.rows) - (self.gap or 0)
+
+    @property
+    def item_shape(self) -> tuple[int, ...]:
+        """Shape of an item; of sequences, the longest."""
+        return self.parts[0].shape if of_unequal_lengths(self.parts) else tuple(self.inputs.shape[1:])
 
     @property
     def item_targets(self) -> NDArray[Any]:
@@ -266,7 +302,8 @@ class Dataset(DatasetInfo):
     def spec(self) -> DatasetSpec:
         """Facts of the loaded data set."""
         tests = 0 if self.test_inputs is None else len(self.test_inputs)
-        return DatasetSpec(self.items, tests, self.inputs.shape[1:], self.task, self.outputs, self.vocabulary is not None)
+        tokens = self.vocabulary is not None
+        return DatasetSpec(self.items, tests, self.item_shape, self.task, self.outputs, tokens, self.categories, parts=self.parts)
 
     @property
     def info(self) -> DatasetInfo:

@@ -127,6 +127,22 @@ def fetch(section: DataSection, report: TransferReport | None = None) -> list[Pa
     return [path for path in (_fetch_one(url, report) for _, url in _urls(section)) if path]
 
 
+def is_url(name: str) -> bool:
+    """Tell if a name is that of a file in the network. Raises InputMissing if it has no digest."""
+    if not _SCHEME.match(name):
+        return False
+    try:
+        _check_file(name)
+    except ValueError as error:
+        raise InputMissing(f"{name}: {error}") from None
+    return True
+
+
+def fetch_url(url: str, report: TransferReport) -> Path | None:
+    """Fetch one file, as `fetch` does; return its path, or None if it was in the cache."""
+    return _fetch_one(url, report)
+
+
 class TransferLines:
     """Print a line on stderr for each file, as its transfer begins."""
 

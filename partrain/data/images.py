@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from partrain.config.problems import did_you_mean
+from partrain.data.augment import ImageChanges
 from partrain.data.base import (
     Allocate,
     Dataset,
@@ -34,7 +35,22 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", "
 """Suffixes of images; other files are ignored."""
 
 
-class ImagesSection(SelectsClasses):
+def _both_sides(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return [value, value]
+    if isinstance(value, list) and len(value) != 2:
+        raise ValueError("`size`: expected [height, width], or one number for a square")
+    return value
+
+
+Size = Annotated[
+    list[Annotated[int, Field(ge=1, le=10_000)]],
+    BeforeValidator(_both_sides, int | list[int]),
+    Field(min_length=2, max_length=2),
+]
+
+
+class ImagesSection(SelectsClasses, ImageChanges):
     """Images in a folder for each class, or in such folders within `train` and `test`; bytes, scaled to [0, 1]."""
 
     kind: Literal["images"]
@@ -42,10 +58,12 @@ class ImagesSection(SelectsClasses):
     """The folder, relative to the job."""
     test_path: Folder | None = None
     """A folder with the same classes, to test on; default: `test` beside `train`, if there is one."""
-    size: list[Annotated[int, Field(ge=1, le=10_000)]] = Field(min_length=2, max_length=2)
-    """Height and width that all images are resized to."""
+    size: Size
+    """Height and width that all images are resized to, as [height, width]; one number for a square."""
     channels: Literal[1, 3] = 3
     """1: grey; 3: red, green, blue. Transparency is ignored."""
+    standardise: Literal["channel"] | None = None
+    """`channel`: images minus the mean of each channel, divided by its standard deviation, of the training images."""
 
 
 def read_spec(section: ImagesSection, folder: Path) -> DatasetSpec:

@@ -43,7 +43,7 @@ def describe_dataset(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[
     return {
         "task": dataset.task,
         "items": {name: len(index) for name, (_, _, index) in parts.items()},
-        "inputs": {"shape": list(dataset.inputs.shape[1:]), "dtype": str(dataset.inputs.dtype), "scale": dataset.scale},
+        "inputs": _inputs(dataset),
         "outputs": dataset.outputs,
         "vocabulary": dataset.vocabulary,
         "classes": _classes(dataset, parts),
@@ -53,6 +53,14 @@ def describe_dataset(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[
         "faults": faults,
         "fingerprint": dataset.fingerprint,
     }
+
+
+def _inputs(dataset: Dataset) -> dict[str, Any]:
+    found = {"shape": list(dataset.item_shape), "dtype": str(dataset.inputs.dtype), "scale": dataset.scale}
+    if dataset.parts:
+        each = {part.name or str(number): f"{part.dtype} {part.shape}" for number, part in enumerate(dataset.parts)}
+        found |= {"dtype": dataset.parts[0].dtype, "parts": each}
+    return found
 
 
 def describe_file(path: Path) -> dict[str, Any]:
@@ -82,7 +90,7 @@ def _classes(dataset: Dataset, parts: dict[str, tuple[NDArray[Any], NDArray[Any]
 
 def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the range of each number of an item, or of all together, and faults. Standardized numbers are shown as before."""
-    if dataset.vocabulary is not None:
+    if dataset.vocabulary is not None or dataset.parts:
         return [], []
     names, shift, spread = _names(dataset)
     found, broken, where = _NumberStats(len(names)), 0, 0
@@ -90,7 +98,11 @@ def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
     for first in range(0, count, _BLOCK):
         some = slice(first, first + _BLOCK)
         block = dataset.inputs[some if dataset.rows is None else dataset.rows[some]]
-        block = np.moveaxis(block, dataset.codec.get("axis", -1), -1).reshape(-1, len(names)).astype(np.float64)
+        block = (
+            np.moveaxis(block, -1 if dataset.channel_scale else dataset.codec.get("axis", -1), -1)
+            .reshape(-1, len(names))
+            .astype(np.float64)
+        )
         fine = np.isfinite(block).all(axis=1)
         where = where if broken or fine.all() else first + int(fine.argmin())
         broken += int((~np.isfinite(block)).sum())
@@ -117,7 +129,7 @@ def _names(dataset: Dataset) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
             names = list(codec["columns"])
             mean, deviation = (np.array([codec[key][name] for name in names]) for key in ("mean", "deviation"))
             return names, mean, deviation
-    if "axis" in codec:
+    if "axis" in codec and not codec.get("by_batch"):
         what = "input" if len(shape) == 1 else "channel" if codec["axis"] == 1 else "column"
         return [f"{what} {index}" for index in range(len(codec["mean"]))], np.asarray(codec["mean"]), np.asarray(codec["std"])
     if len(shape) == 1 and shape[0] <= _COLUMNS:
@@ -253,7 +265,12 @@ def render(found: dict[str, Any]) -> Iterator[str]:
         )
         yield "items: " + ", ".join(f"{count:,} {name}" for name, count in found["items"].items())
         inputs = found["inputs"]
-        yield f"inputs: {inputs['dtype']} {tuple(inputs['shape'])}" + f", times {inputs['scale']:.6g}" * (inputs["scale"] != 1)
+        if "parts" in inputs:
+            yield "inputs: " + ", ".join(f"{name} {form}" for name, form in inputs["parts"].items())
+        else:
+            yield f"inputs: {inputs['dtype']} {tuple(inputs['shape'])}" + f", times {inputs['scale']:.6g}" * (
+                inputs["scale"] != 1
+            )
     for key in ("rows", "repeated"):
         if found.get(key):
             yield f"{key}: {found[key]:,}" + " of the items to train on are copies of others" * (key == "repeated")

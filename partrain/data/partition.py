@@ -66,6 +66,8 @@ class Partition(Section):
     """Concentration of `dirichlet`: the smaller, the fewer classes each worker sees; 1 is very uneven, 100 mildly."""
     redraw: Literal["never", "round"] = "never"
     """`round`: a new seeded split each round."""
+    sampling: Literal["permutation", "balanced"] = "permutation"
+    """Order of a pass: each item once, or as many draws as items, with replacement, each class equally often. Both are seeded."""
     uncovered: Literal["error", "allow"] = "error"
     """Reaction to a `partition_size` that leaves items without a worker."""
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
-from partrain.display.events import EndEvent, Event, FaultEvent, JudgementEvent, RoundEvent, StartEvent
+from partrain.display.events import EndEvent, Event, FaultEvent, JudgementEvent, ReplayEvent, RoundEvent, StartEvent
 from partrain.display.live_table import ASCII, FLASH_S, UNICODE, frame, printable
 from partrain.display.number_format import count, number, tenths
 from partrain.display.run_state import RunState
@@ -124,6 +124,9 @@ class PlainDisplay(Display):
         elif isinstance(event, FaultEvent):
             self._finish()
             self._fault = f"fault: {printable(event.what)}\n"
+        elif isinstance(event, ReplayEvent):
+            self._finish()
+            self._lines.append(f"replay: {printable(event.describe())}\n")
 
     def refresh(self, now: float) -> None:
         if abs(now - self._written) < REDRAW_S:
@@ -258,7 +261,7 @@ def transfers(stream: TextIO | None) -> Iterator[Callable[[str, int, int | None]
     if stream is None or not _animates(stream):
         yield None
         return
-    drawn = 0.0
+    drawn, write = 0.0, getattr(stream, "write_controls", stream.write)
 
     def report(url: str, done: int, total: int | None) -> None:
         nonlocal drawn
@@ -268,12 +271,12 @@ def transfers(stream: TextIO | None) -> Iterator[Callable[[str, int, int | None]
         name = url.partition("#")[0].rpartition("/")[2]
         full = BAR * done // total if total else 0
         bar = f"[{'=' * full:{BAR}}] {done / 1e6:.1f} of {total / 1e6:.1f}" if total else f"{done / 1e6:.1f}"
-        stream.write(f"\r\x1b[Kfetching {printable(name)[:30]} {bar} MB")
+        write(f"\r\x1b[Kfetching {printable(name)[:30]} {bar} MB")
         stream.flush()
 
     try:
         yield report
     finally:
         if drawn:
-            stream.write("\r\x1b[K")
+            write("\r\x1b[K")
             stream.flush()

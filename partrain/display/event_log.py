@@ -9,6 +9,7 @@ import errno
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -36,16 +37,21 @@ class EventLog:
         self.path = path
         self._lines: list[bytes] = []
         self._rest = b""
-        try:
-            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        except OSError as error:
-            raise unwritable(path, error) from error
+        self._descriptor = _opened(path)
 
     def add(self, event: KnownEvent) -> None:
         """Add the next event."""
         self._lines.append(encode(event))
         if len(self._lines) >= BATCH_LINES:
             self.flush()
+
+    def rewind(self, after_round: int) -> RunState:
+        """Remove the events after a round, as `truncate_after`."""
+        self.flush()
+        state = truncate_after(self.path, after_round)
+        os.close(self._descriptor)
+        self._descriptor = _opened(self.path)
+        return state
 
     def flush(self) -> None:
         """Write all added events. Raises InputOutputFailed; the rest is written first next time."""
@@ -72,7 +78,16 @@ class EventLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        with suppress(InputOutputFailed) if error else nullcontext():  # the first failure is the one to tell
+            self.close()
+
+
+def _opened(path: Path) -> int:
+    """Open a log to append to it."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 def read_events(path: Path) -> Iterator[Event]:
@@ -124,6 +139,7 @@ def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> 
         "test": dict(test or {}),
         "seconds": {"startup": _seconds(clock.startup), "train": _seconds(clock.train), "total": _seconds(clock.total)},
         "item_iterations": state.item_iterations,
+        **({"replays": state.replays, "discarded_item_iterations": state.discarded} if state.replays else {}),
         "workers": [_worker_summary(worker, clock.train) for _, worker in sorted(state.workers.items())],
     }
 
@@ -182,6 +198,10 @@ def _replace(path: Path, lines: Iterable[bytes]) -> None:
 
 def unwritable(path: Path, error: OSError) -> InputOutputFailed:
     """Return the failure for an error while a file of a run folder is written."""
-    elsewhere = "the newest checkpoint can be resumed elsewhere"
-    remedy = "give --out a folder that can be written" if error.errno in FORBIDDEN else elsewhere
+    if error.errno in FORBIDDEN:
+        remedy = "give --out a folder that can be written"
+    elif (path.parent / "checkpoint.h5").exists():
+        remedy = "the newest checkpoint can be resumed elsewhere"
+    else:
+        remedy = "no checkpoint is there: mend this, or start again with --out in another place"
     return InputOutputFailed(f"{path}: cannot be written: {error.strerror}; {remedy}")

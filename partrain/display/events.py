@@ -155,6 +155,29 @@ class FaultEvent:
 
 
 @dataclass(kw_only=True)
+class ReplayEvent:
+    """A worker was lost, and all workers have started again from an earlier state."""
+
+    kind: ClassVar = "replay"
+    t: float
+    rank: int | None
+    """Rank of the lost worker; None if no single one was."""
+    what: str
+    """The loss in words."""
+    after: int
+    """Round of the state: the rounds after it run again."""
+    discarded: list[int]
+    """Item-iterations that each worker had trained since then."""
+    seconds: float
+    """Seconds from noticing the loss until the workers trained again."""
+
+    def describe(self) -> str:
+        """Tell in one line what was lost and what runs again."""
+        again = f"the rounds after {self.after:,} run again" if self.after else "all rounds run again"
+        return f"{self.what}: {again} ({sum(self.discarded):,} item-iterations; restarted in {self.seconds:.2g} s)"
+
+
+@dataclass(kw_only=True)
 class StoppingEvent:
     """The coordinator answers a signal."""
 
@@ -187,10 +210,11 @@ class UnknownEvent:
     round: int | None
 
 
-KnownEvent = StartEvent | RoundEvent | JudgementEvent | CommitEvent | FaultEvent | StoppingEvent | EndEvent
+KnownEvent = StartEvent | RoundEvent | JudgementEvent | CommitEvent | FaultEvent | ReplayEvent | StoppingEvent | EndEvent
 Event = KnownEvent | UnknownEvent
 KINDS: dict[str, type[KnownEvent]] = {
-    each.kind: each for each in (StartEvent, RoundEvent, JudgementEvent, CommitEvent, FaultEvent, StoppingEvent, EndEvent)
+    each.kind: each
+    for each in (StartEvent, RoundEvent, JudgementEvent, CommitEvent, FaultEvent, ReplayEvent, StoppingEvent, EndEvent)
 }
 
 
@@ -234,7 +258,7 @@ def round_of(event: Event) -> int | None:
             return event.record.round
         case StartEvent():
             return event.resumed_from
-        case FaultEvent() | StoppingEvent():
+        case FaultEvent() | ReplayEvent() | StoppingEvent():
             return None
         case _:
             return event.round

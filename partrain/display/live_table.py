@@ -173,6 +173,8 @@ def _header(state: RunState, now: float, width: int, glyphs: Glyphs, folder: str
     if folder:
         fits = len(folder) <= width - 8
         yield facts_line("folder", [folder if fits else "..." + folder[-max(width - 11, 1) :]], dot)
+    if state.replays:
+        yield [("replays ", "dim"), (f"{state.replays}{dot}{printable(state.replay)}", "yellow")]
     if state.faults:
         yield [("faults  ", "dim"), (f"{state.faults}{dot}{printable(state.fault)}", "red")]
     yield []
@@ -212,7 +214,7 @@ def judged_line(state: RunState, now: float, dot: str) -> Line:
     line = facts_line("judged", [f"{name} {number(value)}" for name, value in scores.items()], dot)
     if best is not None:
         style = "bold reverse green" if now - best.t < FLASH_S else "green"
-        value = number(best.metrics.get("accuracy", best.loss))
+        value = number({"loss": best.loss, **best.metrics}.get(state.stop.get("patience_by") or "accuracy", best.loss))
         line += [(dot, ""), (f"best {value}", style), (f" in round {best.round}", style)]
     if state.stop.get("judge") == "any-worker":
         line.append((f"{dot}judge=any-worker", "yellow"))

@@ -105,6 +105,8 @@ def _facts(state: RunState) -> list[tuple[str, str]]:
     facts.append(("so far", " · ".join(totals)))
     if saved := state.commit:
         facts.append(("saved", f"round {saved.round:,} · {size(saved.bytes)}"))
+    if state.replays:
+        facts.append(("replays", f"{state.replays} · {_safe(state.replay)}"))
     if state.faults:
         facts.append(("faults", f'<span style="color:{RED}">{state.faults} · {_safe(state.fault)}</span>'))
     return facts

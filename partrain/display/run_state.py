@@ -18,6 +18,7 @@ from partrain.display.events import (
     Event,
     FaultEvent,
     JudgementEvent,
+    ReplayEvent,
     RoundEvent,
     StartEvent,
 )
@@ -99,6 +100,12 @@ class RunState:
         self.faults = 0
         self.fault = ""
         """The newest fault."""
+        self.replays = 0
+        """Times that all workers started again because one was lost."""
+        self.discarded = 0
+        """Item-iterations of all workers that ran again."""
+        self.replay = ""
+        """The newest replay in words."""
         self.status: str | None = None
         """Status at the end of the run; None while it runs, or if it was killed."""
         self.reason: str | None = None
@@ -119,6 +126,10 @@ class RunState:
                 self.commit = event
             case FaultEvent():
                 self._fault(event)
+            case ReplayEvent():
+                self.replays += 1
+                self.discarded += sum(event.discarded)
+                self.replay = event.describe()
             case EndEvent():
                 self.status, self.reason, self.round = event.status, event.reason, event.round
                 self.clock.pass_to(event.t)
@@ -137,9 +148,11 @@ class RunState:
         return sum(items * loss for items, loss in known) / items if items else None
 
     def activity(self, worker: WorkerState) -> str:
-        """Return `starting`, `done`, `stopped` (before the end), `lost`, or the recent main activity: `training`, `waiting`, `mixing`."""
+        """Return `starting`, `done`, `stopped` (before the end), `lost`, `left`, or the recent main activity: `training`, `waiting`, `mixing`."""
         if worker.lost:
             return "lost"
+        if worker.left:
+            return "left"
         if self.status is not None:
             return "stopped" if self.status in ("stopped", "diverged", "failed", "killed") else "done"
         recent = worker.recent()
@@ -149,7 +162,7 @@ class RunState:
 
     def slowdowns(self) -> dict[int, float]:
         """Map ranks to computing time per round lately, over that of the fastest worker; empty before three rounds."""
-        recents = {rank: worker.recent() for rank, worker in self.workers.items() if not worker.lost}
+        recents = {rank: worker.recent() for rank, worker in self.workers.items() if not worker.lost and not worker.left}
         times = {rank: recent.compute / recent.rounds for rank, recent in recents.items() if recent and recent.rounds >= 3}
         fastest = min(times.values(), default=0.0)
         return {rank: time / fastest for rank, time in times.items()} if fastest > 0 else {}
@@ -157,7 +170,7 @@ class RunState:
     def standing(self) -> Standing:
         """Return the numbers that stop conditions compare with their goals."""
         loss, metrics = (self.judged.loss, self.judged.metrics) if self.judged else (None, {})
-        return Standing(self.round, self.item_iterations, self.clock.train, loss, metrics.get("accuracy"), self.misses)
+        return Standing(self.round, self.item_iterations, self.clock.train, loss, metrics.get("accuracy"), self.misses, metrics)
 
     def conditions(self) -> list[StopCondition]:
         """Return the stop conditions that are set."""
@@ -190,7 +203,10 @@ class RunState:
                 described["device"], self.round, described.get("before"), described.get("unevenness")
             )
         self.item_iterations = sum(worker.item_iterations for worker in self.workers.values())
-        self._behind = len(self.workers)
+        there = {described["rank"] for described in event.workers}
+        for rank, worker in self.workers.items():
+            worker.left = rank not in there
+        self._behind = len(there)
 
     def _round(self, event: RoundEvent) -> None:
         worker, record = self._worker(event.rank), event.record
@@ -208,7 +224,7 @@ class RunState:
 
     def _advance(self) -> None:
         """Find the round all workers have finished: once per round, so that a round's line stays cheap."""
-        rounds = [worker.round for worker in self.workers.values() if not worker.lost]
+        rounds = [worker.round for worker in self.workers.values() if not worker.lost and not worker.left]
         if not rounds:
             return
         self.round = min(rounds)

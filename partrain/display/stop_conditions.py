@@ -24,12 +24,14 @@ class Standing(NamedTuple):
     """Results of the last judgement."""
     misses: int = 0
     """Regular judgements since the best one."""
+    metrics: Mapping[str, float] = {}
+    """Judged metrics by name."""
 
 
 class StopCondition:
     """A stop condition with its goal. This base class is a limit on a number that only grows."""
 
-    name: ClassVar[str]
+    name: str
     """Key of the condition in `[stop]`."""
     kind: ClassVar[Literal["target", "limit"]] = "limit"
     """A target defines success. A limit ends the run without it."""
@@ -134,6 +136,48 @@ class Accuracy(StopCondition):
         return f"accuracy={(1 + max(self.goal, at.accuracy or 0)) / 2:.4g}"
 
 
+class AtLeast(StopCondition):
+    """Target: a judged metric at or above the goal."""
+
+    table: ClassVar[str] = "at_least"
+    """Key of `[stop]` that holds such goals by metric."""
+    kind = "target"
+    judged = True
+    __slots__ = ("metric", "name")
+
+    def __init__(self, metric: str, goal: float) -> None:
+        super().__init__(goal)
+        self.metric, self.name = metric, f"{self.table}.{metric}"
+
+    def now(self, at: Standing) -> float | None:
+        return at.metrics.get(self.metric)
+
+    def show(self, at: Standing) -> str:
+        return f"{self.metric} {number(self.now(at))}/{number(self.goal)}"
+
+    def moved(self, at: Standing) -> str:
+        """Go halfway from the goal, or what was reached if that is higher, to 1; raise other numbers by half."""
+        best = max(self.goal, self.now(at) or self.goal)
+        return f"{self.name}={(1 + best) / 2 if 0 <= best <= 1 else best + abs(best) / 2:.4g}"
+
+
+class AtMost(AtLeast):
+    """Target: a judged metric at or below the goal."""
+
+    table: ClassVar[str] = "at_most"
+    __slots__ = ()
+
+    def holds(self, at: Standing) -> bool:
+        value = self.now(at)
+        return value is not None and value <= self.goal
+
+    def moved(self, at: Standing) -> str:
+        """Lower the goal, or what was reached if that is lower, by half."""
+        now = self.now(at)
+        best = min(self.goal, self.goal if now is None else now)
+        return f"{self.name}={best - abs(best) / 2:.4g}"
+
+
 class Patience(StopCondition):
     """Judgements in a row without a new best."""
 
@@ -154,7 +198,8 @@ CONDITIONS: tuple[type[StopCondition], ...] = (Rounds, ItemIterations, Seconds, 
 
 def conditions_of(stop: Mapping[str, Any]) -> list[StopCondition]:
     """Return the conditions that a `[stop]` table sets."""
-    return [kind(goal) for kind in CONDITIONS if (goal := stop.get(kind.name)) is not None]
+    known: list[StopCondition] = [kind(goal) for kind in CONDITIONS if (goal := stop.get(kind.name)) is not None]
+    return known + [kind(metric, goal) for kind in (AtLeast, AtMost) for metric, goal in (stop.get(kind.table) or {}).items()]
 
 
 def suggest_until(stop: Mapping[str, Any], status: str, reason: str, at: Standing) -> list[str]:

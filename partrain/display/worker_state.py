@@ -91,6 +91,8 @@ class WorkerState:
     unevenness: float | None = None
     """Label skew of the partition against all items, from 0 to 1, if measured."""
     lost: bool = False
+    left: bool = False
+    """The run goes on without it, after a resume with other workers."""
     curve: Curve = field(default_factory=Curve)
     marks: deque[Totals] = field(default_factory=deque)
     t: float = 0.0
@@ -101,7 +103,8 @@ class WorkerState:
         if before and not self.rounds:
             self.iterations, self.item_iterations = before["iterations"], before["item_iterations"]
             self.elsewhere = self.item_iterations
-        self.device, self.round, self.lost, self.unevenness = device, round_, False, unevenness
+        self.device, self.round, self.unevenness = device, round_, unevenness
+        self.lost = self.left = False
         self.marks.clear()
 
     def count(self, t: float, record: RoundRecord, seconds: float) -> None:

@@ -40,6 +40,7 @@ class Follower:
         """
         self._folder, self._before, self._warnings = folder, before, warnings
         self._state, self._lock, self._read = RunState(), Lock(), 0
+        self._inode: int | None = None
         self._hooks: dict[str, Hook] = {}
         if metrics is not None:
             self._guard("prometheus", self._serve, metrics)
@@ -104,6 +105,12 @@ class Follower:
     def _lines(self) -> Iterator[tuple[bytes, bool]]:
         """Yield new complete lines, and whether each is of an earlier session."""
         with (self._folder / "events.jsonl").open("rb") as file:
+            status = os.fstat(file.fileno())
+            if self._inode not in (None, status.st_ino):  # rounds were removed, which run again: the rest is known
+                self._read, self._before = 0, status.st_size
+                with self._lock:
+                    vars(self._state).update(vars(RunState()))
+            self._inode = status.st_ino
             file.seek(self._read)
             for line in file:
                 if not line.endswith(b"\n"):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from partrain.data.standardize import broadcastable
+from partrain.data.tables.differences import integrate
 
 Numbers = NDArray[np.float64]
 Scale = tuple[Numbers, Numbers]
@@ -81,7 +82,7 @@ class Codec:
         if self.scale is None:
             return inputs
         mean, std = (broadcastable(one, self.stored.get("axis", -1), inputs.ndim) for one in self.scale)
-        if self.stored.get("missing") == "mean" and inputs.dtype.kind == "f":
+        if self.is_table and self.stored["missing"] not in ("error", "drop") and inputs.dtype.kind == "f":
             inputs = np.where(np.isnan(inputs), np.asarray(self.stored["fill"], np.float64), inputs)
         scaled: NDArray[Any] = (inputs.astype(np.float64) - mean) / std
         return scaled
@@ -94,22 +95,44 @@ class Codec:
         scaled: NDArray[Any] = (numbers - mean) / std
         return scaled
 
-    def restore_units(self, numbers: Tensor) -> Tensor:
-        """Convert answers or targets (n, k) to the units of the files. A forecast has all columns of one time step after another."""
-        if self.target_scale is None:
+    def restore_units(self, numbers: Tensor, newest: Tensor | None = None) -> Tensor:
+        """Convert answers or targets (n, k) to the units of the files. A forecast has all columns of one time step after another.
+
+        `newest`, (n, number, columns), are the values that differences continue; they are needed where the series has been differenced.
+        """
+        if self.target_scale is not None:
+            mean, std = (torch.from_numpy(one).repeat(numbers.shape[1] // len(one)) for one in self.target_scale)
+            numbers = numbers.double() * std + mean
+        if not self.lags:
             return numbers
-        mean, std = (torch.from_numpy(one).repeat(numbers.shape[1] // len(one)) for one in self.target_scale)
-        return numbers.double() * std + mean
+        if newest is None:
+            raise ValueError("differences without the values that they continue")
+        return integrate(numbers.double().reshape(len(numbers), -1, len(self.targets)), newest, self.lags).flatten(1)
+
+    @property
+    def lags(self) -> list[int]:
+        """Lags at which a series has been differenced."""
+        return list(self.stored.get("difference") or [])
+
+    @property
+    def season(self) -> int | None:
+        """Moments of a season of a series, if the job gave it."""
+        return self.stored.get("season")
+
+    @property
+    def newest_count(self) -> int:
+        """Number of newest values that forecasts of a series are restored from, or compared with."""
+        return max(sum(self.lags), self.season or 0)
 
     @property
     def has_newest_values(self) -> bool:
-        """True if items contain the newest value of every forecast column."""
-        return self.is_series and set(self.targets) <= set(self.columns)
+        """True if windows end in the newest value of every forecast column, in scaled units."""
+        return self.is_series and not self.lags and set(self.targets) <= set(self.columns)
 
-    def newest(self, inputs: Tensor, count: int) -> Tensor:
-        """Return the newest values of windows (n, steps, columns), in the units of the files, repeated for (n, count) answers."""
+    def newest(self, inputs: Tensor) -> Tensor:
+        """Return the newest values (n, 1, targets) of windows (n, steps, columns), in the units of the files."""
         last = inputs[:, -1, [self.columns.index(name) for name in self.targets]]
-        return self.restore_units(last.repeat(1, count // len(self.targets)))
+        return self.restore_units(last).unsqueeze(1)
 
     def names(self, count: int) -> list[str]:
         """Return the names of `count` numeric answers."""

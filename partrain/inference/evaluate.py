@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from torch import Tensor
 
 from partrain.display.text_table import table
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
-from partrain.inference.inputs.read import read
-from partrain.inference.metrics import ByClass, ByItem, ByNumber, ByToken, Metric
+from partrain.inference.inputs.read import STDIN, read
+from partrain.inference.metrics import ByClass, ByItem, ByLabel, ByNumber, ByPixel, ByToken, Metric
 from partrain.inference.network import TrainedNetwork, evaluate_items, load_dataset, split_items
 from partrain.tasks.kinds import Task
 from partrain.training.batches import Samples
@@ -25,6 +27,13 @@ if TYPE_CHECKING:
 Split = Literal["training", "validation", "test"]
 WIDEST_CONFUSION = 20
 """Largest number of classes for which the whole confusion matrix is shown."""
+LABELS = {
+    "macro": "mean over classes",
+    "error": "reconstruction error",
+    "naive": "newest value as forecast",
+    "seasonal_naive": "value of one season before as forecast",
+}
+"""Labels of groups of metrics."""
 
 
 def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = None) -> dict[str, Any]:
@@ -34,17 +43,31 @@ def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = N
     if wanted is not None and wanted not in found:
         raise InputMissing(f"the data set has no {wanted} items; it has: {', '.join(found)}")
     return {
-        name: scores(network, network.items(torch.from_numpy(inputs), torch.from_numpy(targets), dataset.scale))
+        name: scores(
+            network,
+            network.items(torch.from_numpy(inputs), torch.from_numpy(targets), dataset.scale, dataset),
+            newest_values(network, dataset, name),
+        )
         for name, (inputs, targets) in found.items()
         if name in ([wanted] if wanted else ("validation", "test"))
     }
 
 
-def evaluate_file(network: TrainedNetwork, path: Path, targets: Path | None) -> dict[str, Any]:
-    """Evaluate on the items of a file. `targets`: a file of their targets, if `path` does not contain them."""
-    sample = read(network, path, targets, labeled=True)
+def evaluate_file(
+    network: TrainedNetwork, path: Path, targets: Path | None, skip_bad: bool = False
+) -> tuple[dict[str, Any], Sequence[str]]:
+    """Evaluate on the items of a file; returns the fault of each row that was left out, too.
+
+    Args:
+        network: The network.
+        path: The file; `-` is the standard input.
+        targets: A file of their targets, if `path` does not contain them.
+        skip_bad: Leave out rows of a table that cannot be read.
+    """
+    sample = read(network, path, targets, labeled=True, skip_bad=skip_bad)
     assert sample.targets is not None
-    return {str(path): scores(network, network.items(sample.inputs, sample.targets, 1.0))}
+    name = STDIN if str(path) == "-" else str(path)
+    return {name: scores(network, network.items(sample.inputs, sample.targets, 1.0), sample.newest)}, sample.skipped
 
 
 def items_by_split(network: TrainedNetwork, dataset: Dataset) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
@@ -59,15 +82,25 @@ def items_by_split(network: TrainedNetwork, dataset: Dataset) -> dict[str, tuple
     return {name: (inputs, targets) for name, (inputs, targets) in found.items() if len(targets)}
 
 
-def scores(network: TrainedNetwork, items: Samples) -> dict[str, Any]:
-    """Return number of items, loss, accuracy if the task has one, and the metrics of its kind of task."""
-    metric = metric_of(network)
+def newest_values(network: TrainedNetwork, dataset: Dataset, split: str) -> Tensor | None:
+    """Return the newest values (n, number, targets) of the items of a split, where the data set keeps them."""
+    if dataset.newest is None:
+        return None
+    if split == "test":
+        return None if dataset.test_newest is None else torch.from_numpy(dataset.test_newest)
+    training, validation = split_items(network.loaded, dataset)
+    return torch.from_numpy(dataset.newest[training if split == "training" else validation])
+
+
+def scores(network: TrainedNetwork, items: Samples, newest: Tensor | None = None) -> dict[str, Any]:
+    """Return number of items, loss, accuracy if the task has one, and the metrics of its kind of task. `newest`: see `newest_values`."""
+    metric = metric_of(network, newest)
     found = evaluate_items(network, items, metric.add if metric else None)
     return found | (metric.report(found) if metric else {})
 
 
-def metric_of(network: TrainedNetwork) -> Metric | None:
-    """Make the metric of a network's kind of task; None for a user task that scores items itself."""
+def metric_of(network: TrainedNetwork, newest: Tensor | None = None) -> Metric | None:
+    """Make the metric of a network's kind of task; None for a user task that scores items itself. `newest`: see `newest_values`."""
     if type(network.task).score is not Task.score:
         return None
     codec = Codec(network.codec)
@@ -75,12 +108,15 @@ def metric_of(network: TrainedNetwork) -> Metric | None:
         case "classification":
             return ByClass(network.record.outputs, codec.classes)
         case "regression" | "forecast":
-            last = network.kind == "forecast" and codec.has_newest_values
-            return ByNumber(codec, last)
+            return ByNumber(codec, network.kind == "forecast", newest, network.task.predicted)
         case "language":
-            return ByToken()
+            return ByToken(network.record.interface.unequal)
         case "autoencoder":
             return ByItem()
+        case "multi-label":
+            return ByLabel(network.task, codec.names(network.record.outputs))
+        case "segmentation":
+            return ByPixel(network.record.outputs, network.task)
     return None
 
 
@@ -90,11 +126,10 @@ def render(results: dict[str, Any]) -> list[str]:
     for name, found in results.items():
         shown = [f"{key} {_shown(value)}" for key, value in found.items() if isinstance(value, float)]
         lines += [""] * bool(lines) + [f"{name} ({found['items']:,} items): " + ", ".join(shown)]
-        for key in ("macro", "error", "naive"):
+        for key, label in LABELS.items():
             if key in found:
-                label = {"macro": "mean over classes", "error": "reconstruction error", "naive": "newest value as forecast"}[key]
                 lines.append(f"{label}: " + ", ".join(f"{what} {_shown(value)}" for what, value in found[key].items()))
-        for key in ("classes", "numbers"):
+        for key in ("classes", "labels", "numbers"):
             if key in found:
                 head = tuple(found[key][0])
                 lines += ["", *table(head, [[_shown(row[column]) for column in head] for row in found[key]])]

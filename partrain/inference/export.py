@@ -7,7 +7,8 @@
 
 A network's inputs differ from the data set's files: numbers may be standardized, words are numbered. `metadata` describes how. It
 is stored as metadata `partrain` of safetensors and ONNX, and as the extra file `partrain.json` of torch-export. A state dict cannot
-hold it. For the comparison, formats without code are loaded into a second network of the same kind; the others run by themselves.
+hold it. `preprocessed_export` puts the conversion
+into the graph instead. For the comparison, formats without code are loaded into a second network of the same kind; the others run by themselves.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ from partrain.errors import CannotCreate, Internal, UserCodeFailed
 from partrain.inference.codec import Codec
 from partrain.inference.network import TrainedNetwork, blame_user_code
 from partrain.models.sections import START_KEYS
+from partrain.models.several import random_parts
 from partrain.seeds import derive
 
 Format = Literal["safetensors", "state-dict", "torch-export", "onnx"]
-Run = Callable[[Tensor], Tensor]
-"""Inputs (n, *shape) -> answers."""
+Run = Callable[[Any], Tensor]
+"""Inputs (n, *shape), or a tuple or dict of such, -> answers."""
 COMPARED = (1, 2, 7)
 """Number of items in each comparison: a graph that was traced with one number of items must accept others."""
 TOLERANCES: dict[Format, float] = {"safetensors": 0.0, "state-dict": 0.0, "torch-export": 1e-6, "onnx": 1e-5}
@@ -60,25 +62,31 @@ def export(network: TrainedNetwork, format: Format) -> tuple[bytes, dict[str, An
         raise UserCodeFailed("the network's answer is not a tensor, so an export cannot be compared with it")
     if not all(torch.equal(*pair) for pair in zip(expected, again, strict=True)):
         raise UserCodeFailed("the network answers the same items differently each time, so an export cannot be compared with it")
-    with _silent(), blame_user_code(network.loaded):
+    with silent(), blame_user_code(network.loaded):
         data, run = _EXPORTERS[format](network)
         with torch.no_grad():
             found = [run(inputs) for inputs in samples]
     largest = max(_difference(*pair) for pair in zip(found, expected, strict=True))
     scale = max(1.0, max(float(answer.abs().max()) for answer in expected))
+    return data, verify(network, format, largest, scale)
+
+
+def verify(network: TrainedNetwork, format: Format, largest: float, scale: float) -> dict[str, Any]:
+    """Return how an export was verified; refuse one that gives other answers."""
     tolerance = TOLERANCES[format] * scale
     if not largest <= tolerance:
         what = (
             f"the {format} export gives other answers than the network: they differ by {largest:.3g}, more than {tolerance:.3g}"
         )
         raise UserCodeFailed(f"{what}; nothing was written") if network.loaded.job.user_code else Internal(what)
-    return data, {"items": sum(COMPARED), "largest_difference": largest, "tolerance": tolerance}
+    return {"items": sum(COMPARED), "largest_difference": largest, "tolerance": tolerance}
 
 
 def metadata(network: TrainedNetwork) -> dict[str, Any]:
     """Describe the network: its model, inputs and outputs; and in `codec` the conversion of files into items."""
     model = network.loaded.job.model.model_dump(mode="json", exclude_none=True, exclude={"from", *START_KEYS})
-    return network.record.model_dump() | {"model": model, "codec": network.codec}
+    facts = network.record.model_dump(exclude=None if network.record.parts else {"parts"})
+    return facts | {"model": model, "codec": network.codec}
 
 
 def usage(network: TrainedNetwork, format: Format) -> str:
@@ -91,19 +99,35 @@ def usage(network: TrainedNetwork, format: Format) -> str:
     if network.record.vocabulary is not None:
         kind, how = "int64", f"tokens below {network.record.vocabulary}"
     elif codec.scale is not None:
-        how = f"(value - mean) / standard deviation of each {'channel' if codec.stored.get('axis') == 1 else 'column'}"
+        of = "channel" if codec.stored.get("axis") == 1 else "feature" if codec.is_table else "column"
+        how = f"(value - mean) / standard deviation of each {of}"
+        if codec.lags:
+            how = f"differences at lags {', '.join(map(str, codec.lags))}, then {how}"
     shape = ", ".join(map(str, ("items", *network.record.input)))
-    answers = "" if codec.target_scale is None else "; its answers are standardized, too"
+    if network.record.parts:
+        each = [
+            f"{part.name or number} {part.dtype} {('items', *part.shape)}" for number, part in enumerate(network.record.parts)
+        ]
+        return f"inputs: {', '.join(each).replace(chr(39), '')}; {METADATA_PLACE[format]}"
+    answers = "" if codec.target_scale is None or network.kind == "autoencoder" else "; its answers are standardized, too"
+    if answers and codec.lags:
+        answers = "; its answers are standardized differences, too: add them to the values before"
     return f"inputs: {kind} ({shape}){how and ': '}{how}{answers}; {METADATA_PLACE[format]}"
 
 
-def _random_inputs(network: TrainedNetwork, count: int) -> Tensor:
+def _random_inputs(network: TrainedNetwork, count: int) -> Any:
     """Draw seeded items of the right shape and type."""
     facts, draw = network.record, torch.Generator().manual_seed(derive(0, "export", count))
+    if facts.parts:
+        return random_parts(facts.interface, count, network.dtype, draw)
     shape = (count, *facts.input)
     if facts.vocabulary is not None:
         return torch.randint(facts.vocabulary, shape, generator=draw)
-    return torch.randn(shape, generator=draw, dtype=torch.float64).to(network.dtype)
+    numbers = torch.randn(shape, generator=draw, dtype=torch.float64)
+    for feature, codes in enumerate(network.codec.get("cardinalities", ())):
+        if codes:
+            numbers[:, feature] = torch.randint(codes, (count,), generator=draw).double()
+    return numbers.to(network.dtype)
 
 
 def _difference(found: Tensor, expected: Tensor) -> float:
@@ -161,44 +185,102 @@ def _with_tensors(network: TrainedNetwork, tensors: dict[str, Tensor]) -> nn.Mod
 
 
 def _torch_export(network: TrainedNetwork) -> tuple[bytes, Run]:
-    program = torch.export.export(network.module, (_random_inputs(network, 2),), dynamic_shapes=_any_number())
+    _refuse_names(network, "torch-export")
+    args, kwargs, shapes = _arguments(network, _random_inputs(network, 2))
+    with _blame_packing(network, "torch-export"):
+        program = torch.export.export(network.module, args, kwargs, dynamic_shapes=shapes)
     buffer = io.BytesIO()
     torch.export.save(program, buffer, extra_files={"partrain.json": _metadata_text(network)})
     buffer.seek(0)
-    return buffer.getvalue(), torch.export.load(buffer).module()
+    module = torch.export.load(buffer).module()
+
+    def run(inputs: Any) -> Tensor:
+        args, kwargs, _ = _arguments(network, inputs)
+        answers: Tensor = module(*args, **kwargs)
+        return answers
+
+    return buffer.getvalue(), run
 
 
-def _onnx(network: TrainedNetwork) -> tuple[bytes, Run]:
+def require_onnx() -> None:
     for library in ("onnx", "onnxscript", "onnxruntime"):
         if find_spec(library) is None:
             raise CannotCreate(f"export to ONNX needs {library}, which is not installed: pip install 'partrain[onnx]'")
+
+
+def onnx_session(data: bytes) -> Any:
+    """Load an ONNX graph into onnxruntime, with one thread and without its log."""
     import onnxruntime
 
-    program = torch.onnx.export(
-        network.module, (_random_inputs(network, 2),), dynamo=True, dynamic_shapes=_any_number(), verbose=False,
-        input_names=["inputs"], output_names=["answers"], external_data=False,
-    )  # fmt: skip
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+
+
+def _onnx(network: TrainedNetwork) -> tuple[bytes, Run]:
+    require_onnx()
+    _refuse_names(network, "onnx")
+    args, kwargs, shapes = _arguments(network, _random_inputs(network, 2))
+    names = [part.name or f"input_{number}" for number, part in enumerate(network.record.parts)] or ["inputs"]
+    with _blame_packing(network, "onnx"):
+        program = torch.onnx.export(
+            network.module, args, kwargs=kwargs or None, dynamo=True, dynamic_shapes=shapes, verbose=False,
+            input_names=names, output_names=["answers"], external_data=False,
+        )  # fmt: skip
     assert program is not None
     program.model.metadata_props["partrain"] = _metadata_text(network)
     data = program.model_proto.SerializeToString()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 3
-    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    session = onnx_session(data)
 
-    def run(inputs: Tensor) -> Tensor:
-        (answers,) = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
+    def run(inputs: Any) -> Tensor:
+        given = list(inputs.values()) if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else [inputs]
+        taken = {one.name: tensor.numpy() for one, tensor in zip(session.get_inputs(), given, strict=True)}
+        (answers,) = session.run(None, taken)
         return torch.from_numpy(np.ascontiguousarray(answers))
 
     return data, run
 
 
-def _any_number() -> tuple[dict[int, Any]]:
+def any_number() -> tuple[dict[int, Any]]:
     """Declare the first axis, which counts items, as dynamic."""
     return ({0: torch.export.Dim("items")},)
 
 
+def _arguments(network: TrainedNetwork, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    """Return the arguments of `forward` by position and by name, and which of their axes are dynamic: the first, which counts items."""
+    axis = {0: torch.export.Dim("items")}
+    if isinstance(inputs, Tensor):
+        return (inputs,), {}, (axis,)
+    if isinstance(inputs, dict):
+        return (), inputs, dict.fromkeys(inputs, axis)
+    return inputs, {}, (axis,) * len(inputs)
+
+
+def _refuse_names(network: TrainedNetwork, format: Format) -> None:
+    """Raise CannotCreate where inputs have no names of their own, or those of layers, which torch's graphs mix up with them."""
+    if network.record.parts and not network.module._forward_pre_hooks:
+        what = f"`forward` takes all inputs as one dict or tuple, and {format} gives each a name"
+        raise CannotCreate(f"{what}; let it have an argument for each input, or export safetensors or a state-dict")
+    layers = network.module._modules
+    if clash := [part.name for part in network.record.parts if part.name in layers]:
+        what = f"the input `{clash[0]}` and the layer `self.{clash[0]}` have one name, which torch mixes up in {format}"
+        raise CannotCreate(f"{what}; rename one of them, or export safetensors or a state-dict")
+
+
 @contextmanager
-def _silent() -> Iterator[None]:
+def _blame_packing(network: TrainedNetwork, format: Format) -> Iterator[None]:
+    """Explain that recurrent layers over sequences of unequal length are no graph."""
+    try:
+        yield
+    except Exception:
+        if network.loaded.job.model.name not in ("rnn", "lstm", "gru") or not network.record.parts:
+            raise
+        what = f"recurrent layers leave padding out by packed sequences, which {format} cannot hold"
+        raise CannotCreate(f"{what}; export safetensors or a state-dict, or train a transformer") from None
+
+
+@contextmanager
+def silent() -> Iterator[None]:
     """Silence the exporters, which print to stdout, log and warn."""
     from contextlib import redirect_stdout
 

@@ -5,23 +5,27 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from partrain.checkpoint import Content
-from partrain.checkpoint.manifest import NetworkRecord, dataset_changed, manifest_of
+from partrain.checkpoint.codecs import NetworkRecord
+from partrain.checkpoint.manifest import dataset_changed, manifest_of
 from partrain.errors import BadCheckpoint, BadJob, Failure, InputMissing, UserCodeFailed
-from partrain.models import Interface, build
+from partrain.inference.codec import Codec
+from partrain.models import build
+from partrain.records import finite
 from partrain.tasks import UserTask
-from partrain.tasks.kinds import Classification, Language, Reconstruction, Regression, Task
-from partrain.training.batches import Samples
+from partrain.tasks.judged import JudgedMetrics, judged_metrics
+from partrain.tasks.kinds import Task, kind_of_answers
+from partrain.training.batches import Samples, unpack
 from partrain.training.evaluate import evaluate
 
 if TYPE_CHECKING:
-    from partrain.data import Dataset
+    from partrain.data import Dataset, DatasetInfo
     from partrain.job.load import LoadedJob
 
 OnBatch = Callable[[Tensor, Tensor, Tensor], None]
@@ -44,28 +48,45 @@ class TrainedNetwork:
     @property
     def kind(self) -> str:
         """Kind of task, also for a user task that subclasses a built-in one; otherwise `user`."""
-        if self.record.task != "user":
-            return self.record.task
-        kinds = {Reconstruction: "autoencoder", Classification: "classification", Language: "language", Regression: "regression"}
-        return next((name for kind, name in kinds.items() if isinstance(self.task, kind)), "user")
+        return kind_of_answers(self.task, self.record.task, self.record.data)
+
+    @property
+    def metric_names(self) -> list[str]:
+        """Names of the job's metrics beside loss and accuracy."""
+        task = self.loaded.job.task
+        return ["mean_iou"] * (self.kind == "segmentation") + list(task.judged if task else ())
+
+    def metrics(self) -> JudgedMetrics:
+        """Make the job's metrics beside loss and accuracy."""
+        task = self.loaded.job.task
+        names, lower = (task.metrics or (), task.lower_is_better or ()) if task else ((), ())
+        restore = Codec(self.codec).restore_units
+        return judged_metrics(names, lower, self.task, self.kind, self.record.outputs, self.loaded.folder, restore)
 
     @property
     def dtype(self) -> torch.dtype:
         """Type of its parameters."""
         return next(self.module.parameters()).dtype
 
-    def items(self, inputs: Tensor, targets: Tensor, scale: float) -> Samples:
-        """Make samples in the form that the network saw in training."""
-        return Samples(inputs, targets, scale, self.dtype, self.loaded.job.model.convolves)
+    def items(self, inputs: Tensor, targets: Tensor, scale: float, dataset: DatasetInfo | None = None) -> Samples:
+        """Make samples in the form that the network saw in training. `dataset`: the one that they are of, as it stores them."""
+        channels = dataset.channel_scale if dataset else None
+        layout = self.loaded.job.model.convolves
+        return Samples(inputs, targets, scale, self.dtype, layout, channel_scale=channels, parts=tuple(self.record.parts))
+
+    def batch(self, inputs: Tensor) -> Any:
+        """Return items (b, ...) as the network is called with them: unpacked where they have several inputs."""
+        parts = self.record.parts
+        return unpack(inputs, parts, self.dtype) if parts else inputs
 
 
 def build_network(loaded: LoadedJob, content: Content) -> nn.Module:
     """Build the mixed network of a checkpoint, in evaluation mode. BadCheckpoint if it does not fit the job's model."""
-    facts = manifest_of(content).network
+    manifest = manifest_of(content)
+    facts, categories = manifest.network, tuple(manifest.codec.get("cardinalities", ()))
+    interface = replace(facts.interface, categories=categories)
     with blame_user_code(loaded):
-        module = build(
-            loaded.job.model, loaded.folder, Interface(tuple(facts.input), facts.outputs, facts.task, facts.vocabulary)
-        )
+        module = build(loaded.job.model, loaded.folder, interface)
     load_tensors(module, content)
     return module.eval()
 
@@ -92,7 +113,12 @@ def load_network(loaded: LoadedJob, content: Content) -> TrainedNetwork:
         raise BadJob("the checkpoint was trained with a user task, and the job names none: set [task] name")
     with blame_user_code(loaded):
         # For a built-in task the manifest decides, not the data set: it may be made for another one.
-        task = loaded.job.make_task(manifest.network.task, loaded.folder)  # type: ignore[arg-type]
+        task = loaded.job.make_task(
+            manifest.network.task,  # type: ignore[arg-type]
+            loaded.folder,
+            manifest.class_weights,
+            manifest.network.interface.unequal,
+        )
     return TrainedNetwork(loaded, module, task, manifest.network, manifest.codec)
 
 
@@ -126,23 +152,30 @@ def split_items(loaded: LoadedJob, dataset: Dataset) -> tuple[Any, Any]:
 
 
 def evaluate_items(network: TrainedNetwork, items: Samples, on_batch: OnBatch | None = None) -> dict[str, Any]:
-    """Return number of items, mean loss, and accuracy if the task has one. `on_batch` receives the answers of each batch."""
+    """Return number of items, mean loss, accuracy if the task has one, and the job's metrics; None for those that are undefined.
+
+    `on_batch` receives the answers of each batch.
+    """
     task = ObservedTask(network.task, on_batch) if on_batch else network.task
     count = len(items.targets)
     with blame_user_code(network.loaded):
-        loss, correct = evaluate(network.module, task, items, range(count), precision=network.loaded.job.engine.precision)
-    return {"items": count, "loss": loss / count} | ({"accuracy": correct / count} if task.accuracy else {})
+        metrics = network.metrics()
+        precision = network.loaded.job.engine.precision
+        loss, correct = evaluate(network.module, task, items, range(count), precision=precision, metrics=metrics)
+        named = {name: finite(value) for name, value in metrics.compute().items()}
+    return {"items": count, "loss": loss / count} | ({"accuracy": correct / count} if task.accuracy else {}) | named
 
 
-def evaluate_test_items(loaded: LoadedJob, content: Content) -> tuple[float, float | None] | None:
-    """Evaluate a checkpoint's network on its test items: loss and accuracy; None if there are none."""
+def evaluate_test_items(loaded: LoadedJob, content: Content) -> tuple[float, float | None, dict[str, float]] | None:
+    """Evaluate a checkpoint's network on its test items: loss, accuracy and metrics; None if there are none."""
     dataset = load_dataset(loaded, content)
     if dataset.test_inputs is None or dataset.test_targets is None:
         return None
     inputs, targets = torch.from_numpy(dataset.test_inputs), torch.from_numpy(dataset.test_targets)
     network = load_network(loaded, content)
-    found = evaluate_items(network, network.items(inputs, targets, dataset.scale))
-    return found["loss"], found.get("accuracy")
+    found = evaluate_items(network, network.items(inputs, targets, dataset.scale, dataset))
+    named = {name: found[name] for name in network.metric_names if found[name] is not None}
+    return found["loss"], found.get("accuracy"), named
 
 
 class ObservedTask(Task):
@@ -150,6 +183,9 @@ class ObservedTask(Task):
 
     def __init__(self, task: Task, on_batch: OnBatch) -> None:
         self.task, self.on_batch, self.accuracy = task, on_batch, task.accuracy
+
+    def targets(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return self.task.targets(inputs, targets)
 
     def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
         answers: list[Tensor] = []

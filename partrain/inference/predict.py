@@ -21,6 +21,7 @@ from partrain.errors import InputMissing, UserCodeFailed
 from partrain.inference.codec import Codec
 from partrain.inference.metrics import reconstruction_errors
 from partrain.inference.network import TrainedNetwork, blame_user_code
+from partrain.tasks.kinds import MultiLabel
 from partrain.training.evaluate import CHUNK_NUMBERS
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
     from partrain.inference.inputs.read import Sample
 
-Columns = dict[str, "NDArray[Any] | list[str]"]
+_LABELS = torch.uint8
+"""Type of label maps: there are fewer than 256 classes, as 255 marks pixels that do not count."""
+Columns = dict[str, "NDArray[Any] | list[Any]"]
 """Columns by name, each (n,) or (n, k)."""
 
 
@@ -41,13 +44,19 @@ class Answers:
 
     @property
     def summary(self) -> str:
-        return f"answers to {len(self.columns['item']):,} items"
+        return f"answers to {len(next(iter(self.columns.values()))):,} items"
+
+    @property
+    def titles(self) -> list[str]:
+        """Names of the columns in a CSV file."""
+        columns = self.columns.items()
+        return [title for name, one in columns for title in (self._titles(name, one.shape[1]) if _is_wide(one) else [name])]
 
     def encode(self, suffix: str) -> bytes:
         """Encode all columns as a file with this suffix: `.csv`, `.npz` or `.json`."""
         if suffix == ".npz":
             buffer = io.BytesIO()
-            np.savez(buffer, allow_pickle=False, **{name: np.asarray(column) for name, column in self.columns.items()})
+            np.savez(buffer, allow_pickle=False, **{name: _array(column) for name, column in self.columns.items()})
             return buffer.getvalue()
         return ((json.dumps(self.document()) if suffix == ".json" else self.text()) + "\n").encode()
 
@@ -61,30 +70,31 @@ class Answers:
 
     def text(self) -> str:
         """Return all columns as CSV."""
-        titles: list[str] = []
+        if maps := [name for name, column in self.columns.items() if isinstance(column, np.ndarray) and column.ndim > 2]:
+            raise InputMissing(f"`{maps[0]}` has a value for each pixel, which CSV cannot hold: give --output FILE.npz")
         flat: list[list[Any]] = []
-        for name, column in self.columns.items():
+        for column in self.columns.values():
             if _is_wide(column):
-                titles += self._titles(name, column.shape[1])
                 flat += map(_cells, column.T)
             else:
-                titles.append(name)
                 flat.append(_cells(column) if isinstance(column, np.ndarray) else column)
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(titles)
+        writer.writerow(self.titles)
         writer.writerows(zip(*flat, strict=True))
         return stream.getvalue().removesuffix("\n")
 
     def _titles(self, name: str, count: int) -> list[str]:
         """Return the names of the k columns of an array (n, k)."""
         codec = Codec(self.network.codec)
+        if self.network.kind == "multi-label":
+            return [f"{name}_{label}" for label in codec.names(count)]
         if name == "probability":
             return [f"probability_{codec.class_name(label)}" for label in range(count)]
         return codec.names(count) if name == "answer" else [f"{name}_{number}" for number in range(count)]
 
 
-def predict(network: TrainedNetwork, sample: Sample, probabilities: bool = False, encode: bool = False) -> Answers:
+def predict(network: TrainedNetwork, sample: Sample, probabilities: bool = False, encode: bool = False, top: int = 0) -> Answers:
     """Compute a network's answer to each item.
 
     Args:
@@ -92,13 +102,49 @@ def predict(network: TrainedNetwork, sample: Sample, probabilities: bool = False
         sample: The items.
         probabilities: Also return the probability of each class.
         encode: Return the codes of an autoencoder instead of its reconstruction errors.
+        top: Also return this number of likeliest classes, with their probabilities.
     """
-    if probabilities and network.kind != "classification":
+    if top and network.kind != "classification":
+        raise InputMissing(f"only a classification network has likeliest classes, and this one is for {network.kind}")
+    if probabilities and network.kind not in ("classification", "multi-label", "segmentation"):
         raise InputMissing(f"only a classification network has probabilities, and this one is for {network.kind}")
-    columns: Columns = {"item": list(sample.names)}
     answer = _KINDS.get(network.kind, _numbers)
-    found: Columns = {"code": _codes(network, sample.inputs)} if encode else answer(network, sample.inputs, probabilities)
-    return Answers(network, columns | found)
+    found: Columns = {"code": _codes(network, sample.inputs)} if encode else answer(network, sample, probabilities)
+    if top:
+        found |= _likeliest(network, sample, top)
+    if sample.following and "answer" in found:
+        return Answers(network, _by_moment(network, sample, found))
+    if not sample.columns:
+        return Answers(network, {"item": list(sample.names), **found})
+    taken = {*found, *Answers(network, found).titles}
+    carried: Columns = {}
+    for name, cells in sample.columns.items():
+        free = name
+        while free in taken or (free != name and free in sample.columns):
+            free = f"input_{free}"
+        carried[free] = [cell if isinstance(cell, str | int | float | None) else str(cell) for cell in cells]
+    return Answers(network, carried | found)
+
+
+def _by_moment(network: TrainedNetwork, sample: Sample, found: Columns) -> Columns:
+    """Return the forecast of one window with a row for each moment: its time stamp, and a column for each target."""
+    targets = Codec(network.codec).targets
+    numbers = np.asarray(found["answer"]).reshape(-1, len(targets))
+    columns: Columns = dict(sample.following)
+    return columns | {f"forecast_{name}" if name in columns else name: numbers[:, at] for at, name in enumerate(targets)}
+
+
+def _likeliest(network: TrainedNetwork, sample: Sample, top: int) -> Columns:
+    """Return the likeliest classes, first to last, each with its probability."""
+    codec, classes = Codec(network.codec), network.record.outputs
+    if top > classes:
+        raise InputMissing(f"--top {top}: the network has {classes} classes")
+    likeliest = compute_answers(network, sample.inputs, network.module)[:, :classes].softmax(1).topk(top)
+    found: Columns = {}
+    for place in range(top):
+        found[f"top_{place + 1}"] = [codec.class_name(label) for label in likeliest.indices[:, place].tolist()]
+        found[f"top_{place + 1}_probability"] = likeliest.values[:, place].numpy()
+    return found
 
 
 def compute_answers(network: TrainedNetwork, inputs: Tensor, compute: Callable[[Tensor], Any]) -> Tensor:
@@ -106,7 +152,7 @@ def compute_answers(network: TrainedNetwork, inputs: Tensor, compute: Callable[[
     chunk = max(16, min(1024, CHUNK_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
     parts = torch.split(inputs, chunk)
     with torch.no_grad(), blame_user_code(network.loaded):
-        found = [compute(part) for part in parts]
+        found = [compute(network.batch(part)) for part in parts]
     for one, part in zip(found, parts, strict=True):
         if not isinstance(one, Tensor) or not one.dim() or len(one) != len(part):
             raise UserCodeFailed(
@@ -115,8 +161,8 @@ def compute_answers(network: TrainedNetwork, inputs: Tensor, compute: Callable[[
     return torch.cat(found)
 
 
-def _classes(network: TrainedNetwork, inputs: Tensor, probabilities: bool) -> Columns:
-    logits = compute_answers(network, inputs, network.module)
+def _classes(network: TrainedNetwork, sample: Sample, probabilities: bool) -> Columns:
+    logits = compute_answers(network, sample.inputs, network.module)
     labels = logits.argmax(1)
     found: Columns = {"label": labels.numpy()}
     if names := Codec(network.codec).classes:
@@ -124,13 +170,31 @@ def _classes(network: TrainedNetwork, inputs: Tensor, probabilities: bool) -> Co
     return found | ({"probability": logits.softmax(1).numpy()} if probabilities else {})
 
 
-def _numbers(network: TrainedNetwork, inputs: Tensor, _: bool) -> Columns:
-    found = compute_answers(network, inputs, network.module).flatten(1)
-    return {"answer": Codec(network.codec).restore_units(found).numpy()}
+def _numbers(network: TrainedNetwork, sample: Sample, _: bool) -> Columns:
+    found = network.task.predicted(compute_answers(network, sample.inputs, network.module)).flatten(1)
+    return {"answer": Codec(network.codec).restore_units(found, sample.newest).numpy()}
 
 
-def _reconstructions(network: TrainedNetwork, inputs: Tensor, _: bool) -> Columns:
-    return {"error": compute_answers(network, inputs, lambda part: reconstruction_errors(network.module(part), part)).numpy()}
+def _labels(network: TrainedNetwork, sample: Sample, probabilities: bool) -> Columns:
+    """Give each label, 1 where its probability is at or above the threshold, and the probabilities."""
+    logits = compute_answers(network, sample.inputs, network.module)
+    task = network.task
+    found: Columns = {"label": (task.labels(logits) if isinstance(task, MultiLabel) else logits > 0).long().numpy()}
+    return found | ({"probability": logits.sigmoid().numpy()} if probabilities else {})
+
+
+def _pixels(network: TrainedNetwork, sample: Sample, probabilities: bool) -> Columns:
+    """Give the label map (h, w) of each image."""
+    if probabilities:
+        found = compute_answers(network, sample.inputs, lambda part: network.module(part).softmax(1))
+        return {"label": found.argmax(1).to(_LABELS).numpy(), "probability": found.numpy()}
+    return {"label": compute_answers(network, sample.inputs, lambda part: network.module(part).argmax(1).to(_LABELS)).numpy()}
+
+
+def _reconstructions(network: TrainedNetwork, sample: Sample, _: bool) -> Columns:
+    return {
+        "error": compute_answers(network, sample.inputs, lambda part: reconstruction_errors(network.module(part), part)).numpy()
+    }
 
 
 def _codes(network: TrainedNetwork, inputs: Tensor) -> NDArray[Any]:
@@ -141,19 +205,27 @@ def _codes(network: TrainedNetwork, inputs: Tensor) -> NDArray[Any]:
     return codes
 
 
-def _tokens(network: TrainedNetwork, inputs: Tensor, _: bool) -> Columns:
+def _tokens(network: TrainedNetwork, sample: Sample, _: bool) -> Columns:
     raise InputMissing("a language network continues a text: give --prompt TEXT instead of --input")
 
 
-_KINDS: dict[str, Callable[[TrainedNetwork, Tensor, bool], Columns]] = {
+_KINDS: dict[str, Callable[[TrainedNetwork, Sample, bool], Columns]] = {
     "classification": _classes,
     "autoencoder": _reconstructions,
     "language": _tokens,
+    "multi-label": _labels,
+    "segmentation": _pixels,
 }
 
 
 def _is_wide(column: Any) -> TypeGuard[NDArray[Any]]:
     return isinstance(column, np.ndarray) and column.ndim > 1
+
+
+def _array(column: NDArray[Any] | list[Any]) -> NDArray[Any]:
+    """Return a column as an array; cells of several types as texts."""
+    array = np.asarray(column)
+    return array if array.dtype.kind != "O" else np.array(["" if cell is None else str(cell) for cell in column])
 
 
 def _cells(column: NDArray[Any]) -> list[Any]:

@@ -16,17 +16,20 @@ from typing import TYPE_CHECKING, Any
 from partrain.comm.machine import Machine
 from partrain.config.problems import FileFinding, Finding, KeyPath
 from partrain.data import DatasetSpec, read_spec
+from partrain.data.augment import ImageChanges, faults
 from partrain.data.base import WrongContent, WrongSetting
 from partrain.data.fetch import missing_urls
 from partrain.data.folds import Fold
 from partrain.data.partition import uncovered, windows
-from partrain.errors import InputMissing
+from partrain.errors import BadJob, InputMissing
 from partrain.job.schema import is_rateless, kind_of_task
 from partrain.job.sweep import SweepSection
+from partrain.job.task_checks import judged_names, loss_keys, metric_names
 from partrain.job.workers import WorkerGroup, cuda_count
 from partrain.models import Interface
 from partrain.protocols.rule_traits import JobContext, Partitions
 from partrain.tasks import COMPATIBLE_TASKS
+from partrain.training.faults import Faults
 from partrain.training.section import cpu_has_bfloat16
 
 if TYPE_CHECKING:
@@ -37,10 +40,13 @@ if TYPE_CHECKING:
     from partrain.optim import AnyOptimizer
     from partrain.rules import AnyRule
     from partrain.tasks import AnyTask
+    from partrain.training.hooks import HookSection
     from partrain.training.section import Engine
     from partrain.training.stop import Stop
 
 MAX_WORKERS = 1024
+WITH_ACCURACY = ("classification", "language", "multi-label", "segmentation", "user")
+"""Kinds of task that count right answers; a user task may."""
 FEW_ITEMS = 100
 """Partitions below this are too small for a replica to learn much alone."""
 
@@ -65,9 +71,11 @@ def check_job(tables: Tables) -> Iterator[Finding]:
         _lbfgs,
         _transport,
         _settings_without_effect,
+        _average,
         _overlap,
         _limit,
         _judged_conditions,
+        _hooks,
         _horizon,
         _varying_rounds,
         _worker_count,
@@ -77,7 +85,7 @@ def check_job(tables: Tables) -> Iterator[Finding]:
 
 def check_machine(tables: Tables, folder: Path) -> Iterator[Finding]:
     """Check tables against this machine; relative data paths start from `folder`."""
-    yield from _run((_devices, _cores, _exactness, _precision), tables)
+    yield from _run((_devices, _cores, _exactness, _precision, _augment), tables)
     if "dataset" not in tables:
         return
     dataset, spec = tables["dataset"], None
@@ -102,20 +110,45 @@ def check_machine(tables: Tables, folder: Path) -> Iterator[Finding]:
 
 def check_start(tables: Tables, folder: Path) -> Iterator[Finding]:
     """Check the file that a new run starts from; relative paths start from `folder`. A resumed run does not need it."""
-    if "model" not in tables or (name := tables["model"].start_file) is None:
+    model = tables.get("model")
+    if model is None or not (model.start_file or model.starts_published):
         return
-    from partrain.checkpoint import start_file  # few jobs start from a file
+    from partrain.checkpoint import pretrained, start_file  # few jobs start from a file
 
+    given = [key for key in ("weights", "pretrained", "from") if key in model.model_fields_set]
+    place = ("model", *given[:1])
     try:
-        start_file.check(start_file.locate(name, folder))
+        if missing_url := pretrained.missing_url(model) or start_file.missing_url(model):
+            message = f"{missing_url.partition('#')[0]} has not been fetched yet, so the network could not be checked against it"
+            yield Finding(place, message, "the run itself fetches it", severity="warning")
+        elif path := start_file.file_of(model, folder):
+            start_file.check(path)
+    except BadJob as wrong:
+        yield Finding(place, wrong.message.removeprefix("[model] "))
     except InputMissing as missing:
-        yield FileFinding(("model", "from"), missing.message)
+        yield FileFinding(place, missing.message)
 
 
 def check_data(tables: Tables, spec: DatasetSpec) -> Iterator[Finding]:
     """Check tables against the data set."""
     return _run(
-        (_task, _accuracy, _stratify, _order, _k_folds, _partitions, _rule_partitions, _batch_size), {**tables, "spec": spec}
+        (
+            _remarks,
+            _task,
+            _accuracy,
+            loss_keys,
+            metric_names,
+            judged_names,
+            _augmented_items,
+            _stratify,
+            _sampling,
+            _order,
+            _k_folds,
+            _partitions,
+            _rule_partitions,
+            _batch_size,
+        ),
+        {**tables, "spec": spec},
     )
 
 
@@ -239,8 +272,11 @@ def _lbfgs(sync: AnyRule, optimizer: AnyOptimizer, workers: list[WorkerGroup]) -
         yield Finding(("optimizer", "name"), message, 'set optimizer_state = "local" in [sync]', severity="warning")
 
 
-def _transport(transport: TransportSection, workers: list[WorkerGroup]) -> Iterator[Finding]:
+def _transport(transport: TransportSection, workers: list[WorkerGroup], faults: Faults) -> Iterator[Finding]:
     """Let the transport check its settings."""
+    if faults.on_loss == "drop" and transport.implementation().one_process:
+        message = "simulated workers live in one process: none is lost alone"
+        yield Finding(("faults", "on_loss"), message, 'use "replay" or "stop"')
     yield from transport.check(_count(workers))
 
 
@@ -262,9 +298,18 @@ def _judged_conditions(stop: Stop, dataset: AnyDataset) -> Iterator[Finding]:
         for key in set(conditions) - {"loss"}:
             message = f'`{key}` is not available with judge = "any-worker", which reads training losses only'
             yield Finding(("stop", key), message, 'use `loss`, or judge = "mixed"', at="key")
+        if stop.patience_by:
+            message = '`patience_by` has no effect with judge = "any-worker", which reads training losses only'
+            yield Finding(("stop", "patience_by"), message, 'remove it, or judge = "mixed"', at="key")
         if stop.judge_every:
             message = '`judge_every` has no effect with judge = "any-worker", which reads the training losses of every round'
             yield Finding(("stop", "judge_every"), message, "remove it", "key", "warning")
+
+
+def _hooks(hooks: HookSection, stop: Stop, dataset: AnyDataset) -> Iterator[Finding]:
+    if hooks.after_judgement and stop.judge == "mixed" and not dataset.held_out:
+        message = "`after_judgement` is never called: the network is judged on held-out items, but `validation` is 0"
+        yield Finding(("hooks", "after_judgement"), message, "hold items out: `validation` in [dataset]", at="key")
 
 
 def _horizon(optimizer: AnyOptimizer, stop: Stop) -> Iterator[Finding]:
@@ -273,6 +318,27 @@ def _horizon(optimizer: AnyOptimizer, stop: Stop) -> Iterator[Finding]:
         key = "schedule" if optimizer.schedule != "constant" else "warmup"
         message = f"`{key}` needs the length of the run, which [stop] does not imply"
         yield Finding(("optimizer", key), message, "add `horizon` to [optimizer], or `rounds` or `item_iterations` to [stop]")
+
+
+def _average(sync: AnyRule, stop: Stop) -> Iterator[Finding]:
+    """Refuse averages of the network over rounds where they cannot be kept or judged."""
+    key = "swa" if sync.swa is not None else "ema"
+    if not sync.averages_networks:
+        return
+    if sync.ema is not None and sync.swa is not None:
+        yield Finding(("sync", "swa"), "[sync] has both `ema` and `swa`", "keep one", at="key")
+    if sync.shares_params:
+        message = f'under rule "{sync.rule}" all workers train one vector in place, which cannot be exchanged for an average'
+        yield Finding(("sync", key), message, f"use another rule, or leave `{key}` out", at="key")
+    if sync.buffers == "local":
+        message = f'with buffers = "local" there are no common buffers that `{key}` could average'
+        yield Finding(("sync", key), message, 'set buffers = "average" or "recalibrate"', at="key")
+    if stop.judge == "any-worker":
+        message = f'judge = "any-worker" reads training losses, which are not those of the average that `{key}` keeps'
+        yield Finding(("sync", key), message, 'use judge = "mixed"', at="key")
+    if sync.swa and not any(each.horizon(int) for each in stop.conditions()):
+        message = "`swa` needs the length of the run, which [stop] does not imply"
+        yield Finding(("sync", "swa"), message, "add `rounds` or `item_iterations` to [stop]", at="key")
 
 
 def _varying_rounds(optimizer: AnyOptimizer, stop: Stop, sync: AnyRule) -> Iterator[Finding]:
@@ -336,22 +402,49 @@ def _cores(transport: TransportSection, workers: list[WorkerGroup]) -> Iterator[
 # The data set
 
 
+def _remarks(spec: DatasetSpec) -> Iterator[Finding]:
+    for remark in spec.remarks:
+        yield Finding(("dataset", remark.key), remark.message, remark.advice, severity="warning")
+
+
+def _augment(dataset: AnyDataset) -> Iterator[Finding]:
+    """Check names and parameters of `augment` against the source of torchvision."""
+    for message, advice in faults(dataset.augment or []) if isinstance(dataset, ImageChanges) and dataset.augment else ():
+        yield Finding(("dataset", "augment"), message, advice, at="key")
+
+
+def _augmented_items(dataset: AnyDataset, sync: AnyRule, spec: DatasetSpec) -> Iterator[Finding]:
+    if not isinstance(dataset, ImageChanges) or not dataset.augment:
+        return
+    if len(spec.shape) != 3 or spec.tokens or spec.parts:
+        message = f"`augment` is for images (channels, height, width), and items are {spec.shape}"
+        yield Finding(("dataset", "augment"), message, "remove it", at="key")
+    if sync.full_batch:
+        message = f'`augment` changes batches, and rule "{sync.rule}" takes the gradient of a whole partition'
+        yield Finding(("dataset", "augment"), message, "remove it, or choose a rule that trains on batches", at="key")
+
+
 def _task(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> Iterator[Finding]:
     kind = kind_of_task(task, model, spec.task)
     if kind not in (*COMPATIBLE_TASKS[spec.task], "user"):
-        place = ("task", "kind") if task else ("model", "name")
+        place = (
+            ("task", "kind") if task and kind_of_task(task, model, spec.task) == getattr(task, "kind", "") else ("model", "name")
+        )
         message = f"the data set's items are made for {spec.task}, not for {kind}"
         yield Finding(place, message, f"fitting: {', '.join(COMPATIBLE_TASKS[spec.task])}")
     else:
         vocabulary = spec.outputs or 1 if spec.tokens else None
-        if obstacle := model.mismatch(Interface(spec.shape, spec.outputs or 1, kind, vocabulary)):
+        interface = Interface(spec.shape, spec.outputs or 1, kind, vocabulary, spec.categories, spec.parts)
+        if obstacle := model.mismatch(interface):
             yield Finding(("model", "name"), obstacle)
 
 
 def _accuracy(model: AnyModel, task: AnyTask | None, stop: Stop, spec: DatasetSpec) -> Iterator[Finding]:
     kind = kind_of_task(task, model, spec.task)
-    if kind not in ("classification", "language", "user") and stop.accuracy is not None:
+    if kind not in WITH_ACCURACY and stop.accuracy is not None:
         yield Finding(("stop", "accuracy"), f"the task `{kind}` has no accuracy", "use `loss`", at="key")
+    if kind not in WITH_ACCURACY and stop.patience_by == "accuracy":
+        yield Finding(("stop", "patience_by"), f"the task `{kind}` has no accuracy", 'use "loss"')
 
 
 def _stratify(dataset: AnyDataset, partition: Partition, spec: DatasetSpec) -> Iterator[Finding]:
@@ -364,9 +457,19 @@ def _stratify(dataset: AnyDataset, partition: Partition, spec: DatasetSpec) -> I
         yield Finding(("dataset", "stratify"), message, "keep one of the two", at="key")
 
 
+def _sampling(partition: Partition, sync: AnyRule, spec: DatasetSpec) -> Iterator[Finding]:
+    if partition.sampling == "balanced" and spec.task != "classification":
+        message = f'sampling = "balanced" goes by classes, but the data set\'s items are made for {spec.task}'
+        yield Finding(("partition", "sampling"), message, "remove it", at="key")
+    elif partition.sampling == "balanced" and sync.full_batch:
+        message = f'`sampling` draws mini-batches, but rule "{sync.rule}" takes full batches'
+        yield Finding(("partition", "sampling"), message, "remove it, or weigh the classes: class_weights in [task]", at="key")
+
+
 def _order(partition: Partition, spec: DatasetSpec) -> Iterator[Finding]:
-    if partition.needs_targets and spec.task == "language":
-        message = f'order = "{partition.order}" goes by classes or numbers, but the data set\'s targets are tokens'
+    if partition.needs_targets and spec.task in ("language", "segmentation"):
+        kind = "tokens" if spec.task == "language" else "label maps"
+        message = f'order = "{partition.order}" goes by classes or numbers, but the data set\'s targets are {kind}'
         yield Finding(("partition", "order"), message, 'use "shuffled" or "given"')
 
 

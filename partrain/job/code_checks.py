@@ -1,4 +1,4 @@
-"""Checks of user code and of torchvision's names that run no code: files are parsed, packages are looked for."""
+"""Checks of user code and of the names of torchvision and timm that run no code: files are parsed, packages are looked for."""
 
 from __future__ import annotations
 
@@ -11,20 +11,33 @@ from pathlib import Path
 from typing import Any
 
 from partrain.config.problems import FileFinding, Finding, did_you_mean, similar_file
+from partrain.config.python_objects import PYTHON, absent, current
 from partrain.config.usercode import UserCode
-from partrain.models.image_sections import TorchVision
+from partrain.models.image_sections import Published, Timm
+
+MAX_LISTED = 200
+"""Maximum number of names of networks in a message."""
 
 
 def check_code(tables: Mapping[str, Any], folder: Path) -> Iterator[Finding]:
-    """Check that user code exists, parses, and takes its arguments, and that torchvision has the network."""
+    """Check that user code exists, parses, and takes its arguments, and that torchvision or timm has the network."""
     for table in ("model", "dataset", "task"):
         section = tables.get(table)
-        if isinstance(section, TorchVision):
-            yield from _check_torchvision(section)
+        if isinstance(section, Published):
+            yield from _check_published(section)
+        elif isinstance(section, UserCode) and section.name == PYTHON:
+            if table not in current().pickled:
+                yield Finding((table, "name"), absent(table).message)
         elif isinstance(section, UserCode):
             place, _, attribute = section.name.partition(":")
             check = _check_file if place.endswith(".py") else _check_package
             yield from check(table, section, folder, place, attribute)
+    hooks = tables.get("hooks")
+    if hooks and (code := hooks.code):
+        place, _, attribute = code.name.partition(":")
+        check = _check_file if place.endswith(".py") else _check_package
+        for finding in check("hooks", code, folder, place, attribute):
+            yield finding._replace(path=("hooks", "after_judgement"))
 
 
 def _check_package(table: str, section: UserCode, folder: Path, place: str, attribute: str) -> Iterator[Finding]:
@@ -62,7 +75,7 @@ def _check_file(table: str, section: UserCode, folder: Path, place: str, attribu
         kept = sorted(name for name, node in names.items() if isinstance(node, ast.ClassDef | ast.FunctionDef))
         advice = f"did you mean `{near}`?" if near else f"it has {', '.join(kept[:8])}" if kept else ""
         yield Finding((table, "name"), f"`{place}` has no `{first}`", advice)
-    elif names is not None and "." not in attribute:
+    elif names is not None and "." not in attribute and table != "hooks":  # whose functions take no keys of the job
         yield from _check_arguments(table, section, names[first])
 
 
@@ -115,18 +128,20 @@ def _check_arguments(table: str, section: UserCode, node: ast.AST) -> Iterator[F
         yield Finding((table, "name"), f"`{section.name}` needs the argument{'s'[: len(lacking) > 1]} {names}", advice)
 
 
-def _check_torchvision(section: TorchVision) -> Iterator[Finding]:
-    """Look a network up in torchvision's sources: importing it would take seconds."""
-    spec = find_spec("torchvision")
+def _check_published(section: Published) -> Iterator[Finding]:
+    """Look a network up in the sources of its package: importing it would take seconds."""
+    package = "timm" if isinstance(section, Timm) else "torchvision"
+    spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         return  # the network itself reports that
     known: set[str] = set()
     for path in Path(spec.submodule_search_locations[0], "models").glob("*.py"):
         for named, function in re.findall(
-            r'^@register_model\((?:name="(\w+)")?\)\n(?:@.*\n)*def (\w+)', path.read_text(encoding="utf-8"), re.MULTILINE
+            r'^@register_model(?:\((?:name="(\w+)")?\))?\n(?:@.*\n)*def (\w+)', path.read_text(encoding="utf-8"), re.MULTILINE
         ):
             known.add(named or function)
     if known and section.model not in known:
         near = did_you_mean(section.model, sorted(known))
-        advice = f"did you mean `torchvision:{near}`?" if near else f"it has {', '.join(sorted(known))}"
-        yield Finding(("model", "name"), f"torchvision has no model `{section.model}`", advice)
+        legal = f"it has {', '.join(sorted(known))}" if len(known) <= MAX_LISTED else f"`{package}.list_models()` lists them"
+        advice = f"did you mean `{package}:{near}`?" if near else legal
+        yield Finding(("model", "name"), f"{package} has no model `{section.model}`", advice)

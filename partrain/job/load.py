@@ -95,7 +95,9 @@ def validate(data: dict[str, Any], folder: Path, here: bool, resuming: bool = Fa
     job, tables, findings = _validate(data)
     findings += checks.check_job(tables)
     findings += checks.check_machine(tables, folder) if here else ()
-    if here and any(":" in str(getattr(tables.get(name), "name", "")) for name in ("model", "dataset", "task")):
+    named = [getattr(tables.get(name), "name", "") for name in ("model", "dataset", "task")]
+    named += [*(getattr(tables.get("task"), "metrics", None) or ()), getattr(tables.get("hooks"), "after_judgement", "")]
+    if here and any(set(":<") & set(str(name)) for name in named):
         from partrain.job.code_checks import check_code  # few jobs name code
 
         findings += check_code(tables, folder)

@@ -15,6 +15,7 @@ from partrain.config.problems import KeyPath, shown
 from partrain.config.usercode import UserCode
 from partrain.job.schema import SYNONYMS, Job, Location, heading, join_or, likely_meaning, tables_under, tables_with_key
 from partrain.job.workers import WorkerGroup
+from partrain.models.image_sections import Published
 
 _EXAMPLES = {
     "name": 'name = "trial"',
@@ -23,12 +24,14 @@ _EXAMPLES = {
     "optimizer": 'name = "sgd"',
     "sync": 'rule = "average"',
     "workers": "count = 2",
+    "groups": 'match = ["head.*"]',
     "stop": "rounds = 100",
 }
 
 _PATTERNS: dict[tuple[type, str], str] = {
     (Job, "name"): "expected letters, digits, `.`, `_` and `-`, at most 100",
     (WorkerGroup, "device"): 'expected "cpu", "cuda" or one device as "cuda:0"',
+    (Published, "sha256"): "expected 64 hexadecimal digits",
     (UserCode, "name"): 'expected "package.module:Class" or "file.py:Class"',
 }
 
@@ -180,6 +183,8 @@ def _retyped(spot: Location, kind: str, value: Any) -> str:
             return f"write {str(bool(value)).lower()}"
         case "list_type", int() | float() if not isinstance(value, bool):
             return f"write [{value}]"
+        case "list_type", str() if field and field.annotation == list[str]:
+            return f"write [{quoted(value)}]"
     return ""
 
 

@@ -38,6 +38,8 @@ class Plan:
     """Rounds between judgements."""
     horizon: int | None
     """Item-iterations at which the learning-rate schedule ends; None for a constant rate."""
+    average_from: int | None = None
+    """Item-iterations from which mixed networks count for the average of `swa`; None without it."""
 
     @property
     def items(self) -> int:
@@ -57,12 +59,14 @@ def make_plan(job: Job, items: int, machines: int = 1) -> Plan:
     cuts = windows(training, [spec.partition_size for spec in specs], job.partition.overlap)
     shares = tuple(_worker_plan(spec, len(cut), job) for spec, cut in zip(specs, cuts, strict=True))
     per_round = sum(share.items for share in shares)
+    end = last_item_iteration(job, shares)
     return Plan(
         shares,
         training,
         held_out,
         job.stop.judge_every or max(1, math.ceil(held_out / (JUDGING_SHARE * per_round))),
-        (job.optimizer.horizon or last_item_iteration(job, shares)) if job.optimizer.needs_horizon else None,
+        (job.optimizer.horizon or end) if job.optimizer.needs_horizon else None,
+        math.ceil(job.sync.swa * (end or 0)) if job.sync.swa is not None else None,
     )
 
 

@@ -35,7 +35,10 @@ def _refused(tables: dict[str, Any]) -> Rejected:
     except ValidationError as remaining:
         others = explain(data, remaining)[1]
         findings += [each for each in others if not any(each.path[: len(place)] == place for place in places)]
-    return Rejected(Problem(f"Job: {_dotted(each.path)}", 0, 0, 0, each.message, each.suggestion) for each in findings)
+    rejected = Rejected(Problem(f"Job: {_dotted(each.path)}", 0, 0, 0, each.message, each.suggestion) for each in findings)
+    # A traceback shows the text of the exception alone, so all problems and suggestions belong to it.
+    rejected.args = ("\n".join(f"{each.summary}; {each.suggestion}".removesuffix("; ") for each in rejected.problems),)
+    return rejected
 
 
 def _without_objects(value: Any, path: KeyPath) -> tuple[Any, list[Finding]]:
@@ -51,7 +54,9 @@ def _without_objects(value: Any, path: KeyPath) -> tuple[Any, list[Finding]]:
     kind = value if isinstance(value, type) else type(value)
     what = f"the class `{kind.__name__}`" if kind is value else f"an object of type `{kind.__name__}`"
     message = f"a job holds texts, numbers, lists and tables, not {what}"
-    finding = Finding(path, message, f'write the class to a file beside the script: name = "file.py:{kind.__name__}"')
+    finding = Finding(
+        path, message, f'partrain.train({path[0]}=...) takes it; or write the class to a file: name = "file.py:{kind.__name__}"'
+    )
     return {"name": _STAND_IN} if len(path) == 1 else _STAND_IN, [finding]
 
 

@@ -170,7 +170,9 @@ def _table_schema(section: type[Section], names: tuple[str, ...]) -> dict[str, A
             content = {"enum": list(names)}
         properties[field.alias or name] = content | ({"description": documented[name]} if name in documented else {})
     required = [
-        field.alias or name for name, field in section.model_fields.items() if field.is_required() or (names and name == naming)
+        field.alias or name
+        for name, field in section.model_fields.items()
+        if field.is_required() or (names and name == naming and type(None) not in get_args(field.annotation))
     ]
     free = section.model_config.get("extra") == "allow"
     text = inspect.cleandoc(section.__doc__ or "")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args, get_origin
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic.fields import FieldInfo
 
 from partrain.checkpoint.section import CheckpointSection
@@ -23,9 +23,11 @@ from partrain.job.workers import WorkerGroup
 from partrain.models import AnyModel
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.rules import OTHER_NAMES, AnyRule
-from partrain.tasks import AnyTask, Kind, UserTask, make
+from partrain.tasks import AnyTask, BuiltinTask, Kind, UserTask, make
+from partrain.training.faults import Faults
+from partrain.training.hooks import HookSection
 from partrain.training.section import Engine
-from partrain.training.stop import Stop
+from partrain.training.stop import Criterion, Stop
 
 if TYPE_CHECKING:
     from partrain.data.base import Training
@@ -47,9 +49,23 @@ class Job(Section):
     workers: list[WorkerGroup] = Field(min_length=1, max_length=1000)
     transport: TransportSection = Field(default_factory=TransportSection)
     engine: Engine = Field(default_factory=Engine)
+    faults: Faults = Field(default_factory=Faults)
     stop: Stop
     checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
+    hooks: HookSection = Field(default_factory=HookSection)
     sweep: SweepSection | None = None
+
+    @model_validator(mode="after")
+    def _targets_that_are_no_measures(self) -> Self:
+        """Leave labels and counts as they are, if the job does not say otherwise."""
+        task = self.task
+        counted = isinstance(task, BuiltinTask) and (task.kind == "multi-label" or task.loss == "poisson")
+        default = (
+            "standardise_target" in type(self.dataset).model_fields and "standardise_target" not in self.dataset.model_fields_set
+        )
+        if counted and default and getattr(self.dataset, "standardise_target", False):
+            object.__setattr__(self, "dataset", self.dataset.model_copy(update={"standardise_target": False}))
+        return self
 
     @property
     def training(self) -> Training:
@@ -59,12 +75,27 @@ class Job(Section):
     @property
     def user_code(self) -> list[str]:
         """User code that the job names."""
+        return self.item_code + ([self.hooks.code.name] if self.hooks.code else [])
+
+    @property
+    def item_code(self) -> list[str]:
+        """User code that the trained network and its data set need."""
         return self.network_code + ([self.dataset.name] if isinstance(self.dataset, UserCode) else [])
 
     @property
     def network_code(self) -> list[str]:
         """User code that the trained network needs."""
-        return [table.name for table in (self.model, self.task) if isinstance(table, UserCode)]
+        tables = [table.name for table in (self.model, self.task) if isinstance(table, UserCode)]
+        return tables + (self.task.metrics_code if self.task else [])
+
+    def metrics(self, implied: Kind) -> dict[str, bool]:
+        """Return the names of the judged numbers beside loss and accuracy; True if lower is better."""
+        return metrics_of(self.task, self.model, implied)
+
+    def best_by(self, implied: Kind) -> Criterion | None:
+        """Return the number that decides which judgement is the best; None: accuracy, or loss without it."""
+        by = self.stop.patience_by
+        return Criterion(by, {"loss": True, **self.metrics(implied)}.get(by, False)) if by else None
 
     @property
     def rateless(self) -> bool:
@@ -75,9 +106,13 @@ class Job(Section):
         """Return the kind of task that the network is trained for; `implied`: the one that the data set is made for."""
         return kind_of_task(self.task, self.model, implied)
 
-    def make_task(self, implied: Kind, folder: Path) -> Task:
-        """Make the task: loss, metric and backward pass. `folder` holds the job."""
-        task = make(self.task, self.model.implied_task or implied, folder)
+    def make_task(self, implied: Kind, folder: Path, weights: Sequence[float] | None = None, padded: bool = False) -> Task:
+        """Make the task: loss, metric and backward pass.
+
+        `folder` holds the job; `weights`: factors of losses by class; `padded`: items are of unequal length.
+        """
+        task = make(self.task, self.model.implied_task or implied, folder, weights)
+        task.padded = padded
         if self.stop.accuracy is not None and not task.accuracy:
             raise UserCodeFailed(f"[stop] accuracy: the task `{self.kind_of_task(implied)}` counts no right answers: use `loss`")
         return task
@@ -92,7 +127,13 @@ def kind_of_task(task: AnyTask | None, model: AnyModel, implied: Kind) -> str:
     """Return the kind of task from `[task]`, else from the model, else `implied` by the data set."""
     if isinstance(task, UserTask):
         return "user"
-    return task.kind if task else model.implied_task or implied
+    return (task and task.kind) or model.implied_task or implied
+
+
+def metrics_of(task: AnyTask | None, model: AnyModel, implied: Kind) -> dict[str, bool]:
+    """Return the names of the judged numbers beside loss and accuracy; True if lower is better."""
+    always = {"mean_iou": False} if kind_of_task(task, model, implied) == "segmentation" else {}
+    return always | (task.judged if task else {})
 
 
 def tables_of(job: Job) -> dict[str, Any]:
@@ -126,6 +167,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "eval_every": ("judge_every",),
     "eval_steps": ("judge_every",),
     "metric": ("judge",),
+    "monitor": ("patience_by",),
     "time": ("seconds",),
     "timeout": ("seconds", "stall_seconds"),
     "batch": ("batch_size",),
@@ -187,7 +229,9 @@ def locate(location: Sequence[str | int]) -> Location:
     options: list[type[Section]] = [Job]
     for part in location:
         if len(options) > 1 and isinstance(part, str):
-            options = [o for o in options if part in identity(o)[1]] or [o for o in options if not identity(o)[1]]
+            known = [option for option in options if part in identity(option)[1]]
+            unnamed = [option for option in options if bool(identity(option)[1]) is (part == "known")]
+            options = _unlisted(path, part) or known or unnamed
             continue
         path = (*path, part)
         if isinstance(part, str) and options:
@@ -195,6 +239,12 @@ def locate(location: Sequence[str | int]) -> Location:
             field = owner.model_fields.get(part)
             options = tables_under(field) if field else []
     return Location(path, owner, options)
+
+
+def _unlisted(path: KeyPath, name: str) -> list[type[Section]]:
+    """Return the unlisted table of this name that a table of the job may be; none for other names."""
+    choices = [each for each in Job.model_fields[str(path[0])].metadata if isinstance(each, OneOf)] if len(path) == 1 else []
+    return [each.table(name) for each in choices if name in each.unlisted]
 
 
 def tables_under(field: FieldInfo) -> list[type[Section]]:
@@ -219,7 +269,8 @@ def identity(table: type[Section]) -> tuple[str, tuple[str, ...]]:
     annotation = table.model_fields[key].annotation if key else None
     if known_as := getattr(table, "known_as", None):
         return key, (known_as,)
-    return key, get_args(annotation) if get_origin(annotation) is Literal else ()
+    literal = next((each for each in (annotation, *get_args(annotation)) if get_origin(each) is Literal), None)
+    return key, get_args(literal)
 
 
 def names_of(options: Sequence[type[Section]]) -> dict[str, str]:
@@ -263,11 +314,14 @@ def _plain(value: Any) -> Any:
 
 def heading(path: KeyPath) -> str:
     """Return a table's header as users write it."""
-    *parents, last = [part for part in path if isinstance(part, str)] or [""]
-    field = Job.model_fields.get(last) if not parents else None
-    many = field is not None and get_origin(field.annotation) is list
-    name = ".".join([*parents, last])
-    return f"[[{name}]]" if many else f"[{name}]"
+    parts = [part for part in path if isinstance(part, str)]
+    fields: dict[str, FieldInfo] = Job.model_fields
+    field = None
+    for part in parts:
+        field = fields.get(part)
+        fields = {name: one for table in (tables_under(field) if field else []) for name, one in table.model_fields.items()}
+    name = ".".join(parts)
+    return f"[[{name}]]" if field is not None and get_origin(field.annotation) is list and tables_under(field) else f"[{name}]"
 
 
 def join_or(words: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
-"""One attempt at a run: the arena and the processes over it, from the first start to the last exit.
+"""An attempt at a run: the arena and the processes over it, from their start to the last exit.
 
-A coordinator has exactly one attempt: nothing here starts lost workers again. After a failure the attempt is closed as a whole.
-`partrain resume`, or a restart by torchrun, makes another attempt in another process.
+If a worker is lost, its attempt is over: `restart` kills all of its processes, so that no late answer of theirs reaches the next
+attempt, and starts them again in the same arena.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from partrain.system.parent_death import describe_exit
 
 
 class Attempt:
-    """The workers of this machine, started once: not ready, ready, done or lost."""
+    """The workers of this machine: not ready, ready, done or lost."""
 
     def __init__(
         self,
@@ -49,21 +49,27 @@ class Attempt:
         `dataset_fd` is the memory file of the data, `folder` where the job's relative paths start, `initial` the file that the network
         starts from.
         """
-        self.job, self.plan, self._folder, self._start, self._machine = job, plan, folder, start, machine
+        self.job, self.plan, self._folder, self._machine = job, plan, folder, machine
+        self.start = start
+        """The state from which the workers start."""
         self._dataset, self._dataset_fd, self._initial = dataset, dataset_fd, initial
         number, count = (machine.number, machine.count) if machine else (0, 1)
         local = len(plan.shares) // count
         self.members = range(number * local, (number + 1) * local)
         """The workers of this machine, by rank."""
-        self.arena = Arena.create(len(plan.shares))
+        self.arena = Arena.create(len(plan.shares), len(job.metrics(dataset.task)))
         self.processes = WorkerProcesses()
         self.ready = ReadyWorkers()
         self.done: dict[int, Done] = {}
         """Workers that have left the loop."""
-        self.tried = user_code_under_test(job) or (f"the start from {initial.file.name}" if initial else "")
+        self.tried = user_code_under_test(job, hooks=True) or (f"the start from {initial.file.name}" if initial else "")
         """User code or file that a dry run tries, in words; "" if there is none."""
+        self.try_built_in = False
+        """The dry run tries built-in networks and tasks, too."""
         self.dry_running = False
         self._memory = memory_limits()  # the data are in memory by now, the workers are not
+        self._known_rounds = 0
+        self._ended: str | None = None
 
     @property
     def complete(self) -> bool:
@@ -96,10 +102,25 @@ class Attempt:
             name = f"partrain worker {ranks[0]}" if ranks[0] >= 0 else f"partrain center {~ranks[0]}"
             self._start_process(ranks, worker_main, name)
 
+    def restart(self, start: Start, known_rounds: int, ended: str | None) -> None:
+        """Start the workers again from a state.
+
+        Args:
+            start: Progress and seconds of the state; its `arrays_elsewhere` is True if there is one to restore, in a slot.
+            known_rounds: Rounds up to this one ran before, and run again as they did.
+            ended: Reason for the end of training, if only the test is left.
+        """
+        self.kill()
+        self.arena.reset(self.ready.slots_at or os.fstat(self.arena.descriptor).st_size)
+        self.start, self._known_rounds, self._ended = start, known_rounds, ended
+        self.ready, self.done = ReadyWorkers(), {}
+        self.start_workers()
+
     def free_start(self) -> None:
         """Give back the memory of the file that the network started from."""
         if self._initial:
             self._initial.free()
+            self._initial = None
 
     def _start_process(self, ranks: tuple[int, ...], main: Callable[[ProcessSpec], None], name: str) -> None:
         def spec(pipe: Connection) -> ProcessSpec:
@@ -114,13 +135,17 @@ class Attempt:
                 dataset_fd=MemoryFile(self._dataset_fd),
                 dataset=self._dataset,
                 pipe=pipe,
-                progress=self._start.progress,
-                elapsed=self._start.elapsed,
-                resuming=self._start.resuming,
+                progress=self.start.progress,
+                elapsed=self.start.elapsed,
+                resuming=self.start.resuming,
                 parent=forkserver.pid(),
                 memory=self._memory,
+                other_workers=self.start.other_workers,
+                known_rounds=self._known_rounds,
+                ended=self._ended,
                 start_file=self._initial.file if self._initial else None,
                 start_fd=MemoryFile(self._initial.descriptor) if self._initial else None,
+                try_built_in=self.try_built_in,
             )
 
         self.processes.start(ranks[0], name, main, spec)
@@ -167,9 +192,9 @@ class Attempt:
         return (self.arena.beats.tobytes(), self.arena.arrivals.tobytes(), *self.ready.processes, *self.processes)
 
     def stalled_workers(self) -> list[int]:
-        """List the workers that the others wait for."""
-        came = self.arena.arrivals.tolist()
-        return [rank for rank, count in enumerate(came) if count == min(came)]
+        """List the workers of this machine that the others wait for. Arrivals of other machines' workers are not seen here."""
+        came = {rank: int(self.arena.arrivals[rank]) for rank in self.members}
+        return [rank for rank, count in came.items() if count == min(came.values())]
 
     def kill(self) -> None:
         """End all processes. Workers that are done end by themselves."""

@@ -33,7 +33,7 @@ LETTING_GO_S = 5.0
 """A killed writer has this long to exit."""
 
 HISTORY = ("round", "item_iterations", "loss", "lr", "judged_loss", "accuracy")
-"""Columns of `/history`, one row per round; NaN where a round was not judged."""
+"""Columns of `/history`, one row per round; NaN where a round was not judged. A column of each metric follows."""
 
 
 @dataclass
@@ -49,6 +49,8 @@ class CheckpointContext:
     slots: Sequence[memoryview]
     history: list[tuple[float, ...]] = field(default_factory=list)
     """Rows so far. The writer process appends to its copy."""
+    metrics: tuple[str, ...] = ()
+    """Names of the judged metrics."""
 
 
 def preload() -> None:
@@ -128,6 +130,8 @@ def _child(pipe: Connection, context: CheckpointContext, parent: int) -> None:
                 slot, progress, rows = pipe.recv()
             except EOFError:
                 break
+            while rows and context.history and context.history[-1][0] >= rows[0][0]:  # rounds that ran anew in another way
+                context.history.pop()
             context.history.extend(rows)
             pipe.send(_guarded(lambda: commit(context, slot, progress)))  # noqa: B023
         status = 0
@@ -150,7 +154,7 @@ def _guarded(work: Callable[[], Any]) -> Any:
 
 
 def commit(context: CheckpointContext, slot: int, progress: dict[str, Any]) -> dict[str, Any]:
-    """Write the snapshot in a slot as a checkpoint and make it the newest."""
+    """Write the snapshot in a slot as a checkpoint and make it the newest, and the best if its judgement is."""
     import numpy as np
 
     began, busy = time.perf_counter(), time.process_time()
@@ -159,16 +163,19 @@ def commit(context: CheckpointContext, slot: int, progress: dict[str, Any]) -> d
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise Diverged(f"round {number}: non-finite numbers in `{name}`; lower the learning rate, or look at the data")
-    rows = np.array([row for row in context.history if row[0] <= number], dtype=np.float64).reshape(-1, len(HISTORY))
-    for column, name in enumerate(HISTORY):
+    names = HISTORY + context.metrics
+    rows = np.array([row for row in context.history if row[0] <= number], dtype=np.float64).reshape(-1, len(names))
+    for column, name in enumerate(names):
         values = np.ascontiguousarray(rows[:, column])
         arrays[f"history/{name}"] = values.astype(np.int64) if name in ("round", "item_iterations") else values
     content = checkpoint.Content(arrays, context.job, context.manifest | {"round": number, "progress": progress})
     image = checkpoint.encode(content)
     path = checkpoint.round_path(context.folder, number)
+    best = progress["best_round"] or None
     checkpoint.write(path, image)
+    checkpoint.link_best(context.folder, best, renew=best == number)  # first: a crash in between leaves no better one than it
     checkpoint.link_latest(context.folder, path)
-    checkpoint.prune(path.parent, number, context.keep, progress["best_round"] or None)
+    checkpoint.prune(path.parent, number, context.keep, best)
     return {
         "round": number,
         "file": str(path.relative_to(context.folder)),

@@ -34,9 +34,23 @@ class Checkpointer:
         """Start the writer process."""
         self._writer = Writer(checkpoints)
 
-    def start(self) -> None:
-        """Start asking for snapshots: training begins."""
-        self._slots.start()
+    def start(self, restored: PendingSnapshot | None = None) -> None:
+        """Start asking for snapshots: training begins, or goes on from a `restored` state."""
+        self._slots.start(restored)
+
+    @property
+    def newest(self) -> PendingSnapshot | None:
+        """The newest whole copy of the training state."""
+        return self._slots.newest
+
+    def keep_newest(self) -> None:
+        """Have the newest copy of the training state written."""
+        self._slots.keep_newest()
+
+    def restart(self) -> PendingSnapshot | None:
+        """Go on with new workers; return the newest whole copy of the training state, if there is one."""
+        self._slots.grant_anew()
+        return self._slots.newest
 
     @property
     def waitables(self) -> list[Connection]:
@@ -50,9 +64,9 @@ class Checkpointer:
             self._slots.written(answer["round"], answer.pop("busy"), self._rounds.pace)
             self._context.emit(CommitEvent(t=time.time(), **answer))
 
-    def offer(self, slot: int, progress: dict[str, Any]) -> None:
+    def offer(self, pending: PendingSnapshot) -> None:
         """Take a slot that workers have filled."""
-        self._slots.offer(PendingSnapshot(slot, progress), self._rounds.pace)
+        self._slots.offer(pending, self._rounds.pace)
         self._write_next()
 
     def commit_now(self) -> None:

@@ -66,6 +66,13 @@ class RunContext:
             if isinstance(event, StoppingEvent):
                 self.warn(f"{event.signal}: {event.what}")
 
+    def rewind(self, after_round: int) -> None:
+        """Forget the events after a round: the rounds run again, and in another way."""
+        if self.log and self.display:
+            state, state_clock = self.log.rewind(after_round), self.state.clock
+            state.clock = state_clock
+            self.display.adopt(state)
+
     def poll(self) -> None:
         """Flush the log, refresh the display and show warnings of hooks, now and then."""
         if self.log and self.display:
@@ -86,6 +93,8 @@ class Start:
     """Training seconds before this session."""
     arrays_elsewhere: bool = False
     """Another machine has the checkpoint."""
+    other_workers: bool = False
+    """The checkpoint is of a run with other workers: each worker's own state of the rule begins anew."""
 
     @property
     def resuming(self) -> bool:
@@ -103,6 +112,6 @@ class Ended:
     progress: Progress
     seconds: float
     """Training seconds, earlier sessions included."""
-    test: tuple[float, float | None] | None
+    test: tuple[float, float | None, dict[str, float]] | None
     failure: Failure | None = None
     signal: int | None = None

@@ -7,14 +7,17 @@ torch, so it starts fast and takes little CPU time from the workers. (Between ma
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from partrain.checkpoint.runs import newest_checkpoint
 from partrain.data import DatasetInfo
-from partrain.display.events import FaultEvent, StoppingEvent
+from partrain.display.events import FaultEvent, ReplayEvent, StoppingEvent
 from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, WorkersLost
 from partrain.job.load import Job
 from partrain.job.plan import Plan
@@ -27,20 +30,29 @@ from partrain.launch.rendezvous import STOPPED, Rendezvous
 from partrain.launch.round_records import RoundRecords
 from partrain.launch.shared_start import SharedStart
 from partrain.launch.signals import StoppedNow
+from partrain.launch.snapshot_slots import PendingSnapshot
 from partrain.launch.stall_timer import POLL_S, STARTUP_LIMIT_S, StallTimer
 from partrain.launch.worker.messages import (
     DryRunPassed,
+    DryRunRemark,
     Failed,
     MemoryTight,
     Message,
+    NumbersAdded,
     SnapshotFilled,
     StartedFrom,
     TrainingFinished,
     TrainingStarted,
 )
+from partrain.training.faults import REPLAY_WINDOW
+from partrain.training.stop import Progress
 
 RESUMABLE = WorkersLost, Stalled, InputOutputFailed
 """Failures after which a user resumes from the newest checkpoint."""
+
+
+class WorkersStalled(Stalled):
+    """Workers made no progress for `stall_seconds`."""
 
 
 class Coordinator:
@@ -68,7 +80,8 @@ class Coordinator:
         self.attempt = Attempt(job, folder, plan, start, self._machine, dataset, dataset_fd, initial)
         arena = self.attempt.arena
         judge_every = 1 if job.stop.judge == "any-worker" else plan.judge_every
-        self.round_records = RoundRecords(arena, start.progress, start.elapsed, job.stop.judge, judge_every, context)
+        hooked = job.hooks.after_judgement is not None and 0 in self.attempt.members
+        self.round_records = RoundRecords(arena, start.progress, start.elapsed, job, dataset.task, judge_every, context, hooked)
         coalesce = job.checkpoint.commit == "coalesce"
         self.checkpointer = Checkpointer(arena, self.round_records, coalesce, job.transport.stall_seconds, context)
         arena.put("committed", start.progress.round)
@@ -76,8 +89,16 @@ class Coordinator:
         self.started_at: float | None = None
         """Unix time of the first local iteration."""
         self._stall_timer = StallTimer()
+        self._metrics = tuple(job.metrics(dataset.task))
         self._stops = self._commits = 0
         """Requests answered so far."""
+        self._replays: deque[int] = deque()
+        """Rounds in which the newest replays were needed."""
+        self._replay: ReplayEvent | None = None
+        """A replay whose workers are starting."""
+        self._stalled_round = -1
+        """Round of the newest replay after a stall."""
+        self._slots: list[memoryview] = []
 
     def run(self, manifest: dict[str, Any], text: str, on_start: Callable[[dict[int, int], int], None]) -> Ended:
         """Train to the end.
@@ -93,25 +114,31 @@ class Coordinator:
             preload()
             self._dry_run()
             if not signals.count:
-                attempt.start_workers()
-                self._await_ready()
+                self._start_workers()
             if signals.count:
                 return self._ended("stopped", "stopped before the first round", None)
-            attempt.free_start()
-            slots = attempt.arena.map_slots(attempt.ready.slots_at, attempt.ready.map.size)
+            slots = self._slots = attempt.arena.map_slots(attempt.ready.slots_at, attempt.ready.map.size)
+            restored = None
             if self.start.arrays is not None:
-                attempt.ready.restore(self.start.arrays, slots[0])
+                attempt.ready.restore(self.start.arrays, slots[0], self.start.other_workers)
+                restored = PendingSnapshot(0, self.start.progress.stored(), durable=False, seconds=self.start.elapsed)
             if folder := self.context.folder:
                 history = list(self.start.history)
                 keep = self.job.checkpoint.keep
-                self.checkpointer.open(CheckpointContext(folder, keep, text, manifest, attempt.ready.map, slots, history))
+                self.checkpointer.open(
+                    CheckpointContext(folder, keep, text, manifest, attempt.ready.map, slots, history, self._metrics)
+                )
             on_start(attempt.ready.processes, attempt.ready.parameters)
             self._training = True
-            self.checkpointer.start()
+            self.checkpointer.start(restored)
             self._drain_records()  # workers may have finished already; then no message wakes the coordinator
             attempt.arena.put("restored", 1)
             while not attempt.complete:
-                self._step()
+                try:
+                    self._step()
+                    self._release()
+                except (WorkersLost, WorkersStalled) as loss:
+                    self._replay_after(loss)
             self.checkpointer.flush(self._announce_flush)
             return self._outcome()
         except StoppedNow:
@@ -135,6 +162,88 @@ class Coordinator:
             self.checkpointer.close()
             attempt.close()
 
+    def _replay_after(self, loss: WorkersLost | WorkersStalled) -> None:
+        """Start all workers again from the newest copy of the state, or from the beginning. Raises the loss if that is not to be."""
+        attempt, records, began = self.attempt, self.round_records, time.time()
+        attempt.kill()  # also what is only frozen: no late answer reaches the next attempt
+        self._drain_records()
+        self._count_replay(loss)
+        state = self.checkpointer.restart()
+        progress = Progress(**state.progress) if state else self.start.progress
+        discarded = self._trained_since(state)
+        elapsed = self._elapsed_at(state)
+        repeats = self.job.sync.repeatable
+        if not repeats:
+            self.context.rewind(progress.round)
+        begun = progress.round > self.start.progress.round
+        start = Start(
+            progress,
+            elapsed=elapsed,
+            arrays_elsewhere=state is not None,
+            other_workers=self.start.other_workers and not begun,
+        )
+        attempt.restart(start, records.newest if repeats else 0, state.reason if state else None)
+        records.rewind(replace(progress), elapsed, repeats)
+        self._replay = ReplayEvent(
+            t=began, rank=loss.rank, what=loss.message, after=progress.round, discarded=discarded, seconds=0.0
+        )
+
+    def _count_replay(self, loss: WorkersLost | WorkersStalled) -> None:
+        """Raise the loss if it ends the run: the user wants so, there were too many, or a round stalls again."""
+        faults, replays, round = self.job.faults, self._replays, self.round_records.newest
+        while replays and replays[0] <= round - REPLAY_WINDOW:
+            replays.popleft()
+        stalled = isinstance(loss, WorkersStalled)
+        if faults.on_loss == "drop":
+            self.checkpointer.keep_newest()
+        if faults.on_loss != "replay" or self._machine or (stalled and self._stalled_round == round):
+            raise loss
+        if len(replays) >= faults.max_replays:
+            loss.message += f"; it was replay {len(replays) + 1} within {REPLAY_WINDOW} rounds, and [faults] max_replays is {faults.max_replays}"
+            raise loss
+        replays.append(round)
+        if stalled:
+            self._stalled_round = round
+
+    def _trained_since(self, state: PendingSnapshot | None) -> list[int]:
+        """Return the item-iterations of each worker since a state, or since the start."""
+        trained: list[int] = self.attempt.arena.trained.tolist()
+        if state is None:
+            return trained
+        arrays = self.attempt.ready.map.view(self._slots[state.slot])
+        return [max(0, now - int(arrays[f"workers/{rank}/counts"][2])) for rank, now in enumerate(trained)]
+
+    def _elapsed_at(self, state: PendingSnapshot | None) -> float:
+        """Return the training seconds from which a replay goes on: by a real clock, lost time has passed."""
+        if self.job.transport.implementation().one_process or self.started_at is None:
+            return state.seconds if state else self.start.elapsed
+        return self.start.elapsed + time.time() - self.started_at
+
+    def _release(self) -> None:
+        """Let the workers of a new attempt train, once all have started."""
+        if self._replay and self.attempt.all_ready:
+            event, self._replay = self._replay, None
+            now = time.time()
+            event.t, event.seconds = now, now - event.t
+            self.context.emit(event)
+            state = self.checkpointer.newest
+            if state:
+                self.attempt.arena.put("restored", 1 + state.slot)
+
+    def try_job(self) -> None:
+        """Do the dry run alone, for built-in networks and tasks, too; nothing is trained. Raises its Failure."""
+        attempt = self.attempt
+        attempt.try_built_in = True
+        attempt.tried = attempt.tried or "the network"
+        try:
+            forkserver.start()
+            preload()
+            self._dry_run()
+        finally:
+            attempt.kill()
+            self.checkpointer.close()
+            attempt.close()
+
     def _dry_run(self) -> None:
         """Try user code, and the start from a file, in one process, before any worker starts. Raises errors of all machines."""
         if not self.attempt.tried:
@@ -152,9 +261,19 @@ class Coordinator:
             if self._rendezvous:
                 self._rendezvous.vote(problem)
 
-    def _await_ready(self) -> None:
+    def _start_workers(self) -> None:
+        """Start the workers and wait until all are ready, or the user wants the run to end."""
+        started = False
         while not self.attempt.all_ready and not self.context.signals.count:
-            self._step()
+            try:
+                if not started:
+                    started = True
+                    self.attempt.start_workers()
+                self._step()
+            except WorkersLost as loss:
+                self._replay_after(loss)
+                self.context.warn(f"{loss.message} before the first round: all workers start again")
+                self._replay = None
 
     def _step(self) -> None:
         """Wait for something to happen, at most POLL_S, and act on it."""
@@ -206,15 +325,20 @@ class Coordinator:
         match message:
             case SnapshotFilled():
                 self._drain_records()
-                self.checkpointer.offer(message.slot, message.progress)
+                self.attempt.free_start()
+                self.checkpointer.offer(PendingSnapshot(**vars(message)))
             case MemoryTight():
                 self.context.warn(message.text)
             case StartedFrom():
                 self.context.note(message.text)
+            case NumbersAdded():
+                self.round_records.add(message.round, message.numbers)
+            case DryRunRemark():
+                self.context.warn(message.text)
             case DryRunPassed():
                 self.attempt.end_dry_run()
             case TrainingStarted():
-                self.started_at = message.t
+                self.started_at = self.started_at or message.t
             case TrainingFinished():
                 self._finished_training = True
             case Failed():
@@ -232,7 +356,10 @@ class Coordinator:
         if self._machine and self._machine.number:
             return "machine 0 has the checkpoints"
         committed = self.attempt.arena.get("committed")
-        return f"the checkpoint of round {committed} is intact" if committed else "no checkpoint was committed yet"
+        if committed:
+            return f"the checkpoint of round {committed} is intact"
+        path = newest_checkpoint(self.context.folder) if self.context.folder else None
+        return f"{path} can be resumed" if path else "no checkpoint was committed yet"
 
     def _flush_after_failure(self) -> None:
         """Emit the rounds that all workers finished, and write the whole snapshots that wait."""
@@ -245,7 +372,7 @@ class Coordinator:
         attempt = self.attempt
         self.checkpointer.check_stall()
         limit = self.job.transport.stall_seconds
-        if not self._training and not (attempt.dry_running and attempt.arena.beats.any()):
+        if (not self._training or self._replay) and not (attempt.dry_running and attempt.arena.beats.any()):
             limit = max(limit, STARTUP_LIMIT_S)
         waiting_for_others = attempt.done or self.checkpointer.waitables
         if self._stall_timer.idle_seconds(None if waiting_for_others else attempt.signs_of_life()) <= limit:
@@ -255,15 +382,16 @@ class Coordinator:
         problem, work = f"{workers} made no progress for {limit:g} s in round {self.round_records.newest + 1}", "iterations"
         if attempt.dry_running:
             problem = f"{attempt.tried}, tried before any worker starts, made no progress for {limit:g} s"
-        elif not self._training:
+        elif not self._training or self._replay:
             problem, work = f"{workers} gave no sign of life for {limit:g} s before the first round", "starting up"
         rank = late[0] if len(late) == 1 and not attempt.dry_running else None
-        raise Stalled(f"{problem}; raise [transport] stall_seconds if {work} may take that long", rank=rank)
+        kind = WorkersStalled if self._training else Stalled
+        raise kind(f"{problem}; raise [transport] stall_seconds if {work} may take that long", rank=rank)
 
     def _outcome(self) -> Ended:
         """Derive the end of the run from worker 0 of this machine: all workers end alike."""
         done = self.attempt.done[self.attempt.members.start]
-        self.round_records.seconds = self.start.elapsed + done.seconds
+        self.round_records.seconds = self.attempt.start.elapsed + done.seconds
         status, reason = "not-reached" if self.job.stop.has_target else "finished", done.reason
         if done.reached:
             status = "reached"
@@ -271,6 +399,8 @@ class Coordinator:
             status, reason = "stopped", self.context.signals.name or "another machine"
         return self._ended(status, reason, done.test)
 
-    def _ended(self, status: str, reason: str, test: tuple[float, float | None] | None, failure: Failure | None = None) -> Ended:
+    def _ended(
+        self, status: str, reason: str, test: tuple[float, float | None, dict[str, float]] | None, failure: Failure | None = None
+    ) -> Ended:
         signal = self.context.signals.first if status == "stopped" else None
         return Ended(status, reason, self.round_records.progress, self.round_records.seconds, test, failure, signal)

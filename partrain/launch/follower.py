@@ -41,12 +41,18 @@ def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], 
         initial = None if proposal["resuming"] else load_start(loaded)
         if initial and initial.file.sha256 != proposal["from"]:
             raise BadJob(f"[model] from: its {initial.file.name} is not that of the first machine")
-        plan = replace(make_plan(loaded.job, dataset.items, machine.count), horizon=proposal["horizon"])
+        pinned = {name: proposal[name] for name in ("horizon", "average_from")}
+        plan = replace(make_plan(loaded.job, dataset.items, machine.count), **pinned)
     except Failure as failure:
         rendezvous.answer(failure.message)
         raise
     rendezvous.answer()
-    start = Start(Progress(**proposal["progress"]), elapsed=proposal["elapsed"], arrays_elsewhere=proposal["resuming"])
+    start = Start(
+        Progress(**proposal["progress"]),
+        elapsed=proposal["elapsed"],
+        arrays_elsewhere=proposal["resuming"],
+        other_workers=proposal["other_workers"],
+    )
     rendezvous.machine = replace(machine, timeout_s=loaded.job.transport.stall_seconds)
     context = RunContext(folder=None, display=None, warn=show, machine=rendezvous.machine, note=show)
     try:

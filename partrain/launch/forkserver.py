@@ -3,7 +3,7 @@
 Workers are processes of the standard library's multiprocessing. `torch.multiprocessing` is the same module with reductions for
 tensors added; it has no forkserver of its own, and the coordinator would pay an import of torch (1.5 to 3 s) to use its context.
 In the workers, where torch is imported, both are one. multiprocessing hides its forkserver; what is used of its private names
-stands in this module: `forkserver._forkserver` (process id, address, stop) and the temporary folder in a process's `_config`.
+stands in this module: `forkserver._forkserver` (process id, address, stop), the default context, and the temporary folder in a process's `_config`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver, get_context, process, resource_tracker
+from multiprocessing import context, forkserver, get_context, process, resource_tracker
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from types import ModuleType
@@ -22,19 +23,38 @@ from typing import Any
 
 from partrain.launch.signals import STOPPING
 from partrain.system.parent_death import PARENT
+from partrain.system.surroundings import surroundings_failure
 
 _server: Any = forkserver._forkserver
+_default_context: Any = context._default_context
 _ours = 0
 """Process id of the forkserver that `start` started; a script may have had one before."""
 _adopted = False
 """The forkserver is that of the workflow runner, which started this process."""
+
+_lock = threading.RLock()
+"""Held while the forkserver is started or stopped."""
+_pending: threading.Timer | None = None
+"""The stop that waits, see `stop_later`."""
 
 SharedForkserver = dict[str, Any]
 """The facts by which another process can use this process's forkserver."""
 
 
 def start() -> ForkServerContext:
-    """Start the forkserver if it is not running. Returns the multiprocessing context whose processes it forks."""
+    """Start the forkserver if it is not running, and cancel a stop that waits.
+
+    Returns the multiprocessing context whose processes it forks. Raises a Failure if the surroundings forbid it.
+    """
+    try:
+        return _started()
+    except OSError as error:
+        if failure := surroundings_failure(error):
+            raise failure from None
+        raise
+
+
+def _started() -> ForkServerContext:
     # One thread each, whatever the environment says: each worker sets the `threads` of its job.
     for library in ("OMP", "MKL", "OPENBLAS"):
         os.environ[f"{library}_NUM_THREADS"] = "1"
@@ -47,7 +67,8 @@ def start() -> ForkServerContext:
     global _ours
     before = pid()
     # A signal that arrives before the forkserver ignores it would end it with a traceback. It stays blocked until then.
-    with _undisturbed(), without_main():
+    with _undisturbed(), _lock, without_main():
+        _cancel()
         os.environ[PARENT] = str(os.getpid())  # this process may be dead before the forkserver can ask
         forkserver.ensure_running()
         del os.environ[PARENT]
@@ -93,12 +114,57 @@ def died(patience_s: float) -> bool:
     return not _adopted
 
 
+def kill() -> None:
+    """Kill the forkserver of this process, even a frozen one. Its children end with it; what waits for its answer gets an end of file."""
+    if pid() and pid() == _ours:
+        with suppress(ProcessLookupError):
+            os.kill(_ours, signal.SIGKILL)
+
+
 def stop() -> None:
     """Kill the forkserver at once, even while it imports torch for a command that has failed."""
-    with _undisturbed():
+    with _undisturbed(), _lock:
+        _cancel()
         if pid() and pid() == _ours:
             os.kill(_ours, signal.SIGKILL)
             _server._stop()
+
+
+def stop_later(seconds: float) -> None:
+    """Stop the forkserver after this time, unless it is started again or has children then: of a script's own, they end with it.
+
+    The kernel kills the forkserver with the thread that started it. So in another thread than the main one it stops at once.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return stop()
+    global _pending
+    with _undisturbed(), _lock:
+        _cancel()
+        _pending = threading.Timer(seconds, _stop_idle)
+        _pending.daemon = True
+        _pending.start()
+    return None
+
+
+def _cancel() -> None:
+    global _pending
+    if _pending:
+        _pending.cancel()
+        _pending = None
+
+
+def _stop_idle() -> None:
+    with _lock:
+        if _pending is threading.current_thread() and not _has_children():  # else it was started again meanwhile
+            stop()
+
+
+def _has_children() -> bool:
+    """Tell if the forkserver has children; also if the kernel does not tell."""
+    try:
+        return bool(Path(f"/proc/{pid()}/task/{pid()}/children").read_text())
+    except OSError:
+        return True
 
 
 def kill_now() -> None:
@@ -122,10 +188,16 @@ def _undisturbed() -> Iterator[None]:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Hide the main module from multiprocessing, which would import it again in every child."""
-    main = sys.modules["__main__"]
+    """Hide the main module from multiprocessing, which would import it again in every child.
+
+    Also hide a start method that a child would not know: in a process of joblib it is `loky`.
+    """
+    main, method = sys.modules["__main__"], _default_context._actual_context
     sys.modules["__main__"] = ModuleType("__main__")
+    if method is not None and method.get_start_method() not in ("fork", "spawn", "forkserver"):
+        _default_context._actual_context = get_context("forkserver")
     try:
         yield
     finally:
         sys.modules["__main__"] = main
+        _default_context._actual_context = method

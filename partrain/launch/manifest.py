@@ -8,10 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from partrain.checkpoint.manifest import Manifest, NetworkRecord, WorkerRecord, dataset_changed, manifest_of
+from partrain.checkpoint.codecs import NetworkRecord
+from partrain.checkpoint.manifest import Manifest, WorkerRecord, dataset_changed, manifest_of
 from partrain.data.fetch import describe_source
 from partrain.errors import BadCheckpoint, BadJob
+from partrain.launch.targets import class_weights
 from partrain.system.environment import processor, versions
+from partrain.tasks import UserTask
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -31,18 +34,22 @@ def manifest_for(loaded: LoadedJob, plan: Plan, dataset: Dataset, start_file: st
         data=dataset.fingerprint,
         folder=str(loaded.folder.resolve()),
         horizon=plan.horizon,
+        average_from=plan.average_from,
         codec=dict(dataset.codec),
         network=NetworkRecord(
-            input=list(dataset.inputs.shape[1:]),
+            input=list(dataset.item_shape),
             outputs=dataset.outputs,
             task=loaded.job.kind_of_task(dataset.task),
             vocabulary=dataset.vocabulary,
+            data=dataset.task if isinstance(loaded.job.task, UserTask) else None,
+            parts=list(dataset.parts),
         ),
         workers=[
             WorkerRecord(rank=share.spec.rank, device=share.spec.device, threads=share.spec.threads, partition=share.partition)
             for share in plan.shares
         ],
         start_file=start_file,
+        class_weights=class_weights(loaded.job, dataset),
     )
 
 
@@ -55,17 +62,19 @@ def _own_files(loaded: LoadedJob) -> dict[str, str]:
     }
 
 
-def continued(plan: Plan, manifest: Manifest, content: Content, moved: LoadedJob | None = None) -> tuple[Plan, Manifest]:
-    """Take horizon and identity from the checkpoint. Raises BadCheckpoint if anything else differs.
+def continued(
+    plan: Plan, manifest: Manifest, content: Content, moved: LoadedJob | None = None, other_workers: bool = False
+) -> tuple[Plan, Manifest]:
+    """Take horizon and identity from the checkpoint. Raises BadCheckpoint if anything else differs, but the workers of `other_workers`.
 
     `moved`: the user's job, which names other paths. The folder may differ then, and other data are the job's mistake: BadJob.
     """
     stored = manifest_of(content)
-    as_before = {name: getattr(stored, name) for name in ("horizon", "run", "versions", "start_file")}
+    as_before = {name: getattr(stored, name) for name in ("horizon", "average_from", "run", "versions", "start_file")}
     kept = manifest.model_copy(update=as_before)
     for key in Manifest.model_fields:
         if getattr(stored, key) != getattr(kept, key):
-            if key == "folder" and moved:
+            if (key == "folder" and moved) or (key == "workers" and other_workers):
                 continue
             if key == "data" and moved:
                 source = describe_source(tomllib.loads(moved.text).get("dataset", {}), moved.folder)
@@ -73,7 +82,7 @@ def continued(plan: Plan, manifest: Manifest, content: Content, moved: LoadedJob
             if key == "data":
                 raise dataset_changed(tomllib.loads(content.job).get("dataset", {}), Path(kept.folder))
             raise BadCheckpoint(_MISFITS.get(key, f"its `{key}` is {getattr(stored, key)}, not {getattr(kept, key)}"))
-    return replace(plan, horizon=stored.horizon), kept
+    return replace(plan, horizon=stored.horizon, average_from=stored.average_from), kept
 
 
 _MISFITS = {

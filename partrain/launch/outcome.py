@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from partrain.checkpoint.runs import newest_checkpoint
 from partrain.display.event_log import read_events, summary, write_summary
 from partrain.display.events import EndEvent, Event, RoundEvent, StartEvent
 from partrain.display.run_state import COMPLETED
-from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure
+from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure, InputMissing
 from partrain.launch.context import Ended, RunContext
 from partrain.protocols import Rule
 from partrain.protocols.rule_traits import Traffic
@@ -38,13 +40,13 @@ def close(ended: Ended, rule: Rule, started_at: float | None, context: RunContex
     folder = context.run_folder
     context.emit(_end_event(ended, context, started_at))
     context.poll()
-    if ended.status in COMPLETED and (text := rule.review(_traffic(rule, read_events(folder / "events.jsonl")))):
-        context.warn(text)
+    if ended.status in COMPLETED:
+        with suppress(InputMissing):  # the log was moved away: the run is whole without its review
+            if text := rule.review(_traffic(rule, read_events(folder / "events.jsonl"))):
+                context.warn(text)
     content = summary(context.state, scores_by_name(ended.test))
     write_summary(folder / "summary.json", content)
-    checkpoint = folder / "checkpoint.h5"
-    newest = checkpoint if checkpoint.exists() else None
-    return Outcome(_code(ended, context.machine is None), folder, content, newest, ended.failure)
+    return Outcome(_code(ended, context.machine is None), folder, content, newest_checkpoint(folder), ended.failure)
 
 
 def _end_event(ended: Ended, context: RunContext, started_at: float | None) -> EndEvent:
@@ -74,10 +76,11 @@ def _code(ended: Ended, alone: bool) -> int:
     return {"reached": OK, "finished": OK, "not-reached": not_reached}.get(ended.status, stopped)
 
 
-def scores_by_name(test: tuple[float, float | None] | None) -> dict[str, float]:
-    """Name loss and accuracy, as far as there are any."""
-    loss, accuracy = test or (None, None)
-    return {name: value for name, value in (("loss", loss), ("accuracy", accuracy)) if value is not None}
+def scores_by_name(test: tuple[float, float | None, dict[str, float]] | None) -> dict[str, float]:
+    """Name loss, accuracy and metrics, as far as there are any."""
+    loss, accuracy, metrics = test or (None, None, {})
+    named = {"loss": loss, "accuracy": accuracy, **{name: finite(value) for name, value in metrics.items()}}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 def _traffic(rule: Rule, events: Iterable[Event]) -> Iterator[Traffic]:

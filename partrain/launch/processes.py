@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,8 +17,10 @@ from typing import Any
 
 from partrain.errors import WorkersLost
 from partrain.launch import forkserver
+from partrain.launch.stall_timer import STARTUP_LIMIT_S
 from partrain.launch.worker.messages import Message, decode
 from partrain.launch.worker.spec import ProcessSpec
+from partrain.system.surroundings import raise_open_files, surroundings_failure
 
 GRACE_S = 5.0
 """A process whose work is done has this long to exit."""
@@ -44,15 +47,23 @@ class WorkerProcesses:
         context = forkserver.start()
         ours, theirs = Pipe()
         process = context.Process(target=main, args=(spec(theirs),), name=name)
+        frozen = threading.Timer(STARTUP_LIMIT_S, forkserver.kill)  # the start waits for its answer without a limit
+        frozen.daemon = True
+        frozen.start()
         try:
             with forkserver.without_main():
                 process.start()
         except (EOFError, OSError) as error:
             ours.close()
             theirs.close()
-            raise WorkersLost(
-                f"{name} could not be started: the process that starts workers was killed ({type(error).__name__})"
-            ) from None
+            if isinstance(error, OSError) and (failure := surroundings_failure(error)):
+                raise failure from None
+            why = "the process that starts workers was killed"
+            if not forkserver.died(OTHER_EXIT_S):
+                why = f"the process that starts workers gave no answer; if it lacks open files, {raise_open_files()}"
+            raise WorkersLost(f"{name} could not be started: {why} ({type(error).__name__})") from None
+        finally:
+            frozen.cancel()
         theirs.close()
         self._processes[first] = (process, ours)
 
@@ -103,7 +114,10 @@ class WorkerProcesses:
             process.join(GRACE_S)
             if process.is_alive():
                 process.kill()
-                process.join()
+                process.join(GRACE_S)
+            if process.is_alive():  # the forkserver tells who has exited, and it is frozen: all its children end with it
+                forkserver.kill()
+                process.join(GRACE_S)
             pipe.close()
         self._processes = {}
 

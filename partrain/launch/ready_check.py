@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from partrain.errors import BadCheckpoint, UserCodeFailed
+from partrain.launch.other_workers import begins_anew
 from partrain.launch.worker.messages import Ready
 from partrain.training.snapshot_layout import SlotMap
 
@@ -35,17 +36,23 @@ class ReadyWorkers:
             raise UserCodeFailed(f"{different}: `{names[0]}` begins with other numbers; {advice}")
         self.processes[message.rank] = message.pid
 
-    def restore(self, arrays: dict[str, Any], slot: memoryview) -> None:
-        """Copy a checkpoint's arrays, by path, to the slot where the workers read them.
+    def restore(self, arrays: dict[str, Any], slot: memoryview, others: bool = False) -> None:
+        """Copy a checkpoint's arrays, by path, to the slot where the workers read them. `others`: they are of a run with other workers.
 
         Raises BadCheckpoint if they are not those of the job's network.
         """
         for entry in self.map.entries:
             array = arrays.get(entry.path)
+            if array is None and others and begins_anew(entry.path):
+                continue
             if array is None or tuple(array.shape) != entry.shape or array.dtype.str != entry.dtype:
                 raise BadCheckpoint(f"the checkpoint does not fit the job: `{entry.path}` should be {entry.dtype} {entry.shape}")
-        for path, view in self.map.view(slot).items():
-            view[...] = arrays[path]
+        views = self.map.view(slot)
+        if unknown := sorted(path for path in arrays if path.startswith("model/") and path not in views):
+            raise BadCheckpoint(f"the checkpoint does not fit the job: its network has `{unknown[0]}`, the job's has not")
+        for path, view in views.items():
+            if path in arrays:
+                view[...] = arrays[path]
 
     def _difference(self, layout: SlotMap) -> str:
         for ours, theirs in zip(self.map.entries, layout.entries, strict=False):

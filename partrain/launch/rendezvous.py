@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import socket
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +38,11 @@ class Rendezvous:
             "data": data,
             "from": start_file,
             "horizon": plan.horizon,
-            "progress": asdict(start.progress),
+            "average_from": plan.average_from,
+            "progress": start.progress.stored(),
             "elapsed": start.elapsed,
             "resuming": start.resuming,
+            "other_workers": start.other_workers,
             "refusal": refusal(loaded),
         }
         self._store.set("start", json.dumps(proposal))

@@ -10,20 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from partrain.checkpoint.manifest import Manifest, manifest_of
+from partrain.checkpoint.manifest import Manifest, WorkerRecord, manifest_of
 from partrain.config.overrides import as_toml
 from partrain.display.event_log import EventLog, read_events, summary, truncate_after, write_summary
 from partrain.display.events import EndEvent
 from partrain.display.run_state import COMPLETED, RunState
 from partrain.display.stop_conditions import CONDITIONS
 from partrain.display.worker_state import WorkerState
-from partrain.errors import BadCheckpoint
 from partrain.job.load import LoadedJob
-from partrain.launch.checkpoint_writer import HISTORY
 from partrain.launch.context import RunContext, Start
+from partrain.launch.other_workers import history_of, shared_out
 from partrain.launch.outcome import Outcome, scores_by_name
 from partrain.launch.run import prepare, train
-from partrain.launch.run_folder import check_same_run, locked, relink_latest, remove_stale, removed_unless_begun
+from partrain.launch.run_folder import check_same_run, locked, relink, remove_stale, removed_unless_begun
 from partrain.launch.start_event import counts_before
 
 if TYPE_CHECKING:
@@ -40,12 +39,19 @@ def restore_run_state(state: RunState, start: Start, manifest: Manifest) -> None
 
 
 def warn_if_schedule_ended(loaded: LoadedJob, content: Content, context: RunContext) -> None:
-    """Warn if the learning rate's schedule has ended at 0: it stays there."""
+    """Warn if the learning rate's schedule has ended at 0, where it stays, and say what may still move the network."""
     manifest = manifest_of(content)
     horizon = manifest.horizon
     if horizon and manifest.progress.item_iterations >= horizon and not loaded.job.optimizer.rate(horizon, horizon):
         over = f"the learning rate is 0 since item-iteration {horizon:,}, where its schedule ended"
-        context.warn(f"{over}: this changes nothing more; to train for longer, run the job anew with a higher limit or `horizon`")
+        rule = loaded.job.sync
+        moving = " and ".join(filter(None, (rule.still_moves, "the average over rounds" if rule.averages_networks else "")))
+        effect = (
+            f"local steps are zero, and only {moving} still moves the network"
+            if moving
+            else "no step changes the network any more"
+        )
+        context.warn(f"{over}: {effect}; to train for longer, run the job anew with a higher limit or `horizon`")
 
 
 def end_of(folder: Path, number: int) -> dict[str, Any]:
@@ -70,9 +76,10 @@ def drop_met_targets(loaded: LoadedJob, content: Content, until: Sequence[str]) 
     """
     progress, stop = manifest_of(content).progress, loaded.job.stop
     named = {each.partition("=")[0].strip() for each in until}
-    ends = {each.name for each in stop.conditions() if each.judged and each.holds(progress.standing())}
+    ends = {each.name.partition(".")[0] for each in stop.conditions() if each.judged and each.holds(progress.standing())}
     steady, judged = ({each.name for each in CONDITIONS if each.judged is kind} for kind in (False, True))
-    if not ends or progress.judged_round < progress.round or not named & steady or named & judged:
+    moved = named & judged or any("." in key for key in named)
+    if not ends or progress.judged_round < progress.round or not named & steady or moved:
         return loaded
     data = tomllib.loads(loaded.text)
     data["stop"] = {key: value for key, value in data["stop"].items() if key not in ends}
@@ -96,11 +103,15 @@ def _trained(folder: Path | None, number: int) -> float:
 
 
 def finish_interrupted_run(
-    loaded: LoadedJob, content: Content, folder: Path, reason: str, test: Callable[[], tuple[float, float | None] | None]
+    loaded: LoadedJob,
+    content: Content,
+    folder: Path,
+    reason: str,
+    test: Callable[[], tuple[float, float | None, dict[str, float]] | None],
 ) -> None:
     """Write the end of a run that was killed between its last checkpoint and its summary, for example while it was tested.
 
-    `test` computes loss and accuracy on the test set, if there is one.
+    `test` computes loss, accuracy and metrics on the test set, if there is one.
     """
     with locked(folder):
         check_same_run(content, folder)
@@ -126,20 +137,28 @@ def finish_interrupted_run(
         write_summary(folder / "summary.json", summary(state, scores))
 
 
-def resume(loaded: LoadedJob, content: Content, context: RunContext, moved: bool = False) -> Outcome:
+def resume(loaded: LoadedJob, content: Content, context: RunContext, moved: bool = False, other_workers: bool = False) -> Outcome:
     """Continue from a checkpoint. Later events of its folder are cut off, once it is certain that the run can continue.
 
-    `moved`: the job is `moved_job`. Raises BadCheckpoint if the checkpoint does not fit the job.
+    `moved`: the job is `moved_job`. `other_workers`: its workers may differ. Raises BadCheckpoint if the checkpoint does not fit the job.
     """
-    progress, folder = manifest_of(content).progress, context.run_folder
-    history = _history(content)
+    manifest, folder = manifest_of(content), context.run_folder
+    progress = manifest.progress
+    history = history_of(content, tuple(loaded.job.metrics(manifest.network.task)))  # type: ignore[arg-type]
     with locked(folder), removed_unless_begun(folder, context.made):
         check_same_run(content, folder)
         warn_if_schedule_ended(loaded, content, context)
-        prepared = prepare(loaded, context, content, moved)
-        relink_latest(content, folder)
+        prepared = prepare(loaded, context, content, moved, other_workers)
+        relink(content, folder, progress.best_round or None)
         earlier = truncate_after(folder / "events.jsonl", progress.round)
         start = Start(progress, content.arrays, history, earlier.clock.train)
+        before, now = manifest_of(content).workers, prepared.manifest.workers
+        if before != now:
+            start.arrays, start.other_workers = shared_out(content.arrays, len(now)), True
+            context.note(
+                f"{_described(before)} before, {_described(now)} from round {progress.round + 1} on: the network, moments and center "
+                "stay, partitions are drawn anew"
+            )
         if not earlier.workers:
             restore_run_state(earlier, start, prepared.manifest)
         assert context.display is not None
@@ -153,9 +172,8 @@ def resume(loaded: LoadedJob, content: Content, context: RunContext, moved: bool
                 write_summary(folder / "summary.json", ended)
 
 
-def _history(content: Content) -> list[tuple[float, ...]]:
-    """Read the rows of `/history`, one for each round."""
-    columns = [content.arrays.get(f"history/{name}") for name in HISTORY]
-    if any(column is None or column.shape != (content.round,) for column in columns):
-        raise BadCheckpoint(f"/history does not hold {', '.join(HISTORY)} of {content.round} rounds")
-    return list(zip(*(column.tolist() for column in columns if column is not None), strict=True))
+def _described(workers: Sequence[WorkerRecord]) -> str:
+    """Count workers by device: `2 cpu and 1 cuda:0 workers`."""
+    devices = [worker.device for worker in workers]
+    counts = [f"{devices.count(device)} {device}" for device in dict.fromkeys(devices)]
+    return f"{' and '.join(counts)} worker{'s'[: len(devices) > 1]}"

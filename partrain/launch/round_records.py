@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
+from collections.abc import Sequence
 
 from partrain.comm.arena import RING, Arena
 from partrain.display.events import JudgementEvent, RoundEvent
+from partrain.job.schema import Job
 from partrain.launch.context import RunContext
-from partrain.records import RoundRecord, finite
+from partrain.records import FIELDS, RoundRecord, finite
+from partrain.tasks import Kind
 from partrain.training.stop import Progress
 
 
@@ -16,7 +20,15 @@ class RoundRecords:
     """The rounds that all workers have finished."""
 
     def __init__(
-        self, arena: Arena, progress: Progress, elapsed: float, judge: str, judge_every: int, context: RunContext
+        self,
+        arena: Arena,
+        progress: Progress,
+        elapsed: float,
+        job: Job,
+        kind: Kind,
+        judge_every: int,
+        context: RunContext,
+        hooked: bool = False,
     ) -> None:
         """Read the ring of an arena.
 
@@ -24,14 +36,24 @@ class RoundRecords:
             arena: The arena, which holds the ring of records.
             progress: The run's progress, which this object keeps up to date.
             elapsed: Training seconds before this session.
-            judge: "mixed" or "any-worker".
+            job: The job, which names its metrics and the number that decides which judgement is the best.
+            kind: Kind of the data set's items.
             judge_every: Rounds between two regular evaluations.
             context: Gets the events.
+            hooked: A user function may add numbers to each judgement: its round waits for the message about them.
         """
-        self._arena, self._elapsed, self._judge, self._judge_every = arena, elapsed, judge, judge_every
-        self._context = context
+        self._arena, self._elapsed, self._judge_every = arena, elapsed, judge_every
+        self._judge, self._metrics, self._best_by = job.stop.judge, tuple(job.metrics(kind)), job.best_by(kind)
+        self._context, self._hooked = context, hooked
+        self._added: dict[int, dict[str, float]] = {}
+        """Numbers that the user's function adds to judgements, by round."""
         self.progress = progress
         self.newest = progress.round
+        """The newest round that was emitted."""
+        self._drained = progress.round
+        """The newest round that was read; after a replay, some are read again."""
+        self._emitted: deque[tuple[int, list[tuple[int, float]]]] = deque(maxlen=RING)
+        """Items and loss of each worker in the newest rounds."""
         self.rows: list[tuple[float, ...]] = []
         """Rows of the history that the checkpoint writer does not have yet."""
         self.seconds = elapsed
@@ -41,37 +63,75 @@ class RoundRecords:
         self._items = progress.item_iterations
         arena.put("drained", self.newest)
 
+    def add(self, round: int, numbers: dict[str, float]) -> None:
+        """Take the numbers that the user's function adds to the judgement of a round."""
+        self._added[round] = numbers
+
     def drain(self) -> None:
         """Read the records of rounds that all workers have finished."""
         while True:
-            number = self.newest + 1
+            number = self._drained + 1
             rows = self._arena.ring[number % RING].tolist()
             if any(row[0] != number for row in rows):
                 return
-            records, t = [RoundRecord.of(row) for row in rows], time.time()
-            for rank, record in enumerate(records):
-                record.seconds += self._elapsed
-                self._items += record.items
-                self._context.emit(RoundEvent(t=t, rank=rank, record=record))
-            self._close_round(t, records)
-            self.newest = number
+            records = [RoundRecord.of(row[: len(FIELDS)]) for row in rows]
+            if number > self.newest:
+                if self._hooked and _judged(records[0]) and number not in self._added:
+                    return  # the message is on its way
+                self._emit(number, records, dict(zip(self._metrics, rows[0][len(FIELDS) :], strict=True)))
+            else:
+                self._compare(number, records)
+            self._drained = number
             self._arena.put("drained", number)
 
-    def _close_round(self, t: float, records: list[RoundRecord]) -> None:
-        """Add a row to the history, and emit the judgement if there was one."""
+    def rewind(self, progress: Progress, elapsed: float, repeats: bool) -> None:
+        """Read the records of a new attempt, which goes on after the round of `progress` and `elapsed` seconds of training.
+
+        If it `repeats` rounds that were emitted, they are not emitted again.
+        """
+        self._drained, self._elapsed, self._added = progress.round, elapsed, {}
+        self._arena.put("drained", self._drained)
+        if not repeats:
+            self.progress, self.newest, self.seconds = progress, progress.round, elapsed
+            self._items = progress.item_iterations
+            self.rows = [row for row in self.rows if row[0] <= progress.round]
+
+    def _emit(self, number: int, records: Sequence[RoundRecord], metrics: dict[str, float]) -> None:
+        t = time.time()
+        for rank, record in enumerate(records):
+            record.seconds += self._elapsed
+            self._items += record.items
+            self._context.emit(RoundEvent(t=t, rank=rank, record=record))
+        self._close_round(t, records, metrics)
+        self._emitted.append((number, _numbers(records)))
+        self.newest = number
+
+    def _compare(self, number: int, records: Sequence[RoundRecord]) -> None:
+        """Warn if a round that runs again trains in another way than before. Rounds are the same unless user code is not."""
+        while self._emitted and self._emitted[0][0] < number:
+            self._emitted.popleft()
+        if self._emitted and self._emitted[0][0] == number and self._emitted[0][1] != _numbers(records):
+            self._emitted.clear()
+            self._context.warn(
+                f"round {number} gave other numbers when it ran again: user code draws from a generator that partrain does not seed"
+            )
+
+    def _close_round(self, t: float, records: Sequence[RoundRecord], metrics: dict[str, float]) -> None:
+        """Add a row to the history, and emit the judgement with its metrics if there was one."""
         first = records[0]
         trained = [record for record in records if record.items]  # an idle worker has no loss
         items = math.fsum(record.items for record in trained)
         loss = math.fsum(record.loss * record.items for record in trained) / max(items, 1)
         before, self.seconds = self.seconds, first.seconds
         self.pace = self.seconds - before
-        self.rows.append((first.round, self._items, loss, first.lr, first.judged_loss, first.accuracy))
+        self.rows.append((first.round, self._items, loss, first.lr, first.judged_loss, first.accuracy, *metrics.values()))
         self.progress.round, self.progress.item_iterations = first.round, self._items
-        if math.isnan(first.judged_loss) and math.isnan(first.accuracy):
+        if not _judged(first):
             return
         regular = self.progress.round % self._judge_every == 0
-        best = self.progress.judge(first.judged_loss, finite(first.accuracy), regular)
-        metrics = {} if self.progress.accuracy is None else {"accuracy": self.progress.accuracy}
+        best = self.progress.judge(first.judged_loss, finite(first.accuracy), metrics, self._best_by, regular)
+        accuracy = {} if self.progress.accuracy is None else {"accuracy": self.progress.accuracy}
+        added = self._added.pop(self.progress.round, {})
         self._context.emit(
             JudgementEvent(
                 t=t,
@@ -80,8 +140,18 @@ class RoundRecords:
                 item_iterations=self._items,
                 seconds=self.seconds,
                 loss=finite(first.judged_loss),
-                metrics=metrics,
+                metrics=accuracy | self.progress.metrics | added,
                 best=best,
                 regular=regular,
             )
         )
+
+
+def _numbers(records: Sequence[RoundRecord]) -> list[tuple[int, float]]:
+    """List items and loss of each worker; an idle worker's loss is NaN, which equals nothing."""
+    return [(record.items, record.loss if record.items else 0.0) for record in records]
+
+
+def _judged(record: RoundRecord) -> bool:
+    """Tell if the network was judged after the round."""
+    return not (math.isnan(record.judged_loss) and math.isnan(record.accuracy))

@@ -9,22 +9,26 @@ from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from partrain.checkpoint.manifest import Manifest
+from partrain import checkpoint
+from partrain.checkpoint.manifest import Manifest, manifest_of
+from partrain.checkpoint.signature import sign
 from partrain.data import Dataset
 from partrain.display.event_log import EventLog
 from partrain.display.events import FaultEvent
-from partrain.errors import BadJob, Failure
+from partrain.errors import BadJob, Failure, InputOutputFailed
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan, make_plan
 from partrain.launch.context import Ended, RunContext, Start
 from partrain.launch.coordinator import Coordinator
 from partrain.launch.manifest import continued, manifest_for
+from partrain.launch.other_workers import history_of, shared_out, without_lost_worker
 from partrain.launch.outcome import Outcome, close
 from partrain.launch.rendezvous import Rendezvous, store_run_folder
 from partrain.launch.run_folder import locked, remove_stale, removed_unless_begun, stage_file
 from partrain.launch.shared_dataset import load_shared
 from partrain.launch.shared_start import SharedStart, load_start
 from partrain.launch.start_event import label_skews, start_event, warn_if_newer, warn_if_skewed
+from partrain.launch.targets import check_targets, remark
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -60,19 +64,27 @@ class PreparedRun:
             os.close(self.start.descriptor)
 
 
-def prepare(loaded: LoadedJob, context: RunContext, content: Content | None, moved: bool = False) -> PreparedRun:
-    """Read the data and plan the run. Nothing in the run folder changes. `moved`: the user names the job of the checkpoint anew."""
+def prepare(
+    loaded: LoadedJob, context: RunContext, content: Content | None, moved: bool = False, other_workers: bool = False
+) -> PreparedRun:
+    """Read the data and plan the run. Nothing in the run folder changes.
+
+    `moved`: the user names the job of the checkpoint anew. `other_workers`: the job's workers are not those of the checkpoint.
+    """
     job = loaded.job
     dataset, dataset_fd = load_shared(loaded)
     initial = None
     try:
         initial = load_start(loaded) if content is None else None
+        check_targets(job, dataset)
+        if text := remark(job, dataset):
+            context.warn(text)
         plan = make_plan(job, dataset.items, context.machine.count if context.machine else 1)
         manifest = manifest_for(loaded, plan, dataset, initial.file.sha256 if initial else None)
         if content is not None:
             warn_if_newer(manifest, content, context)
-            plan, manifest = continued(plan, manifest, content, loaded if moved else None)
-        if job.partition.order == "given" and dataset.task != "language":
+            plan, manifest = continued(plan, manifest, content, loaded if moved else None, other_workers)
+        if job.partition.order == "given" and dataset.task not in ("language", "segmentation"):
             warn_if_skewed(job, plan, dataset, context)
     except BaseException:
         os.close(dataset_fd)
@@ -87,13 +99,15 @@ def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callab
     assert context.display is not None
     with closing(context.hooks), EventLog(context.run_folder / "events.jsonl") as context.log, closing(context.display):
         stage_file(context.run_folder / "job.toml", loaded.text)
+        if loaded.job.user_code:
+            sign(context.run_folder, loaded.text, loaded.folder)
         context.hooks.start(context.run_folder, context.warn, context.note)
         try:
-            ready = prepared()
-            try:
-                return _perform(loaded, context, start, ready)
-            finally:
-                ready.close()
+            with closing(prepared()) as ready:
+                outcome = _perform(loaded, context, start, ready)
+            while (fewer := without_lost_worker(outcome, loaded)) is not None:
+                loaded, outcome = fewer, _go_on(fewer, outcome, context)
+            return outcome
         except Exception as error:
             problem = str(error).partition("\n")[0] or type(error).__name__
             reason = error.name if isinstance(error, Failure) else "internal"
@@ -102,6 +116,26 @@ def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callab
                 context.emit(FaultEvent(t=time.time(), what=problem, rank=None))
                 close(Ended("failed", reason, start.progress, seconds, None), loaded.job.sync, None, context)
             raise
+
+
+def _go_on(loaded: LoadedJob, lost: Outcome, context: RunContext) -> Outcome:
+    """Go on from the newest checkpoint of a run that lost a worker, with a job that has one worker less."""
+    assert lost.checkpoint is not None
+    assert lost.failure is not None
+    content = checkpoint.read(lost.checkpoint)
+    text = f"{lost.failure.message.partition(';')[0]}: the run goes on from round {content.round} without this worker"
+    context.rewind(content.round)
+    remove_stale(context.run_folder, "summary.json")
+    stage_file(context.run_folder / "job.toml", loaded.text)
+    if context.state.fault != lost.failure.message:  # it followed a round that is forgotten
+        context.emit(FaultEvent(t=time.time(), what=text, rank=lost.failure.rank))
+    context.warn(text)
+    arrays = shared_out(content.arrays, sum(group.count for group in loaded.job.workers))
+    manifest = manifest_of(content)
+    history = history_of(content, tuple(loaded.job.metrics(manifest.network.task)))  # type: ignore[arg-type]
+    start = Start(manifest.progress, arrays, history, context.state.clock.train, other_workers=True)
+    with closing(prepare(loaded, context, content, other_workers=True)) as ready:
+        return _perform(loaded, context, start, ready)
 
 
 def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: PreparedRun) -> Outcome:
@@ -121,4 +155,15 @@ def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: Pre
             context.emit(start_event(loaded, plan, prepared.manifest, start, context, skews, pids, parameters))
 
         ended = coordinator.run(prepared.manifest.stored(), loaded.text, on_start)
-        return replace(close(ended, job.sync, coordinator.started_at, context), horizon=plan.horizon)
+        return replace(_closed(ended, coordinator, context), horizon=plan.horizon)
+
+
+def _closed(ended: Ended, coordinator: Coordinator, context: RunContext) -> Outcome:
+    """Write the end of a run. Where that fails as well, the failure that ended the run is raised, and tells of both."""
+    try:
+        return close(ended, coordinator.job.sync, coordinator.started_at, context)
+    except InputOutputFailed as second:
+        if ended.failure is None:
+            raise
+        ended.failure.message += f"; and {second.message.partition('; ')[0]}"
+        raise ended.failure from second

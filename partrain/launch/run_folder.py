@@ -11,7 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from partrain.checkpoint import link_latest, round_path
+from partrain.checkpoint import link_best, link_latest, round_path
+from partrain.checkpoint.signature import SIGNATURES
 from partrain.display.event_log import FORBIDDEN, read_events, unwritable
 from partrain.display.events import COMMIT_MARK, StartEvent
 from partrain.errors import BadCheckpoint, CannotCreate, InputOutputFailed
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _FIRST_EVENTS = 8
 """Events before which a run that has begun says so."""
-FILES = ("job.toml", "events.jsonl", "summary.json", "checkpoint.h5")
+FILES = ("job.toml", "events.jsonl", "summary.json", "checkpoint.h5", "best.h5")
 """Files of a run beside its checkpoints."""
 LOCK_TRIALS = 10
 """Attempts to lock a folder, 20 ms apart."""
@@ -71,7 +72,7 @@ def removed_unless_begun(folder: Path, made: Path | None) -> Iterator[None]:
 
 
 def _discard(folder: Path, made: Path | None) -> None:
-    ours = {"checkpoints", "job.toml", "events.jsonl", "summary.json"}
+    ours = {"checkpoints", "job.toml", "events.jsonl", "summary.json", SIGNATURES}
     if not {each.name for each in folder.iterdir()} <= ours or any((folder / "checkpoints").iterdir()):
         return
     events = folder / "events.jsonl"
@@ -109,13 +110,17 @@ def check_same_run(content: Content, folder: Path) -> None:
         raise BadCheckpoint(f"{folder} holds another run than the one this checkpoint is of; give --out a folder of its own")
 
 
-def relink_latest(content: Content, folder: Path) -> None:
-    """`checkpoint.h5` is where the events that stay end: a run that is killed before its first commit goes on from here again."""
+def relink(content: Content, folder: Path, best_round: int | None) -> None:
+    """Make `checkpoint.h5` and `best.h5` those of the events that stay, whose best round is `best_round`.
+
+    A run that is killed before its first commit goes on from here again. `best.h5` goes if that round's file is not there: it would
+    be of rounds that no longer count.
+    """
     path = round_path(folder, content.round)
-    if not path.exists():
-        return
     try:
-        link_latest(folder, path)
+        if path.exists():
+            link_latest(folder, path)
+        link_best(folder, best_round, renew=True)
     except InputOutputFailed as failure:
         cause = failure.__cause__
         if isinstance(cause, OSError) and cause.errno in FORBIDDEN:

@@ -7,8 +7,10 @@ import sys
 
 from partrain.comm.arena import mapped, memory_file
 from partrain.data import Dataset, load
+from partrain.data.user.load import waiting_at_most
 from partrain.display.display import transfers
 from partrain.job.load import LoadedJob, check_against_data
+from partrain.launch.stall_timer import STARTUP_LIMIT_S
 
 
 def load_shared(loaded: LoadedJob) -> tuple[Dataset, int]:
@@ -16,12 +18,15 @@ def load_shared(loaded: LoadedJob) -> tuple[Dataset, int]:
     descriptors: list[int] = []
 
     def allocate(size: int) -> memoryview:
+        while descriptors:  # a reader that learns late how large the items are asks again
+            os.close(descriptors.pop())
         descriptors.append(memory_file("partrain data"))
         return memoryview(mapped(descriptors[-1], max(size, 1)))
 
     job = loaded.job
     try:
-        with transfers(sys.stderr) as report:
+        limit = max(job.transport.stall_seconds, STARTUP_LIMIT_S)
+        with transfers(sys.stderr) as report, waiting_at_most(limit):
             dataset = load(job.dataset, loaded.folder, allocate, job.training, report)
         check_against_data(loaded, dataset.spec)
     except BaseException:

@@ -28,12 +28,12 @@ class SharedStart:
 
 
 def load_start(loaded: LoadedJob) -> SharedStart | None:
-    """Read the file of `[model] from` into a memory file; None if the job has none."""
-    if (name := loaded.job.model.start_file) is None:
+    """Read the file that the network starts from into a memory file; None if there is none."""
+    path = start_file.file_of(loaded.job.model, loaded.folder)
+    if path is None:
         return None
     descriptor = memory_file("partrain start")
     try:
-        path = start_file.locate(name, loaded.folder)
         return SharedStart(start_file.read(path, lambda size: memoryview(mapped(descriptor, max(size, 1)))), descriptor)
     except BaseException:
         os.close(descriptor)

@@ -7,8 +7,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType, TracebackType
+
+from partrain.errors import INTERRUPTED, TERMINATED
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask a command to end."""
@@ -18,6 +20,10 @@ COMMITTING = signal.SIGUSR1
 
 ONE_WISH_S = 0.2
 """Signals closer than this count as one: a terminal that closes sends its own twice, and so does timeout(1)."""
+
+
+UNHEARD_S = 10.0
+"""A command that was asked twice and has not taken note of it after this time ends at once: something that it waits for is frozen."""
 
 
 class StoppedNow(Exception):
@@ -45,6 +51,8 @@ class Signals:
         self.commits = 0
         self.first: int | None = None
         self._noted_at = -ONE_WISH_S
+        self._heeded = 0
+        """Requests that the coordinator has taken note of."""
         self.pipe, self._write = -1, -1
         self._open = ExitStack()
 
@@ -55,6 +63,7 @@ class Signals:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._heeded = self.count
         self._open.close()
         os.close(self.pipe)
         os.close(self._write)
@@ -68,6 +77,7 @@ class Signals:
     def heed(self) -> None:
         """Take note that the counts were seen."""
         os.read(self.pipe, 64)
+        self._heeded = self.count
 
     def note(self, number: int, frame: FrameType | None = None) -> None:
         """Handle a signal; one that is noted before they are opened counts too."""
@@ -78,6 +88,19 @@ class Signals:
         self.count += 1
         self.first = self.first or number
         self._wake()
+        if self.count > 1 and self._write >= 0:
+            unheard = threading.Timer(UNHEARD_S, self._end_unheard, [self.count])
+            unheard.daemon = True
+            unheard.start()
+
+    def _end_unheard(self, count: int) -> None:
+        """End the process if its main thread is stuck. The forkserver, and with it all other processes, ends with this one."""
+        if self._heeded >= count or self.first is None:
+            return
+        code = INTERRUPTED if self.first == signal.SIGINT else TERMINATED if self.first == signal.SIGTERM else 128 + self.first
+        with suppress(OSError):
+            os.write(2, f"partrain: {self.name} twice: a process that this one waits for is frozen; ended at once\n".encode())
+        os._exit(code)
 
     def _note_commit(self, number: int, frame: FrameType | None = None) -> None:
         self.commits += 1

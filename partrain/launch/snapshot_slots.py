@@ -1,4 +1,4 @@
-"""The three slots for snapshots: granted to the workers, filled, and handed to the writer one at a time."""
+"""The slots for snapshots: granted to the workers, filled, handed to the writer one at a time, and kept in case a worker is lost."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ class PendingSnapshot:
 
     slot: int
     progress: dict[str, Any]
+    durable: bool = True
+    """True if it is to become a file."""
+    seconds: float = 0.0
+    """Training seconds up to its round."""
+    reason: str | None = None
+    """Reason for the end of training, if its round was the last."""
 
     @property
     def round(self) -> int:
@@ -29,12 +35,15 @@ class PendingSnapshot:
 
 
 class SnapshotSlots:
-    """The state of the three slots. Only the coordinator grants; worker 0 takes a grant by setting it to zero."""
+    """The state of the slots. Only the coordinator grants; worker 0 takes a grant by setting it to zero."""
 
     def __init__(self, arena: Arena, coalesce: bool) -> None:
         self._arena = arena
         self._coalesce = coalesce
-        self._free = list(range(1, SLOTS))
+        self.newest: PendingSnapshot | None = None
+        """The newest whole copy of the training state."""
+        self._granted: int | None = None
+        """The slot that workers fill now or next."""
         self._waiting: list[PendingSnapshot] = []
         self._writing: PendingSnapshot | None = None
         self._next_s = math.inf
@@ -43,26 +52,43 @@ class SnapshotSlots:
         """CPU time of the newest file in seconds; 0 while there is none."""
         self._hurried = False
         """The user asked for a snapshot that has not been offered yet."""
-        arena.put("granted", 1)
+        self._grant()
 
-    def start(self) -> None:
-        """Start asking for snapshots: training begins."""
+    def start(self, restored: PendingSnapshot | None = None) -> None:
+        """Start asking for snapshots: training begins, or goes on from a `restored` state."""
+        if restored:
+            self.newest = restored
+            self.grant_anew()
         self._next_s = time.monotonic() + (FIRST_S if self._coalesce else 0.0)
         self._arena.put("wanted", IF_LONG)
+
+    def keep_newest(self) -> None:
+        """Have the newest copy written, if it was not meant to be."""
+        if self.newest and not self.newest.durable:
+            self._waiting.append(self.newest)
+
+    def grant_anew(self) -> None:
+        """Grant a slot, whatever was granted: workers that began to fill it are dead."""
+        self._granted = None
+        self._arena.put("granted", 0)
+        self._grant()
 
     def offer(self, pending: PendingSnapshot, pace: float) -> None:
         """Take the granted slot, which workers filled in a round of `pace` seconds. Of waiting snapshots the newest and the best are
         kept."""
+        self.newest, self._granted = pending, None
+        if pending.durable:
+            self._wait(pending, pace)
+        self._grant()
+
+    def _wait(self, pending: PendingSnapshot, pace: float) -> None:
+        """Let a snapshot wait for the writer."""
         if pace >= LONG_S and not self._busy:
             self._next_s = min(self._next_s, time.monotonic())
         self._hurried = False
         best = pending.progress["best_round"]
-        for old in [old for old in self._waiting if old.round != best]:
-            self._waiting.remove(old)
-            self._free.append(old.slot)
-        self._waiting.append(pending)
+        self._waiting = [*(old for old in self._waiting if old.round == best), pending]
         self._arena.put("wanted", 0)
-        self._grant()
 
     def next(self, at_once: bool = False) -> PendingSnapshot | None:
         """Give the snapshot to write now, if the writer is free and not resting."""
@@ -78,7 +104,6 @@ class SnapshotSlots:
         matters little, the shorter of two files counts.
         """
         assert self._writing is not None
-        self._free.append(self._writing.slot)
         self._writing = None
         usual = min(busy, self._busy) if pace >= LONG_S else busy
         rests = self._coalesce and usual > ROUND_SHARE * pace and not self._hurried
@@ -102,5 +127,9 @@ class SnapshotSlots:
         return not self._waiting and self._writing is None
 
     def _grant(self) -> None:
-        if self._free and self._arena.get("granted") == 0:
-            self._arena.put("granted", self._free.pop(0) + 1)
+        if self._granted is not None:
+            return
+        used = {one.slot for one in (*self._waiting, self._writing, self.newest) if one}
+        self._granted = next((slot for slot in range(SLOTS) if slot not in used), None)
+        if self._granted is not None:
+            self._arena.put("granted", self._granted + 1)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
+from partrain.config.python_objects import PYTHON
 from partrain.config.section import OneOf
 from partrain.errors import BadJob
 from partrain.models.interface import Interface
-from partrain.models.sections import TORCHVISION, Network, UserModel
+from partrain.models.sections import TIMM, TORCHVISION, Network, UserModel
 from partrain.system.memory import memory_limits
 
 if TYPE_CHECKING:
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 __all__ = ["AnyModel", "Interface", "build"]
 
-MAX_NAMES_SHOWN = 24
-"""Maximum number of parameter names in a message."""
-
 FAILED_ALLOCATION = r"tried to allocate (\d+) bytes"
 """Pattern of torch's message for a failed allocation."""
 
 
 def _kind(table: Any) -> str | None:
-    """Return the kind of a `[model]` table: its name, or for a name with a colon TORCHVISION or `user`."""
+    """Return the kind of a `[model]` table: its name, or for a name with a colon TORCHVISION, TIMM or `user`."""
     name = table.get("name") if isinstance(table, dict) else getattr(table, "name", None)
+    if name == PYTHON:
+        return "user"
     if isinstance(name, str) and ":" in name:
-        return TORCHVISION if name.startswith("torchvision:") else "user"
+        return {"torchvision": TORCHVISION, "timm": TIMM}.get(name.partition(":")[0], "user")
     return name if isinstance(name, str) else None
 
 
 MODELS = {
     "linear": "partrain.models.sections:Linear",
     "mlp": "partrain.models.sections:Mlp",
+    "tabular": "partrain.models.sections:TabularNetwork",
     "autoencoder": "partrain.models.sections:Autoencoder",
     "lenet": "partrain.models.image_sections:LeNet",
     "cnn": "partrain.models.image_sections:Cnn",
@@ -47,6 +47,7 @@ MODELS = {
     "gru": "partrain.models.sequence_sections:Gru",
     "transformer": "partrain.models.sequence_sections:Transformer",
     TORCHVISION: "partrain.models.image_sections:TorchVision",
+    TIMM: "partrain.models.image_sections:Timm",
     "user": "partrain.models.sections:UserModel",
 }
 
@@ -64,12 +65,22 @@ def build(section: AnyModel, folder: Path, interface: Interface) -> nn.Module:
         from torch import nn
 
         from partrain.config import usercode
+        from partrain.models.several import take_several
 
         module = usercode.make("model", section, folder, nn.Module, "torch.nn.Module")
+        if interface.parts:
+            take_several(module, section.name, interface)
         _materialize_lazy_layers(module, interface)
     else:
         module = _build_known(section, interface)
-    _freeze(module, section.freeze)
+        if interface.parts:
+            from partrain.models.several import take_several
+
+            take_several(module, section.name, interface)
+    if section.freeze:
+        from partrain.models.freeze import freeze
+
+        freeze(module, section)
     return module
 
 
@@ -110,22 +121,10 @@ def _materialize_lazy_layers(module: nn.Module, interface: Interface) -> None:
     if any(map(is_lazy, tensors)):
         dtype = torch.int64 if interface.vocabulary is not None else tensors[0].dtype
         with torch.no_grad():
-            module.eval()(torch.zeros(2, *interface.item, dtype=dtype))
+            if interface.parts:
+                from partrain.models.several import zeros
+
+                module.eval()(zeros(interface, 2, dtype))
+            else:
+                module.eval()(torch.zeros(2, *interface.item, dtype=dtype))
         module.train()
-
-
-def _freeze(module: nn.Module, patterns: list[str]) -> None:
-    """Exclude the parameters whose names match from training. Both names of a tied parameter count."""
-    parameters = dict(module.named_parameters(remove_duplicate=False))
-    for pattern in patterns:
-        matching = [name for name in parameters if fnmatchcase(name, pattern)]
-        if not matching:
-            names = [
-                *list(parameters)[:MAX_NAMES_SHOWN],
-                *(f"{more} more" for more in [len(parameters) - MAX_NAMES_SHOWN] if more > 0),
-            ]
-            raise BadJob(f'[model] freeze: no parameter is called "{pattern}"; there are {", ".join(names)}')
-        for name in matching:
-            parameters[name].requires_grad_(False)
-    if patterns and not any(parameter.requires_grad for parameter in parameters.values()):
-        raise BadJob("[model] freeze: the patterns match all parameters, so none is left to train")

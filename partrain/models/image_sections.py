@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from partrain.models.interface import Interface
-from partrain.models.sections import TORCHVISION, Activation, Count, DropoutRate, Network
+from partrain.models.sections import TIMM, TORCHVISION, Activation, Count, DropoutRate, Network
 
 
 class ImageNetwork(Network):
@@ -107,27 +107,67 @@ class ResNet(ImageNetwork):
         return self
 
 
-class TorchVision(Network):
-    """`torchvision:NAME`: any classifier of torchvision.models, untrained; images (b, 1 or 3, h, w) -> (b, k). Other keys are its arguments."""
+class Published(Network):
+    """The keys of networks whose weights are published by their package. Other keys are arguments of the network."""
 
     model_config = ConfigDict(extra="allow")
-    builder = "vision"
-    known_as: ClassVar[str] = TORCHVISION
     accepts = ("images",)
     convolves = True
+    known_as: ClassVar[str] = ""
+    reserved: ClassVar[Mapping[str, str]] = {}
+    """Arguments that a job may not give, and why."""
 
     name: str
-    """Name with its prefix, for example `torchvision:vgg16`."""
+    """Name with the prefix of its package: `torchvision:vgg16`, `timm:resnet10t`."""
+    pretrained: bool = False
+    """Start with the package's default weights, as its own `pretrained=True`. Their file must be on this machine already. With another
+    number of classes the last layer begins anew."""
+    weights: str | None = None
+    """Start with the weights of this name: `IMAGENET1K_V1` of torchvision, a tag such as `c3_in1k` of timm."""
+    sha256: str | None = Field(None, pattern=r"^[0-9a-fA-F]{64}$")
+    """SHA-256 of the file of the weights (hex): it is checked, and fetched if it is not on this machine."""
 
     @property
     def model(self) -> str:
-        """Name of the network in torchvision.models."""
+        """Name of the network in its package."""
         return self.name.partition(":")[2]
+
+    @property
+    def weights_name(self) -> str | None:
+        """Name of the weights to start with; None: the default ones."""
+        return self.weights
+
+    @property
+    def starts_published(self) -> bool:
+        return self.pretrained or self.weights is not None
 
     @property
     def arguments(self) -> Mapping[str, Any]:
         """Keyword arguments of the network."""
         return self.model_extra or {}
+
+    @model_validator(mode="after")
+    def _one_start(self) -> Self:
+        for key, reason in self.reserved.items():
+            if key in self.arguments:
+                raise ValueError(f"{key} {reason}")
+        if self.weights is not None and "pretrained" in self.model_fields_set and not self.pretrained:
+            raise ValueError("`weights` contradicts `pretrained = false`: keep one")
+        if self.starts_published and self.start_file is not None:
+            raise ValueError(
+                f"`from` and `{'weights' if self.weights else 'pretrained'}` both say how the network starts: keep one"
+            )
+        if self.sha256 is not None and not self.starts_published:
+            raise ValueError("`sha256` has no effect without `pretrained` or `weights`; of a URL in `from` it follows `#sha256=`")
+        return self
+
+
+class TorchVision(Published):
+    """`torchvision:NAME`: any classifier of torchvision.models; images (b, 1 or 3, h, w) -> (b, k)."""
+
+    builder = "vision"
+    known_as: ClassVar[str] = TORCHVISION
+    reserved: ClassVar[Mapping[str, str]] = {"num_classes": "comes from the data set"}
 
     @field_validator("name")
     @classmethod
@@ -136,17 +176,49 @@ class TorchVision(Network):
             raise ValueError('`name`: expected "torchvision:" and a name of torchvision.models, such as "torchvision:resnet50"')
         return name
 
-    @model_validator(mode="after")
-    def _no_reserved_arguments(self) -> TorchVision:
-        if "weights" in self.arguments:
-            raise ValueError("weights are not downloaded: the network starts untrained, or `from` a file")
-        if "num_classes" in self.arguments:
-            raise ValueError("num_classes comes from the data set")
-        return self
-
     def _mismatch(self, interface: Interface) -> str | None:
         if find_spec("torchvision") is None:
             return "torchvision is not installed: pip install 'partrain[vision]'"
         if interface.item[0] not in (1, 3):
             return f"networks of torchvision take images of 3 channels, or of 1 channel, which is repeated, not {interface.description}"
         return None
+
+
+class Timm(Published):
+    """`timm:NAME`: any classifier of timm; images (b, c, h, w) -> (b, k). One channel is repeated three times if weights are given."""
+
+    builder = "timm_networks"
+    known_as: ClassVar[str] = TIMM
+    reserved: ClassVar[Mapping[str, str]] = {
+        "num_classes": "comes from the data set",
+        "in_chans": "comes from the data set",
+        "checkpoint_path": "is the key `from` here",
+        "pretrained_cfg": "is the key `weights` here",
+    }
+
+    @property
+    def model(self) -> str:
+        return self.name.partition(":")[2].partition(".")[0]
+
+    @property
+    def weights_name(self) -> str | None:
+        return self.weights or self.name.partition(".")[2] or None
+
+    @field_validator("name")
+    @classmethod
+    def _known_as(cls, name: str) -> str:
+        if not name.partition(":")[2].partition(".")[0].isidentifier():
+            raise ValueError('`name`: expected "timm:" and a name of timm.list_models(), such as "timm:resnet10t"')
+        return name
+
+    @model_validator(mode="after")
+    def _one_tag(self) -> Self:
+        if "." in self.name and not self.pretrained:
+            tag = self.name.partition(".")[2]
+            raise ValueError(f"`name` has the tag `{tag}` of pretrained weights: add `pretrained = true`, or leave the tag out")
+        if "." in self.name and self.weights is not None:
+            raise ValueError("`name` has a tag, and `weights` names another: keep one")
+        return self
+
+    def _mismatch(self, interface: Interface) -> str | None:
+        return "timm is not installed: pip install 'partrain[timm]'" if find_spec("timm") is None else None

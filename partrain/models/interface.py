@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from partrain.byte_layout import InputPart, of_unequal_lengths
+
 Form = Literal["numbers", "series", "images", "tokens"]
 
 FORMS: dict[Form, str] = {
@@ -27,10 +29,21 @@ class Interface:
     """Kind of task, see `partrain.tasks`; `user` for a user task."""
     vocabulary: int | None = None
     """Number of tokens, if items are tokens: integers below this. None: items are numbers."""
+    categories: tuple[int, ...] = ()
+    """Number of codes of each number of an item (n,), 0 where it is no code; empty: none is."""
+    parts: tuple[InputPart, ...] = ()
+    """The inputs of an item, if there are several, or their lengths differ."""
+
+    @property
+    def unequal(self) -> bool:
+        """True if items are sequences of unequal length: the network is called with them, padded to `item`, and their lengths (b,)."""
+        return of_unequal_lengths(self.parts)
 
     @property
     def form(self) -> Form | None:
         """Form of the items; None for numbers of other shapes."""
+        if self.parts and not self.unequal:
+            return None
         if self.vocabulary is not None:
             return "tokens" if len(self.item) == 1 else None
         forms: dict[int, Form] = {1: "numbers", 2: "series", 3: "images"}
@@ -41,11 +54,16 @@ class Interface:
         """Shape of the answer to one item."""
         if self.task == "autoencoder":
             return self.item
+        if self.task == "segmentation":
+            return (self.outputs, *self.item[-2:])
         return (*self.item, self.outputs) if self.task == "language" else (self.outputs,)
 
     @property
     def description(self) -> str:
         """Description of one item for messages."""
+        if self.parts and not self.unequal:
+            inputs = [f"{part.name} {part.shape}".strip() for part in self.parts]
+            return f"{len(inputs)} inputs: {', '.join(inputs)}"
         shape = " x ".join(map(str, self.item)) or "one"
         if self.vocabulary is not None:
             return f"{shape} tokens"

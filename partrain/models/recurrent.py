@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from partrain.models.sequence_sections import Gru, Lstm, Rnn
 
@@ -34,8 +35,14 @@ class RecurrentNetwork(nn.Module):
         self.dropout = nn.Dropout(section.dropout)
         self.answer = nn.Linear(section.hidden * (2 if section.bidirectional else 1), interface.outputs)
 
-    def forward(self, items: Tensor) -> Tensor:
-        states, last = self.layers(self.embedding(items))
+    def forward(self, items: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Answer items (b, L, ...). `lengths` (b,): steps of each that are no padding; the layers never see the others."""
+        given = self.embedding(items)
+        if lengths is not None:
+            given = pack_padded_sequence(given, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states, last = self.layers(given)
+        if self.each and lengths is not None:
+            states, _ = pad_packed_sequence(states, batch_first=True, total_length=items.shape[1])
         if not self.each:
             hidden = last[0] if isinstance(last, tuple) else last  # (layers x directions, b, hidden); an LSTM's cells come second
             directions = 2 if self.layers.bidirectional else 1

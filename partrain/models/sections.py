@@ -19,6 +19,8 @@ Count = Annotated[int, Field(ge=1)]
 DropoutRate = Annotated[float, Field(ge=0, lt=1)]
 TORCHVISION = "torchvision:NAME"
 """Kind of all networks of torchvision."""
+TIMM = "timm:NAME"
+"""Kind of all networks of timm."""
 START_KEYS = ("strict", "rename", "except")
 """Keys that say how a network starts `from` a file."""
 
@@ -35,13 +37,21 @@ class Network(Section):
     """The network's only task, which replaces the data set's."""
     accepts: ClassVar[tuple[Form | None, ...]] = ()
     """Forms of items it accepts; None stands for numbers of other shapes."""
-    supported_tasks: ClassVar[tuple[Kind, ...]] = ("classification", "regression", "forecast")
+    supported_tasks: ClassVar[tuple[Kind, ...]] = ("classification", "regression", "forecast", "multi-label")
     """Tasks it can answer."""
+    takes_lengths: ClassVar[bool] = False
+    """True if it takes sequences of unequal length, padded, with their lengths."""
     convolves: ClassVar[bool] = False
     """True if convolutions do most of its work. A CPU then runs faster on images in channels-last order (benchmarks/NOTES.md)."""
 
+    embeds_categories: ClassVar[bool] = False
+    """True if it takes codes of categories among its numbers."""
+
     freeze: list[str] = []
-    """Parameters to exclude from training, as patterns of their names: `conv1.*`. BatchNorm's statistics still follow the items."""
+    """Parameters to exclude from training, as patterns of their names: `conv1.*`."""
+    freeze_statistics: bool = True
+    """BatchNorm layers whose parameters are all frozen keep their running statistics, and normalize by them. `false`: the statistics
+    follow the items of training."""
     # `from` and `except` are words of Python, so the two fields are declared by name.
     __annotations__ |= {"from": "str | None", "except": "list[str]"}
     locals().update({"from": None, "except": []})
@@ -51,9 +61,13 @@ class Network(Section):
     """Prefixes of names in the file and their replacements: `{"backbone" = "0"}` turns `backbone.weight` into `0.weight`."""
 
     @model_validator(mode="after")
-    def _only_with_a_file(self) -> Self:
-        if idle := [key for key in START_KEYS if key in self.model_fields_set and self.start_file is None]:
+    def _no_idle_keys(self) -> Self:
+        if idle := [
+            key for key in START_KEYS if key in self.model_fields_set and self.start_file is None and not self.starts_published
+        ]:
             raise ValueError(f"`{idle[0]}` has no effect without `from`, the file whose arrays the network starts with")
+        if "freeze_statistics" in self.model_fields_set and not self.freeze:
+            raise ValueError("`freeze_statistics` has no effect without `freeze`: it concerns frozen BatchNorm layers")
         return self
 
     @property
@@ -63,6 +77,11 @@ class Network(Section):
         return path
 
     @property
+    def starts_published(self) -> bool:
+        """True if the network starts with published weights, which its name stands for."""
+        return False
+
+    @property
     def start_exceptions(self) -> list[str]:
         """Patterns of names that keep their initialization: the key `except`."""
         patterns: list[str] = getattr(self, "except")
@@ -70,11 +89,21 @@ class Network(Section):
 
     def mismatch(self, interface: Interface) -> str | None:
         """Return why this network does not fit these items and answers; None if it fits."""
+        if interface.parts and interface.task == "autoencoder":
+            return "an autoencoder gives back one array of numbers, and the items have several inputs or unequal lengths"
+        if interface.unequal and not self.takes_lengths:
+            advice = "take rnn, lstm, gru or transformer, a network of your own with forward(items, lengths), or pad the items"
+            return f"`{self.name}` takes items of one shape, and the items are sequences of unequal length; {advice}"
+        if interface.parts and not interface.unequal:
+            return f'`{self.name}` takes one array, and the items have {interface.description}; name a network of your own: "file.py:Class"'
         if interface.form not in self.accepts:
             accepted = " or ".join(FORMS[form] for form in self.accepts if form)
             return f"`{self.name}` takes {accepted}, and the items are {interface.description}"
         if interface.task not in (*self.supported_tasks, "user"):
             return f"`{self.name}` has no answers for the task `{interface.task}`, only for {', '.join(self.supported_tasks)}"
+        if interface.categories and not self.embeds_categories:
+            advice = 'list these columns in `one_hot`, or use name = "tabular"'
+            return f"`{self.name}` has no embeddings for the codes of `[dataset] categories`: {advice}"
         return self._mismatch(interface)
 
     def _mismatch(self, interface: Interface) -> str | None:
@@ -85,7 +114,11 @@ class Network(Section):
 class UserModel(Network, UserCode):
     """A user module. All other keys are its keyword arguments."""
 
+    table: ClassVar[str] = "model"
+
     def mismatch(self, interface: Interface) -> str | None:
+        if interface.parts and interface.task == "autoencoder":
+            return super().mismatch(interface)
         return None
 
 
@@ -97,7 +130,7 @@ class Linear(Network):
 
     builder = "mlp"
     accepts = ("numbers", "series", "images", None)
-    supported_tasks = ("classification", "regression", "forecast", "autoencoder")
+    supported_tasks = ("classification", "regression", "forecast", "multi-label", "autoencoder")
 
     name: Literal["linear"]
 
@@ -107,7 +140,7 @@ class Mlp(Network):
 
     builder = "mlp"
     accepts = ("numbers", "series", "images", None)
-    supported_tasks = ("classification", "regression", "forecast", "autoencoder")
+    supported_tasks = ("classification", "regression", "forecast", "multi-label", "autoencoder")
 
     name: Literal["mlp"]
     hidden: list[Count] = [128]
@@ -120,6 +153,40 @@ class Mlp(Network):
     """Share of hidden units dropped in training."""
     init_range: float | None = Field(None, gt=0, le=1e38)
     """Draw weights and biases uniformly from [-range, range]; default: torch's initialization."""
+
+
+class TabularNetwork(Network):
+    """Network for rows of tables: embeddings of categories and of numbers, residual blocks with LayerNorm -> answers (b, k)."""
+
+    builder = "tabular"
+    embeds_categories = True
+    accepts = ("numbers",)
+
+    name: Literal["tabular"]
+    width: int = Field(128, ge=1)
+    """Width of the residual blocks."""
+    blocks: int = Field(2, ge=0)
+    """Residual blocks; 0 = linear in the embeddings."""
+    hidden: int = Field(256, ge=1)
+    """Units of the hidden layer of each block."""
+    dropout: DropoutRate = 0.1
+    """Share of each block's hidden units dropped in training, and half of it of the block's outputs."""
+    embedding: int = Field(16, ge=1)
+    """Largest width of the embedding of a category; one of fewer words has half their number, plus 1."""
+    periodic: int = Field(8, ge=0)
+    """Width of the embedding of each number: sines and cosines of learned frequencies. It lets answers change fast along a number.
+    0: the numbers alone."""
+    frequencies: int = Field(16, ge=1)
+    """Learned frequencies of each number."""
+    sigma: float = Field(0.1, gt=0)
+    """Standard deviation of the frequencies at the start. A larger one lets answers change faster, and overfits sooner."""
+
+    @model_validator(mode="after")
+    def _frequencies_in_use(self) -> Self:
+        idle = [key for key in ("frequencies", "sigma") if key in self.model_fields_set and not self.periodic]
+        if idle:
+            raise ValueError(f"`{idle[0]}` has no effect with `periodic` = 0: remove it")
+        return self
 
 
 class Autoencoder(Network):

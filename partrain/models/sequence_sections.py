@@ -14,10 +14,11 @@ from partrain.models.sections import DropoutRate, Network
 
 
 class Sequences(Network):
-    """A network for items that are tokens (b, L) or number series (b, L, features)."""
+    """A network for items that are tokens (b, L) or number series (b, L, features), of equal or unequal lengths."""
 
     accepts = ("tokens", "series")
-    supported_tasks = ("classification", "regression", "forecast", "language")
+    takes_lengths = True
+    supported_tasks = ("classification", "regression", "forecast", "multi-label", "language")
 
     def _mismatch(self, interface: Interface) -> str | None:
         if interface.task == "language" and interface.form != "tokens":

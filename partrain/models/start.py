@@ -6,8 +6,9 @@ Names in the file are those of a state dict. `rename` replaces prefixes, by whol
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -27,10 +28,17 @@ MAX_NAMES = 6
 """Maximum number of names in the note of what was taken."""
 
 MATCHED, EXCEPTED = "matched", "excepted"
+HEAD, COUNT = "of other classes, begins anew", "not counted in the file"
+LEFT_OUT = "not in the network"
 MISSING, LEFT_OVER = "missing in file", "left over in the file"
 SHAPE, TYPE = "other shape", "other type"
 PROBLEMS = (MISSING, SHAPE, TYPE, LEFT_OVER)
 """States that `strict` refuses."""
+NOTED = (*PROBLEMS, EXCEPTED, HEAD, LEFT_OUT)
+"""States that the note of what was taken names."""
+
+_DENSE_LAYER = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\..*)$")
+"""Names of torchvision's published DenseNets from a time when names of modules could have dots."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +54,28 @@ class ArrayMatch:
     state: str
 
 
-def start_from(module: nn.Module, stored: Mapping[str, object], section: Network, file: str) -> str:
+def start_from(module: nn.Module, stored: Mapping[str, object], section: Network, file: str, outputs: int | None = None) -> str:
     """Overwrite a network's parameters and buffers by the arrays of a file. Returns a note of what was taken.
+
+    Published weights may be those of another number of classes: the arrays of the last layer then keep what was drawn. They may also
+    have arrays for parts that the network does without, such as auxiliary classifiers.
 
     Args:
         module: The network, initialized as without a file.
         stored: The file's arrays, by their names there.
         section: The `[model]` table.
         file: The file's name, for messages.
+        outputs: Number of classes or numbers that the network answers with.
 
     Raises:
         BadJob: `rename` or `except` names nothing; names or shapes differ under `strict`; or nothing matches.
     """
-    rows = match(module, _renamed(_tensors(stored, file), section.rename, file), section.start_exceptions, file)
+    renamed = _renamed(_tensors(stored, file), section.rename, file)
+    if section.starts_published:
+        renamed = {_DENSE_LAYER.sub(r"\1\2", name): one for name, one in renamed.items()}
+    rows = match(module, renamed, section.start_exceptions, file)
+    if section.starts_published:
+        rows = [_published(row, outputs) for row in rows]
     wrong = [row for row in rows if row.state in PROBLEMS]
     taken = [row for row in rows if row.state == MATCHED]
     if (wrong and section.strict) or not taken:
@@ -89,12 +106,24 @@ def match(module: nn.Module, stored: Mapping[str, Tensor], exceptions: list[str]
         if id(here) in kept:  # both names of a tied parameter count, as in `freeze`
             state = EXCEPTED
         elif there is None:  # formats without shared tensors store a tied parameter under one of its names
-            state = MATCHED if id(here) in given else MISSING
+            owner, _, own = name.rpartition(".")
+            uncounted = own == "num_batches_tracked" and f"{owner}.running_mean" in stored  # as files were before torch 0.4.1
+            state = MATCHED if id(here) in given else COUNT if uncounted else MISSING
         else:
             state = SHAPE if here.shape != there.shape else TYPE if not _convertible(there, here) else MATCHED
         rows.append(ArrayMatch(name, here, there, state))
     others = [name for name in stored if name not in arrays]
     return rows + [ArrayMatch(name, None, stored[name], EXCEPTED if named(name) else LEFT_OVER) for name in others]
+
+
+def _published(row: ArrayMatch, outputs: int | None) -> ArrayMatch:
+    """Interpret a difference from published weights: another number of classes, or a part that the network does without."""
+    if row.state == LEFT_OVER:
+        return replace(row, state=LEFT_OUT)
+    if row.state == SHAPE and row.here is not None and row.there is not None:
+        answers = row.here.shape[:1] == (outputs,) and row.here.shape[1:] == row.there.shape[1:]
+        return replace(row, state=HEAD) if answers else row
+    return row
 
 
 def _tensors(stored: Mapping[str, object], file: str) -> dict[str, Tensor]:
@@ -204,8 +233,8 @@ def _note(rows: list[ArrayMatch], file: str) -> str:
     """Summarize what was taken, in one line."""
     total = sum(row.here is not None for row in rows)
     words = [f"from {file}: {sum(row.state == MATCHED for row in rows)} of {total} arrays"]
-    for state in (*PROBLEMS, EXCEPTED):
-        if names := [row.name for row in rows if row.state == state and (row.here is not None or state == LEFT_OVER)]:
+    for state in NOTED:
+        if names := [row.name for row in rows if row.state == state and (row.here is not None or state in (LEFT_OVER, LEFT_OUT))]:
             more = [f"{len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
             words.append(f"{state.removesuffix(' in file')}: {', '.join(names[:MAX_NAMES] + more)}")
     return "; ".join(words)

@@ -44,11 +44,19 @@ class Gpt(nn.Module):
         if section.tied:
             self.answer.weight = self.embedding.weight
 
-    def forward(self, items: Tensor) -> Tensor:
+    def forward(self, items: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Answer items (b, L, ...). `lengths` (b,): positions of each that are no padding.
+
+        Padding stands behind an item, and attention is causal: no position of an item attends to its padding.
+        """
         positions = torch.arange(items.shape[1], device=items.device)
         stream = self.dropout(self.embedding(items) + self.positions(positions))
         stream = self.norm(self.blocks(stream))
-        answers: Tensor = self.answer(stream if self.each else stream[:, -1])
+        if not self.each and lengths is not None:
+            stream = stream[torch.arange(items.shape[0], device=items.device), lengths - 1]
+        elif not self.each:
+            stream = stream[:, -1]
+        answers: Tensor = self.answer(stream)
         return answers
 
 

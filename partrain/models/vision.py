@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from partrain.config.problems import did_you_mean
 from partrain.errors import BadJob
 from partrain.models import FAILED_ALLOCATION
+from partrain.system.torchvision import import_torchvision
 
 if TYPE_CHECKING:
     from partrain.models import Interface
@@ -29,25 +29,37 @@ _DEFAULT_ARGUMENTS: dict[str, dict[str, Any]] = {
 _SIZES = 32, 64, 96, 128, 192, 224, 299
 """Heights and widths to try for a hint if the data set's images are too small."""
 
-_OPERATORS = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
-
 
 def build(section: TorchVision, interface: Interface) -> nn.Module:
     """Build a network: images (batch, 1 or 3, height, width) -> (batch, outputs). A single channel is repeated three times."""
-    models, name = _import_models(), section.model
+    models, name = import_torchvision("torchvision.models"), section.model
     known = models.list_models(module=models)
     if name not in known:
         near = did_you_mean(name, known)
         raise BadJob(
             f"[model] torchvision has no model `{name}`; " + (f"did you mean `{near}`?" if near else f"it has {', '.join(known)}")
         )
+    arguments = dict(_DEFAULT_ARGUMENTS.get(name, {}))
+    if arguments and section.starts_published:  # their weights were trained so, and torchvision sets this with them
+        arguments["transform_input"] = True
+    arguments |= section.arguments
+    return made(
+        f"torchvision's `{name}`",
+        lambda: models.get_model(name, weights=None, num_classes=interface.outputs, **arguments),
+        interface,
+        repeats=interface.item[0] == 1,
+    )
+
+
+def made(label: str, make: Callable[[], nn.Module], interface: Interface, repeats: bool) -> nn.Module:
+    """Make a network of a package and try it on the meta device. `repeats`: a single channel is repeated three times.
+
+    Raises BadJob, with `label`, if its arguments or the size of the images do not fit.
+    """
     module: nn.Module | None = None
     try:
-        module = models.get_model(
-            name, weights=None, num_classes=interface.outputs, **{**_DEFAULT_ARGUMENTS.get(name, {}), **section.arguments}
-        )
-        assert module is not None
-        if interface.item[0] == 1:
+        module = make()
+        if repeats:
             module.register_forward_pre_hook(_repeat_channel)
         _dry_run(module, interface)
     except (TypeError, ValueError, RuntimeError, AssertionError) as error:
@@ -55,7 +67,7 @@ def build(section: TorchVision, interface: Interface) -> nn.Module:
             raise
         words = str(error).splitlines() or [type(error).__name__]
         enough = _size_hint(module, interface) if module is not None else ""
-        raise BadJob(f"[model] torchvision's `{name}` for {interface.description}: {words[0]}{enough}") from None
+        raise BadJob(f"[model] {label} for {interface.description}: {words[0]}{enough}") from None
     return module
 
 
@@ -79,18 +91,3 @@ def _dry_run(module: nn.Module, interface: Interface) -> None:
 
 def _repeat_channel(module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     return inputs[0].expand(-1, 3, -1, -1)
-
-
-def _import_models() -> ModuleType:
-    """Import torchvision.models, even if its operators were compiled for another build of torch: its networks use none of them."""
-    try:
-        return import_module("torchvision.models")
-    except RuntimeError as error:
-        if "torchvision::nms does not exist" not in str(error):
-            raise
-        # PyPI has no torchvision for CPU builds of torch. Its import registers meta kernels for these two operators
-        # without checking that they exist, so they are defined here.
-        for operator in ("nms", "qnms"):
-            schema = f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            _OPERATORS.define(schema)  # type: ignore[no-untyped-call]
-        return import_module("torchvision.models")

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from partrain.config.problems import Finding
-from partrain.config.section import OneOf, by_key
+from partrain.config.section import OneOf, Section, by_key
 from partrain.optim.schedule import Scheduled, finding
 
 FLOAT32_RANGE = 1.18e-38, 3.4e38
 """Range of float32: smaller numbers become 0, larger ones infinite."""
+
+
+class OptimizerGroup(Section):
+    """Parameters with a learning rate or a weight decay of their own: one `[[optimizer.groups]]` table."""
+
+    match: list[str] = Field(min_length=1)
+    """Patterns of names, as in `freeze`: `head.*`. A parameter belongs to the first group that it matches."""
+    lr: float | None = Field(None, gt=0)
+    """Peak learning rate; default: the table's. The schedule applies to it as to the table's."""
+    weight_decay: float | None = Field(None, ge=0)
+    """Weight decay; default: the table's. `decay = "matrices"` holds here, too."""
+
+    @model_validator(mode="after")
+    def _sets_something(self) -> Self:
+        if self.lr is None and self.weight_decay is None:
+            raise ValueError("the group changes nothing: give it `lr` or `weight_decay`")
+        return self
 
 
 class Optimizer(Scheduled):
@@ -34,6 +51,12 @@ class Optimizer(Scheduled):
     clip_value: float | None = Field(None, gt=0)
     """Clip each number of the gradient to [-value, value], before `clip_norm`."""
 
+    groups: list[OptimizerGroup] = []
+    """Groups of parameters with settings of their own: `match`, patterns of names, with `lr`, `weight_decay` or both. The first match
+    counts; other parameters keep the table's."""
+    layer_decay: float | None = Field(None, gt=0, le=1)
+    """Factor of the learning rate from each layer to the one before it: the last layer has `lr`, the one before `layer_decay * lr`."""
+
     unused_keys: ClassVar[tuple[str, ...]] = ()
     """Common keys that have no effect on this optimizer."""
     rateless: ClassVar[bool] = False
@@ -49,6 +72,11 @@ class Optimizer(Scheduled):
         """True if a step depends on the number of steps before it, such as Adam's bias correction."""
         return False
 
+    @property
+    def has_own_rates(self) -> bool:
+        """True if parameters have different learning rates."""
+        return any(group.lr is not None for group in self.groups) or self.layer_decay not in (None, 1.0)
+
     def batch(self, partition: int) -> int:
         """Return the items per iteration on a partition of this size."""
         return partition if self.full_batch else self.batch_size
@@ -59,6 +87,10 @@ class Optimizer(Scheduled):
             if (number := getattr(self, key, None)) and not FLOAT32_RANGE[0] <= number <= FLOAT32_RANGE[1]:
                 result = "0" if number < 1 else "infinite"
                 yield finding(key, f"`{key}` = {number:g} is {result} in float32, in which steps are computed")
+        for index, group in enumerate(self.groups):
+            if group.lr is not None and not FLOAT32_RANGE[0] <= group.lr <= FLOAT32_RANGE[1]:
+                message = f"`lr` = {group.lr:g} is {'0' if group.lr < 1 else 'infinite'} in float32, in which steps are computed"
+                yield Finding(("optimizer", "groups", index, "lr"), message)
         for key in self.unused_keys:
             if key in self.model_fields_set:
                 yield finding(key, f'`{key}` has no effect on the steps of "{self.name}"', "remove it")
@@ -75,9 +107,14 @@ class Decaying(Optimizer):
     decay: Literal["all", "matrices"] = "all"
     """Parameters that decay: all, or only those with two axes or more (no biases, no weights of norms)."""
 
+    @property
+    def decays(self) -> bool:
+        """True if any parameter decays."""
+        return bool(self.weight_decay) or any(group.weight_decay for group in self.groups)
+
     def check(self) -> Iterator[Finding]:
         yield from super().check()
-        if "decay" in self.model_fields_set and not self.weight_decay:
+        if "decay" in self.model_fields_set and not self.decays:
             yield finding("decay", "`decay` has no effect without `weight_decay`", "for example, add `weight_decay = 0.01`")
 
 

@@ -61,7 +61,7 @@ class _DecoupledDecay(_AdamLike):
 
     def check(self) -> Iterator[Finding]:
         yield from super().check()
-        if self.decoupled_weight_decay and not self.weight_decay:
+        if self.decoupled_weight_decay and not self.decays:
             message = "`decoupled_weight_decay` has no effect without `weight_decay`"
             yield finding("decoupled_weight_decay", message, "for example, add `weight_decay = 0.01`")
 
@@ -145,7 +145,7 @@ class Rprop(Optimizer):
     step_sizes: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=2, max_length=2)] = [1e-6, 50.0]
     """Smallest and largest step."""
 
-    unused_keys: ClassVar[tuple[str, ...]] = ("schedule", "warmup", "horizon", "clip_norm", "clip_value")
+    unused_keys: ClassVar[tuple[str, ...]] = ("schedule", "warmup", "horizon", "clip_norm", "clip_value", "groups", "layer_decay")
     rateless: ClassVar[bool] = True
 
     @property
@@ -185,6 +185,8 @@ class Lbfgs(Optimizer):
     tolerance_change: float = Field(1e-9, ge=0)
     """Smallest predicted fall of the loss, per unit of `lr`, that leads to a step."""
 
+    unused_keys: ClassVar[tuple[str, ...]] = ("groups", "layer_decay")
+
     @property
     def moments(self) -> dict[str, float]:
         pairs = range(self.history_size)
@@ -214,6 +216,6 @@ class Muon(_BiasCorrected):
     adjust_lr_fn: Literal["original", "match_rms_adamw"] = "original"
     """Scale of a step for a matrix (a, b): max(1, a / b)^0.5, or 0.2 max(a, b)^0.5, which suits AdamW's learning rates."""
     adamw_lr: float | None = Field(None, gt=0)
-    """Peak learning rate of AdamW; default: `lr`. It follows the same schedule."""
+    """Peak learning rate of AdamW; default: `lr`. It follows the same schedule, and a group's `lr` changes it in proportion."""
     adamw_betas: Betas = [0.9, 0.999]
     adamw_eps: float = Field(1e-8, gt=0)

@@ -22,7 +22,7 @@ from partrain.optim.sections import Adagrad, Adam, Adamax, AdamW, Muon, NAdam, R
 
 @dataclass(frozen=True)
 class ParamGroup:
-    """Parameters of equal weight decay, with their moments."""
+    """Parameters of equal weight decay and learning rate, with their moments."""
 
     params: list[Tensor]
     moments: list[list[Tensor]]
@@ -51,11 +51,12 @@ Step = Callable[[Any, ParamGroup, list[Tensor], int, float], None]
 """Step function: (section, group, gradients, number of steps including this one, learning rate)."""
 
 
-def select_step(section: AnyOptimizer, shape: tuple[int, ...]) -> tuple[Step, float]:
-    """Return the step function and the weight decay of a parameter of this shape."""
+def select_step(section: AnyOptimizer, shape: tuple[int, ...], decay: float | None = None) -> tuple[Step, float]:
+    """Return the step function and the weight decay of a parameter of this shape. `decay`: that of its group."""
     decaying = getattr(section, "decay", "all") == "all" or len(shape) > 1
     step = _muon_adamw if isinstance(section, Muon) and len(shape) != 2 else _STEPS[type(section)]
-    return step, getattr(section, "weight_decay", 0.0) if decaying else 0.0
+    decay = getattr(section, "weight_decay", 0.0) if decay is None else decay
+    return step, decay if decaying else 0.0
 
 
 def _sgd(section: Sgd, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:

@@ -34,6 +34,8 @@ class Worker(Protocol):
 
     params: Tensor
     """x_i (d,), flat, on the worker's device."""
+    parameters: int
+    """Numbers in the network. d is larger: it counts the padding between tensors, which is zero and stays zero."""
     rank: int
     size: int
     """Number N of workers."""
@@ -133,6 +135,10 @@ class Rule(RuleTraits):
     """Rounds over which the scaled learning rate is approached from the unscaled one."""
     ramp_workers: int = Field(0, ge=0)
     """Rounds until all workers train; in round r, ceil(N r / ramp_workers) do."""
+    ema: float | None = Field(None, gt=0, lt=1)
+    """Judge and export an exponential moving average of the mixed network instead of it: its decay per local iteration."""
+    swa: float | None = Field(None, ge=0, lt=1)
+    """Judge and export the mean of the mixed networks from this share of the run's length on (SWA)."""
 
     def init(self, worker: Worker, group: Group) -> State:
         """Make the rule's state before the first round, when all replicas are equal."""
@@ -149,6 +155,11 @@ class Rule(RuleTraits):
     def weight(self, items: int) -> float:
         """Weigh a replica for the mean by its item-iterations; 0 for a worker that did not train."""
         return float(items) if self.weights == "items" else float(items > 0)
+
+    @property
+    def averages_networks(self) -> bool:
+        """True: an average over rounds is the run's network, not the mixed network itself (`ema`, `swa`)."""
+        return self.ema is not None or self.swa is not None
 
     def active_workers(self, workers: int, round: int) -> int:
         """Count the workers that train in a round: those of the lowest ranks."""

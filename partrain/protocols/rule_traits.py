@@ -89,6 +89,11 @@ class RuleTraits(Section):
         return False
 
     @property
+    def still_moves(self) -> str:
+        """The part of the rule that moves the network while local steps are zero, as where a schedule has ended; "" if none does."""
+        return ""
+
+    @property
     def varies_round_length(self) -> bool:
         """True: rounds do not all have the same number of iterations."""
         return False
@@ -99,6 +104,11 @@ class RuleTraits(Section):
     def synchronous(self) -> bool:
         """True: all workers run the same rounds, and the same job gives the same bits. Otherwise visits make up a round."""
         return self.visits_per_worker is None
+
+    @property
+    def repeatable(self) -> bool:
+        """True: no decision depends on a clock, so the same job gives the same bits."""
+        return self.synchronous
 
     @property
     def visits_per_worker(self) -> int | None:

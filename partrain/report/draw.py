@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from partrain.errors import CannotCreate, InputMissing
-from partrain.report.figures import FIGURES, figure
+from partrain.report.figures import figure, kind_of
 from partrain.report.history import RunHistory
 from partrain.report.theme import LIGHT, themed
 
@@ -25,7 +25,7 @@ def draw(name: str, runs: Sequence[RunHistory], by: str | None, suffix: str) -> 
     if spec is None:
         raise InputMissing(f"{', '.join(run.label for run in runs)} recorded no {name}: there is nothing to plot")
     thick = {"subtitle": "thick: held-out items; thin: training, mean of the workers"} if name == "loss" else {}
-    title = {"text": FIGURES[name].title, "anchor": "start", "color": LIGHT["ink"], "subtitleColor": LIGHT["muted"], **thick}
+    title = {"text": kind_of(name).title, "anchor": "start", "color": LIGHT["ink"], "subtitleColor": LIGHT["muted"], **thick}
     whole = themed(spec, LIGHT, WIDTH, HEIGHT) | {"background": LIGHT["paper"], "title": title}
     if suffix == ".png":
         return bytes(vl_convert.vegalite_to_png(whole, scale=SCALE))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from partrain.report.bins import binned, thinned
@@ -38,8 +39,13 @@ class FigureKind:
 
 def figure(name: str, runs: Sequence[RunHistory], by: str | None = None) -> Spec | None:
     """Describe a figure of these runs; None if they have nothing to show."""
-    kind = FIGURES[name]
+    kind = kind_of(name)
     return kind.of_runs(runs, by or kind.by)
+
+
+def kind_of(name: str) -> FigureKind:
+    """Return the figure of this name; any name but those of `FIGURES` is that of a judged metric."""
+    return FIGURES.get(name) or FigureKind(name, partial(_metric, name), "seconds")
 
 
 def _rounded(value: float) -> float:
@@ -165,11 +171,11 @@ def _loss(runs: Sequence[RunHistory], by: str) -> Spec | None:
     return _with(_lines(runs, by, rows, _y("loss", rows, log=True), ("training", "judged")), _goal(runs, "loss"))
 
 
-def _accuracy(runs: Sequence[RunHistory], by: str) -> Spec | None:
-    rows = [row for run in runs for row in _curve(run, "judged", _judged(run, by, "accuracy"))]
+def _metric(name: str, runs: Sequence[RunHistory], by: str) -> Spec | None:
+    rows = [row for run in runs for row in _curve(run, "judged", _judged(run, by, name))]
     if len(rows) < 2:
         return None  # one number is no curve
-    return _with(_lines(runs, by, rows, _y("judged accuracy", rows, form=".4~g"), ("judged",)), _goal(runs, "accuracy"))
+    return _with(_lines(runs, by, rows, _y(f"judged {name}", rows, form=".4~g"), ("judged",)), _goal(runs, name))
 
 
 def _with(spec: Spec | None, layers: list[Spec]) -> Spec | None:
@@ -233,7 +239,7 @@ def _ends(run: RunHistory, by: str, end: float, count: int) -> list[float]:
 
 FIGURES: Mapping[str, FigureKind] = {
     "loss": FigureKind("Loss", _loss, "seconds"),
-    "accuracy": FigureKind("Accuracy", _accuracy, "seconds"),
+    "accuracy": FigureKind("Accuracy", partial(_metric, "accuracy"), "seconds"),
     "timeline": FigureKind("Time of each worker", timeline, "seconds"),
     "distance": FigureKind(
         "Distance between replicas", _per_round("distance to the mean", lambda each: each.distance, log=True), "items"

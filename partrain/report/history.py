@@ -16,6 +16,7 @@ from partrain.display.events import (
     Event,
     FaultEvent,
     JudgementEvent,
+    ReplayEvent,
     RoundEvent,
     StartEvent,
     StoppingEvent,
@@ -229,6 +230,9 @@ def _take(event: Event, run: RunHistory, totals: dict[int, RoundTotal]) -> None:
             run.starts.append(event)
         case FaultEvent():
             run.faults.append(_incident(run, event.t, event.what, event.rank))
+        case ReplayEvent():
+            _check_numbers(event.after, event.seconds, *event.discarded)
+            run.faults.append(_incident(run, event.t, event.describe(), event.rank))
         case StoppingEvent():
             run.faults.append(_incident(run, event.t, f"{event.signal}: {event.what}"))
 

@@ -73,7 +73,7 @@ def answers_of(run: RunHistory, trusted: bool, several: bool) -> JudgedAnswers:
 def _evaluate(run: RunHistory, trusted: bool, answers: JudgedAnswers) -> None:
     import torch
 
-    from partrain.inference.evaluate import items_by_split
+    from partrain.inference.evaluate import items_by_split, newest_values
     from partrain.inference.network import evaluate_items, load_dataset, load_network
     from partrain.inference.open import load_job, open_checkpoint
 
@@ -92,7 +92,7 @@ def _evaluate(run: RunHistory, trusted: bool, answers: JudgedAnswers) -> None:
         if network.kind == "forecast":
             shapes.append(given.double().cpu())
 
-    samples = network.items(torch.from_numpy(inputs), torch.from_numpy(targets), dataset.scale)
+    samples = network.items(torch.from_numpy(inputs), torch.from_numpy(targets), dataset.scale, dataset)
     scores = evaluate_items(network, samples, keep)
     said, wanted = (torch.cat(parts) for parts in zip(*kept, strict=True))
     which = f"{scores['items']:,} {split} items, round {content.round:,}"
@@ -103,7 +103,8 @@ def _evaluate(run: RunHistory, trusted: bool, answers: JudgedAnswers) -> None:
         case "classification":
             _classes(network, inputs, said, wanted, answers)
         case "regression" | "forecast":
-            _numbers(network, said, wanted, answers)
+            newest = newest_values(network, dataset, split)
+            _numbers(network, said, wanted, answers, None if newest is None else newest[: len(said)])
         case "autoencoder":
             _reconstructions(inputs, said, wanted, answers)
         case kind:
@@ -140,11 +141,11 @@ def _classes(network: TrainedNetwork, inputs: NDArray[Any], said: Tensor, wanted
         )
 
 
-def _numbers(network: TrainedNetwork, said: Tensor, wanted: Tensor, answers: JudgedAnswers) -> None:
+def _numbers(network: TrainedNetwork, said: Tensor, wanted: Tensor, answers: JudgedAnswers, newest: Tensor | None) -> None:
     from partrain.inference.codec import Codec
 
     codec = Codec(network.codec)
-    predicted, true = (codec.restore_units(one.double().flatten(1)) for one in (said, wanted))
+    predicted, true = (codec.restore_units(one.double().flatten(1), newest) for one in (said, wanted))
     names = codec.names(true.shape[1])
     name = names[0]
     pairs = list(zip(true[:, 0].tolist(), predicted[:, 0].tolist(), strict=True))

@@ -82,6 +82,10 @@ class Async(AsyncRule):
     def slices(self) -> int:
         return self.parts
 
+    @property
+    def still_moves(self) -> str:
+        return "the momentum of the center" if self.momentum else ""
+
     def check(self, context: JobContext) -> Iterator[Finding]:
         workers = context.workers
         if self.soft_sync > 1 and self.momentum:
@@ -90,6 +94,9 @@ class Async(AsyncRule):
         if self.soft_sync > workers:
             message = f"{self.soft_sync} updates are more than there are workers ({workers}): some are made from the same c"
             yield warning("soft_sync", message, f"gather {workers} at most")
+        if self.compensation and context.optimizer is not None and context.optimizer.has_own_rates:
+            message = "`compensation` divides updates by one learning rate, and [optimizer] has several (`groups`, `layer_decay`)"
+            yield error("compensation", message, "remove one of them")
         gain = self.outer_lr * (1 / (1 - self.momentum) if self.momentum else workers / self.soft_sync)
         if gain >= MAX_GAIN:
             message = (

@@ -65,6 +65,10 @@ class ScheduledIterations(Rule):
     def varies_round_length(self) -> bool:
         return self.schedule != "constant"
 
+    @property
+    def repeatable(self) -> bool:
+        return super().repeatable and self.schedule != "overhead"
+
     def check(self, context: JobContext) -> Iterator[Finding]:
         own = KEYS.get(self.schedule, [])
         for key in {key: None for keys in KEYS.values() for key in keys if key in self.model_fields_set and key not in own}:

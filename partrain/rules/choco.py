@@ -73,7 +73,7 @@ class Choco(DivergentReplicas):
 
     @property
     def density(self) -> float:
-        """Share of the entries that are sent."""
+        """Share of the parameters that are sent."""
         return self.compressor.density if isinstance(self.compressor, TopK) else 1.0
 
     @property
@@ -88,7 +88,7 @@ class Choco(DivergentReplicas):
         from partrain.rules.compression.messages import total
 
         worker.train()
-        message, sent = self.compressor.compress(worker.params - state.estimate)
+        message, sent = self.compressor.compress(worker.params - state.estimate, worker.parameters)
         state.estimate += sent
         messages = group.gather(message)
         neighbours, weights = zip(*peers(self.topology, worker.rank, worker.size, worker.round), strict=True)

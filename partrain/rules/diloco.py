@@ -56,11 +56,16 @@ class Diloco(Rule):
     """Treatment of momentum and moments when replicas are mixed: here they stay with the worker, as in the paper."""
 
     def check(self, context: JobContext) -> Iterator[Finding]:
-        gain, few = self.outer_lr / (1 - self.outer_momentum), context.workers < FEW_WORKERS
+        gain = self.outer_lr / (1 - self.outer_momentum)
+        few = context.workers < FEW_WORKERS and getattr(context.optimizer, "name", "") != "adamw"
         if gain >= (MAX_GAIN / 2 if few else MAX_GAIN):
             message = f"outer_lr / (1 - outer_momentum) = {gain:.3g}: the outer optimizer moves {gain:.3g} times each delta"
-            suited = "0.8 or less suits fewer than 4 workers, unless the optimizer is AdamW"
+            suited = "0.8 or less suits fewer than 4 workers; the paper's 0.9 suits AdamW"
             yield warning("outer_momentum", message, suited if few else "the paper's 0.9 makes that 7 times")
+
+    @property
+    def still_moves(self) -> str:
+        return "the outer momentum" if self.outer_momentum else ""
 
     def init(self, worker: Worker, group: Group) -> DilocoState:
         return DilocoState(worker.params.new_zeros(worker.params.shape))

@@ -60,6 +60,10 @@ class Easgd(DivergentReplicas, AsyncRule):
     def shared_vectors(self) -> int:
         return 1 if self.asynchronous else 0
 
+    @property
+    def still_moves(self) -> str:
+        return "the replicas' pull on the center"
+
     def check(self, context: JobContext) -> Iterator[Finding]:
         active = self.active_workers(context.workers, 1)  # the fewest: all, or those of the ramp's first round
         beta, alpha = self.elasticity, self.elasticity / active

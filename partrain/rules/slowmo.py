@@ -39,7 +39,7 @@ class Slowmo(Rule):
 
     a: the params at the round's start; alpha: `outer_lr`; beta: `momentum`; gamma: worker 0's newest learning rate, for all.
     With constant gamma this is BMUF, blockwise model-update filtering, and gamma u its block momentum. With beta = 0 and alpha = 1
-    it is averaging.
+    it is averaging. Groups of parameters with rates of their own, r_j gamma, need no gamma each: the constant r_j would cancel out.
 
     Source: Wang, Tantia, Ballas, Rabbat. SlowMo: Improving Communication-Efficient Distributed SGD with Slow Momentum. 2020.
         arXiv:1910.00643

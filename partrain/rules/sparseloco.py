@@ -36,7 +36,7 @@ class Sparseloco(Rule):
 
     rule: Literal["sparseloco"]
     density: float = Field(0.02, gt=0, le=1)
-    """Share of the entries that are sent: 0.01 to 0.03 in the paper."""
+    """Share of the parameters that are sent: 0.01 to 0.03 in the paper."""
     beta: float = Field(0.95, ge=0, le=1)
     """beta: decay of the error memory, which acts as a momentum of unsent entries."""
     outer_lr: float = Field(1.0, gt=0)
@@ -55,6 +55,10 @@ class Sparseloco(Rule):
         if self.beta == 1:
             yield warning("beta", "the error memory never fades", "the paper has 0.95")
 
+    @property
+    def still_moves(self) -> str:
+        return "updates that messages left out"
+
     def init(self, worker: Worker, group: Group) -> ErrorFeedbackState:
         return ErrorFeedbackState(worker.params.new_zeros(len(worker.params)))
 
@@ -63,7 +67,7 @@ class Sparseloco(Rule):
         worker.train()
         state.error.mul_(self.beta).add_(anchor - worker.params)
         compressor = TopK(kind="topk", density=self.density, values=self.values, chunk=self.chunk)
-        message, sent = compressor.compress(state.error)
+        message, sent = compressor.compress(state.error, worker.parameters)
         state.error -= sent
         mean = group.reduce_messages(message, compressor.read, len(anchor), self.weight(worker.items))
         worker.params.copy_(anchor - self.outer_lr * mean)

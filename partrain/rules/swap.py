@@ -40,6 +40,10 @@ class Swap(DivergentReplicas):
     """Rounds between swaps."""
     counted_in_rounds: ClassVar[tuple[str, ...]] = ("ramp_workers", "every")
 
+    @property
+    def still_moves(self) -> str:
+        return "the exchange of replicas"
+
     def check(self, context: JobContext) -> Iterator[Finding]:
         if context.workers == 1:
             yield warning("rule", "a single worker has no partner to swap with", 'use rule = "average"')

@@ -56,7 +56,7 @@ class Threshold(Rule):
     adaptive: bool = True
     """Let tau_i follow the share of entries that were sent."""
     target: list[Annotated[float, Field(ge=0, le=1)]] = Field([1e-4, 1e-2], min_length=2, max_length=2)
-    """Shares of entries between which tau_i stays as it is; below, it falls; above, it rises."""
+    """Shares of the parameters between which tau_i stays as it is; below, it falls; above, it rises."""
     decay: float = Field(0.5 ** (1 / 20), gt=0, lt=1)
     """Factor or divisor of tau_i per iteration; by default it halves tau_i in 20 iterations."""
     combine: Literal["sum", "mean"] = "sum"
@@ -75,6 +75,10 @@ class Threshold(Rule):
     @property
     def syncs_every_iteration(self) -> bool:
         return True
+
+    @property
+    def still_moves(self) -> str:
+        return "updates that messages left out"
 
     def check(self, context: JobContext) -> Iterator[Finding]:
         workers, (low, high) = context.workers, self.target
@@ -128,10 +132,10 @@ class Threshold(Rule):
             done = (worker.round - 1) * worker.iterations + iteration + 1
             if self.clip_every and done % self.clip_every == 0:
                 state.residual.clamp_(-self.clip * state.tau, self.clip * state.tau)
-            state.tau = self.adapted(state, count / len(sent))
+            state.tau = self.adapted(state, count / worker.parameters)
 
     def adapted(self, state: ThresholdState, share: float) -> float:
-        """Return tau_i for the next iteration, given the share of entries sent. An empty residual leaves tau_i unchanged."""
+        """Return tau_i for the next iteration, given the share of parameters sent. An empty residual leaves tau_i unchanged."""
         if self.adaptive and share > self.target[1]:
             return state.tau / self.decay
         if self.adaptive and share < self.target[0] and bool(state.residual.any()):

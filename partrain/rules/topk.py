@@ -47,6 +47,10 @@ class Topk(Rule):
             message = f'without error feedback, "{self.compressor.kind}" loses most of every update'
             yield warning("error_feedback", message, "set it to true")
 
+    @property
+    def still_moves(self) -> str:
+        return "updates that messages left out" if self.error_feedback and self.compressor.kind != "identity" else ""
+
     def init(self, worker: Worker, group: Group) -> ErrorFeedbackState | None:
         return ErrorFeedbackState(worker.params.new_zeros(len(worker.params))) if self.error_feedback else None
 
@@ -56,7 +60,7 @@ class Topk(Rule):
         delta = anchor - worker.params
         if state:
             delta += state.error
-        message, sent = self.compressor.compress(delta)
+        message, sent = self.compressor.compress(delta, worker.parameters)
         if state:
             state.error.copy_(delta - sent)
         mean = group.reduce_messages(message, self.compressor.read, len(anchor), self.weight(worker.items))

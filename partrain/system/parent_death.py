@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 from multiprocessing import forkserver
 from typing import Any
 
@@ -22,6 +23,25 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def bind_forks() -> None:
+    """Have processes that user code forks from this one's main thread die with it: they would go on training beside the next run.
+
+    The kernel takes the end of another thread that forked for the end of the parent, so forks of such threads are left alone; so are
+    forks of forks, as daemons are.
+    """
+    parent, from_main = os.getpid(), False
+
+    def before() -> None:
+        nonlocal from_main
+        from_main = threading.get_native_id() == parent
+
+    def after() -> None:
+        if from_main and os.getppid() == parent:
+            die_with_parent(parent)
+
+    os.register_at_fork(before=before, after_in_child=after)
 
 
 def describe_exit(exitcode: int | None) -> str:

@@ -1,15 +1,40 @@
-"""Stdout and stderr that survive a full device or a closed pipe: output is lost, the command still runs to its end."""
+"""Stdout and stderr of a command.
+
+They survive a full device or a closed pipe: output is lost, the command still runs to its end. Control characters become visible: texts
+of checkpoints and data files may come from strangers, and a terminal would obey them. The live displays draw on streams of their own.
+"""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import TextIO
 
 from partrain.errors import NOT_REACHED, OK, InputOutputFailed
+
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
+"""Control characters but tab and line ends, and characters that change the direction of text."""
+
+
+def visible(text: str) -> str:
+    """Return a text with control characters as escapes, such as `\\x1b`."""
+    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+class VisibleText(io.TextIOWrapper):
+    """A text stream on which control characters become visible."""
+
+    def write(self, text: str) -> int:
+        super().write(visible(text))
+        return len(text)
+
+    def write_controls(self, text: str) -> None:
+        """Write a text that partrain made, control characters included."""
+        super().write(text)
 
 
 class _TolerantFile(io.FileIO):
@@ -53,5 +78,5 @@ def _text(file: io.FileIO, given: TextIO | None) -> TextIO:
     """Open a text stream over a file, set up like Python's own stream `given`; that is None if the descriptor was closed."""
     buffer = io.BufferedWriter(file)
     if not isinstance(given, io.TextIOWrapper):
-        return io.TextIOWrapper(buffer, "utf-8", "backslashreplace")
-    return io.TextIOWrapper(buffer, given.encoding, given.errors, line_buffering=given.line_buffering or given.write_through)
+        return VisibleText(buffer, "utf-8", "backslashreplace")
+    return VisibleText(buffer, given.encoding, given.errors, line_buffering=given.line_buffering or given.write_through)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from partrain.config.overrides import toml_value
@@ -11,14 +12,28 @@ FEW_ITEMS = 400
 """Training items below which one worker learns as fast as several."""
 
 
-def assemble(path: Path, what: str, model: list[str], dataset: list[str], items: int, judged: str) -> str:
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of the training that a job is written with."""
+
+    batch: int | None = None
+    """Items of a batch, of all workers together; None: 64 per worker, fewer where there are few items."""
+    weight_decay: float = 0.01
+    rounds: int = 100
+    patience: int = 20
+
+
+def assemble(
+    path: Path, what: str, model: list[str], dataset: list[str], items: int, judged: str, recipe: Recipe = Recipe()
+) -> str:
     """Write a job: its tables `model` and `dataset` as lines, all others chosen for `items` training items.
 
     `what` says in a sentence what the job does; `judged` is the number that patience looks at.
     """
     cores = len(os.sched_getaffinity(0))
     workers = max(1, min(cores, items // (FEW_ITEMS // 2)))
-    batch = next(size for size in (64, 32, 16, 8, 4, 1) if size <= max(items // workers // 10, 1))
+    fitting = next(size for size in (64, 32, 16, 8, 4, 1) if size <= max(items // workers // 10, 1))
+    batch = fitting if recipe.batch is None else max(recipe.batch // workers, 1)
     few = f"{items:,} training items: " + ("too few to share" if workers < cores else f"a part for each of {cores} cores")
     name = (
         "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in path.name.partition(".")[0]).strip("-_")
@@ -40,7 +55,7 @@ def assemble(path: Path, what: str, model: list[str], dataset: list[str], items:
         "[optimizer]",
         'name = "adamw"               # a rate that suits most small networks',
         "lr = 0.003",
-        "weight_decay = 0.01",
+        f"weight_decay = {recipe.weight_decay}",
         f"batch_size = {batch}              # per worker",
         'schedule = "cosine"          # the rate falls to 0 towards the last round',
         "",
@@ -53,8 +68,8 @@ def assemble(path: Path, what: str, model: list[str], dataset: list[str], items:
         f"count = {workers}                    # {few}",
         "",
         "[stop]",
-        "rounds = 100",
+        f"rounds = {recipe.rounds}",
         "judge_every = 1",
-        f"patience = 20                # rounds without a better judged {judged}",
+        f"patience = {recipe.patience}                # rounds without a better judged {judged}",
     ]
     return "\n".join(lines) + "\n"

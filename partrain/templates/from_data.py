@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -11,17 +13,37 @@ from typing import Any
 
 from partrain.config.overrides import toml_value
 from partrain.data.images import SUFFIXES
+from partrain.data.tables.cells import MOST_CLASSES, are_classes, numbers_rows, parse_bool, parse_date
 from partrain.data.tables.files import TABLES, TableFile, is_missing, open_by_name
 from partrain.errors import InputMissing
-from partrain.templates.assemble import assemble
+from partrain.templates.assemble import Recipe, assemble
 from partrain.templates.from_arrays import ARRAYS, arrays_job
+from partrain.templates.from_series import series_job
 
-MOST_WORDS = 30
-"""Different words of a column that still become one number each."""
-MOST_CLASSES = 20
-"""Different whole numbers of a target that still count as classes."""
+FEW_ROWS = 30
+"""Rows up to which another value in each row is no sign of a name or a number of the row."""
+NOTED_HOLES = 0.01
+"""Share of missing numbers from which a column gets an indicator of them."""
 LOOKED_AT = 200_000
 """Rows of a table that are looked at."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Settings for tables of fewer training items than `items`, chosen on draws and splits that `benchmarks/tables.py` does not report."""
+
+    items: float
+    width: int
+    dropout: float
+    recipe: Recipe
+
+
+SIZES = (
+    Size(1000, 64, 0.3, Recipe(32, 0.1, 20, 15)),
+    Size(5000, 64, 0.2, Recipe(64, 0.1, 30, 15)),
+    Size(math.inf, 128, 0.1, Recipe(128, 0.1, 50, 20)),
+)
+"""Settings by size: fewer passes, a smaller network and more dropout where there are few items."""
 
 
 @dataclass
@@ -33,7 +55,9 @@ class ColumnFacts:
     missing: int = 0
     numbers: bool = True
     whole: bool = True
-    different: set[str] = field(default_factory=set)
+    dates: bool = True
+    different: Counter[str] = field(default_factory=Counter)
+    """Rows of each value."""
 
     def add(self, cells: Sequence[Any]) -> None:
         """Count cells."""
@@ -41,19 +65,29 @@ class ColumnFacts:
         present = [str(cell).strip() for cell in cells if not is_missing(cell)]
         self.missing += len(cells) - len(present)
         self.different.update(present)
-        self.numbers = self.numbers and all(map(_is_number, present))
+        self.numbers = self.numbers and all(_is_number(text) or parse_bool(text) is not None for text in present)
         self.whole = self.whole and all(text.lstrip("+-").isdigit() for text in present)
+        self.dates = self.dates and not self.numbers and all(map(parse_date, present))
+
+    @property
+    def truths(self) -> bool:
+        """True if all values are `true` or `false`."""
+        return {text.lower() for text in self.different} <= {"true", "false"}
+
+    @property
+    def words(self) -> bool:
+        return not self.numbers and not self.dates
 
     def reason_to_drop(self) -> str:
         """Say why a network should not see the column; "" if it should."""
         if len(self.different) <= 1:
             return "the same value in each row"
-        numbered = self.numbers and self.whole and self.name.lower() in ("id", "index", "row", "nr", "no", "number")
-        every = len(self.different) >= self.rows - self.missing and self.rows > MOST_WORDS
-        if every and (numbered or not self.numbers or (self.whole and self._counts())):
+        there = self.rows - self.missing
+        numbered = self.whole and numbers_rows(self.name)
+        if len(self.different) >= there > FEW_ROWS and (numbered or self.words or (self.whole and self._counts())):
             return "another value in each row, like a name or a number of the row"
-        if not self.numbers and len(self.different) > MOST_WORDS:
-            return f"{len(self.different):,} different words"
+        if self.words and len(self.different) > max(there // 2, FEW_ROWS):
+            return f"{len(self.different):,} different words, most of them in a single row"
         return ""
 
     def _counts(self) -> bool:
@@ -87,6 +121,8 @@ def _table(path: Path, shown: str, target: str | None) -> str:
     if target is None:
         raise InputMissing(f"{file.header_location}: name the column to predict: --target takes one of {', '.join(file.names)}")
     file.require(target, "--target")
+    if text := series_job(file, shown, target):
+        return text
     columns = _look(file)
     answer = columns.pop(target)
     rows = answer.rows - answer.missing
@@ -94,7 +130,8 @@ def _table(path: Path, shown: str, target: str | None) -> str:
         raise InputMissing(f"{path}: {rows} rows with a value of `{target}` are too few to train on")
     if len(answer.different) < 2:
         raise InputMissing(f"{file.header_location}: column `{target}` has the same value in each row: nothing to predict")
-    classes = not answer.numbers or (answer.whole and len(answer.different) <= MOST_CLASSES)
+    rarest = min(answer.different.values())
+    classes = not answer.numbers or answer.truths or (answer.whole and are_classes(len(answer.different), rarest))
     if classes and len(answer.different) > max(MOST_CLASSES, rows // 4):
         raise InputMissing(
             f"{file.header_location}: column `{target}` has {len(answer.different):,} different words in {rows:,} rows: too many classes"
@@ -103,8 +140,10 @@ def _table(path: Path, shown: str, target: str | None) -> str:
     kept = {name: column for name, column in columns.items() if name not in dropped}
     if not kept:
         raise InputMissing(f"{file.header_location}: no column is left to learn from beside `{target}`")
-    words = [name for name, column in kept.items() if not column.numbers]
-    holes = {name for name, column in kept.items() if column.missing}
+    words = [name for name, column in kept.items() if column.words]
+    dates = [name for name, column in kept.items() if column.dates]
+    holes = [name for name, column in kept.items() if column.missing]
+    noted = [name for name in holes if kept[name].numbers and kept[name].missing >= NOTED_HOLES * answer.rows]
     lines = [
         f"kind = {toml_value('parquet' if path.name.lower().endswith(('.parquet', '.pq')) else 'csv')}",
         f"path = {toml_value(shown)}",
@@ -114,22 +153,33 @@ def _table(path: Path, shown: str, target: str | None) -> str:
     if dropped:
         lines += [f"# {name}: {reason}" for name, reason in dropped.items()] + [f"drop = {toml_value(list(dropped))}"]
     if words:
-        lines.append(f"one_hot = {toml_value(words)}   # columns of words: a number per word")
-    if answer.missing or holes & set(words):
-        lines.append('missing = "drop"           # rows without a value are left out')
+        lines.append(f"categories = {toml_value(words)}   # columns of words: the network learns an embedding of each word")
+    if dates:
+        lines.append(f"dates = {toml_value(dates)}   # each becomes the day, and its place in year, week and day")
+    if answer.missing:
+        rest = ', "*" = "median"' if holes else ""
+        lines.append(f'missing = {{{toml_value(target)} = "drop"{rest}}}   # rows without a target are left out')
     elif holes:
-        lines.append('missing = "mean"           # the mean of the column stands for a missing number')
+        lines.append(
+            'missing = "median"         # the median stands for a missing number, a missing word is a category of its own'
+        )
+    if noted:
+        lines.append(f"missing_indicator = {toml_value(noted)}   # another number says where a value was missing")
     if not classes:
-        lines.append("standardise_target = true    # losses are in standard deviations of the target")
+        lines.append("standardise_target = true    # losses are in standard deviations of the target, answers in its units")
     items = int(rows * 0.7)
     lines += ["test_share = 0.15", f"validation = {max(rows * 15 // 100, 1)}"]
-    fewest = min(_counts_of(file, target).values()) if classes else 0
-    if classes and fewest >= 20:
+    if classes and rarest >= 20:
         lines.append("stratify = true              # held-out items have the classes in proportion")
-    hidden = [32] if items < 500 else [64, 32] if items < 5000 else [128, 64]
-    model = ['name = "mlp"', f"hidden = {toml_value(hidden)}"]
+    size = next(size for size in SIZES if items < size.items)
+    model = [
+        'name = "tabular"             # embeddings of words and of numbers, residual blocks',
+        f"width = {size.width}",
+        f"hidden = {2 * size.width}",
+        f"dropout = {size.dropout}",
+    ]
     what = f"{'Predict the class' if classes else 'Predict the number'} `{target}` from {len(kept)} columns of {path.name}: {rows:,} rows."
-    return assemble(path, what, model, lines, items, "loss")
+    return assemble(path, what, model, lines, items, "loss", size.recipe)
 
 
 def _look(file: TableFile) -> dict[str, ColumnFacts]:
@@ -138,15 +188,6 @@ def _look(file: TableFile) -> dict[str, ColumnFacts]:
         for name, cells in block.columns.items():
             columns[name].add(cells)
     return columns
-
-
-def _counts_of(file: TableFile, name: str) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for block in file.blocks([name]):
-        for cell in block.columns[name]:
-            if not is_missing(cell):
-                counts[str(cell).strip()] = counts.get(str(cell).strip(), 0) + 1
-    return counts
 
 
 def _images(path: Path, shown: str) -> str:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from partrain.seeds import generator
+from partrain.byte_layout import InputPart
+from partrain.seeds import derive, generator
+
+Change = Callable[[Any], Any]
+"""Augmentation of the inputs of a block."""
 
 
 @dataclass(frozen=True)
@@ -27,40 +32,99 @@ class Samples:
     """Batches of images have the channels innermost in memory: convolutions on a CPU are faster so."""
     device: torch.device | None = None
     """The device of batches, if it is not that of the items."""
+    channel_scale: tuple[Sequence[float], Sequence[float]] | None = None
+    """Mean and deviation of each channel of images, which batches are standardised by."""
+    parts: tuple[InputPart, ...] = ()
+    """The inputs of an item, if there are several: `inputs` are then rows (n, bytes), and those of a batch a tuple or dict of tensors."""
 
     @property
     def batch_device(self) -> torch.device:
         """The device of batches."""
         return self.device or self.inputs.device
 
-    def batch(self, index: Tensor, buffer: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Gather inputs, as floating point, and targets of the items at `index` (b,); inputs into the `buffer`, if there is one."""
-        inputs = self.scaled(self._on_device(self.inputs.index_select(0, index)), buffer)
+    def batch(self, index: Tensor, buffer: Tensor | None = None, change: Change | None = None) -> tuple[Tensor, Tensor]:
+        """Gather inputs, as floating point, and targets of the items at `index` (b,); inputs into the `buffer`, if there is one.
+
+        `change` augments the inputs, before channels are standardised.
+        """
+        inputs = self.scaled(self._on_device(self.inputs.index_select(0, index)), buffer, change)
         return inputs, self._on_device(self.targets.index_select(0, index))
 
     def part(self, block: slice) -> tuple[Tensor, Tensor]:
         """Copy inputs, as floating point, and targets of consecutive items: a network may change its inputs."""
         raw = self.inputs[block]
+        if self.parts:
+            return self.scaled(self._on_device(raw.clone())), self._on_device(self.targets[block].clone())
         inputs = self.scaled(self._on_device(raw))
         return inputs.clone() if inputs.data_ptr() == raw.data_ptr() else inputs, self._on_device(self.targets[block].clone())
 
+    def _changed(self, inputs: Tensor, buffer: Tensor | None, change: Change | None) -> Tensor:
+        """Convert raw inputs, augment them, and standardise their channels."""
+        numbers = replace(self, channel_scale=None, channels_last=False).scaled(inputs, buffer)
+        if change is not None:
+            numbers = change(numbers)
+        if self.channel_scale is not None:
+            mean, std = (numbers.new_tensor(one)[:, None, None] for one in self.channel_scale)
+            numbers = (numbers - mean) / std
+        return _channels_last(numbers) if self.channels_last else numbers
+
     def buffer(self, count: int) -> Tensor | None:
         """Allocate memory for the inputs (count, *shape) of batches, where bytes become float32: it stays in the cache between blocks."""
-        if self.inputs.dtype != torch.uint8 or self.dtype != torch.float32 or self.scale == 1:
+        if self.parts or self.inputs.dtype != torch.uint8 or self.dtype != torch.float32 or self.scale == 1:
             return None
         return torch.empty(count, *self.inputs.shape[1:], device=self.batch_device)
 
     def _on_device(self, x: Tensor) -> Tensor:
         return x if self.device is None else x.to(self.device)
 
-    def scaled(self, inputs: Tensor, buffer: Tensor | None = None) -> Tensor:
+    def scaled(self, inputs: Tensor, buffer: Tensor | None = None, change: Change | None = None) -> Tensor:
         """Convert raw inputs to what the network sees; tokens stay as they are."""
+        if change is not None or self.channel_scale is not None:
+            return self._changed(inputs, buffer, change)
         if inputs.dtype == torch.int64:
             return inputs
+        if self.parts:
+            several: Tensor = unpack(inputs, self.parts, self.dtype)
+            return several
         if buffer is not None:
             return buffer[: len(inputs)].copy_(inputs).mul_(self.scale)
         numbers = (inputs if self.scale == 1 else torch.mul(inputs, self.scale)).to(self.dtype)
         return _channels_last(numbers) if self.channels_last else numbers
+
+
+def unpack(rows: Tensor, parts: Sequence[InputPart], dtype: torch.dtype) -> Any:
+    """Take the inputs out of rows (b, bytes): a tuple of tensors (b, *shape), or a dict of them where they have names.
+
+    Bytes are scaled to [0, 1] and become `dtype`, as float32 does.
+    """
+    found = []
+    for part in parts:
+        raw = rows[:, part.offset : part.end].contiguous()
+        numbers = (raw if part.dtype == "uint8" else raw.view(getattr(torch, part.dtype))).reshape(len(rows), *part.shape)
+        if part.dtype == "uint8":
+            numbers = torch.mul(numbers, 1 / 255)
+        found.append(numbers if part.dtype == "int64" else numbers.to(dtype))
+    return {part.name: one for part, one in zip(parts, found, strict=True)} if parts[0].name else tuple(found)
+
+
+def split(inputs: Any, sizes: Sequence[int]) -> Sequence[Any]:
+    """Split the inputs of a block into those of batches of these sizes. Inputs of several kinds are split alike."""
+    if isinstance(inputs, Tensor):
+        return torch.split(inputs, list(sizes))
+    if isinstance(inputs, tuple):
+        return list(zip(*(torch.split(one, list(sizes)) for one in inputs), strict=True))
+    pieces = {name: torch.split(one, list(sizes)) for name, one in inputs.items()}
+    return [{name: piece[number] for name, piece in pieces.items()} for number in range(len(sizes))]
+
+
+def join(batches: Sequence[Any]) -> Any:
+    """Concatenate the inputs of batches."""
+    first = batches[0]
+    if isinstance(first, Tensor):
+        return torch.cat(list(batches))
+    if isinstance(first, tuple):
+        return tuple(torch.cat(ones) for ones in zip(*batches, strict=True))
+    return {name: torch.cat([one[name] for one in batches]) for name in first}
 
 
 def _channels_last(images: Tensor) -> Tensor:
@@ -82,7 +146,13 @@ class Batches:
         seed: int,
         rank: int,
         redraw: Callable[[int], NDArray[np.int64]] | None = None,
+        labels: NDArray[np.int64] | None = None,
     ) -> None:
+        """Cut a partition into batches.
+
+        `redraw` draws the partition of a round, if each round has its own. `labels` (n,) of all items: a pass is drawn with
+        replacement, each class of the partition equally often.
+        """
         self.partition = partition
         self.batch_size = batch_size
         self.iterations = iterations
@@ -92,8 +162,7 @@ class Batches:
         self._ahead = 0
         self._whole_passes = whole_passes
         self._seed, self._rank = seed, rank
-        self._redraw = redraw
-        """Draws the partition of a round, if each round has its own."""
+        self._redraw, self._labels = redraw, labels
         self._pass: tuple[int, NDArray[np.int64]] = (-1, partition)
         self._label: tuple[str | int, ...] = ()
 
@@ -101,6 +170,15 @@ class Batches:
     def per_pass(self) -> int:
         """Iterations of one pass, the last of which may be short."""
         return -(-len(self.partition) // self.batch_size)
+
+    @property
+    def ahead(self) -> int:
+        """Position of the next item to draw."""
+        return self._ahead
+
+    def augmentation_seed(self, position: int) -> int:
+        """Derive the seed for the augmentation of the batch that begins at a position: no block or interruption changes it."""
+        return derive(self._seed, "augment", *self._label, self._rank, position)
 
     def begin(self, number: int) -> None:
         """Start a round (from 1); whole passes start at the beginning of the partition."""
@@ -138,6 +216,23 @@ class Batches:
 
     def _permuted(self, number: int) -> NDArray[np.int64]:
         if self._pass[0] != number:
-            order = generator(self._seed, "pass", *self._label, self._rank, number).permutation(len(self.partition))
-            self._pass = (number, self.partition[order])
+            draw = generator(self._seed, "pass", *self._label, self._rank, number)
+            if self._labels is None:
+                drawn = self.partition[draw.permutation(len(self.partition))]
+            else:
+                drawn = balanced(self.partition, self._labels[self.partition], draw)
+            self._pass = (number, drawn)
         return self._pass[1]
+
+
+def balanced(items: NDArray[np.int64], labels: NDArray[np.int64], draw: np.random.Generator) -> NDArray[np.int64]:
+    """Draw as many items as there are, with replacement: each class equally often, within it each item with equal probability.
+
+    Some classes, drawn too, come once more if the number of items is no multiple of the number of classes.
+    """
+    classes = np.unique(labels)
+    each, more = divmod(len(items), len(classes))
+    wanted = np.full(len(classes), each)
+    wanted[draw.permutation(len(classes))[:more]] += 1
+    drawn = [draw.choice(items[labels == label], count) for label, count in zip(classes, wanted, strict=True)]
+    return draw.permutation(np.concatenate(drawn))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from partrain.comm.group import ArenaGroup
 from partrain.errors import Diverged
 from partrain.flat import first_non_finite
+from partrain.models.freeze import frozen_buffers
 from partrain.protocols import Rule
 from partrain.training.replica import persistent_buffers
 from partrain.training.worker import LocalWorker
@@ -141,7 +142,10 @@ def _integers(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _numbers(module: nn.Module) -> dict[str, Tensor]:
-    return {name: buffer for name, buffer in persistent_buffers(module) if buffer.is_floating_point()}
+    """List floating-point buffers, except the statistics of frozen layers: equal everywhere, they need no mixing."""
+    buffers = {name: buffer for name, buffer in persistent_buffers(module) if buffer.is_floating_point()}
+    still = frozen_buffers(module) if buffers else set()
+    return {name: buffer for name, buffer in buffers.items() if name not in still}
 
 
 def _pack(tensors: dict[str, Tensor], dtype: torch.dtype) -> Tensor:

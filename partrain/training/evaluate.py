@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from partrain.errors import UserCodeFailed
+from partrain.tasks.judged import JudgedMetrics
 from partrain.tasks.kinds import Task
 from partrain.training.batches import Samples
 from partrain.training.gradient import computing
@@ -25,18 +26,27 @@ def evaluate(
     span: range,
     heartbeat: Callable[[], None] = lambda: None,
     precision: Precision = "float32",
+    metrics: JudgedMetrics | None = None,
 ) -> tuple[float, float]:
     """Sum the loss and count the correct answers over a range of items.
 
-    `heartbeat` is called before each chunk. Raises UserCodeFailed if a task counts more correct answers than there are items.
+    `heartbeat` is called before each chunk; `metrics` get the answers. Raises UserCodeFailed if a task counts more correct answers
+    than there are items.
     """
+    answers: list[Tensor] = []
+    hook = module.register_forward_hook(lambda *call: answers.append(call[-1])) if metrics else None
     loss, correct = 0.0, 0.0
     chunk = max(16, min(1024, CHUNK_NUMBERS // max(1, math.prod(samples.inputs.shape[1:]))))
     with torch.no_grad(), computing(precision, samples.batch_device):
         for first in range(span.start, span.stop, chunk):
             heartbeat()
-            scored = task.score(module, *samples.part(slice(first, min(first + chunk, span.stop))))
+            inputs, targets = samples.part(slice(first, min(first + chunk, span.stop)))
+            scored = task.score(module, inputs, targets)
             loss, correct = loss + scored[0], correct + scored[1]
+            if metrics:
+                metrics.update(answers.pop(), task.targets(inputs, targets))
+    if hook:
+        hook.remove()
     right = float(correct)  # user code may give tensors of any device
     if not 0 <= right <= len(span) * 1.001:  # fractions are rounded
         raise UserCodeFailed(f"[task] name: {type(task).__name__} counts {right:g} right answers of {len(span)} items")

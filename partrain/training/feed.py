@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from partrain.training.batches import Batches, Samples
+from partrain.data.transforms import Augment
+from partrain.training.batches import Batches, Samples, join, split
 
 BLOCK_BYTES = 1 << 20
 """Inputs gathered at a time: iterations then train on slices of one contiguous block."""
 
 Batch = tuple[Tensor, Tensor]
-"""Inputs (b, ...) and targets (b, ...)."""
+"""Inputs (b, ...), or a tuple or dict of such tensors where items have several, and targets (b, ...)."""
 
 
 class Feed:
     """The samples of a worker, in the order of its batches."""
 
-    def __init__(self, samples: Samples, batches: Batches, reuse: bool) -> None:
-        """`reuse`: gather each block into the same memory. Only for networks that keep no reference to their inputs."""
-        self.samples, self.batches = samples, batches
+    def __init__(self, samples: Samples, batches: Batches, reuse: bool, augment: Augment | None = None) -> None:
+        """Make the feed.
+
+        Args:
+            samples: All items.
+            batches: The worker's partition.
+            reuse: Gather each block into the same memory. Only for networks that keep no reference to their inputs.
+            augment: Changes the inputs of each mini-batch by a seed.
+        """
+        self.samples, self.batches, self._augment = samples, batches, augment
         self._block_items = max(1, BLOCK_BYTES // max(samples.inputs[:1].numel() * 4, 1))
         self._buffer = samples.buffer(max(self._block_items, batches.batch_size)) if reuse else None
         self._stream: Iterator[Batch] = iter(())
@@ -48,8 +58,17 @@ class Feed:
 
     def _blocks(self) -> Iterator[Batch]:
         for sizes in self.batches.blocks(self._block_items):
-            inputs, targets = self.samples.batch(self._index(self.batches.draw(sum(sizes))), self._buffer)
-            yield from zip(torch.split(inputs, sizes), torch.split(targets, sizes), strict=True)
+            change = None if self._augment is None else partial(self._augmented, self._augment, sizes, self.batches.ahead)
+            inputs, targets = self.samples.batch(self._index(self.batches.draw(sum(sizes))), self._buffer, change)
+            yield from zip(split(inputs, sizes), torch.split(targets, sizes), strict=True)
+
+    def _augmented(self, augment: Augment, sizes: list[int], position: int, inputs: Any) -> Any:
+        """Augment the batches of a block that begins at a position, each by a seed of its own."""
+        changed = []
+        for batch, size in zip(split(inputs, sizes), sizes, strict=True):
+            changed.append(augment(batch, self.batches.augmentation_seed(position)))
+            position += size
+        return join(changed)
 
     def _index(self, numbers: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(numbers).to(self.samples.inputs.device)

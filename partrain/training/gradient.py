@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from partrain.tasks.kinds import KINDS, Task
+from partrain.training.batches import split
 from partrain.training.fast_mlp import MlpGradient
 from partrain.training.onednn import use_onednn_linear
 from partrain.training.replica import Replica
@@ -104,10 +105,11 @@ def _in_parts(differentiate: Differentiate, count: int) -> Differentiate:
     def all_parts(
         module: nn.Module, parameters: Sequence[nn.Parameter], inputs: Tensor, targets: Tensor, iteration: int
     ) -> tuple[Tensor, Gradients]:
-        mean = torch.zeros((), device=inputs.device)
+        mean = torch.zeros((), device=targets.device)
         sums: list[Tensor | None] = [None] * len(parameters)
         parts = min(count, len(targets))
-        for some, wanted in zip(inputs.tensor_split(parts), targets.tensor_split(parts), strict=True):
+        shares = targets.tensor_split(parts)
+        for some, wanted in zip(split(inputs, list(map(len, shares))), shares, strict=True):
             share = len(wanted) / len(targets)
             loss, gradients = differentiate(module, parameters, some, wanted, iteration)
             mean = mean + share * loss.detach()

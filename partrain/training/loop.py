@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntFlag
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from operator import or_
 from typing import Any, Protocol
@@ -23,7 +23,8 @@ from partrain.records import NAN, RoundRecord
 from partrain.training.batches import Samples
 from partrain.training.buffers import pool as pool_buffers
 from partrain.training.buffers import recalibrate, shared_buffers
-from partrain.training.stop import Progress, Stop
+from partrain.training.gathering import gather
+from partrain.training.stop import Criterion, Progress, Stop
 from partrain.training.worker import LocalWorker
 
 
@@ -36,6 +37,8 @@ class Signal(IntFlag):
     """`[stop] seconds` are over."""
     SNAPSHOT_WANTED = 4
     """The checkpoint writer could take a snapshot, and a slot is free."""
+    COPY_WANTED = 8
+    """The newest copy of the state in memory is old: if a worker were lost now, much would have to run again."""
 
 
 class RunHooks(Protocol):
@@ -50,11 +53,19 @@ class RunHooks(Protocol):
     def poll(self, seconds: float) -> Signal:
         """Ask the coordinator for signals, after this many seconds of training."""
 
+    def after_judgement(self, progress: Progress, best: bool, worker: LocalWorker) -> bool:
+        """Call the user's function on worker 0, whose module shows the judged network; return True if it asks all workers to stop."""
+
     def record(self, progress: Progress, record: RoundRecord) -> None:
         """Hand over this worker's record of the round."""
 
-    def snapshot(self, progress: Progress, worker: LocalWorker, state: Any, wait: bool) -> None:
-        """Copy this worker's part of the state to a slot and offer it; `wait` until it is on disk."""
+    def snapshot(
+        self, progress: Progress, worker: LocalWorker, state: Any, seconds: float, durable: bool, reason: str | None
+    ) -> None:
+        """Copy this worker's part of the state, after `seconds` of training, to a slot and offer it.
+
+        `durable`: it is to become a file. `reason`: that for the end of training, if this was its last round.
+        """
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,12 @@ class LoopConfig:
     """Rounds between two snapshots."""
     wait_for_files: bool
     """Each round waits for its checkpoint."""
+    ended: str | None = None
+    """Reason for the end of training, if all rounds are done and only the test is left."""
+    after_judgement: bool = False
+    """A user function is called after each judgement."""
+    best_by: Criterion | None = None
+    """The number that decides which judgement is the best; None: accuracy, or loss without it."""
 
 
 @dataclass
@@ -77,12 +94,16 @@ class Ending:
     """The end of training."""
 
     reason: str
-    """`target`, a limit of the stop table, or `asked`."""
-    reached: bool
+    """`target`, a limit of the stop table, `asked`, or `after_judgement` if the user's function asked."""
     seconds: float
     """Seconds from the start of the first round to the end of the last one, its evaluation included."""
-    test: tuple[float, float | None] | None
-    """Loss and accuracy on the test set."""
+    test: tuple[float, float | None, dict[str, float]] | None = None
+    """Loss, accuracy and metrics on the test set."""
+
+    @property
+    def reached(self) -> bool:
+        """True if a target ended the training."""
+        return self.reason == "target"
 
 
 def run(
@@ -104,6 +125,8 @@ def run(
     group.barrier()
     began = worker.clock()
     hooks.training_started()
+    if config.ended:
+        return _test(worker, group, rule, state, config, test, hooks, Ending(config.ended, 0.0))
     while True:
         progress.round += 1
         evaluation_due = held_out is not None and progress.round % config.judge_every == 0
@@ -112,18 +135,25 @@ def run(
         trained, signal = _exchange(worker, group, hooks, config, began)
         record.wait += group.waited - waited  # the first meeting, if the rule has had none
         progress.item_iterations += sum(int(items) for items, _ in trained)
+        if worker.average:
+            _update_average(worker, group, rule, state, progress.item_iterations)
         limit = config.stop.limit(progress, Signal.OUT_OF_TIME in signal)
         best = False
         if config.stop.judge == "any-worker":
-            best = progress.judge(min(loss for items, loss in trained if items), None)
+            best = progress.judge(min(loss for items, loss in trained if items), None, by=config.best_by)
         elif held_out is not None and (evaluation_due or limit):  # not for STOP: a resumed run would have one evaluation more
-            best = progress.judge(*evaluate(worker, group, rule, state, config, held_out), regular=evaluation_due)
+            scores = evaluate(worker, group, rule, state, config, held_out)
+            best = progress.judge(*scores, by=config.best_by, regular=evaluation_due)
             limit = limit or config.stop.limit(progress, False)
         judged = progress.judged_round == progress.round
         if judged and not math.isfinite(progress.loss or 0.0):
             raise Diverged(
                 f"round {progress.round}: the judged loss is {progress.loss}, though all parameters are finite numbers"
             )
+        stopped_by_hook = False
+        if judged and config.after_judgement:
+            with group.transport.free(), mixed(worker, group, rule, state):
+                stopped_by_hook = hooks.after_judgement(progress, best, worker)
         reached = judged and config.stop.reached(progress)
         seconds = worker.clock() - began
         record.seconds = seconds
@@ -132,15 +162,30 @@ def run(
             record.accuracy = NAN if progress.accuracy is None else progress.accuracy
         hooks.record(progress, record)
         reason = "target" if reached else limit or ("asked" if Signal.STOP in signal else None)
+        reason = reason or ("after_judgement" if stopped_by_hook else None)
         regular = progress.round % config.snapshot_every == 0
         regular = regular and (config.wait_for_files or Signal.SNAPSHOT_WANTED in signal)
-        if reason or best or regular:
+        durable = bool(reason or best or regular)
+        if durable or Signal.COPY_WANTED in signal:
             with group.transport.free(), mixed(worker, group, rule, state):
-                hooks.snapshot(progress, worker, state, wait=config.wait_for_files)
+                hooks.snapshot(progress, worker, state, seconds, durable, reason)
         if reason:
-            hooks.training_finished()
-            score = evaluate(worker, group, rule, state, config, test) if test else None
-            return Ending(reason, reached, seconds, score)
+            return _test(worker, group, rule, state, config, test, hooks, Ending(reason, seconds))
+
+
+def _test(
+    worker: LocalWorker,
+    group: ArenaGroup,
+    rule: Rule,
+    state: Any,
+    config: LoopConfig,
+    test: Samples | None,
+    hooks: RunHooks,
+    ending: Ending,
+) -> Ending:
+    """Evaluate the trained network on the test set, if there is one."""
+    hooks.training_finished()
+    return replace(ending, test=evaluate(worker, group, rule, state, config, test) if test else None)
 
 
 def _train_and_mix(
@@ -200,9 +245,24 @@ def _exchange(
     return [(items, loss) for items, loss, _ in scores], Signal(reduce(or_, (int(each) for _, _, each in scores)))
 
 
+def _update_average(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, items: int) -> None:
+    """Take the mixed network of the round into the average over rounds. `items`: item-iterations of all workers so far."""
+    assert worker.average
+    iterations = max(int(done) for (done,) in group.scores(worker.done))
+    worker.average.update(rule.result(worker, group, state), iterations, items)
+    if not rule.synchronous:
+        group.barrier()  # no worker changes the center while another reads it
+
+
 @contextmanager
 def mixed(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any) -> Iterator[None]:
-    """Let the worker's module show the mixed network for a while."""
+    """Let the worker's module show the run's network for a while: the mixed one, or its average over rounds."""
+    if worker.average and worker.average.count:
+        with worker.average.shown():
+            if worker.average.recalibrates:
+                recalibrate(worker, group)
+            yield
+        return
     with worker.replica.swapped_params(rule.result(worker, group, state)):
         if rule.buffers == "recalibrate":
             recalibrate(worker, group)
@@ -211,14 +271,15 @@ def mixed(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any) -> Ite
 
 def evaluate(
     worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, config: LoopConfig, samples: Samples
-) -> tuple[float, float | None]:
-    """Evaluate the mixed network on some items, each worker its part. Returns mean loss and accuracy."""
+) -> tuple[float, float | None, dict[str, float]]:
+    """Evaluate the mixed network on some items, each worker its part. Returns mean loss, accuracy and metrics."""
     count = len(samples.targets)
     with mixed(worker, group, rule, state), shared_buffers(worker, group, rule):
         loss, correct = worker.evaluate(samples, fractions(config.planned_items, count)[worker.rank])
     sums = group.scores(loss, correct)
     accuracy = sum(correct for _, correct in sums) / count if worker.task.accuracy else None
-    return sum(loss for loss, _ in sums) / count, accuracy
+    metrics = worker.metrics.compute(partial(gather, group)) if worker.metrics else {}
+    return sum(loss for loss, _ in sums) / count, accuracy, metrics
 
 
 def fractions(counts: Sequence[int], total: int) -> list[range]:

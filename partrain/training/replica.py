@@ -19,8 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from partrain.errors import UserCodeFailed
 from partrain.flat import Layout, adopt, trainable
 from partrain.optim import AnyOptimizer
+from partrain.optim.groups import ParamRate, rates_of
 from partrain.optim.local import LocalOptimizer, moment_names
 
 
@@ -32,6 +34,8 @@ class RowLayout:
     moments: tuple[str, ...]
     """Names of the optimizer's vectors."""
     buffers: Layout
+    rates: tuple[ParamRate, ...] = ()
+    """Learning rate and weight decay of each parameter; none: all have those of the table."""
 
     @property
     def sizes(self) -> list[int]:
@@ -61,7 +65,10 @@ class RowLayout:
 
 
 def row_layout(module: nn.Module, optimizer: AnyOptimizer) -> RowLayout:
-    """Lay out a worker's row for a network and an optimizer. Raises TypeError if the network cannot be trained."""
+    """Lay out a worker's row for a network and an optimizer. Raises TypeError if the network cannot be trained.
+
+    Raises BadJob if a pattern of the optimizer's groups has no effect.
+    """
     parameters = trainable(module)
     if not parameters:
         raise TypeError("the network has no parameters to train")
@@ -69,7 +76,9 @@ def row_layout(module: nn.Module, optimizer: AnyOptimizer) -> RowLayout:
     if not dtype.is_floating_point or dtype.itemsize < 4:
         raise TypeError(f"parameter `{parameters[0][0]}` is {dtype}; networks of float32 or float64 can be trained")
     floating = [(name, buffer) for name, buffer in persistent_buffers(module) if buffer.dtype == dtype]
-    return RowLayout(Layout.of(parameters, dtype), moment_names(optimizer), Layout.of(floating, dtype))
+    return RowLayout(
+        Layout.of(parameters, dtype), moment_names(optimizer), Layout.of(floating, dtype), rates_of(optimizer, module)
+    )
 
 
 def persistent_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
@@ -104,9 +113,11 @@ class Replica:
         """Views of `grads` with the parameters' shapes, in the order of `trainable_parameters`."""
         self.unused: set[int] = set()
         """Parameters, by index, that the newest stored gradient did not reach."""
-        self.optimizer = LocalOptimizer(optimizer, self.params, moments.view(-1, layout.params.size), layout.params)
+        self.optimizer = LocalOptimizer(optimizer, self.params, moments.view(-1, layout.params.size), layout.params, layout.rates)
         self.own_params = self.params
         """x_i, also while `swapped_params` shows another network."""
+        self._names = set(module.state_dict())
+        self._homes = {name: (parameter, parameter.data_ptr()) for name, parameter in trainable(module)}
 
     @property
     def is_cuda(self) -> bool:
@@ -140,6 +151,20 @@ class Replica:
         parts = self.layout.params.views(gradient)
         unused = {index for index in self.unused if not parts[index].any()}
         self.optimizer.step([None if index in unused else part for index, part in enumerate(parts)], lr)
+
+    def check_module(self, where: str) -> None:
+        """Raise UserCodeFailed, naming `where`, if the module's parameters lie outside the row: no step would reach them.
+
+        Identity and address of each parameter are compared. Names that came or went are refused too: a checkpoint has no place for
+        them.
+        """
+        if late := sorted(set(self.module.state_dict()) ^ self._names):
+            raise UserCodeFailed(f"{where}: `{late[0]}` came or went during training; make parameters and buffers in `__init__`")
+        there = dict(self.module.named_parameters())
+        for name, (parameter, address) in self._homes.items():
+            if there.get(name) is not parameter or parameter.data_ptr() != address:
+                what = f"parameter `{name}` was exchanged for another tensor, and would not be trained"
+                raise UserCodeFailed(f"{where}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()")
 
     def sync_replaced_buffers(self) -> None:
         """Copy buffers that the network replaced by new tensors back into the row."""

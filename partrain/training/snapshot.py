@@ -1,13 +1,16 @@
 """The state of a worker in a snapshot: written at a round's end, read back on resume. Nothing else survives.
 
 model/<tensor>                 the mixed network under its state-dict names (worker 0 writes it)
+training/params, buffers/...   the mixed network in training, where `model` is an average of it over rounds (worker 0 writes it)
+training/averaged              iterations or networks in that average
 rule/<field>                   the rule's state where it is the same on all workers
 rule/center, versions, numbers what all workers share under an asynchronous rule
+optimizer/<moment>             (d,) where `optimizer_state = "average"` makes them the same on all workers (worker 0 writes it)
 workers/<rank>/params          (d,) where replicas differ at a round's end
 workers/<rank>/rule/<field>    the rule's state where it is the worker's own
-workers/<rank>/optimizer/...   moments (d,), and `counts`: steps since they were zero
+workers/<rank>/optimizer/...   moments (d,) where they are the worker's own
 workers/<rank>/buffers/...     where each worker keeps its own
-workers/<rank>/counts          cursor, iterations and item-iterations so far
+workers/<rank>/counts          cursor, iterations and item-iterations so far, optimizer steps since the moments were zero
 """
 
 from __future__ import annotations
@@ -47,15 +50,22 @@ def slot_map(
 ) -> SlotMap:
     """Lay out the arrays of a snapshot of N workers; the same on each of them."""
     arrays = [(f"model/{name}", *_kind(name, tensor)) for name, tensor in module.state_dict().items()]
-    vector = _NAMES[layout.params.dtype]
+    row = _NAMES[layout.params.dtype], (layout.params.size,)
     arrays += [(f"rule/{name}", *_kind(name, value)) for name, value in _fields(state, common=True)]
     arrays += [(f"rule/{name}", *_kind(name, tensor)) for name, tensor in _shared(commons).items()]
+    if rule.averages_networks:
+        arrays.append(("training/averaged", "<i8", ()))
+        arrays += [(f"training/buffers/{name}", *_kind(name, buffer)) for name, buffer in persistent_buffers(module)]
+        if rule.keeps_replicas_equal:
+            arrays.append(("training/params", *row))
+    if rule.optimizer_state == "average":  # equal on all workers after each round
+        arrays += [(f"optimizer/{name}", *row) for name in layout.moments]
     for rank in range(size):
         arrays.append((f"workers/{rank}/counts", "<i8", (4,)))
         if not rule.keeps_replicas_equal:
-            arrays.append((f"workers/{rank}/params", vector, (layout.params.size,)))
-        if rule.optimizer_state != "reset":
-            arrays += [(f"workers/{rank}/optimizer/{name}", vector, (layout.params.size,)) for name in layout.moments]
+            arrays.append((f"workers/{rank}/params", *row))
+        if rule.optimizer_state == "local":
+            arrays += [(f"workers/{rank}/optimizer/{name}", *row) for name in layout.moments]
         if rule.buffers == "local":
             arrays += [(f"workers/{rank}/buffers/{name}", *_kind(name, buffer)) for name, buffer in persistent_buffers(module)]
         arrays += [(f"workers/{rank}/rule/{name}", *_kind(name, value)) for name, value in _fields(state, common=False)]
@@ -72,8 +82,10 @@ def save(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None
             arrays[f"rule/{name}"][...] = _plain(value)
         for name, tensor in _shared(commons).items():
             _at(arrays, f"rule/{name}").copy_(tensor)
-    for path, tensor in _own(worker).items():
-        if path in arrays:
+        if worker.average:
+            arrays["training/averaged"][...] = worker.average.count
+    for path, tensor in _tensors(worker).items():
+        if path in arrays and (worker.rank == 0 or path.startswith("workers/")):
             _at(arrays, path).copy_(tensor)
     for name, value in _fields(state, common=False):
         arrays[f"{place}/rule/{name}"][...] = _plain(value)
@@ -86,7 +98,9 @@ def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = N
     with torch.no_grad():
         for name, tensor in worker.module.state_dict(keep_vars=True).items():
             tensor.copy_(_at(arrays, f"model/{name}"))
-        for path, tensor in _own(worker).items():
+        if worker.average:
+            worker.average.restore(int(arrays["training/averaged"]))
+        for path, tensor in _tensors(worker).items():
             if path in arrays:
                 tensor.copy_(_at(arrays, path))
         if worker.rank == 0:
@@ -94,7 +108,9 @@ def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = N
                 tensor.copy_(_at(arrays, f"rule/{name}"))
     for common, place in ((True, "rule"), (False, f"workers/{worker.rank}/rule")):
         for name, value in _fields(state, common):
-            kept = arrays[f"{place}/{name}"]
+            kept = arrays.get(f"{place}/{name}")
+            if kept is None:  # of other workers: it begins anew
+                continue
             if isinstance(value, Tensor):
                 value.copy_(torch.from_numpy(kept))
             else:
@@ -119,15 +135,16 @@ def _plain(value: Any) -> Any:
     return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
 
 
-def _own(worker: LocalWorker) -> dict[str, Tensor]:
-    """List the tensors of this worker alone, by path."""
+def _tensors(worker: LocalWorker) -> dict[str, Tensor]:
+    """List a worker's tensors by their paths: its own, and those that may be the same on all workers. A snapshot has some of them."""
     place = f"workers/{worker.rank}"
-    moments = {
-        f"{place}/optimizer/{name}": row
-        for name, row in zip(worker.replica.layout.moments, worker.optimizer.moments, strict=True)
-    }
+    rows = dict(zip(worker.replica.layout.moments, worker.optimizer.moments, strict=True))
+    moments = {f"{owner}optimizer/{name}": row for owner in ("", f"{place}/") for name, row in rows.items()}
     buffers = {f"{place}/buffers/{name}": buffer for name, buffer in persistent_buffers(worker.module)}
-    return {f"{place}/params": worker.replica.own_params} | moments | buffers
+    training = {"training/params": worker.replica.own_params}
+    if worker.average:
+        training |= {f"training/buffers/{name}": buffer for name, buffer in worker.average.own_buffers.items()}
+    return {f"{place}/params": worker.replica.own_params} | moments | buffers | training
 
 
 def _kind(name: str, tensor: Any) -> tuple[str, tuple[int, ...]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -13,7 +14,10 @@ from partrain.display.stop_conditions import Standing, StopCondition, conditions
 
 
 class Stop(Section):
-    """The `[stop]` table. The first condition that holds ends the run. `loss` and `accuracy` are targets, all others limits."""
+    """The `[stop]` table. The first condition that holds ends the run.
+
+    `loss`, `accuracy`, `at_least` and `at_most` are targets, all others limits.
+    """
 
     rounds: int | None = Field(None, ge=1, le=10**12)
     """Rounds of local training and mixing."""
@@ -25,8 +29,14 @@ class Stop(Section):
     """Target: judged loss at or below this."""
     accuracy: float | None = Field(None, gt=0, le=1)
     """Target: judged accuracy at or above this (0 to 1)."""
+    at_least: dict[str, float] | None = Field(None, min_length=1)
+    """Targets: judged metrics at or above these, by their names in `[task] metrics`."""
+    at_most: dict[str, float] | None = Field(None, min_length=1)
+    """Targets: judged metrics at or below these, by their names in `[task] metrics`."""
     patience: int | None = Field(None, ge=1)
-    """Evaluations in a row without a new best before the run ends."""
+    """Evaluations in a row without a new best before the run ends. An equal number is no new best."""
+    patience_by: str | None = Field(None, min_length=1)
+    """The number that decides which judgement is the best: "loss", "accuracy" or a metric; default: accuracy, or loss without it."""
     judge: Literal["mixed", "any-worker"] = "mixed"
     """Judge the mixed network on held-out items or, as older trainers did, the worker with the lowest training loss."""
     judge_every: int | None = Field(None, ge=1)
@@ -52,6 +62,15 @@ class Stop(Section):
         return next((each.name for each in self.conditions() if each.kind == "limit" and each.holds(at)), None)
 
 
+class Criterion(NamedTuple):
+    """The number by which judgements are compared."""
+
+    name: str
+    """"loss", "accuracy" or the name of a metric."""
+    lower: bool
+    """True if lower is better."""
+
+
 @dataclass
 class Progress:
     """The progress of a run, equal on every worker; part of every checkpoint."""
@@ -65,24 +84,45 @@ class Progress:
     accuracy: float | None = None
     """Judged accuracy (0 to 1), for classification."""
     best: float | None = None
-    """Best judged accuracy, or loss for tasks without accuracy."""
+    """Best judged number of those that `patience_by` names: accuracy, or loss for tasks without accuracy, by default."""
     best_round: int = 0
     lead: float | None = None
     """Best result of regular evaluations."""
     misses: int = 0
     """Regular evaluations since the best of them; `patience` limits these."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Judged numbers by name, as of `[task] metrics`, without loss and accuracy. Numbers that are not finite are left out."""
 
     def standing(self, seconds: float = 0.0) -> Standing:
         """Return the numbers that stop conditions compare with their goals; `seconds`: training time."""
-        return Standing(self.round, self.item_iterations, seconds, self.loss, self.accuracy, self.misses)
+        return Standing(self.round, self.item_iterations, seconds, self.loss, self.accuracy, self.misses, self.metrics)
 
-    def judge(self, loss: float, accuracy: float | None, regular: bool = True) -> bool:
+    def stored(self) -> dict[str, Any]:
+        """Return the fields as a checkpoint holds them. Without metrics, the bytes are those of older versions."""
+        return {name: value for name, value in asdict(self).items() if name != "metrics" or value}
+
+    def judge(
+        self,
+        loss: float,
+        accuracy: float | None,
+        metrics: Mapping[str, float] | None = None,
+        by: Criterion | None = None,
+        regular: bool = True,
+    ) -> bool:
         """Record an evaluation of this round; return True if it is the best so far.
 
-        An evaluation only because the run ends is not `regular`: a resumed run must be as patient as one that never ended.
+        Args:
+            loss: Judged loss.
+            accuracy: Judged accuracy, if the task has one.
+            metrics: Judged metrics by name.
+            by: The number to compare with the best; default: the accuracy, or the loss without it.
+            regular: False for an evaluation only because the run ends: a resumed run must be as patient as one that never ended.
         """
         self.judged_round, self.loss, self.accuracy = self.round, loss, accuracy
-        value, sign = (loss, -1) if accuracy is None else (accuracy, 1)
+        self.metrics = {name: value for name, value in (metrics or {}).items() if math.isfinite(value)}
+        known = {**self.metrics, "loss": loss, **({} if accuracy is None else {"accuracy": accuracy})}
+        by = by or Criterion("loss" if accuracy is None else "accuracy", lower=accuracy is None)
+        value, sign = known.get(by.name, math.nan), -1 if by.lower else 1
 
         def beats(other: float | None) -> bool:
             return not math.isnan(value) and (other is None or sign * value > sign * other)

@@ -12,9 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from partrain.data.transforms import Augment
 from partrain.protocols import Rule
 from partrain.seeds import derive, generator
+from partrain.tasks.judged import JudgedMetrics
 from partrain.tasks.kinds import Task
+from partrain.training.average import NetworkAverage
 from partrain.training.batches import Batches, Samples
 from partrain.training.evaluate import evaluate
 from partrain.training.feed import Feed
@@ -44,6 +47,8 @@ class LocalWorker:
         horizon: int | None = None,
         precision: Precision = "float32",
         user_code: bool = False,
+        metrics: JudgedMetrics | None = None,
+        augment: Augment | None = None,
     ) -> None:
         """Make worker `rank`.
 
@@ -59,19 +64,22 @@ class LocalWorker:
             horizon: Item-iterations of all workers over which the learning rate's schedule runs.
             precision: Number type of the network's operations; parameters, gradients and all that is mixed keep their type.
             user_code: True if the network is user code, which may draw from Python's and numpy's generators too.
+            metrics: The job's metrics beside loss and accuracy.
+            augment: Changes the inputs of each mini-batch by a seed.
         """
         self.rank, self.size = rank, len(planned_items)
         self.replica, self.task, self.precision = replica, task, precision
         self.module, self.optimizer = replica.module, replica.optimizer
         self.params, self.grads = replica.params, replica.grads
+        self.parameters = sum(field.size for field in replica.layout.params.fields)
         self.iterations = batches.iterations
         optimizer = replica.optimizer.section
         self._engine: GradientEngine = engine_for(replica, task, optimizer.accumulate, precision)
         self._autograd = AutogradEngine(replica, task, optimizer.accumulate, precision)
-        self._feed = Feed(samples, batches, reuse=self._engine.in_row)
+        self._feed = Feed(samples, batches, reuse=self._engine.in_row, augment=augment)
         planned_iterations = batches.iterations * (rule.visits_per_worker or 1)
         self._learning_rate = LearningRate(optimizer, rule, planned_items, planned_iterations, horizon)
-        self._rule, self._seed, self._user_code = rule, seed, user_code
+        self._rule, self._seed, self._user_code, self.metrics = rule, seed, user_code, metrics
         self.heartbeat: Callable[[], None] = lambda: None
         """A sign of life, called at every iteration and now and then by other long work."""
         self.on_iteration: Callable[[], None] = lambda: None
@@ -80,6 +88,8 @@ class LocalWorker:
         """Seconds; of the simulated clock where the worker is simulated."""
         self.stop_below: float | None = None
         """If set, a pass over the partition with a mean loss of at most this ends the round's training."""
+        self.average: NetworkAverage | None = None
+        """The average over rounds that counts as the run's network, if there is one (`ema`, `swa`)."""
         self.total_items = self.total_iterations = 0
         self._reset_counters(0)
 
@@ -178,12 +188,14 @@ class LocalWorker:
     def evaluate(self, samples: Samples, span: range) -> tuple[float, float]:
         """Sum the loss and count the correct answers over a range of items, in evaluation mode."""
         self.module.eval()
-        sums = evaluate(self.module, self.task, samples, span, self.heartbeat, self.precision)
+        sums = evaluate(self.module, self.task, samples, span, self.heartbeat, self.precision, self.metrics)
         self.module.train()
         return sums
 
     def close_round(self) -> None:
-        """Add the round to the totals."""
+        """Add the round to the totals. UserCodeFailed if user code has taken the module's parameters out of the row."""
+        if self._user_code:
+            self.replica.check_module(f"worker {self.rank}, round {self.round}")
         self.total_items += self.items
         self.total_iterations += self.done
 

@@ -17,6 +17,7 @@ from partrain.display.events import (
     Event,
     FaultEvent,
     JudgementEvent,
+    ReplayEvent,
     RoundEvent,
     StartEvent,
     StoppingEvent,
@@ -226,6 +227,8 @@ def _is_sound(event: Event) -> bool:
             return None not in map(_number, numbers) and (event.loss is None or _number(event.loss) is not None)
         case FaultEvent() | StoppingEvent():
             return isinstance(event.what, str)
+        case ReplayEvent():
+            return isinstance(event.what, str) and None not in map(_number, (event.after, event.seconds, *event.discarded))
         case CommitEvent():
             return None not in map(_number, (event.round, event.bytes, event.seconds))
         case EndEvent():

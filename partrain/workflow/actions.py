@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from partrain.checkpoint import round_path
-from partrain.checkpoint.runs import checkpoint_of
+from partrain.checkpoint.runs import BEST, CHECKPOINT, checkpoint_of
 from partrain.config.overrides import toml_value
 from partrain.config.toml_source import TomlSource
 from partrain.data.fetch import paths_of
@@ -296,9 +295,8 @@ class ProgramAction(Action):
 
 def _best(folder: Path) -> Path:
     """Return the best checkpoint that a run kept, by the judged metric; the newest if no judgement was committed."""
-    judgements = [event for event in read_events(folder / "events.jsonl") if isinstance(event, JudgementEvent)]
-    paths = [round_path(folder, event.round) for event in judgements if event.best]
-    return next((path for path in reversed(paths) if path.exists()), folder / "checkpoint.h5")
+    best = folder / BEST
+    return best if best.exists() else folder / CHECKPOINT
 
 
 def data_files(table: Any, folder: Path) -> list[Path]:

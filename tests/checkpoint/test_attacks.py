@@ -415,3 +415,9 @@ def test_more_objects_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structure, "MAX_OBJECTS", 12)
     with pytest.raises(BadCheckpoint, match="more than 12 objects"):
         decode(encode(content()))
+
+
+def test_bytes_behind_the_image() -> None:
+    """All digests are right, and HDF5 itself would not look at them."""
+    with pytest.raises(BadCheckpoint, match="9 bytes are behind the end of the HDF5 image"):
+        decode(forge(patch=lambda image: image.extend(b"#!/bin/sh")))

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import h5py
 import numpy as np
 import pytest
 from support.checkpoint_faults import FaultyOs, fail
-from support.checkpoint_samples import JOB, arrays, content, forge, manifest, sealed
+from support.checkpoint_samples import JOB, TRAINED, arrays, content, forge, manifest, sealed
 
 from partrain.checkpoint import Content, decode, encode, files, read, reader, verify, write
 from partrain.checkpoint.header import SIZE, Header, parse
@@ -40,6 +41,10 @@ def test_read_and_verify(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "round-000003.h5"
     write(path, data)
     assert read(path).round == 3
+    with pytest.raises(BadCheckpoint, match="the manifest is not that of a training"):
+        verify(path)
+    write(path, encode(replace(content(), manifest=TRAINED | {"run": "0123abcd", "round": 3})))
+    data = path.read_bytes()
     summary = verify(path)
     assert (summary["run"], summary["round"], summary["format"], summary["bytes"]) == ("0123abcd", 3, 1, len(data))
     assert summary["datasets"] == len(arrays())

@@ -9,7 +9,7 @@ import pytest
 from support.runs import JOB, partrain
 from support.shared_runs import once
 
-from partrain.checkpoint.runs import checkpoint_of, run_of
+from partrain.checkpoint.runs import checkpoint_of, newest_checkpoint, run_of
 from partrain.errors import InputMissing
 
 
@@ -32,6 +32,21 @@ def test_a_folder_of_runs_stands_for_the_newest(tmp_path: Path) -> None:
     notes.clear()
     assert run_of(new, notes.append) == new
     assert notes == []
+
+
+def test_a_run_that_ended_before_it_named_its_first_file(tmp_path: Path) -> None:
+    """Its newest round stands for it, and a sentence says so."""
+    make_run(tmp_path / "runs/a/1", 20)
+    rounds = tmp_path / "runs/b/1/checkpoints"
+    rounds.mkdir(parents=True)
+    for number in 40, 999_999, 1_000_000:
+        (rounds / f"round-{number:06d}.h5").touch()
+    newest = rounds / "round-1000000.h5"
+    for path in rounds.parent, rounds, tmp_path / "runs/b", tmp_path / "runs":
+        notes: list[str] = []
+        assert checkpoint_of(path, notes.append) == newest
+        assert "ended before it named one" in notes[-1]
+    assert newest_checkpoint(tmp_path) is None
 
 
 def test_what_is_no_run_says_what_it_is(tmp_path: Path) -> None:

@@ -57,4 +57,4 @@ def test_keys_and_values() -> None:
     assert complete_override("seed=") == []
     assert "seed=" in complete_override("")
     assert "average" in complete_word("av")
-    assert complete_word("stop.pat") == ["stop.patience"]
+    assert complete_word("stop.pat") == ["stop.patience", "stop.patience_by"]

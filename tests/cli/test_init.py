@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import subprocess
@@ -66,10 +67,36 @@ def test_a_job_for_a_table_of_numbers_and_words(tmp_path: Path) -> None:
     assert partrain("init", "--from", "houses.csv", "--target", "price", "jobs.toml").code == 0
     dataset = tomllib.loads((tmp_path / "jobs.toml").read_text())["dataset"]
     assert dataset["drop"] == ["id", "note", "same"]
-    assert dataset["one_hot"] == ["city", "dear"]
-    assert (dataset["missing"], dataset["target_kind"], dataset["standardise_target"]) == ("mean", "number", True)
+    assert (dataset["categories"], dataset["missing_indicator"]) == (["city", "dear"], ["size"])
+    assert (dataset["missing"], dataset["target_kind"], dataset["standardise_target"]) == ("median", "number", True)
     assert partrain("run", "jobs.toml", "--out", "run", "-q").code == 0
     assert summary(tmp_path / "run")["test"]["loss"] < 0.1  # the mean of the targets alone has 1
+
+
+def test_a_table_with_words_holes_dates_and_an_index_trains_on_two_workers(tmp_path: Path) -> None:
+    draw = random.Random(5)
+    lines = [",street,sold,garden,size,price"]
+    for number in range(500):
+        street, size, garden = draw.randrange(60), draw.gauss(100, 30), draw.random() < 0.3
+        price = round(1000 * (2 * size + street + 40 * garden + draw.gauss(0, 5)))
+        hole = "" if number % 10 == 3 else f"{size:.1f}"
+        date = f"20{draw.randrange(10, 24)}-{draw.randrange(1, 13):02d}-{draw.randrange(1, 29):02d}"
+        lines.append(f"{number},{'' if number % 25 == 1 else f'street {street}'},{date},{garden},{hole},{price}")
+    (tmp_path / "houses.csv").write_text("\n".join([*lines, ""]))
+    assert partrain("init", "--from", "houses.csv", "--target", "price", "job.toml").code == 0
+    job = tomllib.loads((tmp_path / "job.toml").read_text())
+    dataset = job["dataset"]
+    assert (job["model"]["name"], dataset["drop"]) == ("tabular", ["Unnamed: 0"])
+    assert (dataset["categories"], dataset["dates"], dataset["missing_indicator"]) == (["street"], ["sold"], ["size"])
+    assert dataset["target_kind"] == "number"
+    rounds = ("--set", "stop.rounds=8", "--set", "workers.0.count=2")
+    assert partrain("run", "job.toml", "--out", "whole", "-q", *rounds).code == 0
+    assert partrain("run", "job.toml", "--out", "simulated", "-q", *rounds, "--set", 'transport.kind="simulated"').code == 0
+    assert partrain("diff", "whole/checkpoint.h5", "simulated/checkpoint.h5").code == 0
+    (tmp_path / "new.csv").write_text("street,sold,garden,size\nstreet 999,2020-01-01,True,90\n,2020-01-01,false,\n")
+    said = partrain("predict", "whole", "--input", "new.csv")
+    assert (said.code, len(said.out.splitlines())) == (0, 3)
+    assert float(said.out.splitlines()[1].split(",")[-1]) > 10_000  # in the units of the file
 
 
 def test_a_job_for_classes(tmp_path: Path) -> None:
@@ -205,3 +232,51 @@ def test_without_a_schema(tmp_path: Path) -> None:
     assert partrain("init", "--no-schema").out == "job.toml is written; train it with:\n  partrain run job.toml\n"
     assert [one.name for one in Path().iterdir()] == ["job.toml"]
     assert not Path("job.toml").read_text().startswith("#:schema")
+
+
+def series(kind: str) -> str:
+    """Months as of airline passengers, whose season grows with the trend; or as of carbon dioxide, with holes; or years of a cycle."""
+    draw = random.Random(5)
+    lines = ["day,month,y"]
+    for number in range({"air": 168, "co2": 420, "cycle": 220}[kind]):
+        swing = math.sin(math.pi * number / 6) + 0.3 * math.cos(math.pi * number / 3)
+        value = {
+            "air": (100 + 2 * number) * (1 + 0.2 * swing) + draw.gauss(0, 4),
+            "co2": 315 + 0.1 * number + 2.5 * swing + draw.gauss(0, 0.3),
+            "cycle": 60 + 40 * math.sin(2 * math.pi * number / 11) + draw.gauss(0, 6),
+        }[kind]
+        cell = "" if kind == "co2" and number % 90 == 50 else f"{value:.2f}"
+        stamp = 1700 + number if kind == "cycle" else f"{1949 + number // 12}-{number % 12 + 1:02}-01"
+        lines.append(f"{draw.random():.3f},{stamp},{cell}")
+    return "\n".join([*lines, ""])
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines"),
+    [
+        pytest.param("air", ["steps = 12", "season = 12", "difference = [12]"], marks=pytest.mark.slow),
+        ("co2", ["steps = 12", "season = 12", "difference = [12]", 'missing = "interpolate"']),
+        pytest.param("cycle", ["steps = 1"], marks=pytest.mark.slow),
+    ],
+)
+def test_a_series_is_known_by_its_time_stamps_and_beats_naive_forecasts(tmp_path: Path, kind: str, lines: list[str]) -> None:
+    Path("data.csv").write_text(series(kind).replace("month", "year" if kind == "cycle" else "month", 1))
+    assert partrain("init", "--from", "data.csv", "--target", "y", "--no-schema").code == 0
+    dataset = tomllib.loads(Path("job.toml").read_text())["dataset"]
+    assert dataset["kind"] == "series"
+    assert dataset["time"] == ("year" if kind == "cycle" else "month")
+    assert all(line in Path("job.toml").read_text() for line in lines)
+    assert ("season" in dataset, "missing" in dataset) == (kind != "cycle", kind == "co2")
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    test = json.loads(partrain("evaluate", "run", "--json").out)["test"]
+    assert test["rmse"] < 0.8 * min(test[one]["rmse"] for one in ("naive", "seasonal_naive") if one in test)
+    assert len(partrain("predict", "run", "-i", "data.csv").out.splitlines()) == 1 + dataset["steps"]
+
+
+def test_a_table_whose_numbers_are_no_time_stamps_is_no_series() -> None:
+    """The numbers of rows come in order and equal steps, too; the name of the column tells the difference."""
+    rows = "".join(f"{number},{number * 7 % 11},{number % 7 + 0.5}\n" for number in range(60))
+    for name, kind in ("nr", "csv"), ("day", "series"):
+        Path("data.csv").write_text(f"{name},x,y\n{rows}")
+        assert partrain("init", "--from", "data.csv", "--target", "y", "--no-schema", "--force").code == 0
+        assert tomllib.loads(Path("job.toml").read_text())["dataset"]["kind"] == kind

@@ -119,7 +119,7 @@ def test_each_plot(run: Path, tmp_path: Path, what: str) -> None:
 def test_what_cannot_be_plotted(run: Path, tmp_path: Path) -> None:
     unknown = partrain("plot", run, "--what", "entropy")
     assert unknown.code == 2
-    assert "'staleness'" in unknown.err
+    assert "no run judged `entropy`" in unknown.err
     assert partrain("plot", run, "-o", tmp_path / "p.gif").code == 2
     assert partrain("plot", run, "--what", "timeline", "--by", "items").code == 2
     nothing = partrain("plot", run, "--what", "staleness", "-o", tmp_path / "p.svg")

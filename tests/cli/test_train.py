@@ -241,7 +241,7 @@ def test_the_user_sees_what_to_do_next(tmp_path: Path, monkeypatch: pytest.Monke
     assert [line.split()[2:4] for line in lines[1:5]] == [["round", str(number)] for number in range(1, 5)]
     assert lines[5].startswith("finished (rounds): 4 rounds, 192 item-iterations")
     commands = [line.split() for line in lines if line.startswith("  partrain ")]
-    assert [words[1] for words in commands] == ["evaluate", "export", "report", "inspect", "resume"]
+    assert [words[1] for words in commands] == ["evaluate", "evaluate", "export", "report", "inspect", "resume"]
     for words in commands:
         assert partrain(*words[1:]).code == 0, words
     assert checkpoint.read(folder / "checkpoint.h5").round == 8

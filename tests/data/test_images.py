@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from pydantic import ValidationError
+from support.runs import partrain, write_job
 
 from partrain.data import DatasetSpec, load, read_spec
 from partrain.data.images import ImagesSection
@@ -137,3 +138,13 @@ def test_without_pillow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sizes_are_two(folder: Path) -> None:
     with pytest.raises(ValidationError, match="size"):
         images(size=[28])
+
+
+def test_one_number_is_a_square_and_other_lists_are_explained(tmp_path: Path) -> None:
+    section = ImagesSection.model_validate({"kind": "images", "path": "d", "size": 48})
+    assert section.size == [48, 48]
+    for wrong in ([48], [1, 2, 3]):
+        with pytest.raises(ValueError, match=r"`size`: expected \[height, width\], or one number for a square"):
+            ImagesSection.model_validate({"kind": "images", "path": "d", "size": wrong})
+    job = write_job(tmp_path, 'dataset={kind="images", path="d", size=[48]}')
+    assert "expected [height, width], or one number for a square" in partrain("validate", job).out

@@ -27,7 +27,7 @@ from partrain.display.events import (
 from partrain.display.run_state import RunState
 from partrain.display.worker_state import CELLS, WINDOW_S, Curve
 from partrain.errors import InputMissing, InputOutputFailed
-from partrain.launch.run_folder import relink_latest
+from partrain.launch.run_folder import relink
 from partrain.records import NAN, RoundRecord
 
 T = 1795255200.0
@@ -233,11 +233,11 @@ def test_a_place_that_may_not_be_written_to_is_left_for_another(path, tmp_path, 
     (tmp_path / "checkpoints" / "round-000003.h5").touch()
     monkeypatch.setattr(os, "link", refused)
     with pytest.raises(InputOutputFailed, match=r"cannot be written: Read-only file system; give --out a folder"):
-        relink_latest(Content({}, "", {"round": 3}), tmp_path)
+        relink(Content({}, "", {"round": 3}), tmp_path, None)
     monkeypatch.undo()
     monkeypatch.setattr(os, "rename", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
     with pytest.raises(InputOutputFailed, match="make room"):
-        relink_latest(Content({}, "", {"round": 3}), tmp_path)
+        relink(Content({}, "", {"round": 3}), tmp_path, None)
 
 
 def test_the_judge_stands_beside_the_loss_it_gave():

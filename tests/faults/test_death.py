@@ -70,32 +70,77 @@ def each_moment() -> pytest.MarkDecorator:
 
 @each_moment()
 def test_a_worker_is_killed(tmp_path: Path, deed: str, call: int, worker: int) -> None:
+    """All start again from the newest copy of the state."""
     after = Aftermath(sabotage(tmp_path, deed, worker=worker, call=call))
-    after.check(after.train(), 69, "workers-lost", f"worker {worker} (cpu) was killed by SIGKILL")
+    said = after.train()
+    if call == 0:
+        assert (
+            f"worker {worker} (cpu) was killed by SIGKILL (possibly out of memory) before the first round: all workers start again"
+            in said.err
+        )
+        assert (said.code, events(after.run, "replay")) == (0, [])
+        assert newest(after.run) == after.final
+    else:
+        told = after.check_replayed(said)
+        assert told["rank"] == worker
+        assert f"worker {worker} (cpu) was killed by SIGKILL" in told["what"]
+
+
+@pytest.mark.parametrize("moment", ["when it is built", "within a round", "after its state is copied"])
+def test_a_killed_worker_ends_the_run_if_the_user_wants_so(tmp_path: Path, moment: str) -> None:
+    deed, call = MOMENTS[moment]
+    after = Aftermath(sabotage(tmp_path, deed, "faults.on_loss='stop'", call=call))
+    after.check(after.train(), 69, "workers-lost", "worker 1 (cpu) was killed by SIGKILL")
 
 
 @pytest.mark.parametrize("commit", ["every", "coalesce"])
 def test_all_workers_are_killed(tmp_path: Path, commit: str) -> None:
     deed = "[os.kill(int(p), 9) for p in open(f'/proc/{os.getppid()}/task/{os.getppid()}/children').read().split()]"
     after = Aftermath(sabotage(tmp_path, deed, f"checkpoint.commit='{commit}'", call=9))
-    after.check(after.train(), 69, "workers-lost", "was killed by SIGKILL")
+    after.check_replayed(after.train())
 
 
 def test_the_one_process_of_simulated_workers(tmp_path: Path) -> None:
     after = Aftermath(sabotage(tmp_path, KILL, 'transport.kind="simulated"', worker=0, call=8))
-    after.check(after.train(), 69, "workers-lost", "was killed by SIGKILL")
+    after.check_replayed(after.train())
 
 
 def test_a_crash_names_its_signal(tmp_path: Path) -> None:
     after = Aftermath(sabotage(tmp_path, "import ctypes; ctypes.string_at(0)", call=5))
-    after.check(after.train(), 69, "workers-lost", "worker 1 (cpu) was killed by SIGSEGV")
+    assert "worker 1 (cpu) was killed by SIGSEGV" in after.check_replayed(after.train())["what"]
 
 
 def test_a_worker_stands_still(tmp_path: Path) -> None:
-    """75, naming it; SIGKILL works on a stopped process."""
+    """SIGKILL works on a stopped process; then the round runs again."""
     after = Aftermath(sabotage(tmp_path, "os.kill(os.getpid(), signal.SIGSTOP)", "transport.stall_seconds=1.0", call=8))
-    after.check(after.train(), 75, "stalled", "worker 1 made no progress for 1 s in round 3", "stall_seconds")
+    told = after.check_replayed(after.train())
+    assert told["rank"] == 1
+    assert "worker 1 made no progress for 1 s in round 3" in told["what"]
+
+
+@pytest.mark.parametrize("faults", ["faults.on_loss='stop'", "faults.on_loss='replay'"])
+def test_a_round_stalls_again(tmp_path: Path, faults: str) -> None:
+    """75, naming the worker: the user is told to give it more time."""
+    again = "DONE.unlink(); os.kill(os.getpid(), signal.SIGSTOP)"
+    after = Aftermath(sabotage(tmp_path, again, faults, "transport.stall_seconds=1.0", call=1))
+    said = partrain("run", after.job, "--out", after.run, "-q")
+    assert (said.code, said.errors) == (75, ["stalled"]), said
+    assert "worker 1 made no progress for 1 s in round 1" in said.err
+    assert "stall_seconds" in said.err
     assert events(after.run, "fault")[0]["rank"] == 1
+    assert len(events(after.run, "replay")) == ("replay" in faults)
+
+
+def test_too_many_replays(tmp_path: Path) -> None:
+    """69, and the newest checkpoint is whole."""
+    again = "DONE.unlink(); os.kill(os.getpid(), signal.SIGKILL)"
+    after = Aftermath(sabotage(tmp_path, again, "faults.max_replays=2", call=4))
+    said = partrain("run", after.job, "--out", after.run, "-q")
+    assert (said.code, said.errors) == (69, ["workers-lost"]), said
+    assert "it was replay 3 within 100 rounds, and [faults] max_replays is 2" in said.err
+    assert len(events(after.run, "replay")) == 2
+    (tmp_path / "done").touch()
+    after.check_folder()
 
 
 def test_a_worker_is_slow(tmp_path: Path) -> None:
@@ -149,7 +194,7 @@ def test_children_of_a_worker(tmp_path: Path) -> None:
     """What user code starts and forgets may live on; it does not keep the run from ending."""
     deed = "import subprocess; self.child = subprocess.Popen(['sleep', '0.5'], stdin=-3, stdout=-3, stderr=-3); " + KILL
     after = Aftermath(sabotage(tmp_path, deed, call=5))
-    after.check(after.train(), 69, "workers-lost")
+    after.check_replayed(after.train())
 
 
 def test_the_folder_of_checkpoints_vanishes(tmp_path: Path) -> None:
@@ -196,7 +241,7 @@ def test_what_a_dead_writer_was_to_be_sent_is_let_go(tmp_path: Path) -> None:
 @two_cores
 def test_what_was_committed_last_is_told(tmp_path: Path) -> None:
     """The best so far waits for the writer when a worker dies: it still reaches the disk."""
-    job = sabotage(tmp_path, KILL, "checkpoint.commit='coalesce'", call=5)
+    job = sabotage(tmp_path, KILL, "checkpoint.commit='coalesce'", "faults.on_loss='stop'", call=5)
     said = partrain("run", job, "--out", tmp_path / "run", "-q")
     assert [event["round"] for event in events(tmp_path / "run", "commit")] == [1], "it was not as meant"
     told = "worker 1 (cpu) was killed by SIGKILL (possibly out of memory); the checkpoint of round 1 is intact"
@@ -207,7 +252,7 @@ def test_what_was_committed_last_is_told(tmp_path: Path) -> None:
 
 def test_what_a_resumed_run_goes_back_to_is_told(tmp_path: Path) -> None:
     """Also before it has committed anything itself."""
-    job = sabotage(tmp_path, KILL, "stop.rounds=2", call=2)
+    job = sabotage(tmp_path, KILL, "stop.rounds=2", "faults.on_loss='stop'", call=2)
     (tmp_path / "done").touch()
     assert partrain("run", job, "--out", tmp_path / "run", "-q").code == 0
     (tmp_path / "done").unlink()
@@ -233,13 +278,10 @@ def test_a_worker_process(job: Path, tmp_path: Path) -> None:
         committed(tmp_path / "run")
         os.kill(events(tmp_path / "run", "start")[0]["workers"][1]["pid"], signal.SIGKILL)
         said = command.wait()
-    assert (said.code, said.errors) == (69, ["workers-lost"]), said
-    assert "worker 1 (cpu) was killed by SIGKILL" in said.err
+    assert (said.code, said.errors) == (0, []), said
+    (told,) = events(tmp_path / "run", "replay")
+    assert (told["rank"], "worker 1 (cpu) was killed by SIGKILL" in told["what"]) == (1, True)
     assert (said.out + said.err).count("killed by SIGKILL") == 1, "told once"
-    assert "Traceback" not in said.err
-    last = events(tmp_path / "run", "commit")[-1]["round"]
-    assert checkpoint.read(tmp_path / "run/checkpoint.h5").round >= last
-    resume(tmp_path / "run")
     assert newest(tmp_path / "run") == trained(job)
 
 
@@ -311,11 +353,10 @@ def test_the_forkserver_at_the_start(job: Path, tmp_path: Path) -> None:
         eventually(lambda: Path("/proc/net/unix").read_text().count(folder) > 1, "the coordinator to ask for a process")
         os.kill(server, signal.SIGKILL)
         said = command.wait()
-    assert (said.code, said.errors) == (69, ["workers-lost"]), said
+    assert (said.code, said.errors) == (0, []), said
     assert "partrain worker 0 could not be started" in said.err
-    assert "no checkpoint was committed yet" in said.err
-    assert "Traceback" not in said.err
-    assert not (tmp_path / "run").exists()
+    assert "all workers start again" in said.err
+    assert newest(tmp_path / "run") == trained(job)
 
 
 def test_the_checkpoint_writer(job: Path, tmp_path: Path) -> None:
@@ -343,15 +384,14 @@ def test_a_slow_disk(job: Path, tmp_path: Path) -> None:
 
 
 def test_the_forkserver(job: Path, tmp_path: Path) -> None:
-    """Workers die with it: the run is lost, not hanging."""
+    """Workers die with it, and start again from another one."""
     with Command(("run", job, "--out", "run"), tmp_path) as command:
         committed(tmp_path / "run")
         (server,) = forkservers(command)
         os.kill(server, signal.SIGKILL)
         said = command.wait()
-    assert (said.code, said.errors) == (69, ["workers-lost"]), said
-    assert "the process that starts workers was killed, and they ended with it" in said.err
-    resume(tmp_path / "run")
+    assert (said.code, said.errors) == (0, []), said
+    assert "the process that starts workers was killed, and they ended with it" in events(tmp_path / "run", "replay")[0]["what"]
     assert newest(tmp_path / "run") == trained(job)
 
 
@@ -416,3 +456,15 @@ def forkservers(command: Command) -> list[int]:
 def ignored(pid: int) -> int:
     """Mask of the signals a process ignores."""
     return int(Path(f"/proc/{pid}/status").read_text().partition("SigIgn:")[2].split()[0], 16)
+
+
+@pytest.mark.slow
+def test_a_frozen_forkserver(job: Path, tmp_path: Path) -> None:
+    """It tells who has exited. The run ends without its word, and all is on disk."""
+    with Command(("run", job, "--out", "run"), tmp_path) as command:
+        (server,) = eventually(lambda: forkservers(command), "the forkserver")
+        eventually(lambda: events(tmp_path / "run", "commit"), "a commit")
+        os.kill(server, signal.SIGSTOP)
+        said = command.wait(90)
+    assert said.code == 0, said
+    assert newest(tmp_path / "run") == newest(job.with_name("run"))

@@ -170,3 +170,25 @@ def test_a_file_that_is_not_waited_for(job: Path, tmp_path: Path, commit: str) -
     resume(run, "--until", f"rounds={last + 2}")
     assert newest(run) == round_file(run, last + 2).read_bytes()
     assert not list(run.rglob("*.tmp"))
+
+
+STUCK = """
+import os, signal, time
+from partrain.launch import signals
+signals.UNHEARD_S = 0.2
+with signals.Signals():
+    for _ in range(2):
+        os.kill(os.getpid(), signal.{name})
+        time.sleep(signals.ONE_WISH_S + 0.1)
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_twice_ends_a_command_that_is_stuck(name: str, code: int) -> None:
+    """Its main thread waits for a process that is frozen: nobody looks at the signals."""
+    told = subprocess.run(
+        [sys.executable, "-c", STUCK.format(name=name)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (told.returncode, told.stderr.count("\n")) == (code, 1), told
+    assert f"{name} twice: a process that this one waits for is frozen" in told.stderr

@@ -182,7 +182,7 @@ FAULTS = {
     ),
     "counts no numbers": (
         "task={name='own.py:Score', what='answers.argmax(1) == targets'}",
-        "`score` gives a tensor (8,) of torch.bool for a number; expected",
+        "`correct` gives a tensor (8,) of torch.bool; expected the number of items with a right answer",
     ),
 }
 
@@ -342,3 +342,23 @@ def test_each_machine_tries_its_own(tmp_path: Path) -> None:
     assert "error[user-code]: machine 1 (" in said[0].err
     assert words in said[0].err
     assert built(first) == built(second) == ["partrain dry run"]
+
+
+LATER = {
+    "a parameter's numbers": (NEW_DATA, "parameter `0.weight` was exchanged for another tensor, and would not be trained"),
+    "a parameter": (NEW_PARAMETER, "parameter `0.weight` was exchanged for another tensor, and would not be trained"),
+    "makes parameters": (LATE, "`late.bias` came or went during training; make parameters and buffers in `__init__`"),
+    "makes a buffer": (COUNTED, "`seen` came or went during training; make parameters and buffers in `__init__`"),
+}
+
+
+@pytest.mark.parametrize("what", LATER)
+def test_what_user_code_exchanges_after_the_first_batch(folder: Path, what: str) -> None:
+    """The optimizer would go on with a tensor that the network no longer uses, and nobody would know."""
+    deed, message = LATER[what]
+    later = f"self.n = getattr(self, 'n', 0) + 1\\nif self.n == 5: {deed}"
+    job = write_job(folder, net(later), "stop.rounds=4", 'transport.kind="simulated"')
+    said = partrain("run", job, "--out", folder / "run", "--quiet")
+    assert (said.code, said.errors) == (71, ["user-code"]), said
+    assert message in said.err
+    assert "round " in said.err

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.aftermath import Aftermath
-from support.runs import events, partrain, sabotage, summary, write_job
+from support.runs import Command, events, partrain, sabotage, summary, write_job
 
 from partrain import checkpoint
 
@@ -190,7 +190,7 @@ def test_building(tmp_path: Path, code: int, model: str, words: str) -> None:
 @pytest.mark.parametrize("call", [0, 1, 8])
 def test_a_process_that_exits(tmp_path: Path, call: int) -> None:
     """Exit status 0 before the work is done is a loss, not a success."""
-    after = Aftermath(sabotage(tmp_path, "os._exit(0)", call=call))
+    after = Aftermath(sabotage(tmp_path, "os._exit(0)", "faults.on_loss='stop'", call=call))
     after.check(after.train(), 69, "workers-lost", "worker 1 (cpu) ended with exit status 0")
 
 
@@ -236,3 +236,12 @@ def test_for_programs(tmp_path: Path) -> None:
     assert (said.code, told["code"], told["status"], told["reason"]) == (71, 71, "failed", "user-code")
     assert summary(tmp_path / "run")["rounds"] == 1
     assert events(tmp_path / "run", "fault")[0]["rank"] == 1
+
+
+def test_a_fork_of_a_worker_ends_with_it(tmp_path: Path) -> None:
+    """User code forks in the middle of an iteration, and the fork goes on for itself."""
+    deed = "os.fork() or time.sleep(100)"
+    with Command(("run", sabotage(tmp_path, deed, call=5), "--out", "run", "-q"), tmp_path) as command:
+        said = command.wait()  # nothing of it is left then
+    assert (said.code, said.errors) == (0, []), said
+    assert (tmp_path / "done").exists()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.runs import JOB, train
+from support.sample_tables import passengers, sales
 from support.shared_runs import once
 
 from partrain.inference.network import TrainedNetwork, load_network
@@ -45,8 +46,14 @@ def series(path: Path, rows: int = 300) -> None:
 
 
 def dataset(**keys: object) -> str:
-    inner = ", ".join(f"{key} = {json.dumps(value)}" for key, value in keys.items())
-    return f"dataset={{ {inner} }}"
+    return f"dataset={inline(keys)}"
+
+
+def inline(value: object) -> str:
+    """Write a value as TOML."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{json.dumps(key)} = {inline(one)}' for key, one in value.items())} }}"
+    return json.dumps(value)
 
 
 JOBS: dict[str, tuple[str, ...]] = {
@@ -78,6 +85,34 @@ JOBS: dict[str, tuple[str, ...]] = {
         'optimizer={name="adam", lr=0.01, batch_size=8}',
         "stop.rounds=60",
     ),
+    "titanic": (
+        dataset(kind="csv", path="passengers.csv", target="survived", categories=["port"], one_hot=["sex"], dates=["born", "seen"],
+                drop=["fare", "weight"],
+                missing={"age": "median", "port": "category", "sex": "category", "born": "mean"},
+                missing_indicator=["age", "port", "born"], validation=20, test_items=20),
+        'model={name="tabular", width=16, hidden=16, blocks=1}',
+        'optimizer={name="adam", lr=0.01, batch_size=8}',
+    ),
+    "both": (
+        dataset(kind="csv", path="passengers.csv", target=["fare", "weight"], categories=["sex", "port"], drop=["born", "seen"],
+                missing={"age": 30.0, "port": "category"},
+                one_hot=["survived"], validation=20),
+        'model={name="tabular", width=16, hidden=16, blocks=1}',
+    ),
+    "sales": (
+        dataset(kind="series", path="sales.csv", target=["made", "sold"], columns=["sold"], window=8, steps=3, difference=[1, 4],
+                season=4, time="day", validation=20),
+        'model={name="lstm", hidden=8}',
+        'optimizer={name="adam", lr=0.01, batch_size=8}',
+    ),
+    "holes": (
+        dataset(kind="series", path="sales.csv", target="sold", window=8, season=4, missing="interpolate", validation=20),
+        'model={name="mlp", hidden=[4]}',
+    ),
+    "changes": (
+        dataset(kind="series", path="sales.csv", target="made", columns=["sold"], window=8, difference=2, validation=20),
+        'model={name="autoencoder", hidden=[8], code=2}',
+    ),
     "codes": ('model={name="autoencoder", hidden=[4], code=1}',),
 }  # fmt: skip
 
@@ -91,6 +126,8 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         (folder / "text.txt").write_text(TEXT)
         table(folder / "table.csv")
         series(folder / "series.csv")
+        passengers(folder / "passengers.csv")
+        sales(folder / "sales.csv")
         train(folder, *JOBS[name], "stop.judge_every=1000", text=JOB)
 
     return lambda name: once(tmp_path_factory, f"network-{name}", partial(made, name)) / "run"

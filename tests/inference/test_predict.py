@@ -185,13 +185,19 @@ def test_inputs_that_are_no_good(run_of: Runs, tmp_path: Path, name: str) -> Non
     assert not output.exists()
 
 
+def test_a_word_that_was_not_trained_on_is_answered(run_of: Runs, tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("size,colour\n1,red\n2,pink\n")
+    said = partrain("predict", run_of("tabular"), "-i", tmp_path / "new.csv")
+    assert (said.code, len(said.out.splitlines())) == (0, 3)
+
+
 @pytest.mark.parametrize(
     ("text", "place", "what"),
     [
         ("size,color\n1,red\n", ":1", "colour"),
         ("size,colour\n1,red\n?,red\n", ":3", "size"),
         ("size,colour\n1,red\nbig,red\n", ":3", "size"),
-        ("size,colour\n1,red\n2,pink\n", ":3", "pink"),
+        ("size,colour\n1,red\n2,\n", ":3", "colour"),
     ],
 )
 def test_faults_of_a_table_have_a_place(run_of: Runs, tmp_path: Path, text: str, place: str, what: str) -> None:

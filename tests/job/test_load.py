@@ -186,7 +186,7 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
                 "job.toml:22:2: unknown table [trian]",
                 "   |",
                 "22 | [trian]",
-                "   |  ^^^^^ legal: name, seed, model, dataset, partition, task, optimizer, sync, workers, transport, engine, stop, checkpoint, sweep",
+                "   |  ^^^^^ legal: name, seed, model, dataset, partition, task, optimizer, sync, workers, transport, engine, faults, stop, checkpoint, hooks, sweep",
             ],
         ),
         (
@@ -216,8 +216,8 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
                 'job.toml:5:8: unknown model "quark"',
                 "   |",
                 ' 5 | name = "quark"',
-                '   |        ^^^^^^^ one of "linear", "mlp", "autoencoder", "lenet", "cnn", "resnet", "rnn", "lstm", "gru", "transformer", '
-                '"torchvision:NAME", or your own as "package.module:Class" or "file.py:Class"',
+                '   |        ^^^^^^^ one of "linear", "mlp", "tabular", "autoencoder", "lenet", "cnn", "resnet", "rnn", "lstm", "gru", "transformer", '
+                '"torchvision:NAME", "timm:NAME", or your own as "package.module:Class" or "file.py:Class"',
             ],
         ),
         (

@@ -93,6 +93,14 @@ JOBS = {
     "bsp adam": ["sync.rule='bsp'", 'optimizer={name="adam", lr=0.01, batch_size=8}', *RESTLESS, 'transport.kind="simulated"'],
     "linear schedule": ["optimizer.schedule='linear'", "optimizer.warmup=0.4", "sync.lr_scale='linear'"],
     "cosine schedule": ["optimizer.schedule='cosine'", "sync.lr_scale='sqrt'", "sync.warmup_rounds=3", "sync.weights='equal'"],
+    "ema": ["sync.ema=0.9", *RESTLESS],
+    "ema recalibrated": ["sync={rule='gossip', iterations=3, ema=0.6}", *RESTLESS],
+    "ema adam": ["sync.ema=0.9", 'optimizer={name="adam", lr=0.01, batch_size=8}', "workers.0.count=3"],
+    "ema easgd": ["sync={rule='easgd', iterations=3, ema=0.6, buffers='average'}", *RESTLESS],
+    "ema async": ["sync={rule='async', iterations=2, visits=2, ema=0.9}", 'transport.kind="simulated"', *RESTLESS],
+    "swa": ["sync.swa=0.3", *RESTLESS],
+    "swa diloco": ["sync={rule='diloco', iterations=3, swa=0.0}"],
+    "swa later": ["sync.swa=0.9", "sync.buffers='recalibrate'", *RESTLESS],
     "judged seldom": ["stop.judge_every=3"],
     "not judged": ["dataset.validation=0"],
     "any worker": ["stop.judge='any-worker'", "stop.loss=1e-9"],
@@ -190,13 +198,20 @@ OVERWRITTEN = {"progress.judged_round", "progress.loss", "progress.accuracy"}
 
 
 @pytest.mark.slow
-def test_nothing_is_stored_in_vain(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "sync",
+    [["sync.buffers='local'", "sync.optimizer_state='local'"], ["sync.ema=0.8"], ["sync.swa=0.2"]],
+    ids=["local", "ema", "swa"],
+)
+def test_nothing_is_stored_in_vain(tmp_path: Path, sync: list[str]) -> None:
     """A checkpoint that has lost one item is refused, or the run ends in other bytes; so equal bytes mean something."""
-    job = [*RESTLESS, "sync.buffers='local'", "sync.optimizer_state='local'", "optimizer.schedule='linear'"]
+    job = [*RESTLESS, *sync, "optimizer.schedule='linear'"]
     run = train(tmp_path, *job)
     whole = checkpoint.read(round_file(run, 3))
-    needless = {f"model/{path.split('/', 3)[3]}" for path in whole.arrays if "/buffers/" in path}
-    """In the network that counts they are worker 0's: each worker takes its own."""
+    kept = [path.split("/buffers/")[1] for path in whole.arrays if "/buffers/" in path]
+    needless = {f"model/{name}" for name in kept if "ema" not in str(sync) or "batches" in name}
+    """In the network that counts they are worker 0's, and each worker takes its own; those of a mean are computed anew each time. An
+    exponential average has averages of its own, and counts of the network in training."""
     assert needless < whole.arrays.keys()
     for name, damaged in forgetful(whole):
         if name in needless | OVERWRITTEN:
@@ -235,7 +250,7 @@ def test_a_manifest_is_complete(tmp_path: Path) -> None:
 def test_arrays_are_complete(tmp_path: Path) -> None:
     run = train(tmp_path, "stop.rounds=2", 'transport.kind="simulated"')
     whole = checkpoint.read(round_file(run, 1))
-    for path in "model/0.weight", "workers/1/counts", "workers/1/optimizer/momentum", "history/lr":
+    for path in "model/0.weight", "workers/1/counts", "optimizer/momentum", "history/lr":
         arrays = {name: array for name, array in whole.arrays.items() if name != path}
         (tmp_path / "damaged.h5").write_bytes(checkpoint.encode(replace(whole, arrays=arrays)))
         said = partrain("resume", tmp_path / "damaged.h5", "--out", tmp_path / path.replace("/", "-"))
@@ -289,6 +304,31 @@ def test_nothing_to_do_after_any_ending(tmp_path: Path, ending: str) -> None:
     words = further.split()
     assert partrain("resume", *words, "--quiet").code in (0, 1)
     assert summary(run)["rounds"] > rounds or "seconds" in ending  # twice a microsecond is over as well
+
+
+@pytest.mark.parametrize(
+    ("sync", "reason"),
+    [
+        ("{rule='slowmo', iterations=3}", ""),
+        ("{rule='diloco', iterations=3, outer_momentum=0.0}", ""),
+        ("{rule='diloco', iterations=3}", "outer momentum"),
+        ("{rule='topk', iterations=3, compressor={kind='topk', density=0.1}}", "updates that messages left out"),
+        ("{rule='easgd', iterations=3}", "the replicas' pull on the center"),
+        ("{rule='average', iterations=3, ema=0.9}", "average over rounds"),
+    ],
+)
+def test_beyond_the_end_of_a_schedule_the_warning_says_what_still_moves(sync: str, reason: str, tmp_path: Path) -> None:
+    """Where nothing is named, nothing moves: the network stays as it is to the bit."""
+    run = train(tmp_path, "optimizer.schedule='linear'", "stop.rounds=3", f"sync={sync}")
+    said = resume(run, "--until", "rounds=5")
+    (told,) = [line for line in said.err.splitlines() if "the learning rate is 0" in line]
+    before, after = (
+        {path: array.tobytes() for path, array in checkpoint.read(round_file(run, number)).arrays.items() if "model/" in path}
+        for number in (3, 5)
+    )
+    assert (before != after) == bool(reason)
+    assert (reason in told) if reason else ("no step changes the network any more" in told)
+    assert ("no step changes the network any more" in told) == (not reason)
 
 
 def test_beyond_the_end(tmp_path: Path) -> None:
@@ -364,7 +404,9 @@ def test_from_a_copy(tmp_path: Path) -> None:
 @pytest.mark.parametrize("began", [False, True], ids=["before the first round", "within it"])
 def test_from_a_copy_and_stopped_before_it_added_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, began: bool) -> None:
     """What is told is what the copy holds, and it is from there that the run goes on, in the same folder."""
-    job = sabotage(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)" if began else "", "stop.rounds=2", call=2)
+    job = sabotage(
+        tmp_path, "os.kill(os.getpid(), signal.SIGKILL)" if began else "", "stop.rounds=2", "faults.on_loss='stop'", call=2
+    )
     (tmp_path / "done").touch()
     run, again, copy = tmp_path / "run", tmp_path / "my again", tmp_path / "elsewhere" / "copy.h5"
     assert partrain("run", job, "--out", run, "-q").code == 0
@@ -372,7 +414,7 @@ def test_from_a_copy_and_stopped_before_it_added_anything(tmp_path: Path, monkey
     copy.parent.mkdir()
     shutil.copy(run / "checkpoint.h5", copy)
     if not began:
-        monkeypatch.setattr(Coordinator, "_await_ready", lambda self: self.context.signals.note(signal.SIGINT))
+        monkeypatch.setattr(Coordinator, "_start_workers", lambda self: self.context.signals.note(signal.SIGINT))
     said = partrain("resume", copy, "--trust-code", "--out", again, "--until", "rounds=4")
     monkeypatch.undo()
     assert said.code == (69 if began else 130), said
@@ -559,7 +601,7 @@ def test_a_limit_moved_closer_is_no_end_of_the_schedule(tmp_path: Path) -> None:
 
 def test_an_end_stays_one_until_more_is_there(tmp_path: Path) -> None:
     """Going on that comes to nothing takes nothing away; the line that says how to try again says how far, too."""
-    job = sabotage(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)", "stop.rounds=2", call=2)
+    job = sabotage(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)", "stop.rounds=2", "faults.on_loss='stop'", call=2)
     (tmp_path / "done").touch()
     run = tmp_path / "run"
     assert partrain("run", job, "--out", run, "-q").code == 0

@@ -74,7 +74,7 @@ def test_the_folder(tmp_path: Path) -> None:
     run = train(tmp_path)
     files = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
     rounds = {f"checkpoints/round-{number:06d}.h5" for number in range(1, 5)}
-    assert files == {"job.toml", "events.jsonl", "summary.json", "checkpoint.h5"} | rounds
+    assert files == {"job.toml", "events.jsonl", "summary.json", "checkpoint.h5", "best.h5"} | rounds
     assert newest(run) == round_file(run, 4).read_bytes()
     assert (run / "job.toml").read_text() == (tmp_path / "job.toml").read_text() == JOB
     assert checkpoint.read(run / "checkpoint.h5").job == JOB
@@ -261,7 +261,12 @@ def test_no_descriptors_are_left(tmp_path: Path) -> None:
     train(tmp_path / "0", "stop.rounds=1")
     before = held()
     train(tmp_path / "1", "stop.rounds=1")
-    assert partrain("run", sabotage(tmp_path / "2", "os._exit(3)"), "--out", tmp_path / "2" / "run", "-q").code == 69
+    assert (
+        partrain(
+            "run", sabotage(tmp_path / "2", "os._exit(3)", "faults.on_loss='stop'"), "--out", tmp_path / "2" / "run", "-q"
+        ).code
+        == 69
+    )
     assert held() <= before
 
 
@@ -427,14 +432,14 @@ def test_no_round_is_told_before_the_start(tmp_path: Path, monkeypatch: pytest.M
         return made(*words)
 
     known: list[Any] = []
-    begun = Coordinator._await_ready
+    begun = Coordinator._start_workers
 
     def await_ready(self: Coordinator) -> None:
         known.append(self)
         begun(self)
 
     monkeypatch.setattr(launch, "start_event", late)
-    monkeypatch.setattr(Coordinator, "_await_ready", await_ready)
+    monkeypatch.setattr(Coordinator, "_start_workers", await_ready)
     run = train(tmp_path)
     assert events(run)[0]["event"] == "start"
     assert 0 < summary(run)["seconds"]["startup"] < time.time() - process_start()
@@ -442,7 +447,7 @@ def test_no_round_is_told_before_the_start(tmp_path: Path, monkeypatch: pytest.M
 
 def test_workers_that_are_done_before_anyone_listens_are_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the coordinator is stopped for a while, or the run is very short."""
-    begun = Coordinator._await_ready
+    begun = Coordinator._start_workers
 
     def await_all(self: Coordinator) -> None:
         begun(self)
@@ -450,7 +455,7 @@ def test_workers_that_are_done_before_anyone_listens_are_heard(tmp_path: Path, m
             self._step()
 
     with monkeypatch.context() as patched:
-        patched.setattr(Coordinator, "_await_ready", await_all)
+        patched.setattr(Coordinator, "_start_workers", await_all)
         late = train(tmp_path / "late", "checkpoint.commit='coalesce'")
     in_time = train(tmp_path / "in time", "checkpoint.commit='coalesce'")
     assert [event["round"] for event in events(late, "round")] == [1, 1, 2, 2, 3, 3, 4, 4]

@@ -221,7 +221,7 @@ def test_a_missing_file_is_reported_at_its_place(tmp_path: Path) -> None:
         ('from="a.pt", excpet=["a"]', "unknown key `excpet` in [model]", "did you mean `except`?"),
         ('from="a.pt", strict=1', "`strict`: expected true or false, got 1", "write true"),
         ('from="a.pt", rename={a=1}', "`a`: expected a string, got 1", ""),
-        ('from="a.pt", except="a"', '`except`: expected a list, got the string "a"', ""),
+        ('from="a.pt", except="a"', '`except`: expected a list, got the string "a"', 'write ["a"]'),
         ("strict=false", "`strict` has no effect without `from`, the file whose arrays the network starts with", ""),
         ("from=3", "`from`: expected a string, got 3", ""),
     ],

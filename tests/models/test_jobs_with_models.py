@@ -46,7 +46,7 @@ def test_validate_reports_networks_that_do_not_fit_their_items(tmp_path: Path) -
         "pooling by 2 in 4 stages leaves nothing of images of 1 x 9 x 8 after stage 4"
     ]
     assert said(tmp_path, 'name="resnet"', *pictures, 'task={kind="autoencoder"}') == [
-        "`resnet` has no answers for the task `autoencoder`, only for classification, regression, forecast"
+        "`resnet` has no answers for the task `autoencoder`, only for classification, regression, forecast, multi-label"
     ]
     assert said(tmp_path, 'name="autoencoder", channels=[4]') == [
         "`channels` are for images (channels, height, width), and the items are 2 numbers"
@@ -69,8 +69,8 @@ def test_validate_reports_networks_that_do_not_fit_their_items(tmp_path: Path) -
             '`name`: expected "torchvision:" and a name of torchvision.models, such as "torchvision:resnet50"',
         ),
         (
-            'name="torchvision:vgg16", weights="DEFAULT"',
-            "weights are not downloaded: the network starts untrained, or `from` a file",
+            'name="torchvision:vgg16", weights="IMAGENET21K"',
+            "torchvision has no weights `IMAGENET21K` for `vgg16`; did you mean `IMAGENET1K_V1`?",
         ),
         ('name="lstm", dropout=1', "`dropout`: expected at least 0 and less than 1, got 1"),
     ],

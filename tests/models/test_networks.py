@@ -24,7 +24,7 @@ LARGE = Interface((3, 224, 224), 1000, "classification")
 
 ANY = ("linear", "mlp")
 FITTING = {
-    "classification of numbers": (Interface((5,), 3, "classification"), ANY),
+    "classification of numbers": (Interface((5,), 3, "classification"), (*ANY, "tabular")),
     "of a cube": (Interface((2, 3, 2, 2), 3, "classification"), ANY),
     "of images": (IMAGES, (*ANY, "lenet", "cnn", "resnet")),
     "of series": (Interface((6, 2), 3, "classification"), (*ANY, "rnn", "lstm", "gru", "transformer")),

@@ -12,7 +12,7 @@ from support.networks import CASES, Case, lesson
 from support.rule_forms import SYNCHRONOUS, VARIANTS
 from torch import nn
 
-from partrain.models import MODELS, TORCHVISION, Interface
+from partrain.models import MODELS, TIMM, TORCHVISION, Interface
 from partrain.optim import Sgd
 
 LARGE = "torchvision:resnet18"
@@ -22,7 +22,7 @@ NETWORKS = CASES | {LARGE: Case(PICTURES, {"name": LARGE, "freeze": ["layer[34].
 
 
 def test_all_networks_are_here() -> None:
-    assert {case.settings["name"] for case in CASES.values()} == MODELS.keys() - {TORCHVISION, "user"}
+    assert {case.settings["name"] for case in CASES.values()} == MODELS.keys() - {TIMM, TORCHVISION, "user"}
 
 
 @pytest.mark.soak

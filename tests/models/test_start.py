@@ -72,6 +72,29 @@ def test_excepted_arrays_keep_what_was_drawn() -> None:
     assert note == "from FILE: 7 of 9 arrays; excepted: 2.weight, 2.bias"
 
 
+def test_old_files_count_no_batches() -> None:
+    """The count keeps its start; in a file without the layer's statistics it is missing as they are."""
+    old = {name: one for name, one in state().items() if name != "1.num_batches_tracked"}
+    found, note = started(old)
+    assert found["1.num_batches_tracked"] == 0
+    assert note == "from FILE: 8 of 9 arrays"
+    assert "3 missing in file" in refused({name: one for name, one in old.items() if not name.startswith("1.r")}).message
+
+
+def test_published_weights_of_other_classes_and_with_other_parts() -> None:
+    """Only the last layer may differ, and only in its number of answers; parts that the network does without are left out."""
+    section = SECTIONS.validate_python({"name": "torchvision:vgg11", "pretrained": True})
+    module, before = network(), network().state_dict()
+    stored = state() | {"2.weight": torch.ones(7, 4), "2.bias": torch.ones(7), "aux.weight": torch.ones(1)}
+    note = start_from(module, stored, section, "FILE", outputs=3)
+    assert note == "from FILE: 7 of 9 arrays; of other classes, begins anew: 2.weight, 2.bias; not in the network: aux.weight"
+    assert torch.equal(module.state_dict()["2.weight"], before["2.weight"])
+    assert torch.equal(module.state_dict()["0.weight"], stored["0.weight"])
+    for wrong in ({"0.weight": torch.ones(5, 2)}, {"2.weight": torch.ones(7, 5)}):
+        with pytest.raises(BadJob, match="other shape"):
+            start_from(network(), stored | wrong, section, "FILE", outputs=3)
+
+
 def test_the_file_may_hold_more_under_excepted_names() -> None:
     found, _ = started(state() | {"2.scale": torch.ones(3)}, **{"except": ["2.*"]})
     assert torch.equal(found["2.bias"], network().state_dict()["2.bias"])

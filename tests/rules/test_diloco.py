@@ -95,6 +95,15 @@ def test_an_extreme_momentum_is_warned_about_for_any_number(workers: int) -> Non
     assert findings(diloco(outer_momentum=0.92), workers) == []
 
 
+def test_among_few_the_papers_momentum_suits_the_papers_optimizer() -> None:
+    """AdamW, which the advice excepts, gets no such advice; other optimizers do, and an extreme momentum is one for AdamW too."""
+    adamw, sgd = AdamW(name="adamw", lr=0.01), Sgd(lr=0.1)
+    assert list(diloco().check(JobContext(2, adamw))) == []
+    (finding,) = diloco().check(JobContext(2, sgd))
+    assert finding.suggestion == "0.8 or less suits fewer than 4 workers; the paper's 0.9 suits AdamW"
+    assert len(list(diloco(outer_momentum=0.99).check(JobContext(2, adamw)))) == 1
+
+
 @pytest.mark.parametrize(("momentum", "workers", "warned"), [(0.9, 1, True), (0.9, 3, True), (0.9, 4, False), (0.5, 2, False)])
 def test_a_high_momentum_among_few_is_warned_about(momentum: float, workers: int, warned: bool) -> None:
     found = list(diloco(outer_momentum=momentum).check(JobContext(workers)))

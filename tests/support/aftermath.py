@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from support.runs import Said, events, newest, partrain, resume
 
@@ -17,7 +19,7 @@ class Aftermath:
         self._done.touch()
         whole = job.with_name("whole")
         assert partrain("run", job, "--out", whole, "-q").code == 0
-        self._final = newest(whole)
+        self.final = newest(whole)
         self._done.unlink()
 
     def train(self) -> Said:
@@ -34,6 +36,25 @@ class Aftermath:
             assert word in said.err, said.err
         self.check_folder()
 
+    def check_replayed(self, said: Said, after: int | None = None) -> dict[str, Any]:
+        """The run went on by itself and ended with the numbers of the run without a fault. Returns the event of the newest replay."""
+        assert (said.code, said.errors) == (0, []), said
+        assert "Traceback" not in said.err
+        assert not events(self.run, "fault")
+        rounds = [(event["rank"], event["round"]) for event in events(self.run, "round")]
+        assert len(set(rounds)) == len(rounds)
+        assert newest(self.run) == self.final
+        summary = json.loads((self.run / "summary.json").read_text(encoding="utf-8"))
+        told = events(self.run, "replay")
+        assert told
+        assert (summary["replays"], summary["discarded_item_iterations"]) == (
+            len(told),
+            sum(sum(one["discarded"]) for one in told),
+        )
+        if after is not None:
+            assert told[-1]["after"] == after
+        return told[-1]
+
     def check_folder(self) -> None:
         """The newest checkpoint is whole and no older than was told; from it the run ends as if nothing had happened."""
         committed = [event["round"] for event in events(self.run, "commit")]
@@ -43,4 +64,4 @@ class Aftermath:
             return
         assert checkpoint.read(self.run / "checkpoint.h5").round >= max(committed)
         resume(self.run, "--trust-code")
-        assert newest(self.run) == self._final
+        assert newest(self.run) == self.final

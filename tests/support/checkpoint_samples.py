@@ -6,12 +6,14 @@ import hashlib
 import io
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from partrain.checkpoint import Content
 from partrain.checkpoint.header import SIZE, Header
+from partrain.training.stop import Progress
 
 JOB = 'name = "sample"\n'
 
@@ -27,6 +29,21 @@ def arrays() -> dict[str, np.ndarray]:
 
 def manifest(**more: Any) -> dict[str, Any]:
     return {"run": "0123abcd", "round": 3, "item_iterations": 3840, **more}
+
+
+TRAINED: dict[str, Any] = {
+    "format": 1,
+    "name": "sample",
+    "versions": {},
+    "data": "0" * 64,
+    "codec": {},
+    "folder": "/",
+    "horizon": None,
+    "network": {"input": [4], "outputs": 3, "task": "classification", "vocabulary": None},
+    "workers": [{"rank": rank, "device": "cpu", "threads": 1, "partition": 8} for rank in range(2)],
+    "progress": asdict(Progress(round=3)),
+}
+"""The keys that a training adds to a manifest."""
 
 
 def content(**more: np.ndarray) -> Content:

@@ -197,7 +197,7 @@ class Quadratic:
         self.round, self.done, self.lr, self.active = 0, 0, lr, True
         self.seconds, self.partition_size, self._total = 0.0, 1, 0
         self._waiting, self.clock = group.transport, group.transport.clock
-        d = len(start)
+        d = self.parameters = len(start)
         self.params, self.grads = row[:d], row[d : 2 * d]
         self.params.copy_(torch.tensor(start))
         self._target = torch.tensor(target)
@@ -435,7 +435,9 @@ class Hooks:
         self.courses.append(self._worker.params.tolist())
         self.records.append(asdict(record))
 
-    def snapshot(self, progress: Progress, worker: LocalWorker, state: Any, wait: bool) -> None:
+    def snapshot(
+        self, progress: Progress, worker: LocalWorker, state: Any, seconds: float, durable: bool, reason: str | None
+    ) -> None:
         save(worker, self._taken.arrays, state, self._group.center_client)
         self._taken.progress = replace(progress)
 

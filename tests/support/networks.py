@@ -25,6 +25,7 @@ SERIES = Interface((6, 2), 4, "forecast")
 TEXT = Interface((7,), 11, "language", 11)
 WORDS = Interface((7,), 3, "classification", 11)
 BACK = Interface((5,), 3, "autoencoder")
+ROWS = Interface((4,), 3, "classification", categories=(0, 5, 0, 3))
 PICTURES = Interface((2, 9, 8), 3, "autoencoder")
 
 
@@ -44,6 +45,9 @@ class Case:
         generator, interface = torch.Generator().manual_seed(5), self.interface
         if interface.vocabulary is None:
             inputs = torch.randn(count, *interface.item, generator=generator)
+            for at, codes in enumerate(interface.categories):
+                if codes:
+                    inputs[:, at] = torch.randint(codes, (count,), generator=generator)
         else:
             inputs = torch.randint(interface.vocabulary, (count, *interface.item), generator=generator)
         if interface.task == "language":
@@ -61,6 +65,10 @@ CASES = {
     "mlp": Case(CURVE, {"name": "mlp", "hidden": [8], "activation": "silu"}),
     "mlp, restless": Case(IMAGES, {"name": "mlp", "hidden": [8, 6], "batch_norm": True, "dropout": 0.25}),
     "mlp, back": Case(BACK, {"name": "mlp", "hidden": [4], "output_activation": "tanh"}),
+    "tabular": Case(
+        ROWS, {"name": "tabular", "width": 8, "hidden": 6, "blocks": 1, "dropout": 0.25, "periodic": 2, "frequencies": 3}
+    ),
+    "tabular, numbers": Case(CURVE, {"name": "tabular", "width": 6, "hidden": 6, "blocks": 2, "dropout": 0, "periodic": 0}),
     "autoencoder": Case(BACK, {"name": "autoencoder", "hidden": [6], "code": 2, "noise": 0.3, "batch_norm": True}),
     "autoencoder, convolutions": Case(
         PICTURES, {"name": "autoencoder", "channels": [4, 6], "hidden": [], "code": 3, "batch_norm": True, "activation": "elu"}

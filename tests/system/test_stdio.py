@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Container
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 from support.cores import two_cores
 from support.runs import round_file, summary, train, write_job
 from support.shared_runs import once
+
+from partrain import checkpoint
+from partrain.system.stdio import visible
 
 COMMANDS = [
     (["--help"], 0),
@@ -158,3 +162,27 @@ def test_what_is_written_is_as_it_was(place: Path) -> None:
         env=os.environ | {"PYTHONIOENCODING": "latin-1"},
     )
     assert (told.returncode, told.stdout) == (0, f"{job}: ok\n".encode("latin-1")), told
+
+
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\x1b[31mEVIL\x9b31m\u202e"
+
+
+@pytest.mark.parametrize("words", [["inspect"], ["inspect", "--tensors"], ["verify"]])
+def test_a_terminal_obeys_no_text_of_a_checkpoint(tmp_path: Path, place: Path, words: list[str]) -> None:
+    """All digests are right: versions and folders are what an author wants."""
+    content = checkpoint.read(place / "other.h5")
+    manifest = content.manifest | {"folder": f"/{ESCAPES}", "versions": {"partrain": ESCAPES}}
+    path = tmp_path / "evil.h5"
+    path.write_bytes(checkpoint.encode(replace(content, manifest=manifest)))
+    told = subprocess.run([sys.executable, "-m", "partrain", *words, str(path)], capture_output=True, check=False)
+    text = (told.stdout + told.stderr).decode()
+    assert told.returncode == 0, text
+    assert not set(text) & set("\x1b\x07\x9b\u202e")
+    if words == ["inspect"]:
+        assert "\\x1b[31mEVIL" in text
+
+
+def test_control_characters_become_visible() -> None:
+    assert visible("a\tb\r\nc\n") == "a\tb\r\nc\n"
+    assert visible("a\rb\x00\x1b[2J\x7f\x85\u202e") == "a\\rb\\x00\\x1b[2J\\x7f\\x85\\u202e"
+    assert visible("größe – 数") == "größe – 数"

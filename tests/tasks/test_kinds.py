@@ -94,6 +94,16 @@ class Uncounted(partrain.Task):
         return answers.square().mean()
 
 
+class Uncountable(partrain.Task):
+    accuracy = True
+
+    def loss(self, answers, targets):
+        return nn.functional.cross_entropy(answers, targets)
+
+    def correct(self, answers, targets):
+        return answers.argmax(1) == targets
+
+
 class Nothing(partrain.Task):
     pass
 
@@ -144,7 +154,7 @@ def test_the_targets_of_an_autoencoder_are_its_inputs() -> None:
     assert Reconstruction().score(Half(), inputs, torch.tensor([1, 0])) == (pytest.approx(1.25), 0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "segmentation"])
 def test_the_gradient_is_autograds(kind: str) -> None:
     """The gradient is that of the mean loss. Parameters without influence on it have none."""
     network = nn.ModuleDict({"used": nn.Linear(4, 4), "idle": nn.Linear(4, 4)})
@@ -227,11 +237,11 @@ def test_two_networks_learn_in_turn(folder: Path) -> None:
         (["task={name='own.py:table'}"], 71, "[task] name: `own.py:table` returned dict, not a partrain.Task"),
         (["task={name='own.py:Nothing'}"], 71, "Nothing has no `loss(answers, targets)`"),
         (["task={name='own.py:Uncounted'}"], 71, "Uncounted has `accuracy = True`, but no `correct(answers, targets)`"),
+        (["task={name='own.py:Uncountable'}"], 71, "`correct` gives a tensor (8,) of torch.bool; expected the number of items"),
         (["task={name='own.py:Hinge', widht=3}"], 78, "`own.py:Hinge` takes no argument `widht`"),
         (["task={name='own.py:Hinge'}", "stop.accuracy=0.9"], 71, "[stop] accuracy: the task `user` counts no right answers"),
         (["task={name='Hinge'}"], 78, 'expected "package.module:Class" or "file.py:Class"'),
         (["task={kind='clasification'}"], 78, 'did you mean "classification"?'),
-        (["task={}"], 78, "kind"),
     ],
 )
 def test_errors_of_user_tasks(folder: Path, sets: list[str], code: int, what: str) -> None:

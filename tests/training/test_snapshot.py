@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.lab import Trial, restless
+from support.rule_forms import VARIANTS
 from torch import nn
 
 from partrain.optim import Sgd
@@ -52,11 +53,27 @@ def test_a_snapshot_holds_the_network_under_its_own_names() -> None:
 
 
 def test_a_snapshot_holds_what_only_a_worker_has() -> None:
-    found = paths(Average(buffers="local"), Adam(name="adam", lr=1.0))
+    found = paths(Average(buffers="local", optimizer_state="local"), Adam(name="adam", lr=1.0))
     assert {path.removeprefix("workers/1/") for path in found if path.startswith("workers/1/")} == {
         "counts", "optimizer/exp_avg", "optimizer/exp_avg_sq",
         "buffers/1.running_mean", "buffers/1.running_var", "buffers/1.num_batches_tracked",
     }  # fmt: skip
+
+
+def test_averaged_moments_are_kept_once() -> None:
+    found = paths(Average(), Adam(name="adam", lr=1.0))
+    assert {path for path in found if "optimizer" in path} == {"optimizer/exp_avg", "optimizer/exp_avg_sq"}
+    assert {path for path in found if path.startswith("workers/1/")} == {"workers/1/counts"}
+
+
+@pytest.mark.parametrize("name", sorted(VARIANTS))
+def test_averaged_moments_are_equal_on_all_workers(name: str) -> None:
+    """A checkpoint keeps one copy of them on the strength of the configuration alone."""
+    rule = VARIANTS[name].model_copy(update={"optimizer_state": "average"})
+    members, _ = Trial(rule, Adam(name="adam", lr=0.01, batch_size=5)).run(2)
+    first, *others = [member.worker.optimizer.moments for member in members]
+    assert others
+    assert all(torch.equal(first, moments) for moments in others)
 
 
 def test_what_is_reset_is_not_kept() -> None:

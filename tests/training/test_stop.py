@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from partrain.training.stop import Progress, Stop
+from partrain.training.stop import Criterion, Progress, Stop
 
 
 def progress(*losses: float, accuracies: tuple[float | None, ...] = ()) -> Progress:
@@ -111,3 +111,33 @@ def test_a_copy_stands_where_the_original_stood() -> None:
     copy = replace(standing)
     standing.judge(0.5, None)
     assert copy.best == 1.0
+
+
+def test_the_best_is_by_the_number_that_patience_by_names() -> None:
+    standing = Progress()
+    for loss, accuracy, mae in ((1.0, 0.9, 3.0), (0.8, 0.9, 2.0), (0.9, 0.95, 2.5)):
+        standing.round += 1
+        standing.judge(loss, accuracy, {"mae": mae}, Criterion("mae", lower=True))
+    assert (standing.best, standing.best_round, standing.misses, standing.metrics) == (2.0, 2, 1, {"mae": 2.5})
+    by_loss = Progress(round=1)
+    assert [by_loss.judge(loss, 0.9, by=Criterion("loss", lower=True)) for loss in (1.0, 0.9)] == [True, True]
+
+
+def test_a_metric_that_is_not_finite_is_left_out_and_is_no_best() -> None:
+    standing = Progress(round=1)
+    assert not standing.judge(1.0, None, {"auroc": math.nan}, Criterion("auroc", lower=False))
+    assert (standing.metrics, standing.misses) == ({}, 1)
+    assert not Stop(at_least={"auroc": -1.0}).reached(standing)
+
+
+@pytest.mark.parametrize(("table", "reached"), [({"at_least": {"f1": 0.5}}, True), ({"at_most": {"f1": 0.4}}, False)])
+def test_goals_of_metrics(table: dict[str, Any], reached: bool) -> None:
+    standing = Progress(round=1)
+    standing.judge(1.0, None, {"f1": 0.5})
+    assert Stop(**table).reached(standing) is reached
+    assert Stop(**table).has_target
+
+
+def test_progress_without_metrics_is_stored_as_before() -> None:
+    assert "metrics" not in Progress(round=1).stored()
+    assert Progress(metrics={"f1": 0.5}).stored()["metrics"] == {"f1": 0.5}

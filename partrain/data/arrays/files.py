@@ -16,7 +16,9 @@ from math import prod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from partrain.byte_layout import InputPart
 from partrain.config.problems import did_you_mean
+from partrain.data.arrays.elsewhere import missing_data, outside
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -50,6 +52,10 @@ class ArraySource:
     """Codes of the texts read so far; None: the array holds no texts."""
     digests: list[str] | None = None
     """SHA-256 (hex) of the file, added by each `read`; None: reading does not compute it."""
+    parts: tuple[InputPart, ...] = ()
+    """The inputs of an item, if there are several, or their lengths differ: the array has a row of bytes for each item."""
+    tokens: frozenset[str] = frozenset()
+    """Names of the parts that are tokens."""
 
     @property
     def kind(self) -> str:
@@ -166,10 +172,13 @@ def hdf5(path: Path) -> dict[str, ArraySource]:
         if useless:
             found[name] = ArraySource(where, path, useless, one.shape or (), None, read, unsupported=useless)
             return
+        if elsewhere := outside(one, path, set()):
+            found[name] = ArraySource(where, path, elsewhere, one.shape, None, read, unsupported=elsewhere)
+            return
         if text:
             found[name] = ArraySource(where, path, "|S", one.shape, None, read, texts=texts)
             return
-        native = one.dtype.isnative and one.chunks is None and not one.external
+        native = one.dtype.isnative and one.chunks is None
         found[name] = ArraySource(where, path, one.dtype.str, one.shape, one.id.get_offset() if native else None, read)
 
     with _reading_arrays(path), h5py.File(path, "r") as file:
@@ -191,33 +200,12 @@ def _unsupported(one: Any) -> tuple[str, bool]:
     return "" if one.shape else "nothing" if one.shape is None else single, text
 
 
-def _missing_data(one: Any, path: Path) -> str | None:
-    """Describe why a dataset's numbers are missing, where HDF5 would silently return zeros; None if they are there."""
-    import h5py
-
-    if not one.is_virtual:
-        written = one.id.get_storage_size() or one.external or not prod(one.shape)
-        return None if written else "has a shape and no numbers: nothing was ever written to it"
-    for source in one.virtual_sources():
-        if source.file_name == "." or "%" in source.file_name:
-            continue
-        place = path.parent / source.file_name
-        try:
-            with h5py.File(place, "r") as file:
-                there = source.dset_name in file
-        except OSError as error:
-            return f"its numbers should lie in {place}, which cannot be read: {(error.strerror or str(error)).splitlines()[0]}"
-        if not there:
-            return f"its numbers should lie in {place}, which has no dataset `{source.dset_name}`"
-    return None
-
-
 def _hdf5_reader(path: Path, name: str, texts: dict[str, int] | None) -> Callable[[NDArray[Any]], None]:
     def read(target: NDArray[Any]) -> None:
         import h5py
 
         with _reading_arrays(path), h5py.File(path, "r") as file:
-            if lost := _missing_data(file[name], path):
+            if lost := missing_data(file[name], path):
                 raise InputMissing(f"{path}: dataset `{name}`: {lost}")
             _convert_array(file[name], target, f"{path}: dataset `{name}`", texts)
 

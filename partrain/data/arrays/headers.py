@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
+from partrain.byte_layout import of_unequal_lengths
 from partrain.data.arrays.classes import select_classes
 from partrain.data.arrays.files import ArraySource, choose_array, hdf5, npy, npz
 from partrain.data.arrays.idx import CLASSES, embedded, idx
-from partrain.data.arrays.sections import ArraySection, FilePerArray, Hdf5, Idx, Mnist, Npy, Npz
+from partrain.data.arrays.sections import ArraySection, FilePerArray, Hdf5, Idx, Mnist, NamedArrays, Npy, Npz
 from partrain.data.base import ArrayField, DatasetSpec, WrongSetting
 from partrain.data.fetch import local_path
 from partrain.errors import InputMissing
@@ -56,9 +57,39 @@ def _all_items(section: ArraySection, folder: Path) -> dict[str, ArraySource]:
             path = local_path(section.path, folder)
             held = npz(path) if isinstance(section, Npz) else hdf5(path)
             default = not {"test_inputs", "test_targets"} & section.model_fields_set
-            roles = ROLES[:2] if default and not {section.test_inputs, section.test_targets} & held.keys() else ROLES
+            tests = section.test_names
+            absent = not {section.test_targets, *(tests if isinstance(tests, list) else [tests])} & held.keys()
+            roles = ROLES[:2] if default and absent else ROLES
+            if isinstance(section.inputs, list) or section.offsets:
+                return _packed(section, held, path, roles)
             return {role: choose_array(held, getattr(section, role), path, role) for role in roles}
     raise TypeError(section)
+
+
+def _packed(section: NamedArrays, held: dict[str, ArraySource], path: Path, roles: Sequence[str]) -> dict[str, ArraySource]:
+    """Find arrays of several inputs, or of sequences of unequal length."""
+    from partrain.data.arrays.packed import longest, named_inputs, padded, padded_targets
+
+    names = {"inputs": section.inputs, "test_inputs": section.test_names}
+    if isinstance(section.inputs, list):
+        tokens = section.tokens if isinstance(section.tokens, list) else []
+        return {
+            role: named_inputs(held, list(names[role]), path, role, tokens)
+            if role in names
+            else choose_array(held, getattr(section, role), path, role)
+            for role in roles
+        }
+    found = {role: choose_array(held, getattr(section, role), path, role) for role in roles}
+    known = {"": section.offsets or "", "test_": section.test_offsets or f"test_{section.offsets}"}
+    prefixes = [role.removesuffix("inputs") for role in roles if role.endswith("inputs")]
+    offsets = {prefix: choose_array(held, known[prefix], path, f"{prefix}offsets") for prefix in prefixes}
+    most = max(longest(found[f"{prefix}inputs"], one) for prefix, one in offsets.items())
+    for prefix, one in offsets.items():
+        values, targets = found[f"{prefix}inputs"], found[f"{prefix}targets"]
+        found[f"{prefix}inputs"] = padded(values, one, bool(section.tokens), most)
+        if section.tokens and targets.kind in "iu" and targets.shape == values.shape != (one.shape[0] - 1,):
+            found[f"{prefix}targets"] = padded_targets(targets, one, found[f"{prefix}inputs"])
+    return found
 
 
 def _paths(section: FilePerArray, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -71,7 +102,9 @@ def spec_of(section: ArraySection, found: ArraySources) -> DatasetSpec:
     slots, tests = forms.slots, forms.tests
     width = slots["targets"].shape[1] if forms.task == "regression" else len(section.classes) if section.classes else None
     known = slots["test_inputs"].shape[0] if "test_inputs" in slots else tests
-    return DatasetSpec(slots["inputs"].shape[0] - tests, known, slots["inputs"].shape[1:], forms.task, width, section.tokens)
+    parts = found["inputs"].parts
+    shape = parts[0].shape if of_unequal_lengths(parts) else slots["inputs"].shape[1:]
+    return DatasetSpec(slots["inputs"].shape[0] - tests, known, shape, forms.task, width, section.tokens is True, parts=parts)
 
 
 def forms_of(section: ArraySection, found: ArraySources) -> Forms:
@@ -81,15 +114,15 @@ def forms_of(section: ArraySection, found: ArraySources) -> Forms:
         InputMissing: the arrays do not go together.
         WrongSetting: a setting of the section does not go with them.
     """
-    slots, task = _slots_and_task(found, section.tokens)
+    slots, task = _slots_and_task(found, section.tokens is True)
     inputs = found["inputs"]
     if section.split_key and "test_inputs" in found:
         problem = f"`{section.split_key}` splits test items off, but there are some already: {found['test_inputs'].where}"
         raise WrongSetting(section.split_key, problem, "remove it")
-    if section.standardise and slots["inputs"].dtype == "uint8":
+    if section.standardise is True and slots["inputs"].dtype == "uint8":
         problem = f"`standardise` does not apply to bytes, which are scaled to [0, 1]: {inputs.where}"
-        raise WrongSetting("standardise", problem, "remove it, or write them as float32")
-    if section.standardise_target and task != "regression":
+        raise WrongSetting("standardise", problem, 'remove it, set standardise = "channel" for images, or write them as float32')
+    if section.standardise_target and "standardise_target" in section.model_fields_set and task != "regression":
         problem = f"`standardise_target` is for numbers, but these targets are for {task}: {found['targets'].where}"
         raise WrongSetting("standardise_target", problem, "remove it")
     items = slots["inputs"].shape[0]
@@ -119,18 +152,24 @@ def _slots_and_task(found: ArraySources, tokens: bool) -> tuple[dict[str, ArrayF
         if (found[role].texts is None) != (found[role.removeprefix("test_")].texts is None):
             raise InputMissing(f"{found[role].where}: only one of training and test labels are texts")
     targets = slots["targets"]
+    if len(targets.shape) == 3:
+        if slots["inputs"].shape[-2:] != targets.shape[1:]:
+            what = f"label maps {targets.shape} for images {slots['inputs'].shape}: one label for each pixel"
+            raise InputMissing(f"{found['targets'].where}: {what}")
+        return slots, "segmentation"
     if targets.dtype != "int64":
         return slots, "regression"
     if len(targets.shape) == 1:
         return slots, "classification"
-    if targets.shape != slots["inputs"].shape:
+    parts = found["inputs"].parts
+    if targets.shape[1:] != (parts[0].shape if parts else slots["inputs"].shape[1:]):
         raise InputMissing(f"{found['targets'].where}: tokens {targets.shape} for inputs {slots['inputs'].shape}: one for each")
     return slots, "language"
 
 
 def _inputs(array: ArraySource, tokens: bool) -> ArrayField:
     items, *axes = array.shape
-    if tokens:
+    if tokens and not array.parts:
         if array.kind not in "iu" or len(axes) != 1:
             raise InputMissing(f"{array.where}: is {array.dtype} {array.shape}; tokens are whole numbers (n, length)")
         return ArrayField("", "int64", array.shape, 0)
@@ -147,6 +186,10 @@ def _targets(array: ArraySource, tokens: bool) -> ArrayField:
             what = "tokens are whole numbers (n, length)" if tokens else "names of classes have one axis"
             raise InputMissing(f"{array.where}: texts of shape {array.shape}; {what}")
         return ArrayField("", "int64", (items,), 0)
+    if array.kind in "iu" and len(axes) == 2 and not tokens:
+        return ArrayField("", "uint8" if array.dtype == "|u1" else "int64", array.shape, 0)
+    if array.kind in "iub" and len(axes) == 1 and axes != [1] and not tokens:
+        return ArrayField("", "float32", array.shape, 0)
     if array.kind in "iu":
         if axes not in ([], [1]) and not (tokens and len(axes) == 1):
             raise InputMissing(f"{array.where}: whole numbers of shape {array.shape}; class labels have one axis")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -15,7 +15,7 @@ from partrain.data.arrays.headers import spec_of
 from partrain.data.arrays.sections import ArraySection
 from partrain.data.base import Allocate, Dataset, DatasetSpec, Training, fingerprint_of
 from partrain.data.fetch import Folder
-from partrain.data.images import decode, image_shape
+from partrain.data.images import Size, decode, image_shape
 from partrain.data.tables.sections import Names
 from partrain.errors import InputMissing
 
@@ -39,8 +39,8 @@ class HuggingFace(ArraySection):
     """The column to learn from: numbers, lists of one length, or images. Several columns of numbers are concatenated."""
     target: str
     """The column to learn: integers or texts are classes, other numbers are for a regression."""
-    size: list[Annotated[int, Field(ge=1, le=10_000)]] | None = Field(None, min_length=2, max_length=2)
-    """Height and width that all images are resized to; default: the size of the first, which all must have."""
+    size: Size | None = None
+    """Height and width that all images are resized to, or one number for a square; default: the size of the first, which all must have."""
     channels: Literal[1, 3] | None = None
     """1: grey; 3: red, green, blue; default: as in the first image."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from partrain.byte_layout import InputPart, of_unequal_lengths
 from partrain.data.arrays.files import ArraySource
 from partrain.data.arrays.headers import ArraySources, Forms, find_arrays, forms_of
 from partrain.data.arrays.sections import ArraySection
@@ -33,6 +34,7 @@ from partrain.data.base import (
     lay_out,
     views,
 )
+from partrain.data.parts import known_parts
 from partrain.data.standardize import feature_axis, moments, standardize
 from partrain.data.tables.labels import named_classes, remap_labels
 from partrain.errors import InputMissing
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 
 _SAMPLES, _SAMPLE = 64, 1 << 20
 """Number and size of the blocks that are hashed of a large mapped file."""
+UNLABELED = 255
+"""Label of pixels that do not count, unless `[task] ignore_index` names another."""
 _BLOCK = 1 << 24
 """Bytes copied at a time."""
 
@@ -78,15 +82,18 @@ def load_arrays(section: ArraySection, found: ArraySources, allocate: Allocate, 
         codec["classes"] = _encode_classes(found, arrays)
     elif section.classes:
         codec |= {"classes": list(section.classes), "renumbered": True}
-    outputs, vocabulary = _outputs(section, forms, found, arrays, codec)
+    parts = _parts(found, arrays)
+    outputs, vocabulary = _outputs(section, forms, found, arrays, codec, parts)
+    if parts and forms.task == "language":
+        parts = (replace(parts[0], vocabulary=vocabulary), *parts[1:])
     labels = arrays["targets"] if forms.task == "classification" else None
     items = len(arrays["inputs"])
     stay, tested = section.split_off(items, forms.tests, labels) if forms.tests else (np.arange(items), np.arange(0))
     if forms.tests and labels is not None:
         section.check_classes(found["targets"].where, codec.get("classes"), labels[stay], labels[tested])
-    if section.standardise or section.standardise_target:
+    if wanted := [role for role in ("inputs", "targets") if section.standardises(role, forms.task)]:
         trained = stay[training(len(stay), None if labels is None else labels[stay])]
-        codec |= _standardize(section, found, arrays, trained)
+        codec |= _standardize(wanted, found, arrays, trained)
     if drawn:
         arrays["rows"][:] = stay
         for role in ("inputs", "targets"):
@@ -96,13 +103,21 @@ def load_arrays(section: ArraySection, found: ArraySources, allocate: Allocate, 
     elif forms.tests:
         own, lying = _split_off_last(own, forms.tests), _split_off_last(lying, forms.tests)
 
-    scale = 1 / 255 if forms.slots["inputs"].dtype == "uint8" else 1.0
+    scale = 1 / 255 if forms.slots["inputs"].dtype == "uint8" and not parts else 1.0
+    mark: dict[str, Any] = {"parts": repr(parts)} if parts else {}
     prints = [one for array in found.values() for one in array.digests or ()]
-    if codec or forms.tests or not prints:
-        prints = [fingerprint_of(own, buffer, codec | {"slots": repr(list(lying))}), *map(_sampled_hash, known)]
+    if codec or forms.tests or parts or not prints:
+        prints = [fingerprint_of(own, buffer, codec | mark | {"slots": repr(list(lying))}), *map(_sampled_hash, known)]
     fingerprint = hashlib.sha256("\n".join(prints).encode()).hexdigest()
-    info = DatasetInfo((*own, *lying), forms.task, outputs, scale, fingerprint, vocabulary, codec=codec, files=known)
+    info = DatasetInfo((*own, *lying), forms.task, outputs, scale, fingerprint, vocabulary, codec=codec, files=known, parts=parts)
     return info.open(buffer)
+
+
+def _parts(found: ArraySources, arrays: Arrays) -> tuple[InputPart, ...]:
+    """Return the inputs of an item if there are several, with the vocabulary of each that is tokens."""
+    source = found["inputs"]
+    told = [vars(part) | {"tokens": part.name in source.tokens} for part in source.parts]
+    return known_parts(told, [arrays[role] for role in ("inputs", "test_inputs") if role in found])
 
 
 def _extra_arrays(forms: Forms) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -129,7 +144,7 @@ def _split_off_last(slots: tuple[ArrayField, ...], tests: int) -> tuple[ArrayFie
 
 def _can_map(array: ArraySource, section: ArraySection, forms: Forms, role: str) -> bool:
     """Tell if the file holds the numbers as they are wanted, aligned."""
-    if section.standardise_target if role.endswith("targets") else section.standardise:
+    if section.standardises(role, forms.task):
         return False
     same = {"|u1": "uint8", "<f4": "float32", "<f8": "float64", "<i8": "int64"}.get(array.dtype)
     return same == forms.slots[role].dtype and array.offset is not None and array.offset % int(array.dtype[2:]) == 0
@@ -152,10 +167,11 @@ def _verify_checksums(mapped: Mapping[str, ArraySource], files: Mapping[Path, Ma
 def _check(found: ArraySources, arrays: Arrays, unread: Set[str]) -> None:
     """Check numbers: labels and tokens are not negative, all targets and all inputs that were read are finite."""
     for role, array in ((role, arrays[role]) for role in found):
-        if array.dtype == np.int64 and int(array.min()) < 0:
-            item = int(np.argwhere(array < 0)[0][0])
+        padding = -100 if array.ndim > 1 and found["inputs"].parts else 0
+        if array.dtype == np.int64 and int(array.min()) < 0 and (wrong := (array < 0) & (array != padding)).any():
+            item = int(np.argwhere(wrong)[0][0])
             raise InputMissing(f"{found[role].where}: item {item} has the label {int(array[item].min())}; labels are 0 or more")
-        if role not in unread or role.endswith("targets"):
+        if (role not in unread or role.endswith("targets")) and not found[role].parts:
             check_finite(array, found[role].where)
 
 
@@ -170,31 +186,53 @@ def _encode_classes(found: ArraySources, arrays: Arrays) -> list[int | str]:
 
 
 def _outputs(
-    section: ArraySection, forms: Forms, found: ArraySources, arrays: Arrays, codec: Mapping[str, Any]
+    section: ArraySection,
+    forms: Forms,
+    found: ArraySources,
+    arrays: Arrays,
+    codec: Mapping[str, Any],
+    parts: tuple[InputPart, ...],
 ) -> tuple[int, int | None]:
     """Return the number of outputs, and the vocabulary. Classes without names count up to the largest label."""
-    vocabulary = max(int(arrays[role].max()) for role in found if arrays[role].ndim > 1) + 1 if section.tokens else None
+    tokens = section.tokens is True
+    several = [role for role in found if arrays[role].ndim > 1 and not (parts and role.endswith("inputs"))]
+    vocabulary = max(int(arrays[role].max()) for role in several) + 1 if tokens and several else None
+    if tokens and of_unequal_lengths(parts):
+        vocabulary = max(vocabulary or 0, parts[0].vocabulary or 0)
     if forms.task == "regression":
         return arrays["targets"].shape[-1], vocabulary
     if forms.task == "language":
         return vocabulary or 0, vocabulary
+    if forms.task == "segmentation":
+        largest = max((_largest_label(arrays[role]), role) for role in found if role.endswith("targets"))
+        if largest[0] >= UNLABELED:
+            where = found[largest[1]].where
+            raise InputMissing(
+                f"{where}: a label map has the label {largest[0]}; labels are 0 to 254, and 255 for pixels that do not count"
+            )
+        return largest[0] + 1, vocabulary
     if "classes" in codec:
         return len(codec["classes"]), vocabulary
     return count_classes([arrays[role] for role in found if role.endswith("targets")], found["targets"].where), vocabulary
 
 
-def _standardize(section: ArraySection, found: ArraySources, arrays: Arrays, trained: NDArray[Any]) -> dict[str, Any]:
-    """Standardize in place by the items at `trained`, and return means and deviations as JSON."""
+def _largest_label(maps: NDArray[Any]) -> int:
+    """Return the largest label of label maps (n, h, w), without 255, which marks pixels that do not count."""
+    return max(int(np.where(one == UNLABELED, 0, one).max()) for one in maps)
+
+
+def _standardize(wanted: Sequence[str], found: ArraySources, arrays: Arrays, trained: NDArray[Any]) -> dict[str, Any]:
+    """Standardize the arrays `wanted` and their test items in place by the items at `trained`, and return means and deviations as JSON."""
     codec: dict[str, Any] = {}
-    for wanted, kind, prefix in (section.standardise, "inputs", ""), (section.standardise_target, "targets", "target_"):
-        if wanted:
-            numbers = {role: _in_double_precision(found[role], arrays[role]) for role in (kind, f"test_{kind}") if role in found}
-            scale = moments(numbers[kind], trained, found[kind].where)
-            for role, source in numbers.items():
-                standardize(arrays[role], scale, found[role].where, source)
-            mean, std = (one.tolist() for one in scale)
-            codec |= {f"{prefix}mean": mean, f"{prefix}std": std}
-    if section.standardise:
+    for kind in wanted:
+        numbers = {role: _in_double_precision(found[role], arrays[role]) for role in (kind, f"test_{kind}") if role in found}
+        scale = moments(numbers[kind], trained, found[kind].where)
+        for role, source in numbers.items():
+            standardize(arrays[role], scale, found[role].where, source)
+        prefix = "target_" if kind == "targets" else ""
+        mean, std = (one.tolist() for one in scale)
+        codec |= {f"{prefix}mean": mean, f"{prefix}std": std}
+    if "inputs" in wanted:
         codec["axis"] = feature_axis(arrays["inputs"].ndim)
     return codec
 

@@ -17,10 +17,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from partrain.byte_layout import InputPart, of_unequal_lengths
+from partrain.data.augment import ImageChanges
 from partrain.data.base import (
     Allocate,
     ArrayField,
-    DataSection,
     Dataset,
     DatasetInfo,
     DatasetSpec,
@@ -60,7 +61,7 @@ _Source = memoryview | _RowSubset
 """Part of a file to write."""
 
 
-class Mapped(DataSection):
+class Mapped(ImageChanges):
     """A file written by `partrain data convert`, memory-mapped: it may be larger than the memory."""
 
     kind: Literal["mapped"]
@@ -78,7 +79,9 @@ def read_spec(section: Mapped, folder: Path) -> DatasetSpec:
     slots = {slot.name: slot for slot in info.slots}
     items, *shape = slots["inputs"].shape
     tests = slots["test_inputs"].shape[0] if "test_inputs" in slots else 0
-    return DatasetSpec(items - (info.gap or 0), tests, tuple(shape), info.task, info.outputs, info.vocabulary is not None)
+    shape = list(info.parts[0].shape) if of_unequal_lengths(info.parts) else shape
+    tokens = info.vocabulary is not None
+    return DatasetSpec(items - (info.gap or 0), tests, tuple(shape), info.task, info.outputs, tokens, parts=info.parts)
 
 
 def load(section: Mapped, folder: Path, allocate: Allocate, training: Training) -> Dataset:
@@ -102,7 +105,8 @@ def stored_training_hash(path: Path) -> str:
 
 def training_hash(dataset: Dataset, training: Training) -> str:
     """Hash the indices of the training items (SHA-256, hex), if the items contain anything learnt from them; else ""."""
-    if dataset.gap is None and not {"mean", "target_mean"} & dataset.codec.keys():
+    learnt = {"mean", "target_mean"} & dataset.codec.keys() and dataset.codec.get("learnt", True)
+    if dataset.gap is None and not learnt:
         return ""
     labels = dataset.item_targets if dataset.task == "classification" else None
     return hashlib.sha256(training(dataset.items, labels, dataset.gap).tobytes()).hexdigest()
@@ -179,7 +183,9 @@ def read(path: Path) -> DatasetInfo:
         )
     known: dict[str, Any] = header["card"]
     slots = tuple(_slot(slot, start) for slot in known["slots"])
-    return DatasetInfo(**known | {"slots": slots, "files": (file,), "fingerprint": hashlib.sha256(text).hexdigest()})
+    parts = tuple(InputPart(**part | {"shape": tuple(part["shape"])}) for part in known.get("parts", ()))
+    own = {"slots": slots, "files": (file,), "fingerprint": hashlib.sha256(text).hexdigest(), "parts": parts}
+    return DatasetInfo(**known | own)
 
 
 def verify(path: Path) -> None:
@@ -199,7 +205,8 @@ def is_mapped(path: Path) -> bool:
 
 
 def _header(info: DatasetInfo, size: int, digest: str, trained: str) -> bytes:
-    text = json.dumps({"card": asdict(info), "bytes": size, "sha256": digest, "trained": trained}, sort_keys=True).encode()
+    card = {key: value for key, value in asdict(info).items() if key != "parts" or value}
+    text = json.dumps({"card": card, "bytes": size, "sha256": digest, "trained": trained}, sort_keys=True).encode()
     header = _MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text
     return header + bytes(-len(header) % _PAGE)
 

@@ -6,12 +6,14 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
+from partrain.data.augment import ImageChanges
 from partrain.data.base import SelectsClasses
 from partrain.data.fetch import File
 from partrain.data.test_split import HasTestSplit
+from partrain.tasks import Kind
 
 
-class ArraySection(HasTestSplit, SelectsClasses):
+class ArraySection(HasTestSplit, SelectsClasses, ImageChanges):
     """Keys of all data sets of arrays.
 
     Inputs (n, ...): bytes are scaled to [0, 1]; bytes of two axes are grey images (1, height, width); other numbers stay.
@@ -22,13 +24,18 @@ class ArraySection(HasTestSplit, SelectsClasses):
 
     test_keys: ClassVar[tuple[str, ...]] = ("test_inputs", "test_targets")
 
-    tokens: bool = False
-    """Integers are tokens: inputs (n, length), and targets of that shape, the next token of each."""
-    standardise: bool = False
-    """Inputs minus their mean, divided by their standard deviation, of the training items: each number of items (k), each of the
+    tokens: bool | list[str] = False
+    """Integers are tokens: inputs (n, length), and targets of that shape, the next token of each. Of several inputs: names of those."""
+    standardise: bool | Literal["channel"] = False
+    """`channel`: as below, of images; bytes stay bytes in memory, and each batch is standardised. true: inputs minus their mean, divided by their standard deviation, of the training items: each number of items (k), each of the
     k of items (steps, k), each channel of items (channels, ...). They are read into memory."""
-    standardise_target: bool = False
-    """The same for each number of the targets of a regression; losses are then in these units."""
+    standardise_target: bool = True
+    """The same for each number of the targets of a regression; losses are then in these units, answers and errors in those of the
+    file."""
+
+    def standardises(self, role: str, task: Kind) -> bool:
+        """Tell if the array in a role is standardised: as test items are like training items, so are `test_inputs` like `inputs`."""
+        return self.standardise_target and task == "regression" if role.endswith("targets") else self.standardise is True
 
     @model_validator(mode="after")
     def _numbers_to_standardise(self) -> ArraySection:
@@ -44,11 +51,43 @@ class NamedArrays(ArraySection):
 
     path: File
     """The file, relative to the job."""
-    inputs: str = "inputs"
+    inputs: str | list[str] = "inputs"
+    """A list: several inputs (n, ...), the arguments of the network's `forward` by these names."""
     targets: str = "targets"
-    test_inputs: str = "test_inputs"
-    """Inputs of test items; they may be missing under the default names."""
+    test_inputs: str | list[str] = "test_inputs"
+    """Inputs of test items; they may be missing under the default names, which of several are theirs behind `test_`."""
     test_targets: str = "test_targets"
+    offsets: str | None = None
+    """Array (n + 1,): items of unequal length lie behind one another, item i from offsets[i] to offsets[i + 1]. They are padded."""
+    test_offsets: str | None = None
+    """The same of test items; default: the array `test_` and the name in `offsets`."""
+
+    @model_validator(mode="after")
+    def _inputs_that_go_together(self) -> Self:
+        several = isinstance(self.inputs, list)
+        if several and not self.inputs:
+            raise ValueError("`inputs` is an empty list: name at least one array")
+        if "test_inputs" in self.model_fields_set and several != isinstance(self.test_inputs, list):
+            raise ValueError("`inputs` and `test_inputs` are both one name or both a list of as many names")
+        if several and isinstance(self.test_inputs, list) and len(self.test_inputs) != len(self.inputs):
+            raise ValueError("`test_inputs` names another number of arrays than `inputs`")
+        if several and self.offsets:
+            raise ValueError("`offsets` is for one input, and `inputs` names several: keep one")
+        if self.test_offsets and not self.offsets:
+            raise ValueError("`test_offsets` has no effect without `offsets`")
+        if several and self.tokens is True:
+            raise ValueError('`tokens`: of several inputs, name those that are tokens: tokens = ["text"], say')
+        if not several and isinstance(self.tokens, list):
+            raise ValueError("`tokens` is true or false where there is one input")
+        if self.standardise and (several or self.offsets):
+            raise ValueError("`standardise` is for one input of one shape: remove it")
+        return self
+
+    @property
+    def test_names(self) -> str | list[str]:
+        """Names of the inputs of test items."""
+        default = isinstance(self.inputs, list) and "test_inputs" not in self.model_fields_set
+        return [f"test_{name}" for name in self.inputs] if default else self.test_inputs
 
 
 class Npz(NamedArrays):

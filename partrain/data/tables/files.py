@@ -9,6 +9,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -19,9 +20,12 @@ from partrain.errors import InputMissing
 
 ROWS = 1 << 14
 """Rows of a block."""
+MAX_LINE = 1 << 25
+"""Characters from which a line is too long: a row of a million columns has fewer."""
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "?"))
 """Texts of missing values, in small letters."""
-
+UNNAMED = "Unnamed: 0"
+"""Name of a first column without one, the index that pandas and R write; pandas reads it under this name."""
 
 SET, INSPECT = "set", "inspect a job that sets"
 """Advice on setting a key of a `[dataset]` table: in the job that names the file, or in a job still to be written."""
@@ -42,6 +46,8 @@ class TableFile(ABC):
     def __init__(self, path: Path, way: str = SET) -> None:
         """Open a table. `way` begins the advice on a key of a `[dataset]` table; it is empty where no key can help."""
         self.path, self.way = path, way
+        self.unreadable: list[tuple[int, str]] | None = None
+        """Number and fault of each row left out because it cannot be split into cells; None: such a row is an error."""
         self.names = self._header()
         """Columns, in the file's order."""
         if len(set(self.names)) < len(self.names):
@@ -112,7 +118,10 @@ class CsvFile(TableFile):
         lines: list[int] = []
         for line, row in self._rows(dense):
             if len(row) != len(self.names):
-                raise InputMissing(self._ragged(line, len(row)))
+                if self.unreadable is None:
+                    raise InputMissing(self._ragged(line, len(row)))
+                self.unreadable.append((line, self._ragged(line, len(row))))
+                continue
             rows.append(row)
             lines.append(line)
             if len(rows) == ROWS:
@@ -123,12 +132,14 @@ class CsvFile(TableFile):
 
     def _header(self) -> list[str]:
         with self._named(), self._open() as file:
-            first = next(csv.reader(file, delimiter=self._separator, strict=True), None)
+            first = next(csv.reader(self._lines(file), delimiter=self._separator, strict=True), None)
         if not first:
             raise InputMissing(
                 f"{self.header_location}: {'is empty' if first is None else 'an empty line'}: expected the names of columns"
             )
         names = [name.strip() for name in first]
+        if not names[0] and len(names) > 1:
+            names[0] = UNNAMED
         if "" in names:
             raise InputMissing(f"{self.header_location}: column {names.index('') + 1} has no name")
         if all(_is_number(name) for name in names):
@@ -140,7 +151,7 @@ class CsvFile(TableFile):
     def _rows(self, dense: bool) -> Iterator[tuple[int, list[str]]]:
         """Yield the rows behind the header, each with the line that it begins in."""
         with self._named(), self._open() as file:
-            reader = csv.reader(file, delimiter=self._separator, strict=True)
+            reader = csv.reader(self._lines(file), delimiter=self._separator, strict=True)
             before = empty = 0
             try:
                 for row in reader:
@@ -152,6 +163,13 @@ class CsvFile(TableFile):
                     before = reader.line_num
             except csv.Error as error:
                 raise InputMissing(f"{self.path}:{before + 1}: {error}") from None
+
+    def _lines(self, file: IO[str]) -> Iterator[str]:
+        """Yield the lines of a file; InputMissing for one that is too long, before all of it is in memory."""
+        for number, line in enumerate(iter(partial(file.readline, MAX_LINE), ""), 1):
+            if len(line) == MAX_LINE:
+                raise InputMissing(f"{self.path}:{number}: a line of more than {MAX_LINE - 1:,} characters: this is no table")
+            yield line
 
     def _ragged(self, line: int, cells: int) -> str:
         width = len(self.names)
@@ -183,7 +201,7 @@ class CsvFile(TableFile):
         if "\n".encode(self._encoding) != b"\n":
             return 1
         with self._bytes() as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
                 try:
                     line.decode(self._encoding)
                 except UnicodeError:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.data.base import Class
+from partrain.data.tables.cells import ordered_classes, parse_class
 from partrain.data.tables.files import is_missing
-from partrain.data.tables.schema import ordered_classes, parse_class
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:

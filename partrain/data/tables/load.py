@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +15,10 @@ import numpy as np
 from partrain.data.base import Allocate, Class, Dataset, DatasetInfo, Training, fingerprint_of, lay_out, views
 from partrain.data.fetch import local_path
 from partrain.data.standardize import safe_std
+from partrain.data.tables.cells import parse_bool, parse_class, parse_date
+from partrain.data.tables.columns import MISSING_CODE, OTHERS, UNSEEN_CODE, TableSchema, used_rows
 from partrain.data.tables.files import RowBlock, TableFile, is_missing
-from partrain.data.tables.schema import TableSchema, cell_fault, open_table, parse_class, scan, used_rows
+from partrain.data.tables.schema import cell_fault, open_table, scan
 from partrain.data.tables.sections import Tabular
 from partrain.errors import InputMissing
 
@@ -22,6 +27,10 @@ if TYPE_CHECKING:
 
     Pair = tuple[NDArray[Any], NDArray[Any]]
     """Inputs (n, features), NaN where a value is missing, and targets, (n,) int64 or (n, k), in double precision."""
+
+RARE = 2
+"""Training items from which a word has a code of its own."""
+_EPOCH = date(1970, 1, 1).toordinal()
 
 
 def load(section: Tabular, folder: Path, allocate: Allocate, training: Training) -> Dataset:
@@ -39,6 +48,8 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     elif section.test_path:
         parts["test_"] = read(open_table(section, local_path(section.test_path, folder)), schema)
     trained = training(len(parts[""][0]), parts[""][1] if schema.classes else None)
+    if schema.codes:
+        schema = _without_rare_words(schema, parts[""][0][trained], [pair[0] for pair in parts.values()])
     codec = _codec(section, schema, parts[""][0][trained], parts[""][1][trained])
     slots = lay_out(
         {
@@ -82,8 +93,7 @@ def encode(codec: Mapping[str, Any], table: TableFile) -> NDArray[Any]:
     Raises:
         InputMissing: a column is missing, a cell is no number, or a word was not among those trained on.
     """
-    words = {name: tuple(known) for name, known in codec["one_hot"].items()}
-    schema = TableSchema(tuple(codec["inputs"]), words, (), None, "mean" if codec["missing"] == "mean" else "error")
+    schema = replace(schema_of(codec), targets=(), classes=None)
     for name in schema.inputs:
         table.require(name, "inputs")
     numbers = _all_inputs(table, schema)
@@ -95,6 +105,26 @@ def encode(codec: Mapping[str, Any], table: TableFile) -> NDArray[Any]:
         schema.features,
     )
     return result
+
+
+def schema_of(codec: Mapping[str, Any]) -> TableSchema:
+    """Return the recipe that a codec stores. Rows are never dropped for inputs: a cell without a value is then an error."""
+    missing = codec["missing"]
+    drops = missing if isinstance(missing, str) else {OTHERS: "error"} | missing
+    if not isinstance(drops, str):
+        drops = {name: "error" if how == "drop" and name not in codec["targets"] else how for name, how in drops.items()}
+    words, codes = ({name: tuple(known) for name, known in codec.get(key, {}).items()} for key in ("one_hot", "categories"))
+    classes = None if codec["classes"] is None else tuple(codec["classes"])
+    return TableSchema(
+        tuple(codec["inputs"]),
+        words,
+        tuple(codec["targets"]),
+        classes,
+        drops,
+        codes=codes,
+        dates=codec.get("dates", {}),
+        indicators=codec.get("missing_indicator", ()),
+    )
 
 
 def numbers_of(table: TableFile, names: Sequence[str], dense: bool = False) -> NDArray[Any]:
@@ -109,18 +139,81 @@ def _all_inputs(table: TableFile, schema: TableSchema, dense: bool = False) -> N
 
 
 def _inputs(table: TableFile, block: RowBlock, schema: TableSchema) -> NDArray[Any]:
-    """Convert a block to (n, features): a number for each numeric column, one for each word of the others."""
+    """Convert a block to (n, features): NaN for missing numbers and dates; a one-hot word that is missing or unseen is all zeros."""
     result, at = np.zeros((len(block.positions), schema.width)), 0
     for name in schema.inputs:
-        if name not in schema.words:
-            result[:, at] = _numbers(table, block, name, schema.missing == "mean")
+        cells, holes = block.columns[name], schema.may_miss(name)
+        if name in schema.words or name in schema.codes:
+            codes = _codes(table, block, name, schema.words.get(name, schema.codes.get(name, ())), holes)
+            if name in schema.codes:
+                result[:, at] = codes
+                at += 1
+            else:
+                known = np.flatnonzero(codes > UNSEEN_CODE)
+                result[known, at + codes[known] - UNSEEN_CODE - 1] = 1
+                at += len(schema.words[name])
+        elif name in schema.dates:
+            parts = _date_parts(table, block, name, holes, schema.dates[name])
+            result[:, at : at + parts.shape[1]] = parts
+            at += parts.shape[1]
+        else:
+            result[:, at] = _numbers(table, block, name, holes)
             at += 1
-            continue
-        words = schema.words[name]
-        labels = _labels(table, block, name, words, lambda cell: str(cell).strip(), "word")
-        result[np.arange(len(labels)), at + labels] = 1
-        at += len(words)
+        if name in schema.indicators:
+            result[:, at] = [is_missing(cell) for cell in cells]
+            at += 1
     return result
+
+
+def _codes(table: TableFile, block: RowBlock, name: str, known: Sequence[str], holes: bool) -> NDArray[Any]:
+    """Return the code (n,) of the word in each cell; InputMissing where none stands and there may be no `holes`."""
+    numbers = {word: code for code, word in enumerate(known, UNSEEN_CODE + 1)}
+    cells = block.columns[name]
+    codes = np.fromiter((numbers.get(str(cell).strip(), UNSEEN_CODE) for cell in cells), np.int64, len(cells))
+    for index in np.flatnonzero(codes == UNSEEN_CODE).tolist():
+        if is_missing(cells[index]):
+            if not holes:
+                raise InputMissing(f"{table.locate(block.positions[index])}: column `{name}`: no value")
+            codes[index] = MISSING_CODE
+    return codes
+
+
+def _date_parts(table: TableFile, block: RowBlock, name: str, holes: bool, clock: bool) -> NDArray[Any]:
+    """Return (n, parts): days since 1970, and sine and cosine of the place in the year, the week and, if there is a `clock`, the day."""
+    result = np.full((len(block.positions), 7 if clock else 5), np.nan)
+    for index, (place, cell) in enumerate(zip(block.positions, block.columns[name], strict=True)):
+        if fault := cell_fault(cell, table, place, name, holes, dated=True):
+            raise InputMissing(fault)
+        if moment := None if is_missing(cell) else parse_date(cell):
+            day = (moment.hour + moment.minute / 60 + moment.second / 3600) / 24
+            ordinal = moment.toordinal() - _EPOCH + day * clock
+            shares = [(moment.timetuple().tm_yday - 1) / 365.25, moment.weekday() / 7, *[day] * clock]
+            waves = [wave(2 * math.pi * share) for share in shares for wave in (math.sin, math.cos)]
+            result[index] = [ordinal, *waves]
+    return result
+
+
+def _without_rare_words(schema: TableSchema, trained: NDArray[Any], inputs: Sequence[NDArray[Any]]) -> TableSchema:
+    """Return the schema without words that fewer than RARE training items have, and renumber the codes in all `inputs` in place.
+
+    So the code of unseen words is trained on, and no word keeps an embedding that was never trained.
+    """
+    kept = dict(schema.codes)
+    for at, (count, name) in enumerate(zip(schema.categories, _owners(schema), strict=True)):
+        if not count:
+            continue
+        often = np.bincount(trained[:, at].astype(np.int64), minlength=count) >= RARE
+        often[: UNSEEN_CODE + 1] = True
+        renumbered = np.where(often, np.cumsum(often) - 1, UNSEEN_CODE)
+        for numbers in inputs:
+            numbers[:, at] = renumbered[numbers[:, at].astype(np.int64)]
+        kept[name] = tuple(word for word, keep in zip(kept[name], often[UNSEEN_CODE + 1 :], strict=True) if keep)
+    return replace(schema, codes=kept)
+
+
+def _owners(schema: TableSchema) -> list[str]:
+    """Return the column of each feature."""
+    return [column for column in schema.inputs for _ in range(replace(schema, inputs=(column,)).width)]
 
 
 def _labels(
@@ -153,12 +246,13 @@ def _number(cell: Any, table: TableFile, place: int, name: str, holes: bool) -> 
     """Convert one cell; InputMissing with its location if it is no number."""
     if fault := cell_fault(cell, table, place, name, holes):
         raise InputMissing(fault)
-    return np.nan if is_missing(cell) else float(cell)
+    truth = parse_bool(cell)
+    return np.nan if is_missing(cell) else float(cell if truth is None else truth)
 
 
 def _codec(section: Tabular, schema: TableSchema, inputs: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
     """Describe how rows become items, as JSON. Means and deviations are those of the given items, the training items."""
-    numeric = np.array([name in schema.inputs and name not in schema.words for name in schema.features])
+    numeric = np.array(schema.numeric)
     mean, std = moments(inputs, schema.features, section.path)
     codec: dict[str, Any] = {
         "form": "table",
@@ -168,14 +262,33 @@ def _codec(section: Tabular, schema: TableSchema, inputs: NDArray[Any], targets:
         "targets": list(schema.targets),
         "classes": None if schema.classes is None else list(schema.classes),
         "missing": schema.missing,
-        "fill": mean.tolist(),
+        "fill": _fill(schema, inputs, mean).tolist(),
         "mean": np.where(numeric & section.standardise, mean, 0.0).tolist(),
         "std": np.where(numeric & section.standardise, std, 1.0).tolist(),
     }
+    if schema.codes:
+        codec |= {
+            "categories": {name: list(words) for name, words in schema.codes.items()},
+            "cardinalities": list(schema.categories),
+        }
+    codec |= {"dates": schema.dates} if schema.dates else {}
+    codec |= {"missing_indicator": list(schema.indicators)} if schema.indicators else {}
     if section.standardise_target and schema.classes is None:
         mean, std = moments(targets, schema.targets, section.path)
         codec |= {"target_mean": mean.tolist(), "target_std": std.tolist()}
     return codec
+
+
+def _fill(schema: TableSchema, inputs: NDArray[Any], mean: NDArray[Any]) -> NDArray[Any]:
+    """Return the number (features,) that stands for a missing one: the mean, the median or a constant."""
+    fill = mean.copy()
+    for at, name in enumerate(_owners(schema)):
+        how = schema.filling(name)
+        if how == "median":
+            fill[at] = np.nanmedian(inputs[:, at])
+        elif not isinstance(how, str) and schema.numeric[at]:
+            fill[at] = how
+    return fill
 
 
 def moments(numbers: NDArray[Any], names: Iterable[str], path: str) -> Pair:

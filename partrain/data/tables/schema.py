@@ -7,59 +7,37 @@ the first fault of each column.
 from __future__ import annotations
 
 import math
-import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from partrain.data.base import Class, DatasetSpec, MappedFile, WrongContent, WrongSetting
+from partrain.data.base import Class, DatasetSpec, MappedFile, Remark, WrongContent, WrongSetting
 from partrain.data.fetch import local_path
-from partrain.data.tables.files import CsvFile, ParquetFile, RowBlock, TableFile, is_missing
+from partrain.data.tables.cells import (
+    MAX_DIGITS,
+    MOST_CLASSES,
+    are_classes,
+    is_digits,
+    is_large,
+    is_number,
+    is_whole,
+    numbers_rows,
+    ordered_classes,
+    parse_bool,
+    parse_class,
+    parse_date,
+)
+from partrain.data.tables.columns import OTHERS, TableSchema, used_rows
+from partrain.data.tables.files import UNNAMED, CsvFile, ParquetFile, RowBlock, TableFile, is_missing
 from partrain.data.tables.sections import Csv, Tabular
 from partrain.errors import InputMissing
 from partrain.tasks import Kind
 
-MAX_DIGITS = 18
-"""Most digits of an integer class: all such integers fit into 64 bits."""
-_WHOLE = re.compile(r"0|-?[1-9][0-9]*")
-_DIGITS = re.compile(r"[+-]?[0-9]+")
-"""Texts such as `007` and `+1` match this only: they are names, because the number has another spelling."""
-
-
-@dataclass(frozen=True)
-class TableSchema:
-    """Recipe from a row to an item."""
-
-    inputs: tuple[str, ...]
-    """Columns of inputs."""
-    words: dict[str, tuple[str, ...]]
-    """Words of each one-hot column."""
-    targets: tuple[str, ...]
-    classes: tuple[Class, ...] | None
-    """Classes of the target, by label; None where targets are numbers."""
-    missing: str
-    selected: tuple[Class, ...] | None = None
-    """Classes whose rows are used; None: all rows."""
-
-    @property
-    def features(self) -> list[str]:
-        """Names of an item's numbers: a column, or `column=word`."""
-        return [name for column in self.inputs for name in self._of(column)]
-
-    @property
-    def width(self) -> int:
-        """Numbers of an item."""
-        return len(self.features)
-
-    @property
-    def used(self) -> tuple[str, ...]:
-        """All columns that are read."""
-        return (*self.inputs, *self.targets)
-
-    def _of(self, column: str) -> list[str]:
-        return [f"{column}={word}" for word in self.words[column]] if column in self.words else [column]
+FEW_ROWS = 30
+"""Rows up to which another value in each row is no sign of a number of the row."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +51,7 @@ class TableStats:
     """Number of them that become test items."""
     test_rows: int
     """Rows of the test file."""
+    remarks: tuple[Remark, ...] = ()
 
     @property
     def items(self) -> int:
@@ -89,7 +68,10 @@ def read_spec(section: Tabular, folder: Path) -> DatasetSpec:
     classes = known.schema.classes
     outputs = len(known.schema.targets) if classes is None else len(classes)
     task: Kind = "regression" if classes is None else "classification"
-    return DatasetSpec(known.items, known.test_items, (known.schema.width,), task, outputs)
+    schema = known.schema
+    return DatasetSpec(
+        known.items, known.test_items, (schema.width,), task, outputs, categories=schema.categories, remarks=known.remarks
+    )
 
 
 def open_table(section: Tabular, path: Path) -> TableFile:
@@ -103,65 +85,54 @@ def scan(section: Tabular, folder: Path) -> TableStats:
     return _scan(section.model_dump_json(exclude_unset=True), type(section), folder, tuple(files))
 
 
-def parse_class(cell: Any, whole: bool) -> Class:
-    """Parse the class in a target cell. `whole`: the classes are integers, and an integer in usual spelling is one."""
-    if whole and _is_whole(cell) and not _is_large(cell):
-        return int(cell)
-    return str(cell).lower() if isinstance(cell, bool) else str(cell).strip()
-
-
-def ordered_classes(cells: Collection[Any]) -> tuple[Class, ...]:
-    """Return the distinct classes of target cells in the order of their labels: numbers by size, then words."""
-    whole = all(map(_is_whole, cells))
-    return tuple(sorted({parse_class(cell, whole) for cell in cells}, key=lambda one: (isinstance(one, str), one)))
-
-
-def used_rows(block: RowBlock, schema: TableSchema) -> RowBlock:
-    """Remove rows of classes that are not selected, and rows with a missing value, where the schema asks for it."""
-    whole = [True] * len(block.positions)
-    if schema.selected is not None:
-        names = set(map(str, schema.selected))
-        whole = [is_missing(cell) or parse_class(cell, False) in names for cell in block.columns[schema.targets[0]]]
-    if schema.missing == "drop":
-        rows = zip(whole, *block.columns.values(), strict=True)
-        whole = [chosen and not any(map(is_missing, cells)) for chosen, *cells in rows]
-    if all(whole):
-        return block
-
-    def those(cells: Sequence[Any]) -> list[Any]:
-        return [cell for cell, keep in zip(cells, whole, strict=True) if keep]
-
-    return RowBlock(those(block.positions), {name: those(cells) for name, cells in block.columns.items()})
-
-
 @lru_cache(maxsize=32)
 def _scan(text: str, kind: type[Tabular], folder: Path, files: tuple[MappedFile, ...]) -> TableStats:
     section = kind.model_validate_json(text)
     paths = [local_path(path, folder) for path in (section.path, section.test_path) if path]
     table = open_table(section, paths[0])
-    columns = _columns(section, table)
+    columns, remarks = _columns(section, table)
     chosen = None if section.classes is None else tuple(section.classes)
-    schema = TableSchema(columns, dict.fromkeys(section.one_hot, ()), tuple(section.target), None, section.missing, chosen)
-    rows, found = _distinct_cells(table, schema)
-    if not rows:
+    empty: dict[str, tuple[str, ...]] = dict.fromkeys(section.one_hot, ())
+    codes: dict[str, tuple[str, ...]] = dict.fromkeys(section.categories, ())
+    dates = dict.fromkeys(section.dates, False)
+    indicators = tuple(section.missing_indicator)
+    schema = TableSchema(columns, empty, tuple(section.target), None, section.missing, chosen, codes, dates, indicators)
+    found = _contents(table, schema)
+    if not found.rows:
         raise _no_rows(table.path, section)
     if chosen is not None:
-        _require_classes(chosen, found[section.target[0]], f"{table.path}: column `{section.target[0]}`")
-    words = {name: tuple(sorted({str(cell).strip() for cell in found[name]})) for name in section.one_hot}
-    classes = _classes(section, table, found, rows)
+        _require_classes(chosen, found.cells[section.target[0]], f"{table.path}: column `{section.target[0]}`")
+    try:
+        classes = _classes(section, table, found)
+    except WrongContent as wrong:
+        raise WrongContent(
+            *found.faults.values(), *(fault for fault in wrong.faults if fault not in found.faults.values())
+        ) from None
+    if found.faults:
+        raise WrongContent(*(found.faults[name] for name in schema.used if name in found.faults))
+    words, codes = (
+        {name: tuple(sorted({str(cell).strip() for cell in found.cells[name] if not is_missing(cell)})) for name in names}
+        for names in (section.one_hot, section.categories)
+    )
     if chosen is not None:
         classes = _in_given_order(classes, chosen, f"{table.path}: column `{section.target[0]}`")
-    schema = TableSchema(columns, words, schema.targets, classes, section.missing, chosen)
-    tested = _count_test_rows(section, paths[1], schema) if len(paths) > 1 else 0
-    return TableStats(schema, rows, section.count_test_items(rows, str(table.path), "rows"), tested)
+    schema = replace(schema, words=words, codes=codes, classes=classes, dates={name: found.clock[name] for name in dates})
+    remarks += _remarks(section, schema, table, found)
+    tested = 0
+    if len(paths) > 1:
+        tested, more = _check_test_rows(section, paths[1], schema)
+        remarks += more
+    return TableStats(schema, found.rows, section.count_test_items(found.rows, str(table.path), "rows"), tested, tuple(remarks))
 
 
 def _no_rows(path: Path, section: Tabular) -> InputMissing:
-    which = " of these `classes`" * bool(section.classes) + " without a missing value" * (section.missing == "drop")
+    which = " of these `classes`" * bool(section.classes) + " without a missing value" * (
+        "drop" in (section.missing if isinstance(section.missing, str) else section.missing.values())
+    )
     return InputMissing(f"{path}: holds no rows{which}")
 
 
-def _require_classes(chosen: tuple[Class, ...], cells: set[Any], where: str) -> None:
+def _require_classes(chosen: tuple[Class, ...], cells: Collection[Any], where: str) -> None:
     """Raise WrongSetting for a class that no cell has."""
     there = {parse_class(cell, False) for cell in cells}
     if lacking := [one for one in chosen if str(one) not in there]:
@@ -176,11 +147,13 @@ def _in_given_order(classes: tuple[Class, ...] | None, chosen: tuple[Class, ...]
     return tuple(by_name[str(one)] for one in chosen)
 
 
-def _columns(section: Tabular, table: TableFile) -> tuple[str, ...]:
-    """Return the input columns."""
+def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[Remark]]:
+    """Return the input columns, and remarks on those left out unasked."""
     faults: list[tuple[Sequence[str], str]] = []
-    for key in ("target", "inputs", "drop", "one_hot"):
-        for name in getattr(section, key) or []:
+    filled = [] if isinstance(section.missing, str) else [name for name in section.missing if name != OTHERS]
+    named = [(key, getattr(section, key) or []) for key in ("target", "inputs", "drop", "one_hot", "categories", "dates")]
+    for key, names in (*named, ("missing_indicator", section.missing_indicator), ("missing", filled)):
+        for name in names:
             try:
                 table.require(name, key)
             except WrongContent as wrong:
@@ -188,159 +161,213 @@ def _columns(section: Tabular, table: TableFile) -> tuple[str, ...]:
     if faults:
         raise WrongContent(*faults)
     left = [name for name in table.names if name not in (*section.target, *section.drop)]
+    remarks = []
+    if section.inputs is None and UNNAMED in left and table.names.index(UNNAMED) == 0:
+        left.remove(UNNAMED)
+        message = f"{table.header_location}: column 1 has no name, like an index that pandas or R wrote: it is left out"
+        remarks.append(Remark("path", message, f'drop = ["{UNNAMED}"] says so, and `inputs` may name it `{UNNAMED}`'))
     columns = tuple(section.inputs or left)
-    if idle := [name for name in section.one_hot if name not in columns]:
-        message = f"{table.header_location}: column `{idle[0]}` is both in `one_hot` and in `drop`"
-        raise WrongContent((["drop"], message))
+    for key in ("one_hot", "categories", "dates", "missing_indicator"):
+        if idle := [name for name in getattr(section, key) if name not in columns]:
+            message = f"{table.header_location}: column `{idle[0]}` is both in `{key}` and in `drop`"
+            faults.append((["drop"], message))
+    if faults:
+        raise WrongContent(*faults)
     if not columns:
         raise InputMissing(f"{table.header_location}: no column is left to learn from beside `{section.target[0]}`")
-    return columns
+    return columns, remarks
 
 
-def _distinct_cells(table: TableFile, schema: TableSchema) -> tuple[int, dict[str, set[Any]]]:
-    """Count the rows, and collect the distinct cells of targets and one-hot columns.
+@dataclass
+class _Contents:
+    """The facts about the rows of a file."""
 
-    Raises:
-        WrongContent: columns lack values, or hold words where numbers are needed: the first fault of each column.
-    """
-    found: dict[str, set[Any]] = {name: set() for name in (*schema.words, *schema.targets)}
-    numeric = [name for name in schema.inputs if name not in found]
-    faults: dict[str, tuple[Sequence[str], str]] = {}
-    rows = 0
+    rows: int = 0
+    cells: dict[str, Counter[Any]] = field(default_factory=dict)
+    """Distinct cells of targets, of columns of words, and of columns that may number the rows."""
+    clock: dict[str, bool] = field(default_factory=dict)
+    """Columns of dates; True where one has a time of day."""
+    faults: dict[str, tuple[Sequence[str], str]] = field(default_factory=dict)
+    """The first fault of each column."""
+
+
+def _contents(table: TableFile, schema: TableSchema) -> _Contents:
+    """Count the rows; collect distinct cells, and the first fault of each column: no value, or a word where a number is needed."""
+    texts = {*schema.words, *schema.codes}
+    ids = [name for name in schema.inputs if name not in texts and numbers_rows(name)]
+    found = _Contents(cells={name: Counter() for name in (*texts, *schema.targets, *ids)})
+    found.clock = dict.fromkeys(schema.dates, False)
+    checked = [name for name in schema.inputs if name not in texts]
     for block in (used_rows(block, schema) for block in table.blocks(schema.used)):
-        rows += len(block.positions)
-        for name, cells in found.items():
+        found.rows += len(block.positions)
+        for name, cells in found.cells.items():
             cells.update(block.columns[name])
-        for name in numeric:
-            if name not in faults and (fault := _first_fault(table, block, name, schema.missing == "mean")):
-                faults[name] = fault
-    for name, cells in found.items():
-        if any(map(is_missing, cells)):
-            message = f'{_locate_first(table, name, is_missing)}: column `{name}`: no value; fill it in, or set missing = "drop"'
-            faults[name] = ["missing"], message
-    if faults:
-        raise WrongContent(*(faults[name] for name in schema.used if name in faults))
-    return rows, found
+        for name in checked:
+            if name not in found.faults and (fault := _first_fault(table, block, name, schema)):
+                found.faults[name] = fault
+        for name in schema.dates:
+            found.clock[name] = found.clock[name] or any(_has_clock(cell) for cell in block.columns[name])
+    for name in (*texts, *schema.targets):
+        if not (name in texts and schema.may_miss(name)) and any(map(is_missing, found.cells[name])):
+            advice = 'fill it in, or set missing = "drop"' + f', or {{"{name}" = "category"}}' * (name in texts)
+            found.faults[name] = ["missing"], f"{_locate_first(table, name, is_missing)}: column `{name}`: no value; {advice}"
+    return found
 
 
-def _first_fault(table: TableFile, block: RowBlock, name: str, holes: bool) -> tuple[Sequence[str], str] | None:
-    """Return the first fault of a column of numbers, if there is one."""
-    cells = block.columns[name]
+def _has_clock(cell: Any) -> bool:
+    return (moment := parse_date(cell)) is not None and bool(moment.hour or moment.minute or moment.second)
+
+
+def _remarks(section: Tabular, schema: TableSchema, table: TableFile, found: _Contents) -> list[Remark]:
+    """Return remarks on a target that could be taken in another way, and on columns that number the rows."""
+    remarks = []
+    if section.target_kind == "auto" and schema.classes is None and len(schema.targets) == 1:
+        cells = found.cells[schema.targets[0]]
+        if all(map(is_whole, cells)):
+            many = f"{len(cells):,} different whole numbers are taken as numbers, a regression"
+            message = f"{table.path}: column `{schema.targets[0]}`: {many}"
+            remarks.append(Remark("target", message, 'target_kind = "number" says so, "class" makes them classes'))
+    for name in schema.inputs:
+        cells = found.cells.get(name, Counter())
+        word = name in schema.words or name in schema.codes
+        if len(cells) == found.rows > FEW_ROWS and (word or all(map(is_whole, cells))):
+            what = "another word" if word else "another number"
+            message = (
+                f"{table.header_location}: column `{name}` has {what} in each row, like a name of the row: nothing to learn from"
+            )
+            remarks.append(Remark("path", message, f'leave it out: drop = ["{name}"]'))
+    return remarks
+
+
+def _first_fault(table: TableFile, block: RowBlock, name: str, schema: TableSchema) -> tuple[Sequence[str], str] | None:
+    """Return the first fault of a column of numbers or dates, if there is one."""
+    cells, holes = block.columns[name], schema.may_miss(name)
     try:
-        if math.isfinite(sum(map(float, cells))) and not (isinstance(cells[0], str) and "_" in "".join(cells)):
+        spelled = name not in schema.dates and not (isinstance(cells[0], str) and "_" in "".join(cells))
+        if spelled and math.isfinite(sum(map(float, cells))):
             return None
     except (TypeError, ValueError):
         pass
     for place, cell in zip(block.positions, cells, strict=True):
-        if message := cell_fault(cell, table, place, name, holes):
-            return ["missing"] if is_missing(cell) else ["one_hot", "inputs", "drop"], message
+        if message := cell_fault(cell, table, place, name, holes, name in schema.dates):
+            return ["missing"] if is_missing(cell) else ["dates"] if name in schema.dates else [
+                "one_hot",
+                "inputs",
+                "drop",
+            ], message
     return None
 
 
-def cell_fault(cell: Any, table: TableFile, place: int, name: str, holes: bool) -> str:
-    """Return the message for a cell that is no finite number, "" if it is one; missing values may be `holes`."""
+def cell_fault(cell: Any, table: TableFile, place: int, name: str, holes: bool, dated: bool = False) -> str:
+    """Return the message for a cell that is no finite number or, if `dated`, no date; missing values may be `holes`. "": no fault."""
     where = f"{table.locate(place)}: column `{name}`"
     if is_missing(cell):
-        advice = ', or set missing = "drop", or "mean" for numeric inputs' * bool(table.way)
+        advice = ', or set missing = "drop", "mean" or "median"' * bool(table.way)
         return "" if holes else f"{where}: no value; fill it in{advice}"
     text = str(cell)
+    if dated:
+        return "" if parse_date(cell) else f"{where}: `{text[:60]}` is no date such as 2024-05-31 or 2024-05-31T12:00"
+    if parse_bool(cell) is not None:
+        return ""
     try:
         number = float("_" if "_" in text else cell)
     except (TypeError, ValueError):
-        advice = "; list the column in `one_hot` if it holds words, or in `drop`" * bool(table.way)
+        if table.way and parse_date(cell):
+            return f"{where}: `{text[:60]}` is a date, no number; list the column in `dates`, or in `drop`"
+        advice = "; list the column in `one_hot` or `categories` if it holds words, or in `drop`" * bool(table.way)
         return f"{where}: `{text[:60]}` is no number{advice}"
     return "" if math.isfinite(number) else f"{where}: `{text}` is no finite number"
 
 
-def _classes(section: Tabular, table: TableFile, found: dict[str, set[Any]], rows: int) -> tuple[Class, ...] | None:
+def _classes(section: Tabular, table: TableFile, found: _Contents) -> tuple[Class, ...] | None:
     """Return the classes of the target in the order of their labels; None if it is a number."""
-    cells = set().union(*(found[name] for name in section.target))
-    whole = all(map(_is_whole, cells))
-    digits = whole or all(map(_is_digits, cells))
-    numbers = digits or all(map(_is_number, cells))
-    if section.target_kind == "number" or len(section.target) > 1 or (section.target_kind == "auto" and numbers and not digits):
+    cells = {cell for name in section.target for cell in found.cells[name] if not is_missing(cell)}
+    if not cells:
+        return None  # the missing value is a fault of its own
+    whole = all(map(is_whole, cells))
+    digits = whole or all(map(is_digits, cells))
+    numbers = digits or all(map(is_number, cells))
+    auto = section.target_kind == "auto"
+    counts = Counter(str(cell).strip() for cell in found.cells[section.target[0]].elements()) if whole and auto else Counter()
+    many = whole and auto and not section.classes and not are_classes(len(cells), min(counts.values()))
+    if section.target_kind == "number" or len(section.target) > 1 or (auto and numbers and (many or not digits)):
         for name in () if numbers else section.target:
-            if any(not _is_number(cell) for cell in found[name]):
-                place = _locate_first(table, name, lambda cell: not _is_number(cell))
+            if any(_is_word(cell) for cell in found.cells[name]):
+                place = _locate_first(table, name, _is_word)
                 raise WrongContent(
                     (["target_kind", "target"], f"{place}: column `{name}`: holds a word, but targets must be numbers")
                 )
         return None
-    if section.target_kind == "auto" and not numbers and any(map(_is_number, cells)):
-        name = section.target[0]
-        place = _locate_first(table, name, lambda cell: not _is_number(cell))
+    name = section.target[0]
+    if auto and not numbers and any(map(is_number, cells)):
+        place = _locate_first(table, name, _is_word)
         what = "holds a word where other targets are numbers"
         message = f'{place}: column `{name}`: {what}; correct it, or set target_kind = "class" if it is one'
         raise WrongContent((["target"], message))
-    if whole and any(map(_is_large, cells)):
+    if whole and any(map(is_large, cells)):
         what = f"a class of more than {MAX_DIGITS} digits; give classes smaller numbers, or words for names"
-        place = _locate_first(table, section.target[0], _is_large)
-        raise WrongContent((["target"], f"{place}: column `{section.target[0]}`: {what}"))
+        place = _locate_first(table, name, is_large)
+        raise WrongContent((["target"], f"{place}: column `{name}`: {what}"))
     classes = ordered_classes(cells)
-    if section.target_kind == "auto" and len(classes) > max(20, rows // 2):
-        many = f"{len(classes):,} different values in {rows:,} rows are hardly classes"
-        message = f'{table.path}: column `{section.target[0]}`: {many}; set target_kind = "number" or "class"'
+    if auto and len(classes) > max(MOST_CLASSES, found.rows // 2):
+        many_words = f"{len(classes):,} different values in {found.rows:,} rows are hardly classes"
+        message = f'{table.path}: column `{name}`: {many_words}; set target_kind = "number" or "class"'
         raise WrongContent((["target"], message))
     if len(classes) < 2:
-        message = f"{table.path}: column `{section.target[0]}`: all rows have the class `{classes[0]}`"
-        raise WrongContent((["target"], message))
+        raise WrongContent((["target"], f"{table.path}: column `{name}`: all rows have the class `{classes[0]}`"))
     return classes
 
 
-def _count_test_rows(section: Tabular, path: Path, schema: TableSchema) -> int:
-    """Count the rows of the test file, and check that its words and classes are known."""
+def _is_word(cell: Any) -> bool:
+    return not is_missing(cell) and not is_number(cell)
+
+
+def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple[int, list[Remark]]:
+    """Count the rows of the test file, check that its classes are known, and remark on words that are not."""
     table = open_table(section, path)
+    faults = []
     for name in schema.used:
-        table.require(name, "target" if name in schema.targets else "inputs")
-    rows, found = _distinct_cells(table, schema)
-    if not rows:
+        if name not in table.names:
+            faults.append(f"{table.header_location}: no column `{name}`, which {section.path} has")
+    if faults:
+        raise WrongContent(*((["test_path"], message) for message in faults))
+    found = _contents(table, schema)
+    faults = [found.faults[name][1] for name in schema.used if name in found.faults]
+    if schema.classes and any(map(unknown := partial(_is_unknown, schema), found.cells[name := schema.targets[0]])):
+        place, cell = _first(table, name, unknown)
+        faults.append(f"{place}: column `{name}`: the class `{str(cell).strip()}` is not in {section.path}")
+    for name in schema.targets if schema.classes is None else ():
+        if any(_is_word(cell) for cell in found.cells[name]):
+            faults.append(f"{_locate_first(table, name, _is_word)}: column `{name}`: holds a word, but targets must be numbers")
+    if faults:
+        raise WrongContent(*((["test_path"], message) for message in faults))
+    if not found.rows:
         raise _no_rows(path, section)
-    for name in (*schema.words, *(schema.targets if schema.classes else ())):
-        for cell in found[name]:
-            if _unknown(name, schema, cell):
-                at = _locate_first(table, name, partial(_unknown, name, schema))
-                what = "class" if name in schema.targets else "word"
-                message = f"{at}: column `{name}`: the {what} `{str(cell).strip()}` is not in {section.path}"
-                raise WrongContent((["test_path"], message))
-    return rows
+    remarks = []
+    for name, known in (*schema.words.items(), *schema.codes.items()):
+        if unseen := [cell for cell in found.cells[name] if not is_missing(cell) and str(cell).strip() not in known]:
+            place, cell = _first(table, name, unseen.__contains__)
+            rows = sum(found.cells[name][one] for one in unseen)
+            message = f"{place}: column `{name}`: the word `{str(cell).strip()[:60]}` is not in {section.path}, in {rows:,} rows"
+            remarks.append(Remark("test_path", message, "words that were not trained on are a category of their own"))
+    return found.rows, remarks
 
 
-def _unknown(name: str, schema: TableSchema, cell: Any) -> bool:
-    """Tell if a word or class does not occur in the training file."""
-    if name in schema.words:
-        return str(cell).strip() not in schema.words[name]
+def _is_unknown(schema: TableSchema, cell: Any) -> bool:
+    """Tell if a class does not occur in the training file."""
     assert schema.classes
-    return parse_class(cell, isinstance(schema.classes[0], int)) not in schema.classes
+    return not is_missing(cell) and parse_class(cell, isinstance(schema.classes[0], int)) not in schema.classes
 
 
 def _locate_first(table: TableFile, name: str, is_it: Callable[[Any], bool]) -> str:
     """Return the location of the first row whose cell meets a condition."""
+    return _first(table, name, is_it)[0]
+
+
+def _first(table: TableFile, name: str, is_it: Callable[[Any], bool]) -> tuple[str, Any]:
+    """Return the location and the cell of the first row whose cell meets a condition."""
     rows: Iterator[tuple[int, Any]] = (
         pair for block in table.blocks([name]) for pair in zip(block.positions, block.columns[name], strict=True)
     )
-    return table.locate(next(place for place, cell in rows if is_it(cell)))
-
-
-def _is_whole(cell: Any) -> bool:
-    """Tell if a cell holds an integer in its usual spelling."""
-    if isinstance(cell, str):
-        return _WHOLE.fullmatch(cell.strip()) is not None
-    return isinstance(cell, int) and not isinstance(cell, bool)
-
-
-def _is_digits(cell: Any) -> bool:
-    """Tell if a cell holds an integer in any spelling."""
-    return _is_whole(cell) or (isinstance(cell, str) and _DIGITS.fullmatch(cell.strip()) is not None)
-
-
-def _is_large(cell: Any) -> bool:
-    """Tell if an integer has more digits than a class may have."""
-    return len(str(cell).strip().lstrip("+-0")) > MAX_DIGITS
-
-
-def _is_number(cell: Any) -> bool:
-    try:
-        float(cell)
-    except (TypeError, ValueError):
-        return False
-    return not isinstance(cell, bool) and "_" not in str(cell)
+    place, cell = next((place, cell) for place, cell in rows if is_it(cell))
+    return table.locate(place), cell

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from partrain.data.base import (
     Allocate,
@@ -24,10 +21,24 @@ from partrain.data.base import (
     views,
 )
 from partrain.data.fetch import File, local_path
-from partrain.data.tables.files import is_missing, open_by_name
+from partrain.data.tables.files import TableFile, open_by_name
 from partrain.data.tables.sections import Names, Separator
+from partrain.data.tables.series_rows import Missing, SeriesRows, read_rows
 from partrain.data.windows import WindowSplit, refuse_fold, split_windows
-from partrain.errors import InputMissing
+
+
+def _few(lags: list[int]) -> list[int]:
+    if sum(lags) > 10_000:
+        raise ValueError("the lags sum to more than 10,000 moments")
+    return lags
+
+
+Lags = Annotated[
+    list[Annotated[int, Field(ge=1)]],
+    BeforeValidator(lambda value: [value] if isinstance(value, int) and not isinstance(value, bool) else value, int | list[int]),
+    Field(max_length=4),
+    AfterValidator(_few),
+]
 
 
 class Series(DataSection):
@@ -54,19 +65,44 @@ class Series(DataSection):
     """Items at the end to test on."""
     standardise: bool = True
     """Each column minus its mean, divided by its standard deviation, both over the moments of training items."""
+    difference: Lags = []
+    """Lags at which each column is replaced by its differences, one after the other: 1 removes a trend, 12 the season of months,
+    [1, 12] both. Answers and metrics are in the units of the file again."""
+    season: int | None = Field(None, ge=2)
+    """Moments of a season: `evaluate` also compares with the value of one season before."""
+    time: str | None = None
+    """The column of time stamps: numbers or dates, sorted, in equal steps; `predict` continues it."""
+    missing: Missing = "error"
+    """Treatment of holes (cells without a value, and moments without a row if there is a `time`): an error; a line between the values
+    beside them; or the value before."""
     separator: Separator | None = None
     """Separator of cells in a CSV file; default: a tab in .tsv files, else a comma."""
+
+    @property
+    def newest(self) -> int:
+        """Number of newest values from which a forecast is restored, or compared with; 0 if windows tell all."""
+        return max(sum(self.difference), self.season or 0)
+
+    @property
+    def lead(self) -> int:
+        """Moments before the first window: they have no difference, or serve as newest values only."""
+        return max(sum(self.difference), self.newest - self.window)
+
+    @property
+    def used(self) -> list[str]:
+        """Columns of numbers that are read."""
+        return list(dict.fromkeys((*(self.columns or self.target), *self.target)))
 
 
 def read_spec(section: Series, folder: Path) -> DatasetSpec:
     """Read the table and count its windows; see `data.read_spec`."""
-    table = _read(local_path(section.path, folder), section)
+    table, rows = _read(section, folder)
     return DatasetSpec(
-        _split(section, table).items,
+        _split(section, table, rows).items,
         section.test_items,
-        (section.window, len(table.inputs)),
+        (section.window, len(section.columns or section.target)),
         "forecast",
-        section.steps * len(table.targets),
+        section.steps * len(section.target),
     )
 
 
@@ -74,51 +110,74 @@ def load(section: Series, folder: Path, allocate: Allocate, training: Training) 
     """Read the table and lay windows over it; see `data.load`."""
     import numpy as np
 
+    from partrain.data.tables.differences import difference
     from partrain.data.tables.load import moments, store
 
-    table = _read(local_path(section.path, folder), section)
-    parts = _split(section, table)
-    rows = np.frombuffer(table.numbers).reshape(table.rows, -1)
+    table, found = _read(section, folder)
+    parts, names = _split(section, table, found), section.used
+    raw = np.frombuffer(found.numbers).reshape(found.count, -1)
+    rows = difference(raw, section.difference)[section.lead - sum(section.difference) :]
     mean, deviation = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
     if section.standardise:
         trained = rows[: parts.training_elements(section.validation, section.window + section.steps, section.stride)]
-        mean, deviation = moments(trained, table.names, str(table.path))
-    features, targets = len(table.inputs), len(table.targets)
-    raw = lay_out({"inputs": ("float32", (table.rows, features)), "targets": ("float32", (table.rows, targets))})
-    buffer = allocate(raw[-1].end)
-    arrays = views(raw, buffer)
+        mean, deviation = moments(trained, names, str(table.path))
+    columns = {"inputs": section.columns or section.target, "targets": section.target}
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = {role: ("float32", (len(rows), len(one))) for role, one in columns.items()}
+    if section.newest:
+        shapes["newest"] = ("float64", (len(raw), len(section.target)))
+    fields = lay_out(shapes)
+    buffer = allocate(fields[-1].end)
+    arrays = views(fields, buffer)
     scaled = (rows - mean) / deviation
-    for role, names in (("inputs", table.inputs), ("targets", table.targets)):
-        store(arrays[role], scaled[:, [table.names.index(name) for name in names]], str(table.path), names)
-    slots = _slots(section, "", raw, 0, parts.items + parts.gap)
+    for role, some in columns.items():
+        store(arrays[role], scaled[:, [names.index(name) for name in some]], str(table.path), some)
+    if section.newest:
+        arrays["newest"][:] = raw[:, [names.index(name) for name in section.target]]
+    slots = _slots(section, "", fields, 0, parts.items + parts.gap)
     if parts.tests:
-        slots += _slots(section, "test_", raw, parts.first_test, parts.tests)
-    codec = {
+        slots += _slots(section, "test_", fields, parts.first_test, parts.tests)
+    codec: dict[str, object] = {
         "form": "series",
-        "columns": table.inputs,
-        "target": table.targets,
+        "columns": columns["inputs"],
+        "target": section.target,
         "window": section.window,
         "steps": section.steps,
-        "mean": dict(zip(table.names, mean.tolist(), strict=True)),
-        "deviation": dict(zip(table.names, deviation.tolist(), strict=True)),
+        "mean": dict(zip(names, mean.tolist(), strict=True)),
+        "deviation": dict(zip(names, deviation.tolist(), strict=True)),
     }
-    mark = fingerprint_of(raw, buffer, codec | {"windows": repr(slots)})
-    info = DatasetInfo(slots, "forecast", section.steps * targets, 1.0, mark, gap=parts.gap, codec=codec)
+    codec |= {key: value for key in ("difference", "season", "time") if (value := getattr(section, key))}
+    codec |= {"missing": section.missing} if section.missing != "error" else {}
+    codec |= {"step": [found.step.unit, found.step.size]} if found.step else {}
+    mark = fingerprint_of(fields, buffer, codec | {"windows": repr(slots)})
+    info = DatasetInfo(slots, "forecast", section.steps * len(section.target), 1.0, mark, gap=parts.gap, codec=codec)
     return info.open(buffer)
 
 
-def _split(section: Series, table: _Table) -> WindowSplit:
+def _read(section: Series, folder: Path) -> tuple[TableFile, SeriesRows]:
+    """Read the needed columns of a table."""
+    table = open_by_name(local_path(section.path, folder), section.separator)
+    for name in section.used:
+        table.require(name, "target" if name in section.target else "columns")
+    if section.time:
+        table.require(section.time, "time")
+    return table, read_rows(table, section.used, section.time, section.missing)
+
+
+def _split(section: Series, table: TableFile, rows: SeriesRows) -> WindowSplit:
     refuse_fold(section)
-    span = section.window + section.steps
-    return split_windows(str(table.path), table.rows, span, section.steps, section.stride, section.validation, section.test_items)
+    span, left = section.window + section.steps, max(0, rows.count - section.lead)
+    return split_windows(str(table.path), left, span, section.steps, section.stride, section.validation, section.test_items)
 
 
 def _slots(section: Series, prefix: str, raw: Sequence[ArrayField], first: int, count: int) -> tuple[ArrayField, ...]:
-    """Lay out windows from item `first` on: inputs (n, L, columns), targets (n, H * targets), moment by moment."""
-    inputs, targets = raw
+    """Lay out windows from item `first` on: inputs (n, L, columns), targets (n, H * targets), moment by moment.
+
+    The `newest` values (n, number, targets) are those at the end of the window, in the units of the file.
+    """
+    inputs, targets, *more = raw
     features, width = inputs.shape[1], targets.shape[1]
     start = first * section.stride
-    return (
+    windows = (
         ArrayField(
             f"{prefix}inputs",
             "float32",
@@ -134,56 +193,13 @@ def _slots(section: Series, prefix: str, raw: Sequence[ArrayField], first: int, 
             (4 * width * section.stride, 4),
         ),
     )
-
-
-@dataclass(frozen=True)
-class _Table:
-    path: Path
-    inputs: list[str]
-    targets: list[str]
-    names: list[str]
-    """All columns that were read."""
-    numbers: array[float]
-    """Numbers, row after row."""
-
-    @property
-    def rows(self) -> int:
-        return len(self.numbers) // len(self.names)
-
-
-def _read(path: Path, section: Series) -> _Table:
-    """Read the needed columns of a table; each cell must hold a finite number."""
-    table = open_by_name(path, section.separator)
-    inputs = section.columns or section.target
-    names = list(dict.fromkeys((*inputs, *section.target)))
-    for name in names:
-        table.require(name, "target" if name in section.target else "columns")
-    numbers = array("d")
-    for block in table.blocks(names, dense=True):  # a moment that is left out would shift all behind it
-        for place_, *cells in zip(block.positions, *(block.columns[name] for name in names), strict=True):
-            try:
-                row = list(map(_number, cells))
-            except (TypeError, ValueError):
-                raise InputMissing(_describe_fault(table.locate(place_), names, cells)) from None
-            numbers.extend(row)
-    return _Table(path, inputs, section.target, names, numbers)
-
-
-def _number(cell: Any) -> float:
-    """Parse a cell; ValueError or TypeError unless it holds a finite number."""
-    number = float(cell)
-    if not math.isfinite(number) or "_" in str(cell):
-        raise ValueError
-    return number
-
-
-def _describe_fault(where: str, names: list[str], cells: list[Any]) -> str:
-    """Describe the first cell of a row that holds no finite number."""
-    for name, cell in zip(names, cells, strict=True):
-        if is_missing(cell):
-            return f"{where}: column `{name}`: no value; a series needs every value: fill it in, or delete the rows before it"
-        try:
-            _number(cell)
-        except (TypeError, ValueError):
-            return f"{where}: column `{name}`: `{str(cell)[:60]}` is no finite number"
-    raise AssertionError(cells)
+    return windows + tuple(
+        ArrayField(
+            f"{prefix}newest",
+            "float64",
+            (count, section.newest, width),
+            one.offset + 8 * width * (start + section.lead + section.window - section.newest),
+            (8 * width * section.stride, 8 * width, 8),
+        )
+        for one in more
+    )

@@ -1,7 +1,7 @@
 """The process that runs a user's data set: item by item, checked, and written to a pipe.
 
 Each message is a line of JSON. The first lists the arrays to come and their task. Then come blocks of arrays, their bytes behind
-the line, and an empty message at the end. An error message can replace any of them.
+the line, and an empty message at the end. Signs of life come between them. An error message can replace any of them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pickle
 import random
 import signal
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator
 from multiprocessing import current_process
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -23,8 +23,11 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from partrain.byte_layout import lay_out_parts
 from partrain.config import usercode
 from partrain.data.base import first_bad
+from partrain.data.user.forms import ItemForm, convert, failure, input_form, target_form
+from partrain.data.user.packed import Columns, PackedItems, UnequalItems, has_several
 from partrain.errors import Failure, UserCodeFailed
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 20
 """Bytes of inputs written at a time."""
+BEAT_S = 1.0
+"""Seconds between two signs of life while items take long."""
 _PR_SET_PDEATHSIG = 1
 _TASKS = {"label": "classification", "numbers": "regression", "tokens": "language"}
 """Task for each form of targets."""
@@ -39,7 +44,7 @@ _TASKS = {"label": "classification", "numbers": "regression", "tokens": "languag
 
 def main() -> None:
     """Run the process: the section comes on stdin, items go to stdout, prints of user code to stderr."""
-    section, folder, parent = pickle.load(sys.stdin.buffer)
+    section, folder, parent, held = pickle.load(sys.stdin.buffer)
     current_process().name = "partrain dataset"  # a user's script that trains must not train here
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the coordinator handles them, and this process ends with it
@@ -49,37 +54,73 @@ def main() -> None:
     with os.fdopen(os.dup(1), "wb") as out:
         os.dup2(2, 1)
         try:
-            _stream(_parts(section, folder), out)
-        except Failure as failure:
-            _send(out, failed=failure.message, detail=failure.detail)
+            _stream(_parts(section, folder, held, _Beat(out)), out)
+        except UnequalItems:
+            _send(out, unequal=True)
+        except Failure as known:
+            _send(out, failed=known.message, detail=known.detail)
         except BaseException as error:
-            users = _failure(f"[dataset] name: `{section.name}`", error)
+            users = failure(f"[dataset] name: `{section.name}`", error)
             _send(out, failed=users.message, detail=users.detail)
 
 
-def _failure(where: str, error: BaseException) -> UserCodeFailed:
-    """Describe an exception of user code."""
-    text = f"{type(error).__name__}: {error}".rstrip(": \n")
-    return UserCodeFailed(f"{where}: {text.splitlines()[0]}", usercode.frames(error) + text)
-
-
-def _parts(section: UserData, folder: Path) -> dict[str, UserItems]:
-    """Make training and test items, by the prefix of their arrays."""
+def _parts(section: UserData, folder: Path, held: bool, on_item: Callable[[], None]) -> dict[str, UserItems | PackedItems]:
+    """Make training and test items, by the prefix of their arrays. `held`: their number, or their lengths, are known at the end."""
     _seed()
     usercode.find("dataset", section, folder)
     _seed()
     data = usercode.make("dataset", section, folder, object, "data set")
-    parts = {"": UserItems(data, f"`{section.name}`")}
+    parts = {"": _items(data, f"`{section.name}`", held, on_item)}
     test = getattr(data, "test", None)
     if callable(test):
         test = test()
     if test is not None:
-        parts["test_"] = UserItems(test, f"`{section.name}`, `test`")
+        parts["test_"] = _items(test, f"`{section.name}`, `test`", held, on_item)
+        own, tests = parts.values()
+        if isinstance(own, PackedItems) and isinstance(tests, PackedItems):
+            own.unify(tests)
+            return parts
+        if isinstance(own, UserItems) and isinstance(tests, UserItems) and own.input.differs_in_length(tests.input):
+            raise UnequalItems
+        if type(own) is not type(tests):
+            raise (
+                UnequalItems if not held else UserCodeFailed(f"[dataset] name: {tests.what}: other inputs than those to train on")
+            )
         for role in ("input", "target"):
-            own, first = getattr(parts["test_"], role), getattr(parts[""], role)
-            if own != first:
-                raise UserCodeFailed(f"[dataset] name: {parts['test_'].what}: its {role}s are {own}, those to train on {first}")
+            found, first = getattr(tests, role), getattr(own, role)
+            if found != first:
+                raise UserCodeFailed(f"[dataset] name: {tests.what}: its {role}s are {found}, those to train on {first}")
     return parts
+
+
+def _items(data: Any, what: str, held: bool, on_item: Callable[[], None]) -> UserItems | PackedItems:
+    """Wrap a user's data set. `on_item` is called after each item, before the items of a block are written."""
+    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        if hasattr(data, "inputs") and hasattr(data, "targets"):
+            if isinstance(data.inputs, dict | tuple | list) and (isinstance(data.inputs, dict | tuple) or _unequal(data.inputs)):
+                columns = Columns(data.inputs, data.targets)
+                if len(set(columns.sizes)) > 1:
+                    raise UserCodeFailed(
+                        f"[dataset] name: {what}: `inputs` and `targets` do not have one row for each item: {columns.sizes} rows"
+                    )
+                return PackedItems(columns, what, held, on_item)
+        elif hasattr(data, "__iter__"):
+            return PackedItems(data, what, held, on_item)
+        return UserItems(data, what, on_item)
+    if held or (len(data) and has_several(_first(data, what))):
+        return PackedItems(data, what, held, on_item)
+    return UserItems(data, what, on_item)
+
+
+def _unequal(inputs: list[Any]) -> bool:
+    return len({np.shape(one)[:1] for one in inputs}) > 1
+
+
+def _first(data: Any, what: str) -> Any:
+    try:
+        return data[0]
+    except Exception as error:
+        raise failure(f"[dataset] name: {what}: item 0", error) from None
 
 
 def _seed() -> None:
@@ -90,14 +131,21 @@ def _seed() -> None:
         torch.manual_seed(0)
 
 
-def _stream(parts: dict[str, UserItems], out: IO[bytes]) -> None:
-    kinds = {"inputs": parts[""].input, "targets": parts[""].target}
-    arrays = {
-        f"{prefix}{role}": (kind.dtype, (items.count, *kind.stored))
-        for prefix, items in parts.items()
-        for role, kind in kinds.items()
+def _stream(parts: dict[str, UserItems | PackedItems], out: IO[bytes]) -> None:
+    first = parts[""]
+    rows = first.parts() if isinstance(first, PackedItems) else []
+    single = first.inputs[0] if isinstance(first, PackedItems) else first.input
+    width = lay_out_parts([(one["name"], one["dtype"], one["shape"]) for one in rows])[1]
+    kinds = {
+        "inputs": ("uint8", (width,)) if rows else (single.dtype, single.stored),
+        "targets": (first.target.dtype, first.target.stored),
     }
-    _send(out, arrays=arrays, task=_TASKS[kinds["targets"].name])
+    arrays = {
+        f"{prefix}{role}": (dtype, (items.count, *shape))
+        for prefix, items in parts.items()
+        for role, (dtype, shape) in kinds.items()
+    }
+    _send(out, arrays=arrays, task=_TASKS[first.target.name], parts=rows)
     for prefix, items in parts.items():
         for pair in items.blocks():
             for role, block in zip(kinds, pair, strict=True):
@@ -106,69 +154,35 @@ def _stream(parts: dict[str, UserItems], out: IO[bytes]) -> None:
     _send(out)
 
 
+class _Beat:
+    """A sign of life after an item, at most one each BEAT_S."""
+
+    def __init__(self, out: IO[bytes]) -> None:
+        self._out, self._sent = out, time.monotonic()
+
+    def __call__(self) -> None:
+        if time.monotonic() - self._sent > BEAT_S:
+            self._sent = time.monotonic()
+            _send(self._out, alive=True)
+
+
 def _send(out: IO[bytes], **content: Any) -> None:
     out.write(json.dumps(content).encode() + b"\n")
     out.flush()
 
 
-@dataclass(frozen=True)
-class ItemForm:
-    """Form that all inputs, or all targets, of a data set share."""
-
-    name: str
-    """Name of the form: `bytes`, `numbers`, `tokens` or `label`."""
-    shape: tuple[int, ...]
-    """Shape as user code gives it."""
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.shape}"
-
-    @property
-    def dtype(self) -> str:
-        """Type in the buffer."""
-        return {"bytes": "uint8", "numbers": "float32"}.get(self.name, "int64")
-
-    @property
-    def stored(self) -> tuple[int, ...]:
-        """Shape in the buffer: a single number becomes a vector of one, a label does not."""
-        return self.shape or (() if self.name == "label" else (1,))
-
-
-def _input_form(array: NDArray[Any], where: str) -> ItemForm:
-    letter = array.dtype.kind
-    if letter not in "fiub":
-        raise UserCodeFailed(f"{where} is no array of numbers, but of {array.dtype}")
-    if not array.size:
-        raise UserCodeFailed(f"{where} holds no numbers: its shape is {array.shape}")
-    return ItemForm("bytes" if array.dtype == "uint8" else "tokens" if letter in "iu" else "numbers", array.shape)
-
-
-def _target_form(array: NDArray[Any], where: str, first: ItemForm) -> ItemForm:
-    """Determine the form of a target; `first` is the form of the inputs."""
-    if array.dtype.kind == "f" and array.ndim < 2:
-        return ItemForm("numbers", array.shape)
-    if array.dtype.kind in "iub" and array.ndim == 0:
-        return ItemForm("label", ())
-    if array.dtype.kind in "iu" and first == ItemForm("tokens", array.shape):
-        return ItemForm("tokens", array.shape)
-    raise UserCodeFailed(
-        f"{where} is {array.dtype} {array.shape}: expected one whole number as the label of a class, one or a row of float"
-        " numbers, or as many whole numbers as there are tokens in the input"
-    )
-
-
 class UserItems:
     """Items of a user's data set, in order."""
 
-    def __init__(self, data: Any, what: str) -> None:
-        """Wrap `data`: a sequence of items, or an object with arrays `inputs` and `targets`."""
-        self.what = what
+    def __init__(self, data: Any, what: str, on_item: Callable[[], None] = lambda: None) -> None:
+        """Wrap `data`: a sequence of items, or an object with arrays `inputs` and `targets`. `on_item` is called after each item."""
+        self.what, self.on_item = what, on_item
         lacking = [name for name in ("__len__", "__getitem__") if not hasattr(data, name)]
         self._whole: tuple[NDArray[Any], NDArray[Any]] | None = None
         if lacking and hasattr(data, "inputs") and hasattr(data, "targets"):
             self._whole = (
-                _array(data.inputs, f"[dataset] name: {what}: `inputs`"),
-                _array(data.targets, f"[dataset] name: {what}: `targets`"),
+                convert(data.inputs, f"[dataset] name: {what}: `inputs`"),
+                convert(data.targets, f"[dataset] name: {what}: `targets`"),
             )
             sizes = [array.shape[:1] for array in self._whole]
             if sizes[0] != sizes[1] or not sizes[0]:
@@ -186,8 +200,8 @@ class UserItems:
         if not self.count:
             raise UserCodeFailed(f"[dataset] name: {what} is empty")
         first, second = self._item(0)
-        self.input = _input_form(first, self._where(0, "input"))
-        self.target = _target_form(second, self._where(0, "target"), self.input)
+        self.input = input_form(first, self._where(0, "input"))
+        self.target = target_form(second, self._where(0, "target"), self.input)
 
     def blocks(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Yield inputs and targets in the types of the buffer, some items at a time."""
@@ -208,18 +222,22 @@ class UserItems:
         if self._whole:
             return self._whole[0][number, ...], self._whole[1][number, ...]  # arrays, also of objects
         where = f"[dataset] name: {self.what}: item {number}"
+        self.on_item()
         try:
             item = self._data[number]
         except Exception as error:
-            raise _failure(where, error) from None
+            raise failure(where, error) from None
         if not isinstance(item, tuple | list) or len(item) != 2:
             size = f" of {len(item)}" if isinstance(item, tuple | list) else ""
             raise UserCodeFailed(f"{where} is {type(item).__name__}{size}: expected an input and a target")
-        return _array(item[0], f"{where}: its input"), _array(item[1], f"{where}: its target")
+        return convert(item[0], f"{where}: its input"), convert(item[1], f"{where}: its target")
 
     def _alike(self, number: int, one: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Check that an item has the form of the first; UserCodeFailed if not."""
-        kinds = _input_form(one, self._where(number, "input")), _target_form(other, self._where(number, "target"), self.input)
+        form = input_form(one, self._where(number, "input"))
+        if form.differs_in_length(self.input):
+            raise UnequalItems
+        kinds = form, target_form(other, self._where(number, "target"), self.input)
         for role, kind, first in (("input", kinds[0], self.input), ("target", kinds[1], self.target)):
             if kind != first:
                 raise UserCodeFailed(f"{self._where(number, role)} is {kind}, that of item 0 {first}")
@@ -238,13 +256,3 @@ class UserItems:
 
     def _where(self, number: int, role: str) -> str:
         return f"[dataset] name: {self.what}: item {number}: its {role}"
-
-
-def _array(value: Any, where: str) -> NDArray[Any]:
-    """Convert a value to an array."""
-    try:
-        return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-    except (ValueError, TypeError) as error:
-        raise UserCodeFailed(f"{where} is no array of numbers: {error}") from None
-    except Exception as error:  # images may be decoded only here
-        raise _failure(where, error) from None

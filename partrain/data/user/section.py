@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from partrain.config.usercode import UserCode
 from partrain.data.base import DataSection
 
@@ -14,3 +16,5 @@ class UserData(DataSection, UserCode):
     integers are tokens. An integer target is a class label, float numbers are values of a regression, and integers of an input's
     shape are tokens. The optional attribute `test` is the same for the test set, or a function that returns it.
     """
+
+    table: ClassVar[str] = "dataset"

@@ -1,22 +1,22 @@
-"""Items from a file, in the form the network was trained on: NPZ and NPY, IDX, CSV and Parquet, images, text.
+"""Items from a file, in the form the network was trained on: arrays, tables, series, images, text.
 
 A file that does not fit raises InputMissing (66), one line that names the position. Symbols: n items; shape of one item.
 """
 
 from __future__ import annotations
 
-import zipfile
-import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from partrain.data.arrays import idx
 from partrain.data.base import check_finite
 from partrain.data.fetch import require_regular
 from partrain.data.images import SUFFIXES
@@ -24,8 +24,12 @@ from partrain.data.tables.files import TABLES
 from partrain.data.tables.labels import encode_labels
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
+from partrain.inference.inputs.arrays import read_arrays
 from partrain.inference.inputs.images import read_images
-from partrain.inference.inputs.tables import read_table
+from partrain.inference.inputs.json_lines import SUFFIXES as JSON_LINES
+from partrain.inference.inputs.parts import read_rows
+from partrain.inference.inputs.series import read_windows
+from partrain.inference.inputs.tables import open_table, read_table
 from partrain.inference.inputs.text import read_text
 
 if TYPE_CHECKING:
@@ -33,7 +37,16 @@ if TYPE_CHECKING:
 
     from partrain.inference.network import TrainedNetwork
 
-_STARTS = {b"PK\x03\x04": "npz", b"PK\x05\x06": "npz", b"\x93NUM": "npy", b"\x1f\x8b": "idx", b"\0\0": "idx"}
+_STARTS = {
+    b"PK\x03\x04": "npz",
+    b"PK\x05\x06": "npz",
+    b"\x93NUM": "npy",
+    b"\x89HDF": "hdf5",
+    b"\x1f\x8b": "idx",
+    b"\0\0": "idx",
+}
+STDIN = "<stdin>"
+"""Name of the standard input in messages."""
 
 
 @dataclass(frozen=True)
@@ -46,82 +59,145 @@ class Sample:
     """(n,) labels, (n, k) numbers or (n, length) tokens; None unless requested."""
     names: Sequence[str]
     """The name of each item."""
+    columns: Mapping[str, list[Any]] = field(default_factory=dict)
+    """Columns of the file that answers carry, (n,) cells each."""
+    newest: Tensor | None = None
+    """(n, number, targets): newest values of a series, if its codec needs them."""
+    following: Mapping[str, list[str]] = field(default_factory=dict)
+    """The time column of a series, and its stamps of the moments that are forecast."""
+    skipped: Sequence[str] = ()
+    """Fault of each row that was left out."""
 
 
-def read(network: TrainedNetwork, path: Path, targets: Path | None = None, labeled: bool = False) -> Sample:
+def read(
+    network: TrainedNetwork,
+    path: Path,
+    targets: Path | None = None,
+    labeled: bool = False,
+    *,
+    id: str | None = None,
+    with_input: bool = False,
+    skip_bad: bool = False,
+) -> Sample:
     """Read the items of a file.
 
     Args:
         network: The network that will answer them.
-        path: NPZ with an array `inputs`, NPY, IDX, CSV, an image, or a folder of images.
-        targets: NPY or IDX file of the targets, if `path` has neither an array `targets` nor a target column.
+        path: A file or folder of any kind that jobs take, JSON lines, an image; `-` is the standard input.
+        targets: NPY or IDX file of the targets, if `path` has neither an array of targets nor a target column.
         labeled: Read the targets too.
+        id: A column of a table that answers carry.
+        with_input: Answers carry all columns of a table.
+        skip_bad: Leave out rows of a table that cannot be read, instead of raising InputMissing for the first.
     """
+    if str(path) == "-":
+        with stored_stdin(network.kind) as stored:
+            try:
+                found = read(network, stored, targets, labeled, id=id, with_input=with_input, skip_bad=skip_bad)
+            except InputMissing as fault:
+                raise InputMissing(fault.message.replace(str(stored), STDIN)) from None
+            return replace(found, skipped=[fault.replace(str(stored), STDIN) for fault in found.skipped])
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
+    if network.record.parts:
+        return _several(network, require_regular(path), targets, labeled)
     kind = kind_of(require_regular(path), network.kind)
+    codec = Codec(network.codec)
+    if (id or with_input or skip_bad) and (kind != "table" or codec.is_series):
+        option = "--id" if id else "--with-input" if with_input else "--skip-bad"
+        what = "a series, whose rows are no items" if codec.is_series else "no table (CSV, Parquet or JSON lines)"
+        raise InputMissing(f"{path}: {option} concerns the rows of a table, and this is {what}")
+    wanted = labeled and targets is None and network.kind != "autoencoder"
     names: Sequence[str] = []
     answers: NDArray[Any] | None
-    wanted = labeled and targets is None and network.kind != "autoencoder"
-    codec = Codec(network.codec)
+    more: dict[str, Any] = {}
     if kind == "images":
         inputs, answers, names = read_images(network, path, wanted)
         inputs = codec.standardize(inputs)
+    elif kind == "table" and codec.is_series:
+        windows = read_windows(codec, open_table(network, path), wanted, network.kind == "autoencoder")
+        inputs, answers = windows.inputs, windows.targets
+        if windows.newest is not None:
+            more["newest"] = torch.from_numpy(np.ascontiguousarray(windows.newest))
+        if windows.following:
+            more["following"] = {codec.stored["time"]: windows.following}
     elif kind == "table":
-        inputs, answers = read_table(network, path, wanted)
+        sheet = open_table(network, path)
+        if id:
+            sheet.require(id, "--id")
+        items = read_table(network, sheet, wanted, sheet.names if with_input else [id] if id else (), skip_bad)
+        inputs, answers, names = items.inputs, items.targets, list(map(str, items.rows))
+        more |= {"columns": items.columns, "skipped": items.skipped}
     elif kind == "text":
         inputs, answers = read_text(network, path)
+    elif codec.lags:
+        raise InputMissing(
+            f"{path}: this network forecasts differences of a series: give the series as a table, with its columns"
+        )
     else:
-        inputs, answers = _arrays(path, kind)
+        inputs, answers = read_arrays(network, path, kind, wanted)
         inputs = _scaled(network, _shaped(network, inputs, path), codec, path)
     fitted = torch.from_numpy(_fitted(network, _shaped(network, inputs, path), path))
     names = names or [str(number) for number in range(len(fitted))]
     if not labeled:
-        return Sample(fitted, None, names)
+        return Sample(fitted, None, names, **more)
     if targets is not None:
-        answers = _arrays(targets, kind_of(require_regular(targets), network.kind))[0]
-    return Sample(fitted, _targets(network, answers, fitted, targets or path), names)
+        answers = read_arrays(network, targets, kind_of(require_regular(targets), network.kind), False)[0]
+    return Sample(fitted, _targets(network, answers, fitted, targets or path), names, **more)
+
+
+def _several(network: TrainedNetwork, path: Path, targets: Path | None, labeled: bool) -> Sample:
+    """Read items with several inputs, or of unequal length."""
+    rows, answers = read_rows(network, path)
+    names = [str(number) for number in range(len(rows))]
+    if not labeled:
+        return Sample(rows, None, names)
+    if targets is not None:
+        answers = read_arrays(network, targets, kind_of(require_regular(targets), network.kind), False)[0]
+    if network.kind == "language" and answers is not None:
+        if len(answers) and answers.max() >= network.record.outputs:
+            raise InputMissing(f"{path}: targets must be whole numbers from 0 to {network.record.outputs - 1}")
+        return Sample(rows, torch.from_numpy(answers.astype(np.int64)), names)
+    return Sample(rows, _targets(network, answers, rows, targets or path), names)
 
 
 def kind_of(path: Path, task: str) -> str:
     """Recognize the kind of a file by its first bytes, else by its suffix."""
-    if path.is_dir() or path.suffix.lower() in SUFFIXES:
+    if path.is_dir():
+        saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
+        return "arrow" if saved else "text" if task == "language" else "images"
+    if path.suffix.lower() in SUFFIXES:
         return "images"
     try:
         with path.open("rb") as file:
-            start = file.read(4)
+            start = file.read(8)
     except OSError as error:
         raise InputMissing(f"cannot read {path}: {error.strerror}") from None
-    if path.name.lower().endswith(TABLES):
+    if path.name.lower().endswith((*TABLES, *JSON_LINES)):
         return "table"
     for first, kind in _STARTS.items():
         if start.startswith(first):
             return kind
     if task == "language":
         return "text"
-    raise InputMissing(f"{path}: is not an NPZ, NPY or IDX file, and its suffix is not one of CSV, Parquet or images")
+    raise InputMissing(
+        f"{path}: is no NPZ, NPY, HDF5 or IDX file, and its suffix is none of a table (CSV, Parquet, JSON lines) or an image"
+    )
 
 
-def _arrays(path: Path, kind: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Read inputs, and targets if they are in the same file."""
-    if kind == "idx":
-        header = idx.read_header(path)
-        array = np.empty(header.shape, np.dtype(header.dtype).newbyteorder("="))
-        idx.read_into(path, header, array)
-        return array, None
-    if kind not in ("npz", "npy"):
-        raise InputMissing(f"{path}: is not an NPZ, NPY or IDX file, which arrays come in")
-    try:
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return loaded, None
-            if "inputs" not in loaded:
-                raise InputMissing(f"{path}: has no array `inputs`; it has: {', '.join(loaded.files) or 'none'}")
-            return loaded["inputs"], loaded.get("targets")
-    except (OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputMissing(f"{path}: cannot be read as {kind.upper()}: {reason}") from None
+@contextmanager
+def stored_stdin(task: str) -> Iterator[Path]:
+    """Store the standard input in a file for as long as it is read. Its first bytes tell its kind; without a mark it is CSV or text."""
+    content = sys.stdin.buffer.read()
+    if not content:
+        raise InputMissing(f"{STDIN}: is empty")
+    marked = any(content.startswith(first) for first in _STARTS) and not (task == "language" and content.startswith(b"\0"))
+    json = content.lstrip().startswith(b"{") and task != "language"
+    suffix = "" if marked or task == "language" else ".parquet" if content.startswith(b"PAR1") else ".jsonl" if json else ".csv"
+    with TemporaryDirectory(prefix="partrain-") as folder:
+        path = Path(folder, f"stdin{suffix}")
+        path.write_bytes(content)
+        yield path
 
 
 def _scaled(network: TrainedNetwork, inputs: NDArray[Any], codec: Codec, path: Path) -> NDArray[Any]:
@@ -197,6 +273,11 @@ def _targets(network: TrainedNetwork, answers: NDArray[Any] | None, inputs: Tens
         if answers.dtype.kind not in "iu" or answers.min() < 0 or answers.max() >= limit:
             raise InputMissing(f"{path}: targets must be whole numbers from 0 to {limit - 1}")
         return torch.from_numpy(answers.astype(np.int64).reshape(len(answers), *((-1,) if kind == "language" else ())))
+    if kind == "segmentation":
+        if answers.dtype.kind not in "iu" or answers.shape != (len(inputs), *inputs.shape[-2:]):
+            maps = "label maps of whole numbers, one for each pixel"
+            raise InputMissing(f"{path}: targets are {answers.dtype} {answers.shape}; expected {maps}")
+        return torch.from_numpy(answers.astype(np.int64))
     if answers.dtype.kind not in "fiub":
         raise InputMissing(f"{path}: targets are {answers.dtype}; expected numbers")
     numbers = np.asarray(answers, np.float64).reshape(len(answers), -1)

@@ -1,18 +1,20 @@
-"""Rows of a CSV or Parquet file as items: columns are found by name, errors name line and column."""
+"""Rows of a CSV, Parquet or JSON lines file as items: columns are found by name, errors name line and column."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from partrain.data.tables import load
-from partrain.data.tables.files import TableFile, open_by_name
-from partrain.data.tables.schema import TableSchema
+from partrain.data.tables.files import RowBlock, TableFile, open_by_name
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
+from partrain.inference.inputs.json_lines import SUFFIXES, JsonLines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,53 +24,143 @@ if TYPE_CHECKING:
     Pair = tuple[NDArray[Any], NDArray[Any] | None]
     """Inputs as the network takes them, and targets as the file has them."""
 
+Columns = dict[str, list[Any]]
 
-def read_table(network: TrainedNetwork, path: Path, labeled: bool) -> Pair:
-    """Read the rows of a file. Of a series, read the newest window, to forecast from; for an autoencoder or if `labeled`, all windows."""
-    codec, section = Codec(network.codec), network.loaded.job.dataset
-    sheet = open_by_name(path, getattr(section, "separator", None), getattr(section, "encoding", None), way="")
+
+@dataclass(frozen=True)
+class TableItems:
+    """Items read from a table."""
+
+    inputs: NDArray[Any]
+    targets: NDArray[Any] | None
+    rows: Sequence[int]
+    """Number of each item's row, from 0 on."""
+    columns: Columns = field(default_factory=dict)
+    """Cells of the columns that answers carry."""
+    skipped: Sequence[str] = ()
+    """Fault of each row that was left out, in the file's order."""
+
+
+class _RowPart(TableFile):
+    """Some rows of a table."""
+
+    def __init__(self, table: TableFile, block: RowBlock) -> None:
+        self.path, self.way, self.names, self.unreadable = table.path, table.way, table.names, None
+        self._table, self.block = table, block
+
+    @property
+    def header_location(self) -> str:
+        return self._table.header_location
+
+    def locate(self, number: int) -> str:
+        return self._table.locate(number)
+
+    def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[RowBlock]:
+        yield RowBlock(self.block.positions, {name: self.block.columns[name] for name in names})
+
+    def _header(self) -> list[str]:
+        return self.names
+
+    def halves(self) -> Iterator[_RowPart]:
+        """Split the rows in two."""
+        middle = len(self.block.positions) // 2
+        for some in (slice(None, middle), slice(middle, None)):
+            cells = {name: column[some] for name, column in self.block.columns.items()}
+            yield _RowPart(self._table, RowBlock(self.block.positions[some], cells))
+
+
+def open_table(network: TrainedNetwork, path: Path) -> TableFile:
+    """Open a CSV, Parquet or JSON lines file; CSV with separator and encoding of the job."""
+    section = network.loaded.job.dataset
+    if path.name.lower().endswith(SUFFIXES):
+        return JsonLines(path)
+    return open_by_name(path, getattr(section, "separator", None), getattr(section, "encoding", None), way="")
+
+
+def read_table(
+    network: TrainedNetwork, sheet: TableFile, labeled: bool, carry: Sequence[str] = (), skip_bad: bool = False
+) -> TableItems:
+    """Read the rows of a table that is no series.
+
+    Args:
+        network: The network that will answer them.
+        sheet: The table.
+        labeled: Read the targets too.
+        carry: Columns whose cells are carried into the answers.
+        skip_bad: Leave out rows that cannot be read, instead of raising InputMissing for the first.
+    """
+    if not skip_bad:
+        inputs, targets = _convert(network, sheet, labeled)
+        return TableItems(inputs, targets, range(len(inputs)), _cells(sheet.blocks(carry), carry) if carry else {})
+    for role in ("inputs", "targets") if labeled else ("inputs",):  # a column that is missing concerns all rows
+        for name in Codec(network.codec).stored.get(role) or ():
+            sheet.require(name, role)
+    sheet.unreadable = []
+    found: list[tuple[_RowPart, Pair]] = []
+    bad: list[tuple[int, str]] = []
+    for block in sheet.blocks(sheet.names):
+        _sort_out(network, _RowPart(sheet, block), labeled, found, bad)
+    bad = sorted(bad + sheet.unreadable)
+    if not found:
+        raise InputMissing(f"{bad[0][1]} (no row can be read, and this is the first)" if bad else f"{sheet.path}: holds no items")
+    kept = [position for part, _ in found for position in part.block.positions]
+    number = {position: row for row, position in enumerate(sorted([*kept, *(position for position, _ in bad)]))}
+    answers = [part for _, (_, part) in found if part is not None]
+    return TableItems(
+        np.concatenate([inputs for _, (inputs, _) in found]),
+        np.concatenate(answers) if labeled else None,
+        [number[position] for position in kept],
+        _cells((part.block for part, _ in found), carry),
+        [fault for _, fault in bad],
+    )
+
+
+def _sort_out(
+    network: TrainedNetwork, part: _RowPart, labeled: bool, found: list[tuple[_RowPart, Pair]], bad: list[tuple[int, str]]
+) -> None:
+    """Convert the rows that can be converted: half by half, so that few bad rows cost few attempts."""
+    try:
+        found.append((part, _convert(network, part, labeled)))
+    except InputMissing as fault:
+        if len(part.block.positions) == 1:
+            bad.append((part.block.positions[0], fault.message))
+            return
+        for half in part.halves():
+            _sort_out(network, half, labeled, found, bad)
+
+
+def _cells(blocks: Iterable[RowBlock], names: Sequence[str]) -> Columns:
+    """Collect the cells of columns."""
+    found: Columns = {name: [] for name in names}
+    for block in blocks:
+        for name in names:
+            found[name] += block.columns[name]
+    return found
+
+
+def _convert(network: TrainedNetwork, sheet: TableFile, labeled: bool) -> Pair:
+    """Convert all rows of a table."""
+    codec = Codec(network.codec)
     if codec.is_table:
         return _labeled_rows(codec, sheet) if labeled else (load.encode(codec.stored, sheet), None)
-    if codec.is_series:
-        return _windows(codec, sheet, labeled, network.kind == "autoencoder")
     width = math.prod(network.record.input)
     if labeled:
-        raise InputMissing(f"{path}: the network was not trained on a table, so no column is known to be the target; use NPZ")
+        raise InputMissing(
+            f"{sheet.path}: the network was not trained on a table, so no column is known to be the target; use NPZ"
+        )
     if len(sheet.names) != width:
         raise InputMissing(f"{sheet.header_location}: {len(sheet.names)} columns, the network takes {width} numbers")
     numbers = load.numbers_of(sheet, sheet.names)
+    if not np.isfinite(numbers.astype(np.float32)).all():
+        raise InputMissing(f"{sheet.path}: holds a number that float32 cannot")
     return codec.standardize(numbers.reshape(len(numbers), *network.record.input)), None
 
 
 def _labeled_rows(codec: Codec, sheet: TableFile) -> Pair:
-    stored = codec.stored
-    classes = None if stored["classes"] is None else tuple(stored["classes"])
-    categories = {name: tuple(known) for name, known in stored["one_hot"].items()}
-    schema = TableSchema(tuple(stored["inputs"]), categories, tuple(stored["targets"]), classes, stored["missing"])
+    schema = replace(load.schema_of(codec.stored), missing=codec.stored["missing"])
     for name in schema.inputs:
         sheet.require(name, "inputs")
     for name in schema.targets:
         sheet.require(name, "target")
     inputs, targets = load.read(sheet, schema)
     return codec.standardize(inputs), targets
-
-
-def _windows(codec: Codec, sheet: TableFile, labeled: bool, reconstruct: bool) -> Pair:
-    """Read windows (n, window, columns), and the values that follow them (n, k). `reconstruct`: the windows themselves are the targets."""
-    names, window, steps = codec.columns, codec.stored["window"], codec.stored["steps"]
-    follow = labeled and not reconstruct
-    for name in [*names, *(codec.targets if follow else [])]:
-        sheet.require(name, "columns")
-    rows = load.numbers_of(sheet, [*names, *codec.targets] if follow else names, dense=True)
-    wanted = window + steps if follow else window
-    if len(rows) < wanted:
-        what = "a window and the steps after it take" if follow else "a window takes"
-        raise InputMissing(f"{sheet.path}: {len(rows)} rows, and {what} {wanted}")
-    inputs = codec.standardize(rows[:, : len(names)])
-    if not (labeled or reconstruct):
-        return inputs[np.newaxis, -window:], None
-    slide = np.lib.stride_tricks.sliding_window_view
-    windows = slide(inputs[:-steps] if follow else inputs, window, axis=0).swapaxes(1, 2)
-    if not follow:
-        return windows, None
-    return windows, slide(rows[window:, len(names) :], steps, axis=0).swapaxes(1, 2).reshape(len(windows), -1)

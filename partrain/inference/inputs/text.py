@@ -44,11 +44,17 @@ def decode(network: TrainedNetwork, tokens: Sequence[int]) -> str:
 
 
 def read_text(network: TrainedNetwork, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Read items (n, L) of a text file, one after the other, and the token after each of their tokens."""
-    try:
-        tokens = np.array(encode(network, path.read_text("utf-8"), str(path)))
-    except UnicodeDecodeError as error:
-        raise InputMissing(f"{path}: byte {error.start} is not UTF-8") from None
+    """Read items (n, L) of a text file or of the .txt files in a folder, one after the other, and the token after each of their tokens."""
+    files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
+    if not files:
+        raise InputMissing(f"{path}: a folder without .txt files")
+    texts = []
+    for file in files:
+        try:
+            texts.append(file.read_text("utf-8").removeprefix("\ufeff"))
+        except UnicodeDecodeError as error:
+            raise InputMissing(f"{file}: byte {error.start} is not UTF-8") from None
+    tokens = np.array(encode(network, "".join(texts), str(path)))
     length = network.record.input[0]
     count = (len(tokens) - 1) // length
     if not count:

@@ -16,27 +16,36 @@ from torch import Tensor, nn
 
 from partrain.comm.arena import Arena
 from partrain.errors import Diverged, UserCodeFailed
+from partrain.job.load import Job
 from partrain.launch.worker.channel import Channel, explain, report
-from partrain.launch.worker.messages import DryRunPassed, StartedFrom
+from partrain.launch.worker.messages import DryRunPassed, DryRunRemark, StartedFrom
 from partrain.launch.worker.setup import WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
 from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
 from partrain.models import Interface
 from partrain.tasks import UserTask
 from partrain.tasks.kinds import Task
+from partrain.training.after_judgement import AfterJudgement
 from partrain.training.replica import persistent_buffers
 from partrain.training.snapshot import slot_map
+from partrain.training.stop import Progress
+from partrain.training.worker import LocalWorker
 
 MOST = 256
 """Items tried at most if a batch is the whole partition."""
 
 BUILDING = "building"
 
+NUMBER_TASKS = ("regression", "forecast", "autoencoder")
+"""Tasks whose answers are numbers; those of the others are logits."""
+ACTIVATIONS = {"SoftmaxBackward0": "softmax", "SigmoidBackward0": "sigmoid"}
+"""Last operations of networks that answer with probabilities, by autograd's names."""
+
 
 def main(spec: ProcessSpec, channel: Channel) -> None:
     """Try user code, and the file that the network starts from, in this process."""
     (rank,) = spec.ranks
-    beats = Arena(spec.arena_fd.detach(), len(spec.plan.shares)).beats
+    beats = Arena(spec.arena_fd.detach(), len(spec.plan.shares), len(spec.job.metrics(spec.dataset.task))).beats
     steps, doing = _steps(rank, spec, channel), ""
     try:
         while doing := next(steps, ""):
@@ -44,7 +53,8 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
         channel.send(DryRunPassed())
     except BaseException as error:
         where = f"before any worker starts, {doing}"
-        report(rank, where, error, explain(error, where, user_code_under_test(spec.job), built=doing != BUILDING), channel)
+        code = user_code_under_test(spec.job, hooks=True)
+        report(rank, where, error, explain(error, where, code, built=doing != BUILDING), channel)
 
 
 def _steps(rank: int, spec: ProcessSpec, channel: Channel) -> Iterator[str]:
@@ -53,46 +63,57 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel) -> Iterator[str]:
     setup = WorkerSetup(rank, spec)
     if setup.start_note:
         channel.send(StartedFrom(setup.start_note))
-    if not user_code_under_test(spec.job):
+    if not user_code_under_test(spec.job, hooks=True) and not spec.try_built_in:
         return
+    hook = AfterJudgement(spec.job.hooks, spec.folder) if spec.job.hooks.code else None
     batches, layout, job = setup.batches, setup.layout, spec.job
     if batches.batch_size == len(batches.partition):
         batches.batch_size = min(batches.batch_size, MOST)
-    _watch(setup.task, setup.interface, spec)
+    _watch(setup.task, setup.interface, spec, channel)
     worker = setup.worker(torch.zeros(layout.numbers, dtype=layout.params.dtype, device=setup.device))
     slot_map(setup.module, layout, job.sync, len(spec.plan.shares))
     known = set(setup.module.state_dict())
     endless = [name for name, one in persistent_buffers(setup.module) if one.is_floating_point() and not one.isfinite().all()]
     if endless:
         what = f"buffer `{endless[0]}` holds numbers that are not finite, so replicas of it have no mean"
-        raise UserCodeFailed(f"{user_code_under_test(job)}: {what}; register it with persistent=False if it is a constant")
+        raise UserCodeFailed(f"{_named(job)}: {what}; register it with persistent=False if it is a constant")
     homes = _homes(setup.module)
     worker.begin(1, 0)
     worker.active = True  # also where the job lets it wait for its first round
 
+    if user_code_under_test(job) or spec.try_built_in:
+        yield from _train(setup, worker, known, homes, job)
+
+    judged = (setup.held_out(batches.batch_size) if job.stop.judge == "mixed" else None) or setup.test
+    loss, correct, count = 0.0, 0.0, 1
+    if judged:
+        count = min(batches.batch_size, len(judged.targets))
+        yield f"judging a batch of {count}"
+        loss, correct = worker.evaluate(judged, range(count))
+    if hook:
+        yield "calling the function `after_judgement`"
+        accuracy = correct / count if setup.task.accuracy and judged else None
+        hook.call(Progress(loss=loss / count, accuracy=accuracy), False, setup.module, trial=True)
+
+
+def _train(
+    setup: WorkerSetup, worker: LocalWorker, known: set[str], homes: dict[str, tuple[int, int]], job: Job
+) -> Iterator[str]:
+    """Train on a batch, and check that the network still has the same tensors. `known` are the names of its state."""
+    batches = setup.batches
     yield f"training on a batch of {batches.batch_size}"
     worker.gradient()
     if not math.isfinite(worker.loss()):
-        raise Diverged(
-            f"{user_code_under_test(job)}: the loss of the first batch is {worker.loss()}, not a finite number; look at the data"
-        )
+        raise Diverged(f"{_named(job)}: the loss of the first batch is {worker.loss()}, not a finite number; look at the data")
 
     if late := sorted(set(setup.module.state_dict()) ^ known):
         raise UserCodeFailed(
-            f"{user_code_under_test(job)}: `{late[0]}` came or went with the first batch; make parameters and buffers in `__init__`"
+            f"{_named(job)}: `{late[0]}` came or went with the first batch; make parameters and buffers in `__init__`"
         )
 
     if moved := [name for name, home in _homes(setup.module).items() if home != homes[name]]:
         what = f"parameter `{moved[0]}` was exchanged for another tensor with the first batch, and would not be trained"
-        raise UserCodeFailed(
-            f"{user_code_under_test(job)}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()"
-        )
-
-    judged = (setup.held_out(batches.batch_size) if job.stop.judge == "mixed" else None) or setup.test
-    if judged:
-        count = min(batches.batch_size, len(judged.targets))
-        yield f"judging a batch of {count}"
-        worker.evaluate(judged, range(count))
+        raise UserCodeFailed(f"{_named(job)}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()")
 
 
 def _homes(module: nn.Module) -> dict[str, tuple[int, int]]:
@@ -100,21 +121,24 @@ def _homes(module: nn.Module) -> dict[str, tuple[int, int]]:
     return {name: (id(parameter), parameter.data_ptr()) for name, parameter in module.named_parameters()}
 
 
-def _watch(task: Task, interface: Interface, spec: ProcessSpec) -> None:
+def _watch(task: Task, interface: Interface, spec: ProcessSpec, channel: Channel) -> None:
     """Make the task check the values that network and user code return. It raises UserCodeFailed for invalid ones."""
-    job = spec.job
+    job, told = spec.job, set[str]()
     named = job.task.name if isinstance(job.task, UserTask) else ""
     owns = type(task).differentiate is not Task.differentiate
-    given_loss, given_differentiate, given_score = task.loss, task.differentiate, task.score
+    given_loss, given_differentiate, given_score, given_correct = task.loss, task.differentiate, task.score, task.correct
 
     def loss(answers: Tensor, targets: Tensor) -> Tensor:
         if not named:
             _check_answers(answers, interface, job.model.name)
+            if (remark := _remark(answers, interface, job.model.name)) and remark not in told:
+                told.add(remark)
+                channel.send(DryRunRemark(remark))
         lost = given_loss(answers, targets)
         if not owns:
             check_loss(lost, f"[task] name: `{named}`: `loss`")
             if torch.is_grad_enabled() and not lost.requires_grad:
-                raise UserCodeFailed(f"{user_code_under_test(job)}: the loss does not depend on any parameter that is trained")
+                raise UserCodeFailed(f"{_named(job)}: the loss does not depend on any parameter that is trained")
         return lost
 
     def differentiate(module: Any, parameters: Any, *batch: Any) -> Any:
@@ -122,7 +146,14 @@ def _watch(task: Task, interface: Interface, spec: ProcessSpec) -> None:
         if owns:
             check_gradients(given, parameters, f"[task] name: `{named}`: `differentiate`")
         elif all(gradient is None for gradient in given[1]):
-            raise UserCodeFailed(f"{user_code_under_test(job)}: the loss does not depend on any parameter that is trained")
+            raise UserCodeFailed(f"{_named(job)}: the loss does not depend on any parameter that is trained")
+        return given
+
+    def correct(answers: Tensor, targets: Tensor) -> Any:
+        given = given_correct(answers, targets)
+        if not _is_number(given):
+            wanted = "expected the number of items with a right answer, as (answers.argmax(1) == targets).sum()"
+            raise UserCodeFailed(f"[task] name: `{named}`: `correct` gives {kind(given)}; {wanted}")
         return given
 
     def score(*batch: Any) -> Any:
@@ -139,7 +170,7 @@ def _watch(task: Task, interface: Interface, spec: ProcessSpec) -> None:
                 raise UserCodeFailed(f"{who} {kind(number)} for a number; {expected}")
         return given
 
-    vars(task).update(loss=loss, differentiate=differentiate, score=score)
+    vars(task).update(loss=loss, differentiate=differentiate, score=score, correct=correct)
 
 
 def _check_answers(answers: Any, interface: Interface, name: str) -> None:
@@ -155,5 +186,19 @@ def _check_answers(answers: Any, interface: Interface, name: str) -> None:
         raise UserCodeFailed(f"[model] name: `{name}` gives {kind(answers)}; expected ({words}) for this data set and task")
 
 
+def _remark(answers: Tensor, interface: Interface, name: str) -> str:
+    """Write a remark on answers that are probabilities where a task expects logits; "" otherwise. A log-softmax does no harm."""
+    step = answers.grad_fn.name() if answers.grad_fn else ""
+    if interface.task in NUMBER_TASKS or step not in ACTIVATIONS:
+        return ""
+    what = f"[model] name: `{name}` ends in a {ACTIVATIONS[step]}, but the loss of `{interface.task}` expects logits"
+    return f"{what} and applies its own: training is slowed down, and probabilities come out flat; leave it out"
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) or (getattr(value, "shape", None) == () and value.dtype not in (bool, torch.bool))
+
+
+def _named(job: Job) -> str:
+    """Name the code under test; without user code, the network."""
+    return user_code_under_test(job) or "the network"

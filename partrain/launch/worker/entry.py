@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 
 from partrain.launch.worker.channel import Channel
 from partrain.launch.worker.spec import ProcessSpec
-from partrain.system.parent_death import close_forkserver_alive_fd, die_with_parent
+from partrain.system.parent_death import bind_forks, close_forkserver_alive_fd, die_with_parent
 
 
 def worker_main(spec: ProcessSpec) -> None:
@@ -32,6 +32,7 @@ def _enter(spec: ProcessSpec) -> Channel:
     from partrain.system import malloc
 
     die_with_parent(spec.parent)
+    bind_forks()
     close_forkserver_alive_fd()
     malloc.keep_freed_memory()
     with contextlib.suppress(OSError):  # a script may have closed stdout or stderr

@@ -42,7 +42,7 @@ class MemoryNeeds:
         width = layout.params.dtype.itemsize
         return cls(
             workers,
-            workers * (layout.scratch - layout.params.size * job.sync.shares_params) * width,
+            workers * (layout.scratch + layout.params.size * (job.sync.averages_networks - job.sync.shares_params)) * width,
             job.sync.shared_vectors * layout.params.size * width,
             workers * plan.held_out * held_out_bytes,
             (SLOTS + 2) * slot_map(module, layout, job.sync, len(plan.shares)).size,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,33 @@ class TrainingFinished:
 
 
 @dataclass(frozen=True)
+class NumbersAdded:
+    """The user's function has been called after the judgement of a round; worker 0 sends this before its record of the round."""
+
+    round: int
+    numbers: dict[str, float]
+    """Numbers that it adds to the judgement."""
+
+
+@dataclass(frozen=True)
+class DryRunRemark:
+    """A remark on user code."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class SnapshotFilled:
     """All workers of the machine have copied their state to a slot."""
 
     slot: int
     progress: dict[str, Any]
+    durable: bool
+    """True if it is to become a file."""
+    seconds: float
+    """Training seconds up to its round."""
+    reason: str | None
+    """Reason for the end of training, if its round was the last."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +94,7 @@ class Done:
     reason: str
     reached: bool
     seconds: float
-    test: tuple[float, float | None] | None
+    test: tuple[float, float | None, dict[str, float]] | None
 
 
 @dataclass(frozen=True)
@@ -86,11 +108,20 @@ class Failed:
     detail: str
 
 
-Message = Ready | MemoryTight | StartedFrom | DryRunPassed | TrainingStarted | TrainingFinished | SnapshotFilled | Done | Failed
-_KINDS = {
-    kind.__name__: kind
-    for kind in (Ready, MemoryTight, StartedFrom, DryRunPassed, TrainingStarted, TrainingFinished, SnapshotFilled, Done, Failed)
-}
+Message = (
+    Ready
+    | MemoryTight
+    | StartedFrom
+    | DryRunPassed
+    | TrainingStarted
+    | TrainingFinished
+    | NumbersAdded
+    | DryRunRemark
+    | SnapshotFilled
+    | Done
+    | Failed
+)
+_KINDS = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def encode(message: Message) -> bytes:

@@ -19,13 +19,25 @@ from partrain.comm.center import CenterClient
 from partrain.comm.group import ArenaGroup, NonFinite, Transport, bytes_by_rank
 from partrain.comm.transport import Abandoned, Deadlock, Placement
 from partrain.errors import Diverged, Failure, UserCodeFailed
+from partrain.launch.other_workers import begins_anew
 from partrain.launch.worker.channel import Channel, explain, report
-from partrain.launch.worker.messages import Done, Failed, MemoryTight, Ready, SnapshotFilled, TrainingFinished, TrainingStarted
+from partrain.launch.worker.messages import (
+    Done,
+    Failed,
+    MemoryTight,
+    NumbersAdded,
+    Ready,
+    SnapshotFilled,
+    TrainingFinished,
+    TrainingStarted,
+)
 from partrain.launch.worker.setup import WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.launch.worker.task_checks import InvalidTaskOutput, check_task_calls
-from partrain.records import RoundRecord
+from partrain.records import NAN, RoundRecord
 from partrain.tasks import UserTask
+from partrain.training.after_judgement import AfterJudgement
+from partrain.training.average import NetworkAverage
 from partrain.training.loop import Ending, LoopConfig, Signal, run
 from partrain.training.snapshot import restore, save, slot_map
 from partrain.training.stop import Progress
@@ -38,7 +50,7 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
         _serve_center(~spec.ranks[0], spec, channel)
         return
     job, workers = spec.job, spec.plan.shares
-    arena = Arena(spec.arena_fd.detach(), len(workers))
+    arena = Arena(spec.arena_fd.detach(), len(workers), len(job.metrics(spec.dataset.task)))
     placement = Placement(
         arena=arena,
         ranks=spec.ranks,
@@ -72,7 +84,8 @@ def _run_worker(
     process: WorkerProcess | None = None
     try:
         process = WorkerProcess(rank, spec, arena, join(), channel)
-        channel.send(Done(rank, **asdict(process.train())))
+        ending = process.train()
+        channel.send(Done(rank, ending.reason, ending.reached, ending.seconds, ending.test))
         return None
     except Abandoned as abandoned:
         if isinstance(abandoned.__cause__, Deadlock):
@@ -97,6 +110,12 @@ def _explain(error: BaseException, rank: int, spec: ProcessSpec, process: Worker
     return explain(error, where + iteration, user_code, built=process is not None)
 
 
+COPY_SHARE = 0.01
+"""Share of the time that copies of the state may take that are made only in case a worker is lost."""
+COPY_EVERY_S = 0.1
+"""Seconds between two such copies at least: each wakes the coordinator."""
+
+
 class WorkerProcess:
     """One worker of a run in its process, and its hooks to the coordinator (`loop.RunHooks`)."""
 
@@ -104,17 +123,23 @@ class WorkerProcess:
         """Build the worker, join the group, and restore the state if the run resumes."""
         self.rank, self.spec, self.arena, self.transport, self.channel = rank, spec, arena, transport, channel
         self.progress = Progress(**asdict(spec.progress))
+        self._metrics = tuple(spec.job.metrics(spec.dataset.task))
         self._previous_poll_s = 0.0
         """Seconds of training when the round before ended."""
+        self._copied_s = self._recorded_s = time.perf_counter()
+        """Moments of the newest copy of the state and of the newest record."""
+        self._copy_s = 0.0
+        """Seconds that the newest copy took."""
         setup = WorkerSetup(rank, spec)
         if rank == spec.members[0] and (text := setup.memory.warning(spec.memory)):
             channel.send(MemoryTight(text))
         if isinstance(spec.job.task, UserTask):
             check_task_calls(setup.task, spec.job.task.name)
+        self._after_judgement = AfterJudgement(spec.job.hooks, spec.folder) if rank == 0 and spec.job.hooks.code else None
         rule, layout = spec.job.sync, setup.layout
         rows_end = self._build_worker(setup)
         self.held_out, self.test = setup.held_out(), setup.test
-        self.worker.heartbeat, self.worker.on_iteration = self._heartbeat, self._advance_clock
+        self.worker.heartbeat, self.worker.on_iteration = self._heartbeat, self._on_iteration
         self.worker.clock = transport.clock
         self._other_machines = [peer for peer in range(len(spec.plan.shares)) if peer not in spec.members]
         """Workers of other machines, by rank."""
@@ -143,6 +168,8 @@ class WorkerProcess:
         exact = spec.job.engine.exact
         self.group = ArenaGroup(self.arena, self.rank, row, rows, layout.scratch, self.transport, center, spec.members, exact)
         self.worker = setup.worker(row, self.group.center[0] if rule.shares_params else None)
+        if rule.averages_networks:
+            self.worker.average = NetworkAverage(self.worker.replica, rule, spec.plan.average_from)
         return end
 
     def _center(self, vectors: torch.Tensor, scratch: list[torch.Tensor]) -> CenterClient:
@@ -159,9 +186,13 @@ class WorkerProcess:
     def _restore(self) -> None:
         """Wait for the checkpoint's arrays and become what the worker was."""
         self.group.barrier()  # simulated workers take turns: all are ready before one waits for the coordinator
-        self.transport.wait_until(lambda: self.arena.get("restored") == 1, "the state to resume from")
-        self.transport.broadcast_bytes(self._slots[0])
-        restore(self.worker, self.map.view(self._slots[0]), self.state, self.group.center_client)
+        self.transport.wait_until(lambda: self.arena.get("restored") > 0, "the state to resume from")
+        slot = self._slots[self.arena.get("restored") - 1]
+        self.transport.broadcast_bytes(slot)
+        arrays = self.map.view(slot)
+        if self.spec.other_workers:
+            arrays = {path: array for path, array in arrays.items() if not begins_anew(path)}
+        restore(self.worker, arrays, self.state, self.group.center_client)
 
     def train(self) -> Ending:
         """Run the loop to its end."""
@@ -173,6 +204,9 @@ class WorkerProcess:
             planned_items=[share.items for share in plan.shares],
             snapshot_every=job.checkpoint.every,
             wait_for_files=job.checkpoint.commit == "every",
+            ended=self.spec.ended,
+            after_judgement=job.hooks.after_judgement is not None,
+            best_by=job.best_by(self.spec.dataset.task),
         )
         ending = run(self.worker, self.group, job.sync, self.state, config, self.progress, self.held_out, self.test, self)
         self.group.center_client.leave()
@@ -181,7 +215,8 @@ class WorkerProcess:
     def _heartbeat(self) -> None:
         self.arena.beats[self.rank] += 1
 
-    def _advance_clock(self) -> None:
+    def _on_iteration(self) -> None:
+        self.arena.trained[self.rank] = self.worker.total_items + self.worker.items
         self.transport.advance_clock(self.worker.total_iterations + self.worker.done)
 
     def training_started(self) -> None:
@@ -193,28 +228,48 @@ class WorkerProcess:
             self.channel.send(TrainingFinished())
 
     def poll(self, seconds: float) -> Signal:
-        signal = Signal.STOP if self.arena.get("command") else Signal(0)
+        known = self.progress.round < self.spec.known_rounds
+        signal = Signal.STOP if self.arena.get("command") and not known else Signal(0)
         if self.rank:
             return signal
         limit = self.spec.job.stop.seconds
-        if limit is not None and seconds + self.spec.elapsed >= limit:
+        if limit is not None and seconds + self.spec.elapsed >= limit and not known:
             signal |= Signal.OUT_OF_TIME
         lasted, self._previous_poll_s = seconds - self._previous_poll_s, seconds
         wanted = self.arena.get("wanted")
         if wanted and self.arena.get("granted") and (wanted != IF_LONG or lasted >= LONG_S):
             signal |= Signal.SNAPSHOT_WANTED
+        if self._copy_pays():
+            signal |= Signal.COPY_WANTED
         return signal
+
+    def _copy_pays(self) -> bool:
+        """Return whether copies of the state stay below COPY_SHARE of the time if there is one now."""
+        if self.spec.job.faults.on_loss == "stop" or not self.arena.get("granted"):
+            return False
+        return time.perf_counter() - self._copied_s > max(COPY_EVERY_S, self._copy_s / COPY_SHARE)
+
+    def after_judgement(self, progress: Progress, best: bool, worker: LocalWorker) -> bool:
+        asked = False
+        if self._after_judgement and progress.round >= self.spec.known_rounds:
+            numbers, asked = self._after_judgement.call(progress, best, worker.module)
+            self.channel.send(NumbersAdded(progress.round, numbers))
+        return bool(self.group.scores(asked)[0][0])
 
     def record(self, progress: Progress, record: RoundRecord) -> None:
         self.transport.wait_until(
             lambda: progress.round - self.arena.get("drained") < RING, "the coordinator to read the records"
         )
         records = self.arena.ring[progress.round % RING]
-        records[self.rank, 1:] = record.row()[1:]
+        metrics = progress.metrics if progress.judged_round == progress.round else {}
+        records[self.rank, 1:] = (*record.row()[1:], *(metrics.get(name, NAN) for name in self._metrics))
         self.transport.replicate(lambda: [bytes_by_rank(records[:, 1:])])
         records[[self.rank, *self._other_machines], 0] = progress.round  # last: it makes the record complete
+        self._recorded_s = time.perf_counter()
 
-    def snapshot(self, progress: Progress, worker: LocalWorker, state: Any, wait: bool) -> None:
+    def snapshot(
+        self, progress: Progress, worker: LocalWorker, state: Any, seconds: float, durable: bool, reason: str | None
+    ) -> None:
         slot = 0
         if self.rank == 0:
             self.transport.wait_until(lambda: self.arena.get("granted") > 0, "a free snapshot")
@@ -225,9 +280,12 @@ class WorkerProcess:
         save(worker, self.map.view(self._slots[slot]), state, self.group.center_client)
         self.group.barrier(lambda: [self._parts(slot)])  # every worker has written its part, and its record of the round
         if self.rank == 0:
-            self.channel.send(SnapshotFilled(slot, asdict(progress)))
-            if wait:
-                self.transport.wait_until(lambda: self.arena.get("committed") >= progress.round, "the checkpoint")
+            self.channel.send(SnapshotFilled(slot, progress.stored(), durable, self.spec.elapsed + seconds, reason))
+            self._copied_s = time.perf_counter()
+            self._copy_s = self._copied_s - self._recorded_s
+        wait = durable and self.spec.job.checkpoint.commit == "every"
+        if wait and self.rank == 0:
+            self.transport.wait_until(lambda: self.arena.get("committed") >= progress.round, "the checkpoint")
         if wait:
             self.group.barrier()  # no worker goes on before: its next iteration might fail
 

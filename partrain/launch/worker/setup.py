@@ -7,6 +7,8 @@ import os
 import random
 import warnings
 from dataclasses import replace
+from functools import partial
+from inspect import getattr_static
 from typing import Any
 
 import numpy as np
@@ -14,13 +16,21 @@ import torch
 from numpy.typing import NDArray
 
 from partrain.checkpoint.start_file import tensors
+from partrain.config import usercode
 from partrain.data.partition import assign
+from partrain.data.transforms import Augment, ImageAugment, UserAugment
+from partrain.data.units import restore_units, units_of
+from partrain.data.user.section import UserData
 from partrain.errors import BadJob, UserCodeFailed
+from partrain.launch.targets import class_weights
 from partrain.launch.worker.memory import MemoryNeeds
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.models import Interface, build
 from partrain.models.start import start_from
 from partrain.seeds import derive
+from partrain.tasks import UserTask
+from partrain.tasks.judged import judged_metrics
+from partrain.tasks.kinds import kind_of_answers
 from partrain.training.batches import Batches, Samples
 from partrain.training.replica import Replica, RowLayout, row_layout
 from partrain.training.worker import LocalWorker
@@ -45,7 +55,9 @@ class WorkerSetup:
 
         dataset = spec.dataset.open(_mapped(spec.dataset_fd))
         kind, vocabulary = job.kind_of_task(dataset.task), dataset.vocabulary
-        self.interface = Interface(tuple(dataset.inputs.shape[1:]), dataset.outputs, kind, vocabulary)
+        self.interface = Interface(
+            dataset.item_shape, dataset.outputs, kind, vocabulary, categories=dataset.categories, parts=dataset.parts
+        )
         self.module = self._build()
         self.start_note = self._start_from_file()
         """The arrays taken from the file that the network starts from, in words; "" without a file."""
@@ -55,7 +67,18 @@ class WorkerSetup:
         item = dataset.inputs[:1].nbytes + dataset.targets[:1].nbytes
         self.memory = MemoryNeeds.of(self.module, self.layout, job, plan, spec.members, item)
         self.memory.require(spec.memory)
-        self.task = job.make_task(dataset.task, spec.folder)
+        self.task = job.make_task(dataset.task, spec.folder, class_weights(job, dataset), self.interface.unequal)
+
+        data = dataset.task if isinstance(job.task, UserTask) else None
+        self.metrics = judged_metrics(
+            (job.task and job.task.metrics) or (),
+            (job.task and job.task.lower_is_better) or (),
+            self.task,
+            kind_of_answers(self.task, kind, data),
+            dataset.outputs,
+            spec.folder,
+            partial(restore_units, units_of(dataset.codec)),
+        )
 
         sizes = [one.spec.partition_size for one in plan.shares]
 
@@ -73,11 +96,13 @@ class WorkerSetup:
             job.seed,
             rank,
             (lambda number: partition(number).partitions[rank]) if job.partition.redraw == "round" else None,
+            dataset.targets if job.partition.sampling == "balanced" else None,
         )
         self.samples = self._items(dataset.inputs, dataset.targets)
         self.test = None
         if dataset.test_inputs is not None and dataset.test_targets is not None:
             self.test = self._items(dataset.test_inputs, dataset.test_targets)
+        self.augment = self._augmentation()
         self._held = torch.from_numpy(first.held_out).to(self.samples.inputs.device)
 
     def held_out(self, most: int | None = None) -> Samples | None:
@@ -100,24 +125,42 @@ class WorkerSetup:
             plan.horizon,
             job.engine.precision,
             bool(job.user_code),
+            self.metrics,
+            self.augment,
         )
 
     def _items(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Samples:
         """Move all items to a CUDA device if they leave it memory; otherwise it gets them batch by batch."""
         last = self._spec.job.model.convolves and self.device.type == "cpu"
         items = Samples(
-            torch.from_numpy(inputs), torch.from_numpy(targets), self._spec.dataset.scale, self.layout.params.dtype, last
+            torch.from_numpy(inputs),
+            torch.from_numpy(targets),
+            self._spec.dataset.scale,
+            self.layout.params.dtype,
+            last,
+            channel_scale=self._spec.dataset.channel_scale,
+            parts=self._spec.dataset.parts,
         )
         if self.device.type == "cuda" and inputs.nbytes + targets.nbytes > SHARE * torch.cuda.mem_get_info(self.device)[0]:
             return replace(items, device=self.device)
         return replace(items, inputs=items.inputs.to(self.device), targets=items.targets.to(self.device))
+
+    def _augmentation(self) -> Augment | None:
+        """Make the augmentation of training batches: the key `augment`, or the method of a user's data set."""
+        section = self._spec.job.dataset
+        if isinstance(section, UserData):
+            method = getattr_static(usercode.find("dataset", section, self._spec.folder), "augment", None)
+            return UserAugment(method.__func__, section.name) if isinstance(method, staticmethod) else None
+        wanted = getattr(section, "augment", None)
+        return ImageAugment(wanted, self.interface.item) if wanted else None
 
     def _start_from_file(self) -> str:
         """Overwrite what was drawn. The draws are those of a network without a file."""
         file = self._spec.start_file
         if file is None:
             return ""
-        return start_from(self.module, tensors(file, _mapped(self._spec.start_fd)[: file.size]), self._spec.job.model, file.name)
+        arrays = tensors(file, _mapped(self._spec.start_fd)[: file.size])
+        return start_from(self.module, arrays, self._spec.job.model, file.name, self.interface.outputs)
 
     def _build(self) -> torch.nn.Module:
         job = self._spec.job

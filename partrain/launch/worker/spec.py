@@ -49,12 +49,21 @@ class ProcessSpec:
     """Process of the forkserver: its children end with it."""
     memory: MemoryLimits
     """Free memory before the first process started."""
+    other_workers: bool = False
+    """The state to restore is of other workers: each worker's own state of the rule begins anew."""
+    known_rounds: int = 0
+    """Rounds up to this one are known from an earlier attempt, and run again as they were: no request or time limit ends them."""
+    ended: str | None = None
+    """Reason for the end of training, if only the test is left."""
     start_file: StartFile | None = None
     """The file that the network starts from; None if its numbers are drawn, or restored from a checkpoint."""
     start_fd: Any = None
     """Memory file of its arrays, likewise."""
+    try_built_in: bool = False
+    """The dry run trains and judges a batch although network and task are built in."""
 
 
-def user_code_under_test(job: Job) -> str:
-    """Name the job's user network and user task; "" if there are none. A data set is checked where it is read."""
-    return " and ".join(f"`{table.name}`" for table in (job.model, job.task) if isinstance(table, UserCode))
+def user_code_under_test(job: Job, hooks: bool = False) -> str:
+    """Name the job's user network and user task, and its `hooks`; "" if there are none. A data set is checked where it is read."""
+    tables = (job.model, job.task, job.hooks.code if hooks else None)
+    return " and ".join(f"`{table.name}`" for table in tables if isinstance(table, UserCode))

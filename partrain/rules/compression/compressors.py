@@ -23,8 +23,8 @@ class Identity(Section):
 
     kind: Literal["identity"]
 
-    def compress(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode a vector: the message, and the vector (d,) it stands for."""
+    def compress(self, x: Tensor, numbers: int | None = None) -> tuple[Tensor, Tensor]:
+        """Encode a vector: the message, and the vector (d,) it stands for. `numbers` of the d entries are no padding; None: all."""
         from partrain.rules.compression.messages import raw_message
 
         return raw_message(x), x.clone()
@@ -41,8 +41,8 @@ class Dense(Section):
 
     kind: Precision
 
-    def compress(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode a vector: the message, and the vector (d,) it stands for."""
+    def compress(self, x: Tensor, numbers: int | None = None) -> tuple[Tensor, Tensor]:
+        """Encode a vector: the message, and the vector (d,) it stands for. `numbers` of the d entries are no padding; None: all."""
         from partrain.rules.compression.messages import dense_message
 
         message = dense_message(x, self.kind)
@@ -63,17 +63,17 @@ class TopK(Section):
 
     kind: Literal["topk"]
     density: float = Field(0.01, gt=0, le=1)
-    """Share of the entries that are sent; at least one."""
+    """Share of the parameters that are sent; at least one."""
     values: Precision = "fp32"
     """Precision of the entries that are sent."""
     chunk: int = Field(0, ge=0)
-    """Entries of the chunks within which to choose; 0 = the whole vector."""
+    """Entries of the chunks within which to choose, padding between tensors included; 0 = the whole vector."""
 
-    def compress(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode a vector: the message, and the vector (d,) it stands for."""
+    def compress(self, x: Tensor, numbers: int | None = None) -> tuple[Tensor, Tensor]:
+        """Encode a vector: the message, and the vector (d,) it stands for. `numbers` of the d entries are no padding; None: all."""
         from partrain.rules.compression.messages import sparse_message
 
-        index = self.choose(x)
+        index = self.choose(x, numbers)
         message = sparse_message(index, x[index], len(x), self.values)
         return message, self.read(message, len(x)).dense(len(x)).to(x)
 
@@ -83,25 +83,25 @@ class TopK(Section):
 
         return read_sparse(message, d, self.values)
 
-    def choose(self, x: Tensor) -> Tensor:
-        """Choose the entries to send: increasing indices."""
+    def choose(self, x: Tensor, numbers: int | None = None) -> Tensor:
+        """Choose the entries to send: increasing indices. `numbers`: as `compress`."""
         import torch
 
         d = len(x)
         size = min(self.chunk or d, d)
-        whole = d - d % size
-        parts = [self._largest(x[:whole].view(-1, size))]
+        whole, numbers = d - d % size, d if numbers is None else numbers
+        parts = [self._largest(x[:whole].view(-1, size), numbers * size / d)]
         if whole < d:
-            parts.append(self._largest(x[whole:].view(1, -1)) + whole)
+            parts.append(self._largest(x[whole:].view(1, -1), numbers * (d - whole) / d) + whole)
         index = torch.cat(parts)
         return index[x[index] != 0].sort().values
 
-    def _largest(self, rows: Tensor) -> Tensor:
-        """Find the largest entries of each row: indices into the flattened rows."""
+    def _largest(self, rows: Tensor, numbers: float) -> Tensor:
+        """Find the largest entries of each row: indices into the flattened rows. `numbers`: entries of a row that are no padding."""
         from partrain.rules.compression.messages import largest
 
         count, size = rows.shape
-        k = max(1, round(self.density * size))
+        k = max(1, round(self.density * numbers))
         if count == 1:
             return largest(rows[0].abs(), k)
         columns = rows.abs().topk(k, dim=1, sorted=False).indices

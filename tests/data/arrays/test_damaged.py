@@ -171,3 +171,40 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
         assert (said.code, said.errors) == (66, ["no-input"]), said
     with pytest.raises(InputMissing, match=r"t\.csv: is a pipe or a device"):
         load(Csv(kind="csv", path="t.csv", target=["y"]), tmp_path)
+
+
+@pytest.mark.parametrize("way", ["external", "absolute", "above", "symlink", "nested", "linked", "itself"])
+def test_hdf5_that_names_files_of_the_host(tmp_path: Path, way: str) -> None:
+    """HDF5 would read any file: a stranger's data set must not put it into what is trained and written."""
+    folder = tmp_path / "given"
+    folder.mkdir()
+    secret = tmp_path / "secret.h5"
+    with h5py.File(secret, "w") as file:
+        file["x"] = NUMBERS
+    raw = [(str(secret), 0, NUMBERS.nbytes)]
+
+    def virtual(file: h5py.File, name: str, source: str, dataset: str = "x") -> None:
+        whole = h5py.VirtualLayout((20, 3), "f4")
+        whole[:] = h5py.VirtualSource(source, dataset, (20, 3))
+        file.create_virtual_dataset(name, whole)
+
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["targets"] = LABELS
+        if way == "external":
+            file.create_dataset("inputs", (20, 3), "f4", external=raw)
+        elif way == "itself":
+            file.create_dataset("x", (20, 3), "f4", external=raw)
+            virtual(file, "inputs", ".")
+        else:
+            source = {"absolute": str(secret), "above": "../secret.h5"}.get(way, "part.h5")
+            virtual(file, "inputs", source, "g/x" if way == "linked" else "x")
+    if way == "symlink":
+        (folder / "part.h5").symlink_to(secret)
+    if way in ("nested", "linked"):
+        with h5py.File(folder / "part.h5", "w") as file:
+            if way == "nested":
+                virtual(file, "x", str(secret))
+            else:
+                file["g"] = h5py.ExternalLink(str(secret), "/")
+    with pytest.raises(InputMissing, match=r"dataset `inputs`: holds the (bytes|numbers) of .* is not (read|followed)"):
+        load(Hdf5(kind="hdf5", path="a.h5"), folder)

@@ -61,7 +61,7 @@ def test_bytes_are_scaled_and_grey_images_get_their_channel(tmp_path: Path, kind
 @pytest.mark.parametrize("dtype", ["f2", ">f4", "f8", "i2", "?", "u2"])
 def test_other_numbers_become_floating_point(tmp_path: Path, kind: str, dtype: str) -> None:
     numbers = (X * 4).astype(dtype)
-    data = load(write_dataset(tmp_path, kind, inputs=numbers, targets=X[:, 0]), tmp_path)
+    data = load(write_dataset(tmp_path, kind, {"standardise_target": False}, inputs=numbers, targets=X[:, 0]), tmp_path)
     assert data.inputs.dtype == (np.float64 if dtype == "f8" and kind != "npz" else np.float32)
     assert np.array_equal(data.inputs, numbers.astype(data.inputs.dtype))
     assert (data.task, data.outputs) == ("regression", 1)
@@ -118,7 +118,7 @@ def test_a_mapped_file_is_private_and_must_not_change(tmp_path: Path) -> None:
         ({"inputs": X, "targets": np.where(X[:, 0] == X[7, 0], np.nan, X[:, 0])}, "item 7 holds a number that is not finite"),
         ({"inputs": np.where(X[7, 2] == X, np.nan, X).reshape(12, 1, 3).astype(">f4"), "targets": Y}, "not finite, at [0, 2]"),
         ({"inputs": np.where(X[3, 1] == X, np.inf, X).astype(">f4"), "targets": Y}, "item 3 holds a number that is not finite"),
-        ({"inputs": X, "targets": np.stack([Y, Y])}, "class labels have one axis"),
+        ({"inputs": X, "targets": np.stack([Y, Y])}, "holds 2 targets for 12 inputs"),
         ({"inputs": X, "targets": X.reshape(12, 3, 1)}, "expected labels (n,) or numbers (n, k)"),
         ({"inputs": X[:0], "targets": Y[:0]}, "holds no numbers"),
         (

@@ -1,17 +1,25 @@
 """Number series: windows, targets, means of training rows, and faults by line and column."""
 
 import json
+import math
+import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support.runs import partrain, summary, write_job
 
 from partrain.data import DatasetSpec, load, read_spec
+from partrain.data.arrays.mapped import Mapped
 from partrain.data.partition import hold_out
 from partrain.data.tables.series import Series
+from partrain.data.tables.time_stamps import are_month_ends, check_stamps, continue_stamps, parse_stamp
 from partrain.errors import InputMissing
+from partrain.inference.codec import Codec
+from partrain.inference.metrics import ByNumber
+from partrain.job.load import load as load_job
 
 
 def series(**more: Any) -> Series:
@@ -158,3 +166,186 @@ def test_a_series_has_no_encoding_to_set(folder: Path) -> None:
     with pytest.raises(InputMissing) as caught:
         read_spec(series(), folder)
     assert caught.value.message.endswith("s.csv:1: not utf-8 text (invalid continuation byte): save it so")
+
+
+def monthly(path: Path, months: int = 60, without: tuple[int, ...] = (), first: int = 1990) -> None:
+    """Write y = the square of the month's number, and x = twice the number."""
+    rows = [f"{first + one // 12}-{one % 12 + 1:02},{one * one},{2 * one}" for one in range(months) if one not in without]
+    path.write_text("\n".join(["month,y,x", *rows, ""]))
+
+
+@pytest.mark.parametrize("lags", [[1], [12], [1, 12], [1, 1]])
+@pytest.mark.parametrize("season", [None, 12, 24])
+def test_differences_are_restored_from_the_newest_values(tmp_path: Path, lags: list[int], season: int | None) -> None:
+    """Windows, targets and newest values come from the file; targets restored are the file's own numbers."""
+    monthly(tmp_path / "s.csv")
+    section = series(target=["y", "x"], difference=lags, season=season, steps=3, stride=2, validation=4, test_items=3)
+    data = load(section, tmp_path)
+    y = np.arange(60.0)[:, None] ** [2, 1] * [1, 2]
+    changed = y
+    for lag in lags:
+        changed = changed[lag:] - changed[:-lag]
+    lead = max(sum(lags), (max(sum(lags), season or 0)) - 5)
+    mean, deviation = (np.array([data.codec[key][name] for name in "yx"]) for key in ("mean", "deviation"))
+    codec = Codec(data.codec)
+    assert data.newest is not None
+    assert data.test_newest is not None
+    assert read_spec(section, tmp_path) == data.spec
+    for item in (0, 1, len(data.inputs) - 1):
+        start = lead + 2 * item
+        window = changed[start - sum(lags) :][:5]
+        assert np.allclose(data.inputs[item] * deviation + mean, window, atol=1e-3)
+        assert data.newest[item, -1].tolist() == y[start + 4].tolist()
+        restored = codec.restore_units(
+            torch.from_numpy(data.targets[item : item + 1]), torch.from_numpy(data.newest[item : item + 1])
+        )
+        assert np.allclose(restored.numpy().reshape(3, 2), y[start + 5 : start + 8], rtol=1e-5)
+    last = codec.restore_units(torch.from_numpy(data.test_targets), torch.from_numpy(data.test_newest))
+    assert last[-1, -2:].tolist() == pytest.approx(y[start_of_last(data, lead) + 7].tolist(), rel=1e-5)
+
+
+def start_of_last(data: Any, lead: int) -> int:
+    """Row of the first moment in the last test window, by stride 2."""
+    return lead + 2 * ((60 - lead - 8) // 2)
+
+
+def test_a_series_without_the_new_keys_keeps_its_fingerprint(folder: Path) -> None:
+    """Checkpoints of before recognize it: recorded with partrain before `difference` existed."""
+    data = load(series(steps=2, validation=3, test_items=2), folder)
+    assert data.newest is None
+    assert data.fingerprint == "a0f4061facb5ab2b55e3996fc888ceebaf38ef9c2562bc346639bf69ebd2a5a4"
+    assert set(data.codec) == {"form", "columns", "target", "window", "steps", "mean", "deviation"}
+
+
+def test_holes_are_filled_or_named(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text("t,y\n1,2\n2,\n3,NA\n4,8\n5,9\n6,10\n7,11\n8,12\n9,\n")
+    asked = {"time": "t", "window": 2, "standardise": False}
+    with pytest.raises(InputMissing, match=r's\.csv:3: column `y`: no value; .*: fill it in, or set missing = "interpolate"'):
+        read_spec(series(**asked), tmp_path)
+    with pytest.raises(InputMissing, match=r"s\.csv:10: column `y`: no value, and none after it to interpolate to"):
+        read_spec(series(**asked, missing="interpolate"), tmp_path)
+    forward = load(series(**asked, missing="forward"), tmp_path)
+    assert forward.inputs[:, 0, 0].tolist() == [2, 2, 2, 8, 9, 10, 11]
+    path.write_text(path.read_text().replace("9,\n", "").replace("6,10\n", ""))
+    between = load(series(**asked, missing="interpolate"), tmp_path)
+    assert between.inputs[:, 0, 0].tolist() == [2, 4, 6, 8, 9, 10], "also the moment 6, which has no row"
+    path.write_text("t,y\n1,\n2,3\n3,4\n4,5\n")
+    with pytest.raises(InputMissing, match=r"s\.csv:2: column `y`: no value, and none before it"):
+        load(series(**asked, missing="forward"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("stamps", "line", "fault"),
+    [
+        ("2020-01 2020-02 2020-03 2020-05", 5, "between `2020-03` and `2020-05` 1 moment is missing (rows are 1 month apart)"),
+        ("2020-01-01 2020-01-02 2020-01-03 2020-01-06", 5, "2 moments are missing (rows are 1 day apart)"),
+        ("1 2 3 2", 5, "`2` comes after `3`: sort the rows by time"),
+        ("1 2 2 3", 4, "`2` stands in two rows"),
+        ("0 2 4 6 7", 6, "`6` and `7` are not whole steps apart (most rows are 2 apart)"),
+        ("2020-01 2020-02 soon", 4, "`soon` is neither a number nor a date"),
+        ("2020-01 7 8", 3, "`7` is another kind of time stamp than `2020-01`"),
+        ("2020-01  2020-03", 3, "column `t`: no value"),
+    ],
+)
+def test_time_stamps_are_checked(tmp_path: Path, stamps: str, line: int, fault: str) -> None:
+    cells = stamps.split(" ")
+    (tmp_path / "s.csv").write_text("\n".join(["t,y", *(f"{cell},{row}" for row, cell in enumerate(cells)), ""]))
+    with pytest.raises(InputMissing) as caught:
+        read_spec(series(time="t", window=1), tmp_path)
+    assert f"s.csv:{line}: column `t`: " in caught.value.message
+    assert fault in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("stamps", "following"),
+    [
+        ("2019-11 2019-12", "2020-01 2020-02"),
+        ("2019-11-30 2019-12-31", "2020-01-31 2020-02-29"),
+        ("2020-02-27 2020-02-28", "2020-02-29 2020-03-01"),
+        ("2020-01-01T00:00 2020-01-01T12:00", "2020-01-02T00:00:00 2020-01-02T12:00:00"),
+        ("2020/01/05 2020/01/12", "2020/01/19 2020/01/26"),
+        ("20200105 20200112", "20200119 20200126"),
+        ("2020-01-01 2020-04-01", "2020-07-01 2020-10-01"),
+        ("1960 1961", "1962 1963"),
+        ("0.25 0.5", "0.75 1"),
+        ("1958.2027 1958.2877 1958.3699", "1958.4521 1958.5343"),
+    ],
+)
+def test_time_stamps_are_continued_in_their_spelling(stamps: str, following: str) -> None:
+    cells = stamps.split()
+    parsed = list(map(parse_stamp, cells))
+    step, missing = check_stamps(parsed, cells)
+    assert step is not None
+    assert not any(missing)
+    assert continue_stamps(cells[-1], step, 2, are_month_ends(parsed)) == following.split()
+
+
+SEASONS = (
+    '{kind="series", path="s.csv", target="y", time="month", window=24, steps=12, season=12, validation=12, test_items=12%s}'
+)
+
+
+def seasonal(path: Path, months: int = 168) -> list[float]:
+    """Write a growing series with a season and noise, as of airline passengers."""
+    draw = random.Random(7)
+    swing = [math.sin(2 * math.pi * month / 12) + 0.4 * math.cos(4 * math.pi * month / 12) for month in range(12)]
+    values = [round((100 + 2 * month) * (1 + 0.2 * swing[month % 12]) + draw.gauss(0, 4), 1) for month in range(months)]
+    rows = [f"{1949 + month // 12}-{month % 12 + 1:02},{value}" for month, value in enumerate(values)]
+    path.write_text("\n".join(["month,y", *rows, ""]))
+    return values
+
+
+def test_a_forecast_of_differences_in_the_units_of_the_file(tmp_path: Path) -> None:
+    """Evaluation, of the data set and of its file, and the forecast behind the file's end are in these units, with time stamps."""
+    values = seasonal(tmp_path / "s.csv")
+    keys = ("stop.rounds=60", 'optimizer={name="adam", lr=0.003, batch_size=8}', 'model={name="mlp", hidden=[16]}')
+    job = write_job(tmp_path, f"dataset={SEASONS % ', difference=[1, 12]'}", *keys)
+    assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 0
+    told = json.loads(partrain("evaluate", tmp_path / "run", "--json").out)["test"]
+    assert told["rmse"] < 0.7 * told["seasonal_naive"]["rmse"] < told["naive"]["rmse"]
+    (whole,) = (one for one in json.loads(partrain("evaluate", tmp_path / "run", "-i", tmp_path / "s.csv", "--json").out).values()
+                if isinstance(one, dict))  # fmt: skip
+    assert whole["items"] == 168 - 13 - 24 - 12 + 1
+    assert whole["rmse"] < told["seasonal_naive"]["rmse"]
+    said = partrain("predict", tmp_path / "run", "-i", tmp_path / "s.csv").out.splitlines()
+    assert said[0] == "month,y"
+    assert [line.partition(",")[0] for line in said[1:]] == [f"1963-{month:02}" for month in range(1, 13)]
+    expected = [(100 + 2 * month) * (values[month - 12] / (100 + 2 * (month - 12))) for month in range(168, 180)]
+    assert [float(line.partition(",")[2]) for line in said[1:]] == pytest.approx(expected, rel=0.12)
+
+
+def test_naive_forecasts_by_hand() -> None:
+    """Newest values 1 2 3 of a season of 2, four steps: naive 3 3 3 3, seasonal 2 3 2 3."""
+    codec = Codec({"form": "series", "columns": ["y"], "target": ["y"], "mean": {"y": 0.0}, "deviation": {"y": 1.0}, "season": 2})
+    metric = ByNumber(codec, True, torch.tensor([[[1.0], [2.0], [3.0]]], dtype=torch.float64))
+    targets = torch.tensor([[2.0, 3.0, 2.0, 5.0]])
+    metric.add(torch.empty(1, 1, 1), targets + 1, targets)
+    told = metric.report({})
+    assert (told["mae"], told["naive"]["mae"], told["seasonal_naive"]["mae"]) == (1, 1, 0.5)
+
+
+def test_a_forecast_needs_the_step_that_was_trained(tmp_path: Path) -> None:
+    seasonal(tmp_path / "s.csv")
+    job = write_job(tmp_path, f"dataset={SEASONS % ''}", 'model={name="linear"}', "stop.rounds=1")
+    assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 0
+    (tmp_path / "daily.csv").write_text("month,y\n" + "".join(f"2020-01-{day:02},{day}\n" for day in range(1, 31)))
+    said = partrain("predict", tmp_path / "run", "-i", tmp_path / "daily.csv")
+    assert (said.code, said.errors) == (66, ["no-input"])
+    assert "column `month`: its rows are 1 day apart, those trained on 1 month" in said.err
+    (tmp_path / "short.csv").write_text("month,y\n2020-01,1\n2020-02,2\n")
+    assert "short.csv: 2 rows, but a window takes 24" in partrain("predict", tmp_path / "run", "-i", tmp_path / "short.csv").err
+
+
+def test_a_converted_series_keeps_its_newest_values(tmp_path: Path) -> None:
+    """The file of `data convert` has what differences are restored from, in windows over one array, too."""
+    monthly(tmp_path / "s.csv")
+    keys = 'kind="series", path="s.csv", target="y", difference=[1, 12], season=24, window=5, validation=4, test_items=3'
+    job = write_job(tmp_path, f"dataset={{{keys}}}", 'model={name="linear"}', "optimizer.batch_size=2")
+    said = partrain("data", "convert", job, "-o", tmp_path / "s.items")
+    assert said.code == 0, said
+    training = load_job(job).job.training
+    one = load(series(difference=[1, 12], season=24, validation=4, test_items=3), tmp_path, training=training)
+    other = load(Mapped.model_validate({"kind": "mapped", "path": "s.items", "validation": 4}), tmp_path, training=training)
+    for name in "inputs", "targets", "newest", "test_newest":
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name

@@ -3,8 +3,10 @@
 import csv
 import gzip
 import math
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from partrain.data import Dataset, load, read_spec
+from partrain.data.base import WrongContent
 from partrain.data.partition import Partition, hold_out, training_of
 from partrain.data.tables.load import encode
 from partrain.data.tables.schema import open_table
@@ -50,7 +53,7 @@ def said(section: Csv | Parquet, folder: Path) -> str:
 
 
 def test_numbers_words_and_a_target(tmp_path: Path) -> None:
-    section = houses(tmp_path, standardise=False)
+    section = houses(tmp_path, standardise=False, standardise_target=False)
     data, known = load(section, tmp_path), read_spec(section, tmp_path)
     assert known is not None
     assert (known.items, known.test_items, known.shape, known.task, known.outputs) == (4, 0, (5,), "regression", 1)
@@ -70,7 +73,11 @@ def test_classes_are_sorted_and_kept(tmp_path: Path) -> None:
 
 def test_whole_numbers_may_be_numbers_and_numbers_classes(tmp_path: Path) -> None:
     text = "x,y\n1,1\n2,2\n3,1\n"
-    assert load(table(tmp_path, text, target="y", target_kind="number"), tmp_path).targets.tolist() == [[1], [2], [1]]
+    assert load(table(tmp_path, text, target="y", target_kind="number", standardise_target=False), tmp_path).targets.tolist() == [
+        [1],
+        [2],
+        [1],
+    ]
     classes = load(table(tmp_path, text.replace(",1", ",1.5"), target="y", target_kind="class"), tmp_path)
     assert (classes.codec["classes"], classes.targets.tolist()) == (["1.5", "2"], [0, 1, 0])
 
@@ -98,13 +105,13 @@ def test_digits_that_are_no_usual_number_are_words(tmp_path: Path, kind: str, wr
 
 
 def test_such_digits_may_still_be_numbers(tmp_path: Path) -> None:
-    section = table(tmp_path, "x,y\n1,007\n2,+1\n", target="y", target_kind="number")
+    section = table(tmp_path, "x,y\n1,007\n2,+1\n", target="y", target_kind="number", standardise_target=False)
     assert load(section, tmp_path).targets.tolist() == [[7], [1]]
     assert load(table(tmp_path, "x,y\n1,007\n2,1.5\n", target="y"), tmp_path).task == "regression"
 
 
 def test_several_targets(tmp_path: Path) -> None:
-    data = load(houses(tmp_path, target=["price", "size"]), tmp_path)
+    data = load(houses(tmp_path, target=["price", "size"], standardise_target=False), tmp_path)
     assert (data.outputs, data.targets.tolist()[1]) == (2, [2.25, 80])
     assert data.codec["inputs"] == ["rooms", "town"]
 
@@ -151,7 +158,8 @@ words = st.text(st.characters(codec="utf-8", exclude_characters="\0", exclude_ca
 def test_what_is_written_is_what_is_read(tmp_path: Path, rows: list[tuple[float, str, float]]) -> None:
     with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("x", "word", "y"), *rows])
-    shape = {"target": "y", "target_kind": "number", "one_hot": ["word"], "standardise": False}
+    shape = {"target": "y", "target_kind": "number", "one_hot": ["word"]}
+    shape |= {"standardise": False, "standardise_target": False}
     data = load(Csv.model_validate({"kind": "csv", "path": "t.csv", **shape}), tmp_path)
     assert data.inputs[:, 0].tolist() == [np.float32(x) for x, _, _ in rows]
     assert data.targets[:, 0].tolist() == [np.float32(y) for _, _, y in rows]
@@ -181,8 +189,9 @@ def test_a_column_that_never_varies_becomes_zero(tmp_path: Path) -> None:
     assert data.inputs[:, 1].tolist() == pytest.approx([0, 0, 0], abs=1e-7)
 
 
-def test_targets_are_standardised_if_that_is_wanted(tmp_path: Path) -> None:
-    data = load(houses(tmp_path, standardise_target=True), tmp_path)
+def test_targets_are_standardised_unless_that_is_unwanted(tmp_path: Path) -> None:
+    assert load(houses(tmp_path, standardise_target=False), tmp_path).targets.tolist() == [[1.5], [2.25], [4], [2.5]]
+    data = load(houses(tmp_path), tmp_path)
     assert data.targets.mean() == pytest.approx(0, abs=1e-6)
     assert data.targets[:, 0] * data.codec["target_std"] + data.codec["target_mean"] == pytest.approx([1.5, 2.25, 4, 2.5])
 
@@ -193,8 +202,8 @@ def test_a_codec_makes_the_same_items_of_rows_without_targets(tmp_path: Path) ->
     (tmp_path / "new.csv").write_text("town,size,rooms\nUlm,50.5,2\nJena,65,2\n")
     assert np.array_equal(encode(data.codec, open_table(section, tmp_path / "new.csv")), data.inputs[[0, 3]])
     (tmp_path / "new.csv").write_text("town,size,rooms\nRom,50.5,2\n")
-    with pytest.raises(InputMissing, match=r"new\.csv:2: column `town`: the word `Rom` is not one that was trained on"):
-        encode(data.codec, open_table(section, tmp_path / "new.csv"))
+    unseen = encode(data.codec, open_table(section, tmp_path / "new.csv"))
+    assert unseen[0].tolist() == [*data.inputs[0, :2], 0, 0, 0]
 
 
 # Test items
@@ -230,7 +239,7 @@ def test_a_test_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("hole", ["", "NA", "nan", " ? ", "null", "N/A"])
 def test_missing_values(tmp_path: Path, hole: str) -> None:
     text = HOUSES.replace("80,", f"{hole},")
-    message = 't.csv:3: column `size`: no value; fill it in, or set missing = "drop", or "mean" for numeric inputs'
+    message = 't.csv:3: column `size`: no value; fill it in, or set missing = "drop", "mean" or "median"'
     assert said(houses(tmp_path, text), tmp_path) == message
     dropped = load(houses(tmp_path, text, missing="drop", standardise=False), tmp_path)
     assert dropped.inputs[:, 0].tolist() == [50.5, 120, 65]
@@ -246,11 +255,167 @@ def test_the_mean_that_fills_is_that_of_the_items_trained_on(tmp_path: Path) -> 
     assert data.inputs[2, 0] == 0
 
 
-@pytest.mark.parametrize(("old", "column"), [("Bonn", "town"), ("2.25", "price")])
-def test_words_and_targets_have_no_mean(tmp_path: Path, old: str, column: str) -> None:
-    text = HOUSES.replace(old, "")
-    expected = f't.csv:3: column `{column}`: no value; fill it in, or set missing = "drop"'
-    assert said(houses(tmp_path, text, missing="mean"), tmp_path) == expected
+def test_targets_have_no_mean_and_words_are_a_category_of_their_own(tmp_path: Path) -> None:
+    target = houses(tmp_path, HOUSES.replace("2.25", ""), missing="mean")
+    assert said(target, tmp_path) == 't.csv:3: column `price`: no value; fill it in, or set missing = "drop"'
+    text = HOUSES.replace("Bonn", "")
+    refused = 't.csv:3: column `town`: no value; fill it in, or set missing = "drop", or {"town" = "category"}'
+    assert said(houses(tmp_path, text), tmp_path) == refused
+    for missing in ("mean", {"town": "category"}):
+        data = load(houses(tmp_path, text, missing=missing, standardise=False), tmp_path)
+        assert data.inputs[:, 2:].tolist() == [[0, 1], [0, 0], [0, 1], [1, 0]]  # Jena, Ulm
+
+
+def test_missing_values_are_filled_by_column(tmp_path: Path) -> None:
+    text = "a,b,c,d,y\n1,,5,u,1.5\n3,2,,,2\n,4,7,v,2.5\n100,4,8,u,\n9,1,1,u,3\n"
+    missing = {"a": "median", "b": -1.0, "y": "drop", "*": "mean"}
+    section = table(tmp_path, text, target="y", one_hot=["d"], missing=missing, missing_indicator=["b", "d"], standardise=False)
+    data = load(section, tmp_path)
+    assert data.codec["features"] == ["a", "b", "b missing", "c", "d=u", "d=v", "d missing"]
+    assert data.inputs[:, :4].tolist() == pytest.approx(np.array([[1, -1, 1, 5], [3, 2, 0, 13 / 3], [3, 4, 0, 7], [9, 1, 0, 1]]))
+    assert data.inputs[:, 4:].tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]
+    (tmp_path / "new.csv").write_text("d,c,b,a\nw,,,\n")
+    assert encode(data.codec, open_table(section, tmp_path / "new.csv")).tolist() == [pytest.approx([3, -1, 1, 13 / 3, 0, 0, 0])]
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"missing": {"town": 3}}, "`missing`: `town` is a column of words, and 3 is a number"),
+        ({"missing": {"size": "category"}}, "`missing`: `size` is no column of words"),
+        ({"missing": {"price": "mean"}}, "`missing`: `price` is the target, which cannot be filled in"),
+        ({"missing_indicator": ["size"]}, "`missing_indicator`: `size` has no missing values to tell"),
+        ({"categories": ["town"]}, "`one_hot` and `categories` both name `town`"),
+        ({"dates": ["price"]}, "`price` is the target"),
+    ],
+)
+def test_keys_that_do_not_go_together(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        houses(tmp_path, **keys)
+
+
+# Codes, dates, truth values
+
+
+def test_codes_of_words_rare_ones_count_as_unseen(tmp_path: Path) -> None:
+    text = "w,x,y\n" + "".join(f"{word},{number},{number}.5\n" for number, word in enumerate(["b", "a", "b", "", "c", "a"]))
+    section = table(tmp_path, text, target="y", categories=["w"], missing={"w": "category"}, standardise=False)
+    data, known = load(section, tmp_path), read_spec(section, tmp_path)
+    assert known is not None
+    assert (known.categories, data.categories, known.shape) == ((5, 0), (4, 0), (2,))
+    assert (data.codec["categories"], data.inputs[:, 0].tolist()) == ({"w": ["a", "b"]}, [3, 2, 3, 0, 1, 2])
+    (tmp_path / "new.csv").write_text("w,x\nb,1\nz,2\n?,3\n")
+    assert encode(data.codec, open_table(section, tmp_path / "new.csv"))[:, 0].tolist() == [3, 1, 0]
+
+
+def test_dates_become_numbers(tmp_path: Path) -> None:
+    text = "t,y\n1970-01-02,1.5\n1971-01-01,2\n,3\n"
+    data = load(table(tmp_path, text, target="y", dates=["t"], missing="mean", standardise=False), tmp_path)
+    assert data.codec["features"] == ["t:day", *(f"t:{wave} of {one}" for one in ("year", "week") for wave in ("sin", "cos"))]
+    friday = 2 * math.pi * 4 / 7
+    assert data.inputs[0].tolist() == pytest.approx(
+        [1, math.sin(2 * math.pi / 365.25), 1, math.sin(friday), math.cos(friday)], abs=1e-3
+    )
+    assert data.inputs[:, 0].tolist() == [1, 365, 183]
+    timed = load(table(tmp_path, "t,y\n1970-01-02T06:00:00Z,1.5\n1970-01-02 12:00,2\n", target="y", dates=["t"]), tmp_path)
+    assert timed.codec["fill"][0] == 1.375
+    assert len(timed.codec["features"]) == 7
+    assert said(table(tmp_path, "t,y\n31.12.1999,1.5\n", target="y", dates=["t"]), tmp_path) == (
+        "t.csv:2: column `t`: `31.12.1999` is no date such as 2024-05-31 or 2024-05-31T12:00"
+    )
+    assert "is a date, no number; list the column in `dates`" in said(table(tmp_path, text, target="y"), tmp_path)
+
+
+def test_truth_values_are_numbers(tmp_path: Path) -> None:
+    data = load(table(tmp_path, "t,y\nTrue,1.5\nfalse,2\n1,3\n", target="y", standardise=False), tmp_path)
+    assert data.inputs.tolist() == [[1], [0], [1]]
+
+
+# Kinds of targets, columns that number the rows
+
+
+def prices(folder: Path, values: Sequence[int], **more: Any) -> Csv:
+    return table(folder, "x,y\n" + "".join(f"{number % 7},{value}\n" for number, value in enumerate(values)), target="y", **more)
+
+
+@pytest.mark.parametrize(
+    ("values", "task"),
+    [
+        (range(20), "classification"),
+        (range(21), "regression"),
+        ([value % 26 for value in range(26 * 20)], "classification"),
+        ([value % 26 for value in range(26 * 19)], "regression"),
+        ([value % 40 + 1950 for value in range(1000)] + [7], "regression"),
+    ],
+)
+def test_many_whole_numbers_are_a_regression_and_that_is_remarked(tmp_path: Path, values: Sequence[int], task: str) -> None:
+    section = prices(tmp_path, values)
+    known = read_spec(section, tmp_path)
+    assert known is not None
+    assert (known.task, load(section, tmp_path).task) == (task, task)
+    assert [(one.key, "target_kind" in one.advice) for one in known.remarks] == [("target", True)] * (task == "regression")
+    for kind, wanted in (("number", "regression"), ("class", "classification")):
+        told = read_spec(prices(tmp_path, values, target_kind=kind), tmp_path)
+        assert told is not None
+        assert (told.task, told.remarks) == (wanted, ())
+
+
+def test_a_test_class_that_is_not_known_is_found_in_its_line(tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text("kind,wing,leg\nb,7,1\na,8,2\nz,9,1\nq,9,1\n")
+    with pytest.raises(WrongContent) as caught:
+        load(table(tmp_path, BIRDS, target="kind", test_path="test.csv"), tmp_path)
+    assert [keys for keys, _ in caught.value.faults] == [["test_path"]]
+    assert caught.value.message == f"{tmp_path}/test.csv:4: column `kind`: the class `z` is not in t.csv"
+
+
+def test_faults_of_a_test_file_concern_it(tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text("kind,wing\nb,7\n")
+    section = table(tmp_path, BIRDS, target="kind", test_path="test.csv", missing="error")
+    with pytest.raises(WrongContent) as caught:
+        load(section, tmp_path)
+    assert caught.value.faults == ((["test_path"], f"{tmp_path}/test.csv:1: no column `leg`, which t.csv has"),)
+
+
+def test_all_faults_of_a_file_at_once(tmp_path: Path) -> None:
+    text = "size,town,price\n,Ulm,1\n2,Bonn,cheap\n"
+    with pytest.raises(WrongContent) as caught:
+        read_spec(table(tmp_path, text, target="price", target_kind="number"), tmp_path)
+    columns = [message.split("`")[1] for _, message in caught.value.faults]
+    assert columns == ["size", "town", "price"]
+
+
+def test_unseen_words_of_a_test_file_are_a_remark(tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text(HOUSES.replace("Bonn", "Rom"))
+    section = houses(tmp_path, test_path="test.csv", standardise=False)
+    known, data = read_spec(section, tmp_path), load(section, tmp_path)
+    assert known is not None
+    assert data.test_inputs is not None
+    assert data.test_inputs[1].tolist() == [80, 3, 0, 0, 0]
+    assert known.remarks[0][:2] == (
+        "test_path",
+        f"{tmp_path}/test.csv:3: column `town`: the word `Rom` is not in t.csv, in 1 rows",
+    )
+
+
+@pytest.mark.parametrize("header", [",size,y", '"",size,y', "Unnamed: 0,size,y"])
+def test_an_index_without_a_name_is_left_out(tmp_path: Path, header: str) -> None:
+    section = table(tmp_path, header + "\n0,5,1.5\n1,6,2.5\n", target="y")
+    known = read_spec(section, tmp_path)
+    assert known is not None
+    assert (known.shape, load(section, tmp_path).codec["inputs"]) == ((1,), ["size"])
+    assert "column 1 has no name, like an index that pandas or R wrote: it is left out" in known.remarks[0].message
+    assert load(section.model_copy(update={"inputs": ["Unnamed: 0"]}), tmp_path).codec["inputs"] == ["Unnamed: 0"]
+    told = read_spec(section.model_copy(update={"drop": ["Unnamed: 0"]}), tmp_path)
+    assert told is not None
+    assert told.remarks == ()
+
+
+@pytest.mark.parametrize(("name", "remarked"), [("id", True), ("PassengerId", True), ("order_id", True), ("paid", False)])
+def test_a_column_that_numbers_the_rows_is_remarked(tmp_path: Path, name: str, remarked: bool) -> None:
+    rows = "".join(f"{1000 + 3 * number},{number % 5},{number % 2}\n" for number in range(40))
+    known = read_spec(table(tmp_path, f"{name},x,y\n{rows}", target="y"), tmp_path)
+    assert known is not None
+    assert [one.advice for one in known.remarks] == [f'leave it out: drop = ["{name}"]'] * remarked
 
 
 # Faults
@@ -262,12 +427,12 @@ def test_words_and_targets_have_no_mean(tmp_path: Path, old: str, column: str) -
         (
             "120",
             "12O",
-            "t.csv:4: column `size`: `12O` is no number; list the column in `one_hot` if it holds words, or in `drop`",
+            "t.csv:4: column `size`: `12O` is no number; list the column in `one_hot` or `categories` if it holds words, or in `drop`",
         ),
         (
             "120",
             "1_2",
-            "t.csv:4: column `size`: `1_2` is no number; list the column in `one_hot` if it holds words, or in `drop`",
+            "t.csv:4: column `size`: `1_2` is no number; list the column in `one_hot` or `categories` if it holds words, or in `drop`",
         ),
         ("120", "inf", "t.csv:4: column `size`: `inf` is no finite number"),
         ("65,2,Jena,2.5", "65,2", "t.csv:5: 2 cells where line 1 names 4 columns: `town` and what follows are missing"),
@@ -346,7 +511,7 @@ def test_no_file(tmp_path: Path) -> None:
     [
         ("kind,wing,leg\nd,7,1\n", "test.csv:2: column `kind`: the class `d` is not in t.csv"),
         ("kind,wing,leg\na ,7,1\nA,7,1\n", "test.csv:3: column `kind`: the class `A` is not in t.csv"),
-        ("kind,wing\na,7\n", "test.csv:1: no column `leg`, which `inputs` asks for: there are kind, wing"),
+        ("kind,wing\na,7\n", "test.csv:1: no column `leg`, which t.csv has"),
         ("kind,wing,leg\na,7,1\na,7,x\n", "test.csv:3: column `leg`: `x` is no number"),
         ("kind,wing,leg\n", "test.csv: holds no rows"),
     ],
@@ -387,7 +552,7 @@ def test_a_word_among_the_targets_numbers(tmp_path: Path, numbers: list[str]) ->
 
 
 def test_what_is_hardly_a_class(tmp_path: Path) -> None:
-    text = "x,y\n" + "".join(f"{number},{number}\n" for number in range(50))
+    text = "x,y\n" + "".join(f"{number},w{number}\n" for number in range(50))
     message = 't.csv: column `y`: 50 different values in 50 rows are hardly classes; set target_kind = "number" or "class"'
     assert said(table(tmp_path, text, target="y"), tmp_path) == message
     assert load(table(tmp_path, text, target="y", target_kind="class"), tmp_path).outputs == 50
@@ -495,3 +660,15 @@ def test_the_embedded_wines_are_all_there(wine: Dataset) -> None:
     assert (wine.inputs.shape, np.bincount(wine.targets).tolist()) == ((178, 13), [59, 71, 48])
     folder = Path(__file__).parents[3] / "datasets" / "wine"
     assert subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=folder, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It is refused before all of it is in memory, in the header and below."""
+    monkeypatch.setattr("partrain.data.tables.files.MAX_LINE", 1000)
+    for text, line in (("a,b\n" + "1" * 5000 + ",2\n", 2), ("a" * 5000 + ",b\n1,2\n", 1), ("a,b\n1,2\n" + "3,4," * 300, 3)):
+        data = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
+        with pytest.raises(InputMissing, match=rf"{name}:{line}: a line of more than 999 characters"):
+            load(table(tmp_path, data, name, target="b"), tmp_path)
+    data = ("a,b\n" + "1," + " " * 990 + "2\n" + "3,4\n" * 9).encode()
+    assert load(table(tmp_path, gzip.compress(data) if name.endswith(".gz") else data, name, target="b"), tmp_path).items == 10

@@ -9,8 +9,9 @@ from PIL import Image
 from support.runs import Command, descendants, eventually, partrain, summary, train, write_job
 
 from partrain.data import Dataset, load, read_spec
+from partrain.data.user.load import waiting_at_most
 from partrain.data.user.section import UserData
-from partrain.errors import UserCodeFailed
+from partrain.errors import Stalled, UserCodeFailed
 
 
 def loaded(folder: Path, code: str, **arguments: object) -> Dataset:
@@ -130,7 +131,9 @@ def test_what_it_prints_is_no_data(tmp_path: Path, capfd: pytest.CaptureFixture[
     [
         ("[]", "`own.py:data` is empty"),
         ("7", "`own.py:data` is of type int, which has no __len__: expected something with a length that gives an input and a"),
-        ("{'a': 1}.items()", "`own.py:data` is of type dict_items, which has no __getitem__"),
+        ("object()", "`own.py:data` is of type object, which has no __len__"),
+        ("iter([])", "`own.py:data` is empty"),
+        ("iter([(1.0, 1), (1.0, 2, 3)])", "`own.py:data`: item 1 is tuple of 3: expected an input and a target"),
         ("[3]", "`own.py:data`: item 0 is int: expected an input and a target"),
         ("[(1, 2, 3)]", "`own.py:data`: item 0 is tuple of 3: expected an input and a target"),
         ("[('a', 1)]", "`own.py:data`: item 0: its input is no array of numbers, but of <U1"),
@@ -272,3 +275,19 @@ def test_arrays_of_objects_are_no_numbers(tmp_path: Path) -> None:
         """,
     )
     assert failure.message == "[dataset] name: `own.py:data`: item 0: its input is no array of numbers, but of object"
+
+
+def test_one_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
+    code = "import time\nclass data(list):\n def __len__(self): return 3\n def __getitem__(self, n):\n  time.sleep(1000 * (n > 1)); return 1.0, n"
+    with (
+        waiting_at_most(0.5),
+        pytest.raises(Stalled, match=r"`own.py:data` gave no item for 0.5 s; raise \[transport\] stall_seconds"),
+    ):
+        loaded(tmp_path, code)
+
+
+def test_one_that_takes_its_time_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All items together take longer than the limit, and one does not."""
+    code = "import time\nclass data(list):\n def __len__(self): return 8\n def __getitem__(self, n):\n  time.sleep(0.7); return 1.0, n"
+    with waiting_at_most(4.0):
+        assert loaded(tmp_path, code).items == 8

@@ -1,0 +1,231 @@
+"""The objects of a script as tables of a job: networks, tasks, arrays, DataFrames and torch Datasets."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from copy import deepcopy
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from partrain.config.python_objects import ARRAYS, FRAME, PYTHON, PythonObjects, dumps
+from partrain.config.section import Section
+from partrain.data.python.frames import Frames, add_column, is_frame, is_series
+from partrain.data.python.load import to_array
+from partrain.errors import BadJob
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+ROLES = ("inputs", "targets", "test_inputs", "test_targets")
+FORMS = (
+    "(X, y), (X, y, X_test, y_test), a torch Dataset, a dict with `inputs` and `targets`, a dict with `data` (a DataFrame) and `target`, "
+    "or the keys of [dataset]"
+)
+
+
+class Given(NamedTuple):
+    """Tables of a job, and the objects that stand for some of them."""
+
+    tables: dict[str, Any]
+    objects: PythonObjects
+    items: int | None
+    """Number of items, as far as objects tell."""
+
+
+def given(model: Any = None, dataset: Any = None, task: Any = None) -> Given:
+    """Turn the arguments of `train` and `load` into tables. Raises BadJob for an object that can be none of them."""
+    tables: dict[str, Any] = {}
+    pickled: dict[str, bytes] = {}
+    data, items = None, None
+    for name, value in (("model", model), ("task", task)):
+        if value is not None:
+            tables[name], code = _code_table(name, value)
+            pickled |= {name: code} if code else {}
+    if dataset is not None:
+        tables["dataset"], data, items, code = _dataset_table(dataset)
+        pickled |= {"dataset": code} if code else {}
+        if isinstance(data, dict) and _kind(tables.get("task")) == "regression":  # whole numbers would be classes
+            data = {
+                role: one.astype(np.float64) if role.endswith("targets") and one.dtype.kind in "iu" else one
+                for role, one in data.items()
+            }
+    return Given(tables, PythonObjects(pickled, data), items)
+
+
+def _kind(task: Any) -> str:
+    """Return the kind of a `[task]` table."""
+    return str(task.get("kind", "")) if isinstance(task, Mapping) else str(getattr(task, "kind", ""))
+
+
+def _code_table(name: str, value: Any) -> tuple[Any, bytes]:
+    """Return the table of `[model]` or `[task]`, and the pickle of the object that it stands for, if any."""
+    if isinstance(value, str):
+        return {"kind" if name == "task" and ":" not in value else "name": value}, b""
+    keys = dict(value) if isinstance(value, Mapping) else {}
+    thing = keys.pop("name", None) if isinstance(value, Mapping) else value
+    if isinstance(thing, Section) or (isinstance(value, Mapping) and (thing is None or isinstance(thing, str))):
+        return value, b""
+    if not callable(thing) and name == "model":
+        raise BadJob(
+            f'model: an object of type `{type(thing).__name__}` is no network; give an nn.Module, its class, or a name as "mlp"'
+        )
+    is_module = isinstance(thing, _module_class())
+    if name == "task" and not isinstance(thing, FunctionType) and not _is_task(thing):
+        raise BadJob(
+            f'task: `{getattr(thing, "__name__", type(thing).__name__)}` is no task; give a kind as "regression", or a subclass of partrain.Task'
+        )
+    if is_module and any(one.device.type != "cpu" for one in (*thing.parameters(), *thing.buffers())):
+        thing = deepcopy(thing).cpu()
+    kind = thing if isinstance(thing, type | FunctionType) else type(thing)
+    about = {"class": getattr(kind, "__qualname__", type(thing).__name__), "digest": digest(thing)}
+    if is_module:
+        about["initial"] = _numbers(thing)
+    return {"name": PYTHON, **keys, **about}, dumps(name, thing)
+
+
+def _module_class() -> Any:
+    from torch import nn
+
+    return nn.Module
+
+
+def _is_task(thing: Any) -> bool:
+    from partrain.tasks.kinds import Task
+
+    return isinstance(thing, Task) or (isinstance(thing, type) and issubclass(thing, Task))
+
+
+def digest(thing: Any) -> str:
+    """Digest the structure and the code of a network or task, not its parameters: SHA-256 (hex, 16 digits)."""
+    total = hashlib.sha256()
+    if isinstance(thing, _module_class()):
+        total.update(repr(thing).encode())
+        for name, one in thing.state_dict(keep_vars=True).items():
+            form = (tuple(one.shape), str(one.dtype)) if hasattr(one, "dtype") and not _is_lazy(one) else ()
+            total.update(repr((name, form, getattr(one, "requires_grad", False))).encode())
+        classes = {type(each) for each in thing.modules()}
+    else:
+        classes = {thing if isinstance(thing, type) else type(thing)}
+    if isinstance(thing, FunctionType):
+        _add_code(total, thing.__code__)
+    for kind in sorted(
+        {base for each in classes for base in each.__mro__ if not _is_librarys(base)}, key=lambda one: one.__qualname__
+    ):
+        total.update(kind.__qualname__.encode())
+        for name, value in sorted(vars(kind).items()):
+            function = getattr(value, "__func__", value)
+            if isinstance(function, FunctionType):
+                total.update(name.encode())
+                _add_code(total, function.__code__)
+    return total.hexdigest()[:16]
+
+
+def _is_lazy(one: Any) -> bool:
+    from torch.nn.parameter import is_lazy
+
+    return bool(is_lazy(one))
+
+
+def _is_librarys(kind: type) -> bool:
+    """Tell if a class is of Python, torch or partrain, whose versions the checkpoint records."""
+    return kind.__module__.partition(".")[0] in ("builtins", "abc", "typing", "functools", "torch", "partrain")
+
+
+def _add_code(total: Any, code: CodeType) -> None:
+    """Add compiled code: instructions, names and constants, without file names and lines."""
+    total.update(code.co_code)
+    total.update(repr(code.co_names).encode())
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            _add_code(total, one)
+        else:
+            total.update(repr(sorted(map(repr, one)) if isinstance(one, frozenset) else one).encode())
+
+
+def _numbers(module: Any) -> str:
+    """Digest the parameters and buffers that training starts from: SHA-256 (hex, 16 digits)."""
+    total = hashlib.sha256()
+    for name, one in module.state_dict().items():
+        total.update(name.encode())
+        if hasattr(one, "numpy") and not _is_lazy(one):
+            total.update(to_array(one, name).tobytes())
+    return total.hexdigest()[:16]
+
+
+def _dataset_table(value: Any) -> tuple[Any, Any, int | None, bytes]:
+    """Return the table of `[dataset]`, arrays or DataFrames, the number of items, and the pickle of a Dataset."""
+    if isinstance(value, Section):
+        return value, None, None, b""
+    if isinstance(value, str):
+        return {"name": value}, None, None, b""
+    if isinstance(value, Mapping):
+        return _dict_table(dict(value))
+    if isinstance(value, tuple | list):
+        if len(value) not in (2, 4):
+            raise BadJob(f"dataset: a {type(value).__name__} of {len(value)}; expected {FORMS}")
+        return _parts(dict(zip(ROLES, value, strict=False)), {})
+    if is_frame(value):
+        raise BadJob('dataset: a DataFrame alone names no target; give dataset={"data": frame, "target": "COLUMN"}')
+    return _items(value, {})
+
+
+def _dict_table(keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:
+    if "data" in keys:
+        data, test = keys.pop("data"), keys.pop("test", None)
+        if not is_frame(data):
+            return _items(data, keys)
+        return _frame_table(data, test, keys)
+    parts = {role: keys[role] for role in ROLES if role in keys and not isinstance(keys[role], str) and "kind" not in keys}
+    if not {"inputs", "targets"} <= parts.keys():
+        return keys, None, None, b""
+    return _parts(parts, {key: one for key, one in keys.items() if key not in parts})
+
+
+def _parts(parts: dict[str, Any], keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:
+    """Return the table for inputs and targets that stand apart."""
+    if ("test_inputs" in parts) != ("test_targets" in parts):
+        raise BadJob("dataset: test_inputs and test_targets go together")
+    if is_frame(parts["inputs"]):
+        column = str(getattr(parts["targets"], "name", None) or "target")
+        frames = [
+            with_target(parts[f"{prefix}inputs"], parts[f"{prefix}targets"], column)
+            for prefix in ("", "test_")
+            if f"{prefix}inputs" in parts
+        ]
+        return _frame_table(frames[0], frames[1] if frames[1:] else None, {"target": column, **keys})
+    arrays = {role: to_array(one, f"`{role}`") for role, one in parts.items()}
+    return {"name": ARRAYS, **keys}, arrays, len(arrays["inputs"]) if arrays["inputs"].ndim else 0, b""
+
+
+def _frame_table(data: Any, test: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:
+    tested = {} if test is None else {"test_path": "test DataFrame"}
+    return {"name": FRAME, "path": "DataFrame", **tested, **keys}, Frames(data, test), len(data), b""
+
+
+def _items(data: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:
+    """Return the table of a torch Dataset, or another sequence of items."""
+    lacking = [name for name in ("__len__", "__getitem__") if not hasattr(data, name)]
+    if lacking:
+        raise BadJob(f"dataset: an object of type `{type(data).__name__}`, which has no {lacking[0]}; expected {FORMS}")
+    return {"name": PYTHON, "class": type(data).__name__, **keys}, None, len(data), dumps("dataset", data)
+
+
+def with_target(frame: Any, targets: Any, column: str) -> Any:
+    """Return a DataFrame with its targets as a further column."""
+    if column in list(map(str, frame.columns)):
+        raise BadJob(f"dataset: the DataFrame has a column `{column}` already, as the targets are called: rename one")
+    cells = targets if is_series(targets) else to_array(targets, "targets")
+    if len(cells) != len(frame):
+        raise BadJob(f"dataset: {len(cells):,} targets for {len(frame):,} rows")
+    return add_column(frame, column, cells)
+
+
+def arrays_of(data: Any) -> dict[str, NDArray[Any]]:
+    """Read the items of a torch Dataset into arrays `inputs` and `targets`."""
+    from partrain.data.user.process import UserItems
+
+    blocks = list(UserItems(data, f"`{type(data).__name__}`").blocks())
+    return {role: np.concatenate([block[index] for block in blocks]) for index, role in enumerate(("inputs", "targets"))}

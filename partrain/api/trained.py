@@ -1,0 +1,294 @@
+"""The result of a training: the network, and all that can be done with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from partrain import checkpoint
+from partrain.api import objects, session
+from partrain.api.items import as_file
+from partrain.config.python_objects import PYTHON, PythonObjects, loads, standing_for_tables
+from partrain.display.notebook import summary_html, summary_text
+from partrain.errors import BadCheckpoint, BadJob, InputMissing, NotTrusted
+from partrain.inference import network as networks
+from partrain.inference.codec import Codec
+from partrain.inference.open import load_job, open_checkpoint
+from partrain.launch.hook_process import HookProcess
+from partrain.launch.outcome import Outcome
+from partrain.launch.resume import already_finished, drop_met_targets, resume
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from partrain.checkpoint import Content
+    from partrain.inference.export import Format
+    from partrain.inference.network import TrainedNetwork
+    from partrain.job.load import LoadedJob
+
+SUFFIXES: dict[str, Format] = {
+    ".safetensors": "safetensors",
+    ".pt": "state-dict",
+    ".pth": "state-dict",
+    ".pt2": "torch-export",
+    ".onnx": "onnx",
+}
+"""Formats of exports by the suffix of their files."""
+AXES = ("seconds", "items", "rounds")
+"""Horizontal axes of figures."""
+
+
+@dataclass(frozen=True, repr=False)
+class RunFigure:
+    """A figure of a run; a notebook shows it."""
+
+    svg: str
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
+@dataclass(frozen=True, repr=False)
+class Trained:
+    """The result of a training."""
+
+    module: torch.nn.Module
+    """The trained network, in evaluation mode, on the CPU."""
+    history: dict[str, list[float]]
+    """Columns with one number for each round: round, item_iterations, loss, lr, judged_loss, accuracy; NaN where not judged."""
+    summary: dict[str, Any]
+    """The content of `summary.json`: status, rounds, loss, metrics, test, seconds, item_iterations, workers."""
+    folder: Path
+    """The run folder."""
+    checkpoint: Path
+    """The newest checkpoint."""
+    _loaded: LoadedJob = field(kw_only=True)
+    _objects: PythonObjects = field(default_factory=PythonObjects, kw_only=True)
+    _trusted: bool = field(default=True, kw_only=True)
+
+    @property
+    def reached(self) -> bool:
+        """True if the run met a target of `[stop]`."""
+        return bool(self.summary.get("status") == "reached")
+
+    def evaluate(self, X: Any = None, y: Any = None, *, split: str | None = None) -> dict[str, Any]:
+        """Return number of items, loss and metrics, by default of the test set, or of the validation items if there is none.
+
+        Args:
+            X: Items, as in training: an array, a DataFrame (with the target's column, or `y`), a torch Dataset, the path of a file.
+            y: Their targets.
+            split: `training`, `validation` or `test` items of the data set, instead of `X` and `y`.
+
+        Example: `trained.evaluate(X_test, y_test)["accuracy"]`
+        """
+        from partrain.inference import evaluate as judging
+
+        if X is None:
+            with standing_for_tables(self._objects):
+                found = judging.evaluate(self.network, self._content, split)  # type: ignore[arg-type]
+            if not found:
+                raise InputMissing('the data set has neither test nor validation items: give X and y, or split="training"')
+            return dict(found.get("test") or next(iter(found.values())))
+        if split is not None:
+            raise BadJob("evaluate: X are items, and `split` names others: give one of the two")
+        with as_file(self.network, X, y, labeled=True) as path:
+            results, _ = judging.evaluate_file(self.network, path, None)
+            return dict(results[str(path)])
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the network's answers (n, ...): classes, numbers in the target's units, or reconstruction errors.
+
+        Example: `trained.predict(X_test)`
+        """
+        columns, codec = self._answers(X), Codec(self.network.codec)
+        if "label" in columns:
+            labels = np.asarray(columns["label"])
+            return np.asarray(codec.stored["classes"])[labels] if codec.classes else labels
+        answers = np.asarray(columns["answer" if "answer" in columns else "error"])
+        return answers[:, 0] if answers.ndim == 2 and answers.shape[1] == 1 else answers
+
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """Return the probability of each class (n, classes), in the order of `classes`."""
+        return np.asarray(self._answers(X, probabilities=True)["probability"])
+
+    @property
+    def classes(self) -> list[Any] | None:
+        """The classes of a classification, in the order of labels; None for other tasks."""
+        if self.network.kind != "classification":
+            return None
+        return list(self.network.codec.get("classes") or range(self.network.record.outputs))
+
+    def export(self, path: str | os.PathLike[str], format: Format | None = None, *, force: bool = False) -> Path:
+        """Write the network in another program's format, after both have given the same answers. Returns the path.
+
+        Args:
+            path: The file.
+            format: `safetensors`, `state-dict`, `torch-export` or `onnx`; default: by the suffix.
+            force: Replace a file that is there.
+
+        Example: `trained.export("net.onnx")`
+        """
+        from partrain.inference.export import export
+        from partrain.inference.output import check, create
+
+        path = Path(path)
+        if (chosen := format or SUFFIXES.get(path.suffix.lower())) is None:
+            raise BadJob(f"export: {path}: the suffix says the format: {', '.join(SUFFIXES)}; or give format=")
+        check(path, force)
+        create(path, export(self.network, chosen)[0], force)
+        return path
+
+    def plot(self, what: str = "loss", by: str | None = None, path: str | os.PathLike[str] | None = None) -> RunFigure | Path:
+        """Draw a figure of the run: shown by a notebook, or written to a `.svg` or `.png` file.
+
+        Args:
+            what: loss, accuracy, timeline, distance, bytes, staleness, lr or speed.
+            by: The horizontal axis: seconds, items or rounds.
+            path: The file to write.
+        """
+        from partrain.inference.output import create
+        from partrain.report.draw import FORMATS, draw
+        from partrain.report.figures import FIGURES
+        from partrain.report.history import read_history
+
+        if what not in FIGURES:
+            raise BadJob(f"plot: no figure `{what}`; there are {', '.join(FIGURES)}")
+        if by not in (None, *AXES) or (what == "timeline" and by not in (None, "seconds")):
+            raise BadJob(
+                f"plot: by={by!r} is no axis of `{what}`; there are {'seconds' if what == 'timeline' else ', '.join(AXES)}"
+            )
+        suffix = Path(path).suffix.lower() if path else ".svg"
+        if suffix not in FORMATS:
+            raise BadJob(f"plot: {path}: the suffix says the format: {', '.join(FORMATS)}")
+        data = draw(what, [read_history(self.folder, self.folder.resolve().name)], by, suffix)
+        if path is None:
+            return RunFigure(data.decode())
+        create(Path(path), data)
+        return Path(path)
+
+    def resume(self, *, stop: dict[str, Any] | None = None, show: bool = False) -> Trained:
+        """Continue the run in its folder, to the bits of a run of one piece. Returns the new result.
+
+        Args:
+            stop: Conditions of `[stop]` to move, as in `{"rounds": 80}`.
+            show: Show the live table.
+        """
+        with session.alone(self._objects):
+            content, started = self._content, time.time()
+            until = [f"{key}={json.dumps(value)}" for key, value in (stop or {}).items()]
+            loaded = load_job(content, self.checkpoint, self._trusted, until, here=True)
+            _check_objects(loaded, self._objects)
+            loaded = drop_met_targets(loaded, content, until)
+            if already_finished(loaded, content, self.folder) is not None:
+                return self
+
+            def work(hooks: HookProcess) -> Outcome:
+                return resume(loaded, content, session.context(self.folder, started, show, hooks, None))
+
+            outcome, path = session.perform(work, (), self._objects)
+            return trained(loaded, outcome.summary, outcome.folder, path, self._objects, self._trusted)
+
+    def __repr__(self) -> str:
+        return f"Trained({summary_text(self.summary, self.folder)})" if self.summary else f"Trained({self.checkpoint})"
+
+    def _repr_html_(self) -> str:
+        """Return a small table, which a notebook shows."""
+        return summary_html(self.summary, self.folder) if self.summary else ""
+
+    @cached_property
+    def _content(self) -> Content:
+        return checkpoint.read(self.checkpoint)
+
+    @cached_property
+    def network(self) -> TrainedNetwork:
+        """The network with its task, its job and the conversion of its data."""
+        with standing_for_tables(self._objects), as_trained(self._content):
+            return networks.load_network(self._loaded, self._content)
+
+    def _answers(self, items: Any, probabilities: bool = False) -> dict[str, Any]:
+        from partrain.inference.inputs.read import read
+        from partrain.inference.predict import predict
+
+        if self.network.kind == "language":
+            raise BadJob("predict: a language network continues a text: partrain predict RUN --prompt TEXT")
+        with as_file(self.network, items) as path:
+            return predict(self.network, read(self.network, path), probabilities).columns
+
+
+def load(
+    run: str | os.PathLike[str], *, model: Any = None, dataset: Any = None, task: Any = None, trust_code: bool = False
+) -> Trained:
+    """Load a trained network from a run folder, a folder of runs (its newest), or a checkpoint.
+
+    Args:
+        run: The path.
+        model: The network as given to `train`, if it was an object: its class, or a module of the same structure.
+        dataset: The data set as given to `train`, if it was objects. Only `evaluate` without items and `resume` need it.
+        task: The task as given to `train`, if it was an object.
+        trust_code: Run code that the checkpoint names, as `net.py:Net`.
+
+    Raises:
+        Failure: No such checkpoint, a damaged one, or a network that does not fit it.
+
+    Example: `partrain.load("runs/mnist").predict(X)`
+    """
+    path, content = open_checkpoint(Path(run))
+    given = objects.given(model, dataset, task).objects
+    with standing_for_tables(given):
+        try:
+            loaded = load_job(content, path, trust_code, data=False)
+        except NotTrusted as refused:
+            raise NotTrusted(refused.message.replace("run this again with --trust-code", "give trust_code=True")) from None
+        folder = next((one for one in path.absolute().parents[:2] if (one / "events.jsonl").exists()), path.parent)
+        try:
+            summary = dict(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            summary = {}
+        return trained(loaded, summary, folder, path, given, trust_code)
+
+
+def trained(
+    loaded: LoadedJob, summary: dict[str, Any], folder: Path, path: Path, given: PythonObjects, trusted: bool = True
+) -> Trained:
+    """Read the result of a training from its checkpoint. Objects of the script stand for their tables meanwhile."""
+    content = checkpoint.read(path)
+    history = {
+        name.removeprefix("history/"): array.tolist() for name, array in content.arrays.items() if name.startswith("history/")
+    }
+    with as_trained(content):
+        module = networks.build_network(loaded, content)
+    return Trained(module, history, summary, folder, path, _loaded=loaded, _objects=given, _trusted=trusted)
+
+
+@contextmanager
+def as_trained(content: Content) -> Iterator[None]:
+    """Build networks on the CPU and in the trained dtype, whatever the caller has set; leave the caller's random state as it was."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(next(one.dtype for one in networks.network_tensors(content).values() if one.is_floating_point()))
+    try:
+        with torch.device("cpu"), torch.inference_mode(False), torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _check_objects(loaded: LoadedJob, given: PythonObjects) -> None:
+    """Raise BadCheckpoint if a network or task is not of the code that was trained."""
+    for table in ("model", "task"):
+        section = getattr(loaded.job, table)
+        if (
+            getattr(section, "name", "") == PYTHON
+            and objects.digest(loads(given.pickled[table])) != section.model_extra["digest"]
+        ):
+            what = f"the {'network' if table == 'model' else table} given is not the `{section.model_extra['class']}` that was trained"
+            raise BadCheckpoint(f"{what}: its structure or code differs; a new run trains it")

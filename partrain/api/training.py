@@ -1,0 +1,172 @@
+"""Training of a job, or of Python objects, in processes of this one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from multiprocessing import current_process
+from pathlib import Path
+from typing import Any
+
+from partrain.api import objects, session
+from partrain.api.trained import Trained, trained
+from partrain.config.overrides import as_toml
+from partrain.config.python_objects import PythonObjects
+from partrain.config.section import Section
+from partrain.errors import BadJob, UserCodeFailed
+from partrain.job import schema
+from partrain.job.load import LoadedJob, load, parse
+from partrain.job.python_job import PythonJob
+from partrain.launch.hook_process import HookProcess
+from partrain.launch.outcome import Outcome
+from partrain.launch.run import run
+from partrain.launch.run_folder import new_folder
+
+Table = Mapping[str, Any] | Section
+"""A table of a job: a dict, or a section such as `partrain.rules.average.Average(iterations=10)`."""
+
+BATCH_SIZE = 32
+"""Items per iteration and worker where `train` is given objects; fewer if a partition has fewer."""
+ROUNDS = 20
+"""Rounds of a training that is given no `stop`: passes over the data, with the default `sync`."""
+
+
+def train(
+    job: schema.Job | dict[str, Any] | str | os.PathLike[str] | None = None,
+    *,
+    model: Any = None,
+    dataset: Any = None,
+    workers: int | Table | Sequence[Table] = 1,
+    stop: Table | None = None,
+    optimizer: str | Table | None = None,
+    sync: str | Table | None = None,
+    task: Any = None,
+    partition: Table | None = None,
+    transport: Table | None = None,
+    engine: Table | None = None,
+    checkpoint: Table | None = None,
+    seed: int = 0,
+    name: str = "python",
+    out: str | os.PathLike[str] | None = None,
+    show: bool = False,
+    log: Sequence[str] = (),
+) -> Trained:
+    """Train a network with many workers. Threads that call it train one after the other.
+
+    Give a job, or `model` and `dataset`; the other arguments are the tables of a job, as dicts or sections, and have defaults.
+
+    Args:
+        job: A `Job` or its tables, whose relative paths start from the current folder; or a job file.
+        model: An `nn.Module` (it stays as it is; the result holds a trained copy), its class or a function that makes it, the name of
+            a network as "mlp", or its table, as `{"name": "mlp", "hidden": [64]}` or `{"name": MODULE, "freeze": ["conv1.*"]}`.
+        dataset: `(X, y)` or `(X, y, X_test, y_test)` of arrays, tensors or DataFrames; a torch Dataset; a dict of `inputs` and
+            `targets`, or of `data` and `target` (a DataFrame, and its column), with further keys of [dataset] such as `validation`;
+            the name of a data set as "mnist"; or its table.
+        workers: The number of workers, one process each, or their tables, as `[{"device": "cuda:0"}, {"device": "cpu", "count": 2}]`.
+        stop: When to stop, whichever comes first; default: `{"rounds": 20}`.
+        optimizer: Default: `{"name": "adam", "lr": 0.001, "batch_size": 32}`.
+        sync: The rule that mixes the workers, and the length of a round; default: `{"rule": "average", "passes": 1}`.
+        task: A name as "regression", a `partrain.Task` or its class; default: as the targets imply. Whole numbers and words are classes.
+        partition: The division of the items among the workers.
+        transport: The way the workers communicate.
+        engine: Precision and compilation.
+        checkpoint: How often to commit a checkpoint.
+        seed: Seed of all that is drawn: the same objects and seed give the same bits.
+        name: Name of the run.
+        out: The run folder; default: `runs/<name>/<time>`.
+        show: Show the live table: on a terminal, or as HTML in a notebook. Elsewhere show plain lines.
+        log: Tools that follow the run, as with `--log`: `tensorboard`, `mlflow`, `wandb` or another installed hook.
+
+    Raises:
+        ValueError: A hook is unknown, or the package that it needs is missing.
+        Failure: Any failure that the command line reports in one line: a bad job, missing input, lost workers, failing user code...
+        KeyboardInterrupt: Ctrl-C. The current round was finished and a checkpoint committed; the message names the command to resume.
+
+    Example:
+        net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
+        trained = partrain.train(model=net, dataset=(X, y), workers=2, stop={"rounds": 40})
+        trained.predict(X_new)
+    """
+    if current_process().name.startswith("partrain "):  # a worker or the data set's process imports the script for a user class
+        raise UserCodeFailed(
+            "a process of the run imported a script that calls `partrain.train`: put the call under `if __name__ == '__main__':`"
+        )
+    tables = {"stop": stop, "optimizer": optimizer, "sync": sync, "partition": partition, "transport": transport, "engine": engine,
+              "checkpoint": checkpoint}  # fmt: skip
+    tables = {key: value for key, value in tables.items() if value is not None}
+    if job is not None:
+        if (others := [*tables, *(["model"] * (model is not None)), *(["dataset"] * (dataset is not None))]) or task is not None:
+            raise BadJob(f"train: a whole job and `{others[0] if others else 'task'}` were given: write it into the job")
+        given = objects.Given({}, PythonObjects(), None)
+    else:
+        if lacking := [key for key, value in (("model", model), ("dataset", dataset)) if value is None]:
+            raise BadJob(f"train: `{lacking[0]}` is missing: give a job, or model=... and dataset=...")
+        given = objects.given(model, dataset, task)
+        tables |= given.tables | {"name": name, "seed": seed, "workers": workers}
+    return train_given(tables if job is None else job, given, out, show, log)
+
+
+def train_given(
+    job: schema.Job | dict[str, Any] | str | os.PathLike[str],
+    given: objects.Given,
+    out: str | os.PathLike[str] | None,
+    show: bool,
+    log: Sequence[str] = (),
+    warn: session.Warn = session.warn,
+) -> Trained:
+    """Train a job, or the tables that `train` was given with their objects. `warn` shows warnings."""
+    with session.alone(given.objects):
+        if isinstance(job, dict):
+            job = _with_defaults(job, given.items) if given.tables else PythonJob(**job)
+        started, loaded = time.time(), _parse(job) if isinstance(job, schema.Job) else load(job)
+
+        def work(hooks: HookProcess) -> Outcome:
+            folder, made = new_folder(Path(out) if out else None, loaded.job.name)
+            for problem in loaded.warnings:
+                warn(problem.render())
+            return run(loaded, session.context(folder, started, show, hooks, made, warn))
+
+        outcome, path = session.perform(work, log, given.objects)
+        return trained(loaded, outcome.summary, outcome.folder, path, given.objects)
+
+
+def _parse(job: schema.Job) -> LoadedJob:
+    return parse(as_toml(schema.given_in(job)), Path.cwd(), "<Job>", here=True)
+
+
+def _with_defaults(tables: dict[str, Any], items: int | None) -> PythonJob:
+    """Make a job of tables as `train` is given them."""
+    workers = tables["workers"]
+    groups = (
+        [{"count": workers}]
+        if isinstance(workers, int)
+        else [workers]
+        if isinstance(workers, Mapping | Section)
+        else list(workers)
+    )
+    whole = {"stop": {"rounds": ROUNDS}, **tables, "workers": groups}
+    for key, naming in ("sync", "rule"), ("optimizer", "name"):
+        if isinstance(whole.get(key), str):
+            whole[key] = {naming: whole[key]}
+    sync = whole["sync"] = whole.get("sync", {"rule": "average"})
+    if isinstance(sync, dict) and not {"iterations", "passes"} & sync.keys():
+        sync = whole["sync"] = {**sync, "passes": 1}
+        if PythonJob(**{**whole, "sync": sync}).sync.syncs_every_iteration:
+            whole["sync"] = {key: value for key, value in sync.items() if key != "passes"} | {"iterations": 10}
+    optimizer = whole.get("optimizer", {"name": "adam", "lr": 0.001})
+    if "optimizer" in whole or not PythonJob(**whole).sync.full_batch:
+        whole["optimizer"] = optimizer
+        if isinstance(optimizer, dict) and not {"batch_size", "full_batch"} & optimizer.keys():
+            smallest = _smallest_partition(PythonJob(**whole), items) if items else BATCH_SIZE
+            whole["optimizer"] = {**optimizer, "batch_size": max(1, min(BATCH_SIZE, smallest))}
+    return PythonJob(**whole)
+
+
+def _smallest_partition(job: schema.Job, items: int) -> int:
+    """Estimate the items of the smallest partition of a data set in memory."""
+    section: Any = job.dataset
+    tests = getattr(section, "test_items", 0) or round(getattr(section, "test_share", 0.0) * items)
+    training = items - tests - job.dataset.held_out_count(max(items - tests, 1))
+    count = sum(group.count for group in job.workers)
+    return min([training // count, *(group.partition_size for group in job.workers if group.partition_size)])

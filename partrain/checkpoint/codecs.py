@@ -1,0 +1,236 @@
+"""Schemas of a network's interface and of the codecs of data sets in a manifest, as their readers write them.
+
+A codec comes from a file: every field is checked here, before a command computes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from partrain.byte_layout import InputPart
+from partrain.checkpoint.content import manifest_text
+from partrain.config.section import Section
+from partrain.data.tables.sections import Columns, Treatment
+from partrain.data.tables.time_stamps import Unit
+from partrain.models.interface import Interface
+from partrain.tasks import Kind
+
+Count = Annotated[int, Field(ge=1, lt=2**63)]
+Class = Annotated[str | int, Field(union_mode="left_to_right")]
+Classes = Annotated[list[Class], Field(min_length=1)]
+Numbers = Annotated[list[float], Field(min_length=1)]
+Deviations = Annotated[list[PositiveFloat], Field(min_length=1)]
+Words = dict[str, list[str]]
+
+
+class NetworkRecord(Section):
+    """Inputs, outputs and task that the network was built for."""
+
+    input: Annotated[list[PositiveInt], Field(max_length=8)]
+    """Shape of one item."""
+    outputs: Count
+    task: str
+    """Kind of task, or `user`."""
+    vocabulary: Count | None
+    data: Kind | None = None
+    """Kind of the data set's items, for a user task."""
+    parts: list[InputPart] = []
+    """The inputs of an item, if there are several, or their lengths differ."""
+
+    @property
+    def interface(self) -> Interface:
+        """The interface that the network is built for again, but for its `categories`, which the codec has."""
+        return Interface(tuple(self.input), self.outputs, self.task, self.vocabulary, parts=tuple(self.parts))
+
+
+class CodecField(Exception):
+    """A field of a codec that does not fit the others or the network: its name, and the reason."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name, self.reason = name, reason
+
+
+class _HasTargetScale(Section):
+    target_mean: Numbers | None = None
+    target_std: Deviations | None = None
+
+    def check(self, network: NetworkRecord) -> None:
+        """Raise CodecField unless the fields fit each other and the network."""
+        if (self.target_mean is None) != (self.target_std is None):
+            raise CodecField("target_std", "`target_mean` and `target_std` go together")
+        if self.target_mean is not None and self.target_std is not None:
+            _same("target_std", self.target_std, "target_mean", len(self.target_mean))
+            _divides("target_mean", len(self.target_mean), network)
+
+
+class ArrayCodec(_HasTargetScale):
+    """Arrays of numbers, and columns of Hugging Face data. Empty if numbers are taken as they are."""
+
+    classes: Classes | None = None
+    renumbered: bool = False
+    targets: list[str] | None = None
+    mean: Numbers | None = None
+    std: Deviations | None = None
+    axis: Literal[1, -1] | None = None
+    by_batch: bool = False
+    """Batches are standardised, not the items in memory."""
+    learnt: bool = True
+    """`mean` and `std` are those of the training items, not given by the job."""
+    parts: list[InputPart] = []
+
+    def check(self, network: NetworkRecord) -> None:
+        """Raise CodecField unless the fields fit each other and the network."""
+        super().check(network)
+        _named_classes(self.classes, network)
+        if self.targets is not None:
+            _divides("targets", len(self.targets), network)
+        given = [name for name in ("mean", "std", "axis") if getattr(self, name) is not None]
+        if given and len(given) < 3:
+            raise CodecField(given[0], "`mean`, `std` and `axis` go together")
+        if self.mean is not None and self.std is not None and self.axis is not None:
+            features = 0 if not network.input else network.input[0 if self.axis == 1 else -1]
+            _same("mean", self.mean, "network.input", features)
+            _same("std", self.std, "mean", len(self.mean))
+
+
+class ImageCodec(ArrayCodec):
+    """Images that are resized."""
+
+    form: Literal["images"]
+    size: Annotated[list[PositiveInt], Field(min_length=2, max_length=2)]
+    channels: PositiveInt
+
+    def check(self, network: NetworkRecord) -> None:
+        """Raise CodecField unless the fields fit each other and the network."""
+        super().check(network)
+        if [self.channels, *self.size] != network.input:
+            raise CodecField("size", f"images of {self.channels} x {self.size} for a network of items {network.input}")
+
+
+class TextCodec(Section):
+    """Text, as tokens."""
+
+    form: Literal["text"]
+    tokens: Literal["characters", "bytes", "words"]
+    vocabulary: list[str]
+
+    def check(self, network: NetworkRecord) -> None:
+        """Raise CodecField unless the fields fit each other and the network."""
+        count = 256 if self.tokens == "bytes" else len(self.vocabulary)
+        if not network.vocabulary == network.outputs == count or len(network.input) != 1:
+            raise CodecField("vocabulary", f"{count} tokens for a network of {network.vocabulary}")
+        if len(set(self.vocabulary)) != len(self.vocabulary):
+            raise CodecField("vocabulary", "a token stands there twice")
+
+
+class SeriesCodec(Section):
+    """Windows of a series."""
+
+    form: Literal["series"]
+    columns: Annotated[Columns, Field(min_length=1)]
+    target: Annotated[Columns, Field(min_length=1)]
+    window: PositiveInt
+    steps: PositiveInt
+    mean: dict[str, float]
+    deviation: dict[str, PositiveFloat]
+    difference: list[PositiveInt] | None = None
+    season: PositiveInt | None = None
+    time: str | None = None
+    missing: str | None = None
+    step: tuple[Unit, PositiveFloat] | None = None
+
+    def check(self, network: NetworkRecord) -> None:
+        """Raise CodecField unless the fields fit each other and the network."""
+        for key, known in ("mean", self.mean), ("deviation", self.deviation):
+            if lacking := {*self.columns, *self.target} - known.keys():
+                raise CodecField(key, f"none for the column `{min(lacking)}`")
+        if [self.window, len(self.columns)] != network.input:
+            raise CodecField(
+                "window", f"{self.window} rows of {len(self.columns)} columns for a network of items {network.input}"
+            )
+        if self.steps * len(self.target) != network.outputs:
+            raise CodecField("steps", f"{self.steps} of {len(self.target)} columns for a network of {network.outputs} outputs")
+        if self.step is not None and self.time is None:
+            raise CodecField("time", "missing where there is a `step`")
+
+
+class TableCodec(_HasTargetScale):
+    """Rows of a table."""
+
+    form: Literal["table"]
+    inputs: Annotated[Columns, Field(min_length=1)]
+    one_hot: Words
+    features: list[str]
+    targets: Annotated[Columns, Field(min_length=1)]
+    classes: Classes | None
+    missing: Treatment | dict[str, Treatment | Literal["category"] | float]
+    fill: Numbers
+    mean: Numbers
+    std: Deviations
+    categories: Words = {}
+    cardinalities: list[Annotated[int, Field(ge=0)]] = []
+    dates: dict[str, bool] = {}
+    missing_indicator: list[str] = []
+
+    def check(self, network: NetworkRecord) -> None:
+        """Raise CodecField unless the fields fit each other and the network."""
+        from partrain.data.tables.columns import TableSchema
+
+        super().check(network)
+        for key in ("one_hot", "categories", "dates", "missing_indicator"):
+            if unknown := sorted(set(getattr(self, key)) - {*self.inputs}):
+                raise CodecField(key, f"`{unknown[0]}` is not among `inputs`")
+        words, codes = ({name: tuple(known) for name, known in one.items()} for one in (self.one_hot, self.categories))
+        schema = TableSchema(
+            tuple(self.inputs), words, (), None, self.missing, codes=codes, dates=self.dates, indicators=self.missing_indicator
+        )
+        if schema.features != self.features:
+            raise CodecField("features", "not those that the columns of `inputs` become")
+        if schema.categories != tuple(self.cardinalities):
+            raise CodecField("cardinalities", "not the numbers of codes of `categories`")
+        for key in ("fill", "mean", "std"):
+            _same(key, getattr(self, key), "features", len(self.features))
+        if network.input != [len(self.features)]:
+            raise CodecField("features", f"{len(self.features)} for a network of items {network.input}")
+        _named_classes(self.classes, network)
+        if self.classes is not None and len(self.targets) > 1:
+            raise CodecField("targets", "several for one class")
+        if self.classes is None and len(self.targets) != network.outputs:
+            raise CodecField("targets", f"{len(self.targets)} for a network of {network.outputs} outputs")
+
+
+FORMS: dict[Any, type[ArrayCodec | TextCodec | SeriesCodec | TableCodec]] = {
+    None: ArrayCodec,
+    "images": ImageCodec,
+    "text": TextCodec,
+    "series": SeriesCodec,
+    "table": TableCodec,
+}
+"""Schema of a codec, by its form."""
+
+
+def check_codec(codec: Mapping[str, Any], network: NetworkRecord) -> None:
+    """Check every field of a codec, and the codec against the network. Raises ValidationError or CodecField."""
+    form = codec.get("form")
+    if form is not None and (not isinstance(form, str) or form not in FORMS):
+        raise CodecField("form", f"{str(form)[:40]!r} is none of {', '.join(filter(None, FORMS))}")
+    FORMS[form].model_validate_json(manifest_text(codec)).check(network)
+
+
+def _same(name: str, values: list[float], other: str, count: int) -> None:
+    if len(values) != count:
+        raise CodecField(name, f"{len(values)} numbers where `{other}` has {count}")
+
+
+def _divides(name: str, count: int, network: NetworkRecord) -> None:
+    if not count or network.outputs % count:
+        raise CodecField(name, f"{count} for a network of {network.outputs} outputs")
+
+
+def _named_classes(classes: list[Class] | None, network: NetworkRecord) -> None:
+    if classes is not None and len(classes) != network.outputs:
+        raise CodecField("classes", f"{len(classes)} for a network of {network.outputs} outputs")

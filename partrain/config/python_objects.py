@@ -1,0 +1,86 @@
+"""Python objects that stand for tables of a job: `partrain.train(model=MODULE, dataset=(X, y))`.
+
+A job is text, so the table of such an object holds its digest, and `name = "<python>"`. The object itself waits in this process, in
+a context variable; user code travels to the worker processes as a pickle, over their private pipes. No file ever holds the pickle.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from partrain.errors import BadJob, UserCodeFailed
+
+PYTHON = "<python>"
+"""Name of user code that is an object of the calling script."""
+ARRAYS = "<arrays>"
+"""Name of a data set of arrays in memory."""
+FRAME = "<dataframe>"
+"""Name of a data set of DataFrames in memory."""
+HOW = {
+    "model": "partrain.load(RUN, model=...)",
+    "dataset": "partrain.load(RUN, dataset=...)",
+    "task": "partrain.load(RUN, task=...)",
+}
+"""The call that gives the object of a table to a run that is read again."""
+
+
+@dataclass(frozen=True)
+class PythonObjects:
+    """The objects of one job."""
+
+    pickled: Mapping[str, bytes] = field(default_factory=dict)
+    """Pickled user code, by table."""
+    data: Any = None
+    """Arrays or DataFrames of the data set, see `partrain.data.python`."""
+
+
+_current: ContextVar[PythonObjects] = ContextVar("python_objects", default=PythonObjects())  # noqa: B039  frozen
+
+
+@contextmanager
+def standing_for_tables(objects: PythonObjects) -> Iterator[None]:
+    """Let objects stand for the tables of jobs that are read and trained meanwhile, in this thread."""
+    token = _current.set(objects)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current() -> PythonObjects:
+    """Return the objects of the job that is being read or trained."""
+    return _current.get()
+
+
+def absent(table: str) -> BadJob:
+    """Make the error for a table whose object is not in this process."""
+    what = {"model": "network", "dataset": "data set"}.get(table, table)
+    return BadJob(f"[{table}] the {what} is an object of the Python script that trained; in Python, {HOW[table]} reads the run")
+
+
+def dumps(table: str, thing: Any) -> bytes:
+    """Pickle user code for the worker processes. They do not import the script, so cloudpickle carries the classes of `__main__`.
+
+    Raises UserCodeFailed if that is impossible.
+    """
+    import cloudpickle  # few runs need it
+
+    with suppress(Exception):
+        data = pickle.dumps(thing)
+        if b"__main__" not in data:
+            return data
+    try:
+        return bytes(cloudpickle.dumps(thing))
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UserCodeFailed(f"[{table}] {type(thing).__name__} cannot be sent to the workers: {reason}") from None
+
+
+def loads(data: bytes) -> Any:
+    """Return a new copy of an object that this process or its parent pickled."""
+    return pickle.loads(data)

@@ -1,0 +1,94 @@
+"""Augmentation of images: the `[dataset]` keys `augment`, `standardise`, `mean` and `deviation`. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import Field, PlainValidator, model_validator
+
+from partrain.config.problems import did_you_mean
+from partrain.data.base import DataSection
+from partrain.system.torchvision import transforms
+
+TRANSFORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "flip": ("RandomHorizontalFlip", {"p": 0.5}),
+    "flip-vertical": ("RandomVerticalFlip", {"p": 0.5}),
+    "crop": ("RandomCrop", {"padding": 4}),
+    "resized-crop": ("RandomResizedCrop", {"scale": [0.6, 1.0]}),
+    "rotation": ("RandomRotation", {"degrees": 15}),
+    "affine": ("RandomAffine", {"degrees": 10, "translate": [0.1, 0.1], "scale": [0.9, 1.1]}),
+    "color": ("ColorJitter", {"brightness": 0.2, "contrast": 0.2, "saturation": 0.2}),
+    "erase": ("RandomErasing", {"p": 0.5}),
+    "blur": ("GaussianBlur", {"kernel_size": 3}),
+    "noise": ("GaussianNoise", {"sigma": 0.1}),
+}
+"""Own names: the class of torchvision.transforms.v2 and its defaults here."""
+SIZED = ("RandomCrop", "RandomResizedCrop", "CenterCrop", "Resize")
+"""Classes whose `size` is that of the images unless it is given."""
+
+
+def _check_augment(value: Any) -> Any:
+    if not isinstance(value, list) or not value or any(not isinstance(one, str | dict) for one in value):
+        raise ValueError('`augment`: expected a list of names and tables, such as ["flip", {name = "rotation", degrees = 10}]')
+    for one in value:
+        if isinstance(one, dict) and not isinstance(one.get("name"), str):
+            raise ValueError("`augment`: a table needs the key `name`")
+    return value
+
+
+class ImageChanges(DataSection):
+    """Keys of data sets whose items may be images."""
+
+    augment: Annotated[list[str | dict[str, Any]] | None, PlainValidator(_check_augment)] = None
+    """Random changes of training images (needs the extra `vision`): names, or tables with the parameters of torchvision.transforms.v2."""
+    mean: list[float] | None = None
+    """Mean of each channel, of numbers in [0, 1], to subtract from images; with `deviation`."""
+    deviation: list[Annotated[float, Field(gt=0)]] | None = None
+    """Standard deviation of each channel to divide images by."""
+
+    @model_validator(mode="after")
+    def _whole_normalization(self) -> Self:
+        if (self.mean is None) != (self.deviation is None):
+            raise ValueError("`mean` and `deviation` go together: one number for each channel")
+        if self.mean and self.deviation and len(self.mean) != len(self.deviation):
+            raise ValueError("`mean` and `deviation` have as many numbers as images have channels, both")
+        if self.mean and getattr(self, "standardise", False):
+            raise ValueError("`standardise` computes a mean, and `mean` gives one: keep one of them")
+        return self
+
+
+def resolve(one: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the class of torchvision.transforms.v2, and its arguments, for an entry of `augment`."""
+    given = {} if isinstance(one, str) else {key: value for key, value in one.items() if key != "name"}
+    name = one if isinstance(one, str) else str(one["name"])
+    kind, defaults = TRANSFORMS.get(name, (name, {}))
+    return kind, defaults | given
+
+
+def faults(augment: list[str | dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield (what is wrong, what to do) for names and parameters that torchvision does not have. Nothing of it is imported."""
+    known = transforms()
+    if known is None:
+        yield "`augment` needs torchvision, which is not installed", "pip install 'partrain[vision]'"
+        return
+    for one in augment:
+        name = one if isinstance(one, str) else str(one["name"])
+        kind, arguments = resolve(one)
+        if kind not in known:
+            near = did_you_mean(name, [*TRANSFORMS, *known])
+            advice = (
+                f'did you mean "{near}"?'
+                if near
+                else f"own names: {', '.join(TRANSFORMS)}; or a class of torchvision.transforms.v2"
+            )
+            yield f'`augment` names "{name}", which torchvision.transforms.v2 does not have', advice
+            continue
+        taken = known[kind]
+        for key in arguments if taken is not None else ():
+            if key not in (taken or ()):
+                near = did_you_mean(key, taken or [])
+                yield (
+                    f'`augment`: "{name}" has no parameter `{key}`',
+                    f"did you mean `{near}`?" if near else f"it has {', '.join(taken or ())}",
+                )

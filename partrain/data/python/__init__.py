@@ -1,0 +1,1 @@
+"""Data sets that are objects of a Python script: arrays and DataFrames."""

@@ -1,0 +1,88 @@
+"""DataFrames of pandas and polars. They become Parquet files in a private temporary folder, so that the code of tables reads them."""
+
+from __future__ import annotations
+
+import shutil
+import weakref
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partrain.errors import InputMissing
+
+if TYPE_CHECKING:
+    import polars
+
+_CELLS = ("str", "int", "float", "bool", "datetime", "date", "time", "Timestamp")
+"""Types of cells in columns of objects."""
+NAME, TEST_NAME = "DataFrame.parquet", "test DataFrame.parquet"
+
+
+def is_frame(value: Any) -> bool:
+    """Tell if a value is a DataFrame of pandas or polars. Neither is imported."""
+    return hasattr(value, "columns") and hasattr(value, "dtypes") and hasattr(value, "__getitem__")
+
+
+def is_series(value: Any) -> bool:
+    """Tell if a value is a column of pandas or polars."""
+    return hasattr(value, "to_numpy") and hasattr(value, "name") and not is_frame(value)
+
+
+class Frames:
+    """The DataFrames of a data set as files."""
+
+    def __init__(self, frame: Any, test: Any = None) -> None:
+        self.path = Path(mkdtemp(prefix="partrain-"))
+        """The folder, which only this user can read. It goes when the object does."""
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        for name, one in ((NAME, frame), (TEST_NAME, test)):
+            if one is not None:
+                to_polars(one).write_parquet(self.path / name)
+        self.tested = test is not None
+
+
+def to_polars(frame: Any) -> polars.DataFrame:
+    """Convert a DataFrame. Raises InputMissing without polars, or for a column of objects that are neither words nor numbers."""
+    try:
+        import polars
+    except ImportError:
+        raise InputMissing("DataFrames are read by polars, which is not installed: pip install 'partrain[tabular]'") from None
+    if isinstance(frame, polars.LazyFrame):
+        return frame.collect()
+    if isinstance(frame, polars.DataFrame):
+        return frame
+    names = [str(name) for name in frame.columns]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputMissing(f"DataFrame: two columns have the name `{twice[0]}`")
+    return polars.DataFrame([polars.Series(name, _cells(frame.iloc[:, at], name)) for at, name in enumerate(names)])
+
+
+def _cells(column: Any, name: str) -> Any:
+    """Return the cells of a column of pandas: numbers as they are, words as texts, missing values as None."""
+    missing = np.asarray(column.isna(), bool)
+    kind = getattr(column.dtype, "kind", "O")
+    if kind in "iufbM" and not missing.any() and isinstance(column.dtype, np.dtype):
+        return column.to_numpy()
+    cells = [None if gone else _plain(cell) for cell, gone in zip(column.tolist(), missing, strict=True)]
+    kinds = {type(cell) for cell in cells if cell is not None}
+    if odd := [one for one in kinds if one.__name__ not in _CELLS]:
+        raise InputMissing(f"DataFrame: column `{name}`: holds objects of type `{odd[0].__name__}`, not numbers or words")
+    if str in kinds or len(kinds) > 1:
+        convert = str if str in kinds or not kinds <= {int, float, bool} else float
+        return [None if cell is None else convert(cell) for cell in cells]
+    return cells
+
+
+def _plain(cell: Any) -> Any:
+    return cell.item() if isinstance(cell, np.generic) else cell
+
+
+def add_column(frame: Any, name: str, cells: Any) -> Any:
+    """Return a DataFrame with one more column."""
+    if hasattr(frame, "assign"):
+        return frame.assign(**{name: np.asarray(cells)})
+    import polars
+
+    return frame.with_columns(polars.Series(name, cells))

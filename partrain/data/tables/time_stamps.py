@@ -1,0 +1,161 @@
+"""Time stamps of a series: parsed, checked for order and equal steps, and continued beyond the last one. Nothing here imports numpy.
+
+A stamp is a number, or a date in a form of ISO 8601 (`1949-01`, `1949-01-31`, `1949-01-31 06:00`). Dates of which no two lie in the
+same month are counted in months, others in seconds.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from itertools import pairwise
+from statistics import median_low
+from typing import Any, Literal
+
+Unit = Literal["months", "seconds", "numbers"]
+Stamp = datetime | float
+
+TOLERANCE = 0.2
+"""Largest deviation from a whole number of steps, in steps: decimal years of months vary by this much."""
+_MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
+_SLASHES = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})(.*)")
+_SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
+_DIGITS = re.compile(r"\d{8}")
+
+
+class IrregularTime(ValueError):
+    """A fault of the stamps: the index of the row, and the fault in words."""
+
+    def __init__(self, row: int, fault: str) -> None:
+        super().__init__(fault)
+        self.row, self.fault = row, fault
+
+
+@dataclass(frozen=True)
+class TimeStep:
+    """The distance between two moments of a series."""
+
+    unit: Unit
+    size: float
+
+    def __str__(self) -> str:
+        if self.unit == "numbers":
+            return f"{self.size:g}"
+        word, size = self.unit.removesuffix("s"), self.size
+        if word == "second":
+            word, size = next((name, size / each) for name, each in _SECONDS.items() if size % each == 0 or each == 1)
+        return f"{size:g} {word}{'s' * (size != 1)}"
+
+    def agrees_with(self, other: TimeStep) -> bool:
+        """Tell if two series have the same step."""
+        return self.unit == other.unit and abs(self.size - other.size) <= TOLERANCE * self.size
+
+
+def parse_stamp(cell: Any) -> Stamp:
+    """Parse a cell of the time column; ValueError if it is neither a number nor a date."""
+    if isinstance(cell, datetime):
+        return cell
+    if isinstance(cell, date):
+        return datetime(cell.year, cell.month, cell.day)
+    text = str(cell).strip()
+    if found := _MONTH.fullmatch(text):
+        return datetime(int(found[1]), int(found[2]), 1)
+    if found := _SLASHES.fullmatch(text):
+        text = f"{found[1]}-{int(found[2]):02}-{int(found[3]):02}{found[4]}"
+    if not _DIGITS.fullmatch(text):
+        try:
+            number = float(text)
+            if number - number == 0 and "_" not in text:
+                return number
+        except ValueError:
+            pass
+    return datetime.fromisoformat(text)
+
+
+def check_stamps(stamps: Sequence[Stamp], cells: Sequence[Any]) -> tuple[TimeStep | None, list[int]]:
+    """Check order and steps of the stamps of all rows.
+
+    Args:
+        stamps: The stamps.
+        cells: The cells they were parsed from, for messages.
+
+    Returns:
+        The step, None for fewer than two rows; and by row the number of moments that are missing before it.
+
+    Raises:
+        IrregularTime: the stamps are of two kinds, not sorted, or not a whole number of steps apart.
+    """
+    for row in range(1, len(stamps)):
+        earlier, later = stamps[row - 1], stamps[row]
+        if isinstance(earlier, float) != isinstance(later, float) or _aware(earlier) != _aware(later):
+            raise IrregularTime(row, f"`{cells[row]}` is another kind of time stamp than `{cells[row - 1]}`")
+        if earlier == later:
+            raise IrregularTime(row, f"`{cells[row]}` stands in two rows: a series has one row for each moment")
+        if earlier > later:  # type: ignore[operator]
+            raise IrregularTime(row, f"`{cells[row]}` comes after `{cells[row - 1]}`: sort the rows by time")
+    unit, places = _coordinates(stamps)
+    apart = [later - earlier for earlier, later in pairwise(places)]
+    if not apart:
+        return None, [0] * len(stamps)
+    size, missing = median_low(apart), [0]
+    for row, distance in enumerate(apart, 1):
+        steps = round(distance / size)
+        if not steps or abs(distance / size - steps) > TOLERANCE:
+            step = TimeStep(unit, size)
+            fault = f"`{cells[row - 1]}` and `{cells[row]}` are not whole steps apart (most rows are {step} apart)"
+            raise IrregularTime(row, f"{fault}: a series has equal steps: resample it, or leave `time` out")
+        missing.append(steps - 1)
+    return TimeStep(unit, size), missing
+
+
+def continue_stamps(last: Any, step: TimeStep, count: int, ends: bool = False) -> list[str]:
+    """Return the `count` stamps after the cell `last`, in its spelling. `ends`: the stamps are last days of months."""
+    stamp, text = parse_stamp(last), str(last).strip()
+    if isinstance(stamp, float):
+        whole = step.size == int(step.size) and stamp == int(stamp)
+        numbers = [stamp + step.size * number for number in range(1, count + 1)]
+        return [str(int(number)) if whole else f"{number:.10g}" for number in numbers]
+    moments = [_later(stamp, step, number, ends) for number in range(1, count + 1)]
+    if _MONTH.fullmatch(text):
+        return [f"{one.year:04}{text[4]}{one.month:02}" for one in moments]
+    if isinstance(last, date) and not isinstance(last, datetime):
+        return [one.date().isoformat() for one in moments]
+    dates = [
+        f"{one:%Y/%m/%d}" if "/" in text else f"{one:%Y%m%d}" if _DIGITS.fullmatch(text) else f"{one:%Y-%m-%d}" for one in moments
+    ]
+    if not any(one.hour or one.minute or one.second or one.microsecond for one in [stamp, *moments]) and ":" not in text:
+        return dates
+    mark = "T" if "T" in text else " "
+    return [f"{day}{mark}{one.timetz().isoformat()}" for day, one in zip(dates, moments, strict=True)]
+
+
+def are_month_ends(stamps: Sequence[Stamp]) -> bool:
+    """Tell if all stamps are last days of their months."""
+    return all(isinstance(one, datetime) and one.day == calendar.monthrange(one.year, one.month)[1] for one in stamps)
+
+
+def _coordinates(stamps: Sequence[Stamp]) -> tuple[Unit, list[float]]:
+    """Return the position of each stamp on a line, and its unit."""
+    if not stamps or isinstance(stamps[0], float):
+        return "numbers", [float(one) for one in stamps if isinstance(one, float)]
+    dates = [one for one in stamps if isinstance(one, datetime)]
+    months = [float(one.year * 12 + one.month) for one in dates]
+    if len(set(months)) == len(months) and len(months) > 1:
+        return "months", months
+    return "seconds", [(one - dates[0]).total_seconds() for one in dates]
+
+
+def _later(stamp: datetime, step: TimeStep, number: int, ends: bool) -> datetime:
+    if step.unit != "months":
+        return stamp + timedelta(seconds=step.size * number)
+    months = stamp.year * 12 + stamp.month - 1 + round(step.size * number)
+    year, month = months // 12, months % 12 + 1
+    days = calendar.monthrange(year, month)[1]
+    return stamp.replace(year=year, month=month, day=days if ends else min(stamp.day, days))
+
+
+def _aware(stamp: Stamp) -> bool:
+    return isinstance(stamp, datetime) and stamp.tzinfo is not None

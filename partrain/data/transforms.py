@@ -1,0 +1,100 @@
+"""Augmentation at work: transforms of torchvision.transforms.v2, drawn anew for each image, seeded for each batch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from partrain.data.augment import SIZED, resolve
+from partrain.errors import BadJob, UserCodeFailed
+from partrain.system.torchvision import import_torchvision
+
+Augment = Callable[[Any, int], Any]
+"""Function of the inputs of a batch and a seed, which returns inputs of the same shape and type."""
+
+
+class ImageAugment:
+    """Random changes of images (b, channels, height, width) of numbers in [0, 1]."""
+
+    def __init__(self, wanted: Sequence[str | Mapping[str, Any]], shape: Sequence[int]) -> None:
+        """Make the transforms and try them on two images of a `shape` (channels, height, width). BadJob if they fail."""
+        v2 = import_torchvision("torchvision.transforms.v2")
+        self._transforms = []
+        for one in wanted:
+            kind, arguments = resolve(one)
+            if kind in SIZED:
+                arguments = {"size": list(shape[1:]), **arguments}
+            try:
+                self._transforms.append(getattr(v2, kind)(**arguments))
+                tried = self(torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)), 0)
+            except Exception as error:
+                text = (str(error) or type(error).__name__).splitlines()[0]
+                raise BadJob(f"[dataset] augment: {kind} for images {tuple(shape)}: {text}") from None
+            if tried.shape != (2, *shape) or tried.dtype != torch.float32:
+                now = f"{tuple(tried.shape[1:])} of {tried.dtype}".replace("torch.", "")
+                raise BadJob(f"[dataset] augment: {kind} turns images {tuple(shape)} into {now}; keep their shape and type")
+
+    def __call__(self, images: Tensor, seed: int) -> Tensor:
+        """Change each image by draws of its own."""
+        with seeded(seed, images.device):
+            return torch.stack([self._change(image) for image in images])
+
+    def _change(self, image: Tensor) -> Tensor:
+        for transform in self._transforms:
+            image = transform(image)
+        return image
+
+
+class UserAugment:
+    """The static method `augment(inputs, generator)` of a user's data set."""
+
+    def __init__(self, method: Callable[[Any, torch.Generator], Any], name: str) -> None:
+        self._method, self._name = method, name
+
+    def __call__(self, inputs: Any, seed: int) -> Any:
+        """Call it with the inputs of a batch and a seeded generator; UserCodeFailed if shapes or types change."""
+        device = next(_tensors(inputs)).device
+        generator = torch.Generator(device).manual_seed(seed)
+        with seeded(seed, device), torch.no_grad():
+            changed = self._method(inputs, generator)
+        given, found = _forms(inputs), _forms(changed)
+        if given != found:
+            raise UserCodeFailed(f"[dataset] name: `{self._name}`: `augment` turns {given} into {found}; keep shapes and types")
+        return changed
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed the default generators of torch, Python and numpy for a while, and restore them: dropout draws as without."""
+    cuda = [device] if device.type == "cuda" else []
+    kept = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(cuda):
+        torch.default_generator.manual_seed(seed)
+        for one in cuda:
+            torch.cuda.default_generators[one.index or 0].manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(kept[0])
+            np.random.set_state(kept[1])
+
+
+def _tensors(inputs: Any) -> Iterator[Tensor]:
+    yield from inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else [inputs]
+
+
+def _forms(inputs: Any) -> str:
+    """Describe shapes and types of the inputs of a batch."""
+    if isinstance(inputs, Tensor):
+        return f"{str(inputs.dtype).removeprefix('torch.')} {tuple(inputs.shape)}"
+    if isinstance(inputs, dict):
+        return ", ".join(f"{name} {_forms(one)}" for name, one in inputs.items())
+    return ", ".join(map(_forms, inputs)) if isinstance(inputs, tuple) else type(inputs).__name__

@@ -1,0 +1,199 @@
+"""The estimators: fully connected networks for tables of numbers, with the interface of scikit-learn."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from partrain.api import objects, session
+from partrain.api.training import train_given
+from partrain.inference.codec import Codec
+from partrain.inference.inputs.read import Sample
+from partrain.inference.predict import predict
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FEW = 20
+"""Items below which none are held out for `patience`."""
+
+
+class _Estimator(BaseEstimator):  # type: ignore[misc]
+    """Parameters and training, common to both.
+
+    Args:
+        hidden: Units of each hidden layer.
+        activation: relu, leaky_relu, elu, gelu, silu, tanh or sigmoid.
+        dropout: Share of hidden units dropped in training.
+        model: Another network, as `partrain.train` takes it, instead of the fully connected one.
+        workers: The number of workers, one process each, or their tables.
+        rule: The rule that mixes the workers, or the table `[sync]`; a round is one pass over the data.
+        rounds: Most rounds.
+        patience: Rounds without a better loss on the held-out items after which training ends; None: all rounds are trained.
+        validation: Share of the items held out to judge by; used with `patience` only, and not below 20 items.
+        optimizer: Name of the optimizer, or its table.
+        lr: Learning rate.
+        batch_size: Items per iteration and worker; fewer where a partition has fewer.
+        weight_decay: Decay of the weights.
+        standardise: Subtract each column's mean, and divide it by its deviation.
+        random_state: Seed: an integer, a generator of numpy, or None for a new one at each fit.
+        verbose: Show the progress.
+    """
+
+    _task: str
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = (64, 64),
+        *,
+        activation: str = "relu",
+        dropout: float = 0.0,
+        model: Any = None,
+        workers: Any = 1,
+        rule: Any = "average",
+        rounds: int = 100,
+        patience: int | None = 10,
+        validation: float = 0.1,
+        optimizer: Any = "adam",
+        lr: float = 0.003,
+        batch_size: int = 32,
+        weight_decay: float = 0.0,
+        standardise: bool = True,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden = hidden
+        self.activation = activation
+        self.dropout = dropout
+        self.model = model
+        self.workers = workers
+        self.rule = rule
+        self.rounds = rounds
+        self.patience = patience
+        self.validation = validation
+        self.optimizer = optimizer
+        self.lr = lr
+        self.batch_size = batch_size
+        self.weight_decay = weight_decay
+        self.standardise = standardise
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _train(self, inputs: NDArray[Any], targets: NDArray[Any], stratify: bool) -> None:
+        """Train in a temporary run folder, and keep the network."""
+        items = len(inputs)
+        held = round(self.validation * items) if self.patience is not None and items >= FEW else 0
+        dataset = {"inputs": inputs, "targets": targets, "standardise": self.standardise, "validation": held}
+        dataset |= {"stratify": True} if stratify and held else {}
+        dataset |= {"standardise_target": True} if self._task == "regression" else {}
+        given = objects.given(self._model(), dataset)
+        tables = given.tables | {
+            "name": type(self).__name__,
+            "workers": self.workers,
+            "stop": {"rounds": self.rounds} | ({"patience": self.patience, "judge_every": 1} if held else {}),
+            "optimizer": self._optimizer(items - held),
+            "sync": self.rule,
+            "seed": int(check_random_state(self.random_state).randint(2**31 - 1)),
+            "checkpoint": {"keep": 1},
+        }
+        with tempfile.TemporaryDirectory(prefix="partrain-") as folder:
+            warn = session.warn if self.verbose else _ignore
+            trained = train_given(tables, given, Path(folder) / "run", self.verbose, warn=warn)
+            self.network_ = trained.network
+        self.network_.module.double()  # answers then do not depend on how many items are asked for at once
+        self.summary_, self.history_, self.n_iter_ = trained.summary, trained.history, int(trained.summary["rounds"])
+
+    def _model(self) -> Any:
+        if self.model is not None:
+            return self.model
+        return {"name": "mlp", "hidden": list(self.hidden), "activation": self.activation, "dropout": self.dropout}
+
+    def _optimizer(self, items: int) -> Any:
+        if not isinstance(self.optimizer, str):
+            return self.optimizer
+        decay = {"weight_decay": self.weight_decay} if self.weight_decay else {}
+        groups = [self.workers] if isinstance(self.workers, dict) else self.workers
+        count = groups if isinstance(groups, int) else sum(group.get("count", 1) for group in groups)
+        batch = max(1, min(self.batch_size, items // max(count, 1)))
+        return {"name": self.optimizer, "lr": self.lr, "batch_size": batch, **decay}
+
+    def _answers(self, items: Any, probabilities: bool = False) -> dict[str, Any]:
+        check_is_fitted(self, "network_")
+        inputs = validate_data(self, items, reset=False, dtype=np.float64)
+        codec = Codec(self.network_.codec)
+        numbers = np.array(codec.standardize(inputs), np.float64).reshape(len(inputs), *self.network_.record.input)
+        return predict(self.network_, Sample(torch.from_numpy(numbers), None, range(len(numbers))), probabilities).columns  # type: ignore[arg-type]
+
+
+class PartrainClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
+    """A classifier trained by many workers.
+
+    Attributes: `classes_`, `n_features_in_`, `n_iter_` (rounds), `summary_` and `history_` (as of `partrain.train`), `network_`.
+
+    Example: `PartrainClassifier(workers=2).fit(X, y).score(X_test, y_test)`
+    """
+
+    _task = "classification"
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on items X (n, features) and classes y (n,)."""
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(column_or_1d(y, warn=True), return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"PartrainClassifier needs more than one class: all items have the class {self.classes_[0]!r}")
+        few = np.bincount(labels).min() < 2
+        self._train(X, labels.astype(np.int64), stratify=not few)
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable class (n,) of each item."""
+        labels: NDArray[Any] = (
+            self.classes_[self._answers(X)["label"]] if hasattr(self, "classes_") else self._answers(X)["label"]
+        )
+        return labels
+
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """Return the probability of each class (n, classes), in the order of `classes_`."""
+        return np.asarray(self._answers(X, probabilities=True)["probability"])
+
+
+class PartrainRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
+    """A regressor trained by many workers, of one or several targets. It learns standardized targets, and answers in their units.
+
+    Attributes: `n_features_in_`, `n_iter_` (rounds), `summary_` and `history_` (as of `partrain.train`), `network_`.
+
+    Example: `PartrainRegressor(workers=2).fit(X, y).predict(X_test)`
+    """
+
+    _task = "regression"
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on items X (n, features) and numbers y, (n,) or (n, targets)."""
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        self._single = y.ndim == 1
+        self._train(X, y.astype(np.float64), stratify=False)
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the numbers of each item, (n,) or (n, targets) as in `fit`."""
+        answers: NDArray[Any] = np.asarray(self._answers(X)["answer"])
+        return answers[:, 0] if self._single else answers
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.single_output, tags.target_tags.multi_output = True, True
+        return tags
+
+
+def _ignore(text: str) -> None:
+    """Show no warning: a grid search fits small sets many times."""

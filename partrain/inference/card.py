@@ -1,0 +1,236 @@
+"""A model card in Markdown beside an export. It states the content of the checkpoint, and says where the checkpoint knows nothing.
+
+Headings: Mitchell, Wu, Zaldivar et al. Model Cards for Model Reporting. 2019. arXiv:1810.03993. The head in YAML is that of Hugging Face.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partrain.checkpoint.manifest import StoredManifest, manifest_of
+from partrain.inference.codec import Codec
+from partrain.version import __version__
+
+if TYPE_CHECKING:
+    from partrain.checkpoint import Content
+    from partrain.inference.deliver import Delivery
+    from partrain.inference.network import TrainedNetwork
+
+_LIBRARIES = {"onnx": "onnx", "torch-export": "pytorch", "state-dict": "pytorch", "safetensors": "pytorch"}
+_UNKNOWN = "The checkpoint holds nothing about this. Add it before others use the network."
+
+
+def card(network: TrainedNetwork, content: Content, checkpoint: Path, made: Delivery) -> str:
+    """Return the card of an export."""
+    manifest, job = manifest_of(content), network.loaded.job
+    parameters = sum(tensor.numel() for tensor in network.module.parameters())
+    facts = {
+        "task": network.kind,
+        "network": f"`{job.model.name}`, {parameters:,} parameters in {str(network.dtype).removeprefix('torch.')}",
+        "inputs and outputs": made.usage.rpartition("; ")[0],
+        "rule": f"`{job.sync.rule}` over {len(manifest.workers)} worker{'s' * (len(manifest.workers) > 1)}",
+        "workers": "; ".join(f"{one.rank}: {one.device}, {one.partition:,} items" for one in manifest.workers),
+        "optimizer": f"`{job.optimizer.name}`",
+        "rounds": f"{content.round:,}",
+        "item-iterations": f"{manifest.progress.item_iterations:,}",
+        "seed": str(job.seed),
+        "checkpoint": f"`{checkpoint.name}`{_standing(manifest)}, run {content.run}",
+        "file": f"`{made.output.name}` ({made.format}), {len(made.data):,} bytes, SHA-256 {hashlib.sha256(made.data).hexdigest()}",
+        "versions": ", ".join(f"{name} {version}" for name, version in sorted(manifest.versions.items())) or "-",
+        "exported by": f"partrain {__version__}",
+    }
+    if averaged := [f"{key} = {value:g}" for key in ("ema", "swa") if (value := getattr(job.sync, key)) is not None]:
+        facts["parameters"] = f"an average over rounds: {averaged[0]}"
+    if job.model.start_file is not None:
+        facts["started from"] = f"`{job.model.start_file}`"
+    repeated = ", an item of several workers counted for each" * (len(manifest.workers) > 1)
+    data = {
+        "source": f"`{_source(vars(job.dataset))}`",
+        "digest": f"{manifest.data} (SHA-256 over content and codec)",
+        "items": f"{sum(one.partition for one in manifest.workers):,} in the partitions of all workers{repeated}",
+        "shape of an item": _shape(manifest),
+        **_codec_facts(network),
+    }
+    scores = _scores(manifest, content, checkpoint)
+    parts = [
+        _front_matter(network, made, manifest, scores),
+        f"# {_plain(manifest.name)}",
+        "## Model details\n\n" + _rows(facts),
+        "### How to load\n\n"
+        + (f"```python\n{made.snippet.strip()}\n```" if made.snippet else f"Format: {made.format}. {made.usage}."),
+        f"## Intended use\n\n{_UNKNOWN}",
+        f"## Factors\n\n{_UNKNOWN}",
+        "## Metrics\n\n" + _metrics(network),
+        "## Evaluation data\n\n" + _evaluated(network, manifest, scores),
+        "## Training data\n\n" + _rows(data),
+        "## Quantitative analyses\n\n" + _rows(scores),
+        f"## Ethical considerations\n\n{_UNKNOWN}",
+        "## Caveats and recommendations\n\n" + "\n".join(f"- {one}" for one in _caveats(network, made)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _front_matter(network: TrainedNetwork, made: Delivery, manifest: StoredManifest, scores: Mapping[str, str]) -> str:
+    job = network.loaded.job
+    tags = ["partrain", network.kind, str(job.model.name), job.sync.rule]
+    metrics = ["accuracy", "loss"] if any("accuracy" in name for name in scores) else ["loss"]
+    lines = [f"library_name: {_LIBRARIES[made.format]}", "tags:", *(f"- {_yaml(one)}" for one in tags)]
+    lines += ["metrics:", *(f"- {one}" for one in metrics), f"model_name: {_yaml(manifest.name)}"]
+    return "\n".join(["---", *lines, "---"])
+
+
+def _standing(manifest: StoredManifest) -> str:
+    """Compare the checkpoint's round with the best one."""
+    progress = manifest.progress
+    if progress.best is None:
+        return ""
+    return " (the best judged round)" if progress.best_round == progress.round else f" (round {progress.best_round} was the best)"
+
+
+def _source(table: Mapping[str, Any]) -> str:
+    """Name the files of a data set as the job does: a card is for others, who do not have the folders of this machine."""
+    files = table.get("path") or table.get("inputs")
+    if "name" in table or not files:
+        return str(table.get("name") or table.get("kind"))
+    return ", ".join(files if isinstance(files, list | tuple) else [str(files)])
+
+
+def _scores(manifest: StoredManifest, content: Content, checkpoint: Path) -> dict[str, str]:
+    """Return the results: the last judgement, the best one, and those of the test items, which the run's summary has.
+
+    The summary of the run counts only for results of the same round.
+    """
+    progress, told, found = manifest.progress, _summary(checkpoint), dict[str, float]()
+    last = told if told.get("rounds") == content.round else {}
+    judged, best = progress.judged_round, _numbers_of(told.get("best"), "round", progress.best_round)
+    if judged and progress.loss is not None:
+        numbers = {"loss": progress.loss} | ({} if progress.accuracy is None else {"accuracy": progress.accuracy})
+        if judged == progress.best_round:
+            numbers = best | numbers
+        elif judged == content.round:
+            numbers = _numbers_of(last, "rounds", judged) | numbers
+        which = ", the best" * (judged == progress.best_round)
+        found |= {f"judged {name}, round {judged}{which}": value for name, value in numbers.items()}
+    if progress.best is not None and progress.best_round != judged:
+        numbers = best or {"result": progress.best}
+        found |= {f"judged {name}, round {progress.best_round}, the best": value for name, value in numbers.items()}
+    tested = last.get("test")
+    for name, value in (tested if isinstance(tested, Mapping) else {}).items():
+        if isinstance(value, int | float):
+            found[f"test {name}, round {content.round}"] = value
+    losses = content.arrays.get("history/loss")
+    if losses is not None and len(losses) and np.isfinite(losses[-1]):
+        found[f"training loss, round {content.round}"] = float(losses[-1])
+    return {name: f"{value:.6g}" for name, value in found.items()}
+
+
+def _numbers_of(told: Any, key: str, round: int) -> dict[str, float]:
+    """Return loss and metrics of a judgement as a summary tells them; none unless it is of this round."""
+    if not isinstance(told, Mapping) or told.get(key) != round:
+        return {}
+    metrics = told.get("metrics")
+    numbers = {"loss": told.get("loss"), **(metrics if isinstance(metrics, Mapping) else {})}
+    return {str(name): float(value) for name, value in numbers.items() if isinstance(value, int | float)}
+
+
+def _summary(checkpoint: Path) -> Mapping[str, Any]:
+    """Return summary.json beside the checkpoint; empty if there is none."""
+    try:
+        told = json.loads((checkpoint.parent / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, Mapping) else {}
+
+
+def _metrics(network: TrainedNetwork) -> str:
+    codec = Codec(network.codec)
+    accuracy = "; accuracy: the share of items whose likeliest class is right" if network.kind == "classification" else ""
+    text = f"loss: that of the task `{network.kind}`, mean over items{accuracy}."
+    if codec.target_scale is not None and network.kind != "autoencoder":
+        pairs = zip(codec.targets, codec.target_scale[1].tolist(), strict=False)
+        deviations = ", ".join(f"`{name}` {deviation:.6g}" for name, deviation in pairs)
+        what = "differences of the targets" if codec.lags else "targets"
+        text += f" Losses are of standardized {what}; one unit is a standard deviation"
+        text += f": {deviations}." if deviations else "."
+    return f"{text} `partrain evaluate` gives more metrics."
+
+
+def _evaluated(network: TrainedNetwork, manifest: StoredManifest, scores: Mapping[str, str]) -> str:
+    lines = []
+    if manifest.progress.judged_round:
+        held_out = network.loaded.job.dataset.held_out
+        count = f"{held_out:,} " if isinstance(held_out, int) else ""
+        lines.append(
+            f"Judged on {count or 'the '}items held out of training."
+            if held_out
+            else "Judged during training; no items were held out."
+        )
+    if any(name.startswith("test") for name in scores):
+        lines.append("Tested once, at the end of the run, on the test items of the same data set.")
+    return " ".join(lines) or "The network was not evaluated."
+
+
+def _codec_facts(network: TrainedNetwork) -> dict[str, str]:
+    codec, found = Codec(network.codec), dict[str, str]()
+    columns = codec.stored.get("inputs") if codec.is_table else codec.columns
+    if columns:
+        found["input columns"] = ", ".join(map(str, columns))
+    for key, what in ("one_hot", "one-hot columns"), ("categories", "columns of embeddings"), ("dates", "columns of dates"):
+        if names := codec.stored.get(key):
+            found[what] = ", ".join(names)
+    if (missing := codec.stored.get("missing", "error")) != "error":
+        ways = {"all columns": missing} if isinstance(missing, str) else missing
+        found["missing values"] = ", ".join(f"{'other columns' if name == '*' else name}: {how}" for name, how in ways.items())
+    if codec.lags:
+        found["differences at lags"] = ", ".join(map(str, codec.lags))
+    if codec.targets:
+        found["target columns"] = ", ".join(codec.targets)
+    if codec.classes:
+        found["classes"] = ", ".join(codec.classes)
+    return found
+
+
+def _caveats(network: TrainedNetwork, made: Delivery) -> list[str]:
+    codec = Codec(network.codec)
+    found = []
+    if "preprocessing" in made.facts:
+        found.append(
+            "The graph refuses nothing. An item with a missing value that is not filled in, or with a number that is too large, "
+            "gets NaN" + (" and the label -1." if network.kind == "classification" else ".")
+        )
+    else:
+        found.append(f"The file holds the network alone. {made.usage[0].upper()}{made.usage[1:]}.")
+    if codec.is_table and (words := [*codec.stored.get("one_hot", ()), *codec.stored.get("categories", ())]):
+        found.append(f"Words that it was not trained on are all alike to it, in {', '.join(words)}.")
+    if codec.resizes:
+        found.append("Images must have the size of its items. In training Pillow resized them (bilinear).")
+    if network.loaded.job.user_code:
+        found.append(f"Its job names code of the user: {', '.join(network.loaded.job.user_code)}.")
+    found.append("Numbers far from those of the training items were never seen in training.")
+    return found
+
+
+def _shape(manifest: StoredManifest) -> str:
+    shape, vocabulary = tuple(manifest.network.input), manifest.network.vocabulary
+    return f"{shape}" + (f", tokens below {vocabulary:,}" if vocabulary is not None else "")
+
+
+def _rows(facts: Mapping[str, str]) -> str:
+    """Render a table of two columns."""
+    rows = [f"| {_plain(name)} | {_plain(value)} |" for name, value in facts.items()]
+    return "\n".join(["| | |", "|---|---|", *rows]) if rows else "None."
+
+
+def _plain(text: str) -> str:
+    """Return a text that ends neither a line nor a cell of a table, and that starts no HTML."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _yaml(text: str) -> str:
+    return json.dumps(text)

@@ -1,0 +1,78 @@
+"""An export with all its descriptions: bytes, comparison, metadata, words for people, a program that uses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from partrain.errors import CannotCreate
+from partrain.inference.export import Format, export, metadata, usage
+from partrain.inference.preprocess import GraphRecipe, InputType
+from partrain.inference.preprocessed_export import export_preprocessed, preprocessed_metadata, preprocessed_usage
+from partrain.inference.snippet import snippet as written_for
+from partrain.inference.snippet import snippet_preprocessed
+
+if TYPE_CHECKING:
+    from partrain.inference.network import TrainedNetwork
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """An export that was compared with the network."""
+
+    format: Format
+    output: Path
+    data: bytes
+    verified: dict[str, Any]
+    """Items compared, largest difference, tolerance."""
+    facts: dict[str, Any]
+    """The metadata."""
+    usage: str
+    """Inputs and outputs in words."""
+    snippet: str
+    """A program that uses the file; "" if none was asked for, or if this network has none."""
+
+    @property
+    def compared(self) -> str:
+        """The comparison in words."""
+        largest = self.verified["largest_difference"]
+        same = "equal to the bit" if largest == 0 else f"largest difference {largest:.3g}"
+        return f"{self.output}: {len(self.data):,} bytes; answers to {self.verified['items']} items compared: {same}"
+
+
+def deliver(
+    network: TrainedNetwork,
+    format: Format,
+    output: Path,
+    with_preprocessing: bool = False,
+    type: InputType | None = None,
+    snippet: bool | None = None,
+) -> Delivery:
+    """Export a network, with its preprocessing if asked for.
+
+    Args:
+        network: The network.
+        format: The format of the file.
+        output: The file, which this does not write.
+        with_preprocessing: Put the preprocessing into the graph.
+        type: Type of raw numbers in that graph; None: as trained.
+        snippet: A program that uses the file is required (True), welcome (None) or not needed (False).
+
+    Raises:
+        CannotCreate: the format or the network does not allow it.
+    """
+    if with_preprocessing:
+        recipe = GraphRecipe.of(network, type)
+        data, verified = export_preprocessed(recipe, format)
+        facts, words = preprocessed_metadata(recipe, format), preprocessed_usage(recipe, format)
+        return Delivery(format, output, data, verified, facts, words, snippet_preprocessed(recipe, format, output))
+    text = ""
+    if snippet is not False:
+        try:
+            text = written_for(network, format, output)
+        except CannotCreate:
+            if snippet:
+                raise
+    data, verified = export(network, format)
+    return Delivery(format, output, data, verified, metadata(network), usage(network, format), text)

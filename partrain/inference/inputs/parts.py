@@ -1,0 +1,94 @@
+"""Items with several inputs, or of unequal length, from the arrays of an NPZ or HDF5 file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from partrain.byte_layout import part_view
+from partrain.data.arrays.files import ArraySource, choose_array, hdf5, npz
+from partrain.data.arrays.packed import argument_name, longest, named_inputs, padded, padded_targets
+from partrain.data.arrays.sections import NamedArrays
+from partrain.errors import InputMissing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from partrain.inference.network import TrainedNetwork
+
+SUFFIXES = {".npz": npz, ".h5": hdf5, ".hdf5": hdf5}
+
+
+def read_rows(network: TrainedNetwork, path: Path) -> tuple[torch.Tensor, NDArray[Any] | None]:
+    """Read items as rows (n, bytes) of the network's inputs, and their targets if the file has an array of them.
+
+    Several inputs have the names of the network's arguments. Items of unequal length lie behind one another in `inputs`, and
+    `offsets` (n + 1,) tells where each begins. The job's own names of arrays count, if it names them.
+    """
+    parts, kind = network.record.parts, SUFFIXES.get(path.suffix.lower())
+    if kind is None:
+        what = "of unequal length" if network.record.interface.unequal else f"of {len(parts)} inputs"
+        raise InputMissing(f"{path}: is no NPZ or HDF5 file (.npz, .h5), and items {what} come in these")
+    if not parts[0].name and not network.record.interface.unequal:
+        raise InputMissing(
+            f"{path}: the network's inputs have no names to find them by: let the data set give a dict, not a tuple"
+        )
+    held, section = kind(path), network.loaded.job.dataset
+    known = section if isinstance(section, NamedArrays) else None
+    named = known.targets if known and known.targets in held else "targets"
+    answers = choose_array(held, named, path, "targets") if named in held else None
+    rows_of = _unequal if network.record.interface.unequal else _several
+    found, answers = rows_of(network, known, held, path, answers)
+    rows = np.empty(found.shape, np.uint8)
+    found.read(rows)
+    for part in parts:
+        if part.vocabulary is not None and int(part_view(rows, part).max()) >= part.vocabulary:
+            which = f" of `{part.name}`" if part.name else ""
+            raise InputMissing(f"{path}: tokens{which} must be whole numbers from 0 to {part.vocabulary - 1}")
+    return torch.from_numpy(rows), None if answers is None else _numbers(answers)
+
+
+def _several(
+    network: TrainedNetwork, known: NamedArrays | None, held: dict[str, ArraySource], path: Path, answers: ArraySource | None
+) -> tuple[ArraySource, ArraySource | None]:
+    parts = network.record.parts
+    wanted = [part.name for part in parts]
+    own = {argument_name(name): name for name in (known.inputs if known and isinstance(known.inputs, list) else [])}
+    names = [own[name] if own.get(name) in held else name for name in wanted]
+    found = named_inputs(held, names, path, "inputs", [part.name for part in parts if part.dtype == "int64"])
+    for part, one in zip(parts, found.parts, strict=True):
+        if (part.dtype, part.shape) != (one.dtype, one.shape):
+            now, before = f"{one.dtype} {one.shape}", f"{part.dtype} {part.shape}"
+            raise InputMissing(f"{path}: `{part.name}` is {now}, the network takes {before}")
+    return found, answers
+
+
+def _unequal(
+    network: TrainedNetwork, known: NamedArrays | None, held: dict[str, ArraySource], path: Path, answers: ArraySource | None
+) -> tuple[ArraySource, ArraySource | None]:
+    part = network.record.parts[0]
+    name = known.inputs if known and isinstance(known.inputs, str) and known.inputs in held else "inputs"
+    where = known.offsets if known and known.offsets in held else "offsets"
+    values, offsets = choose_array(held, name, path, "inputs"), choose_array(held, where or "offsets", path, "offsets")
+    if (most := longest(values, offsets)) > part.shape[0]:
+        raise InputMissing(f"{path}: an item has {most} elements, and the network was built for at most {part.shape[0]}")
+    found = padded(values, offsets, part.vocabulary is not None, part.shape[0])
+    if found.parts[0].shape != part.shape:
+        raise InputMissing(f"{path}: elements are of shape {found.parts[0].shape[1:]}, the network takes {part.shape[1:]}")
+    if answers is not None and network.kind == "language":
+        answers = padded_targets(answers, offsets, found)
+    return found, answers
+
+
+def _numbers(source: ArraySource) -> NDArray[Any]:
+    """Read targets; texts stay texts."""
+    if source.texts is None:
+        numbers = np.empty(source.shape, np.dtype(source.dtype).newbyteorder("="))
+        source.read(numbers)
+        return numbers
+    codes = np.empty(source.shape, np.int64)
+    source.read(codes)
+    return np.array(list(source.texts))[codes]

@@ -1,0 +1,86 @@
+"""Windows of a series: those of a whole file with what follows them, or the newest to forecast from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partrain.data.tables.differences import difference
+from partrain.data.tables.files import TableFile
+from partrain.data.tables.series_rows import SeriesRows, read_rows
+from partrain.data.tables.time_stamps import TimeStep, are_month_ends, continue_stamps
+from partrain.errors import InputMissing
+from partrain.inference.codec import Codec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of a series."""
+
+    inputs: NDArray[Any]
+    """(n, window, columns) as the network takes them."""
+    targets: NDArray[Any] | None
+    """(n, steps * targets), not yet scaled; of a differenced series its differences."""
+    newest: NDArray[Any] | None
+    """(n, number, targets): newest values in the units of the file, if the codec needs them."""
+    following: list[str] | None
+    """Time stamps of the steps after the last window, if the series has a time column."""
+
+
+def read_windows(codec: Codec, sheet: TableFile, labeled: bool, reconstruct: bool) -> Windows:
+    """Read windows, and if `labeled` the values that follow them; otherwise only the newest window, to forecast from.
+
+    `reconstruct`: the windows themselves are the targets.
+    """
+    stored, lags = codec.stored, codec.lags
+    window, steps, time = stored["window"], stored["steps"], stored.get("time")
+    follow = labeled and not reconstruct
+    count = codec.newest_count if follow else 0 if reconstruct else sum(lags)
+    names = list(dict.fromkeys([*codec.columns, *(codec.targets if follow or count else [])]))
+    for name in names:
+        sheet.require(name, "columns")
+    if time:
+        sheet.require(time, "time")
+    found = read_rows(sheet, names, time, stored.get("missing", "error"))
+    lead = max(sum(lags), count - window)
+    wanted = lead + window + steps * follow
+    if found.count < wanted:
+        parts = [f"the {lead} moments before a window"] * bool(lead) + [f"{'the' if lead else 'a'} window"]
+        parts += ["the steps after it"] * follow
+        what = ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1]
+        raise InputMissing(f"{sheet.path}: {found.count} rows, but {what} take{'s' * (len(parts) == 1)} {wanted}")
+    step = _step(codec, sheet, found) if time else None
+    raw = np.frombuffer(found.numbers).reshape(found.count, -1)
+    rows = difference(raw, lags)[lead - sum(lags) :]
+    inputs = codec.standardize(rows[:, [names.index(name) for name in codec.columns]])
+    answers = rows[:, [names.index(name) for name in codec.targets]] if follow else rows[:, :0]
+    slide = np.lib.stride_tricks.sliding_window_view
+    if not (labeled or reconstruct):
+        newest = raw[np.newaxis, found.count - count :, [names.index(name) for name in codec.targets]] if count else None
+        ends = are_month_ends(found.stamps)
+        following = continue_stamps(found.cells[-1], step, steps, ends) if step else None
+        return Windows(inputs[np.newaxis, -window:], None, newest, following)
+    windows = slide(inputs[:-steps] if follow else inputs, window, axis=0).swapaxes(1, 2)
+    if not follow:
+        return Windows(windows, None, None, None)
+    targets = slide(answers[window:], steps, axis=0).swapaxes(1, 2).reshape(len(windows), -1)
+    if not count:
+        return Windows(windows, targets, None, None)
+    known = raw[lead + window - count :, [names.index(name) for name in codec.targets]]
+    return Windows(windows, targets, slide(known, count, axis=0).swapaxes(1, 2)[: len(windows)], None)
+
+
+def _step(codec: Codec, sheet: TableFile, rows: SeriesRows) -> TimeStep:
+    """Return the step of a file's time column; InputMissing if it is not the one trained on."""
+    unit, size = codec.stored.get("step", (None, 0.0))
+    trained = TimeStep(unit, size)
+    if rows.step is not None and not trained.agrees_with(rows.step):
+        raise InputMissing(
+            f"{sheet.path}: column `{codec.stored['time']}`: its rows are {rows.step} apart, those trained on {trained}"
+        )
+    return trained

@@ -1,0 +1,160 @@
+"""`partrain export --with-preprocessing`: raw values in, answers as `predict` gives them out. Compared with `predict` before writing.
+
+Words are text in ONNX, which looks them up by itself. torch has no tensors of text: torch-export takes the indices of words, and the
+metadata has the words.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from partrain.errors import CannotCreate
+from partrain.inference.codec import Codec
+from partrain.inference.export import (
+    COMPARED,
+    METADATA_PLACE,
+    Format,
+    any_number,
+    metadata,
+    onnx_session,
+    require_onnx,
+    silent,
+    verify,
+)
+from partrain.inference.network import blame_user_code
+from partrain.inference.onnx_text import class_names, words_for_codes
+from partrain.inference.preprocess import GraphRecipe, Preprocessed, RawItems
+from partrain.inference.raw_samples import as_text, sample
+
+if TYPE_CHECKING:
+    from partrain.inference.predict import Columns
+
+GRAPHS: tuple[Format, ...] = ("onnx", "torch-export")
+"""Formats that hold computation, and so can hold the preprocessing."""
+Graph = Callable[[RawItems], dict[str, Tensor]]
+
+
+def export_preprocessed(recipe: GraphRecipe, format: Format) -> tuple[bytes, dict[str, Any]]:
+    """Return the bytes of the export with the preprocessing in its graph, and how it was compared with the answers of `predict`.
+
+    Raises:
+        CannotCreate: the format holds tensors, no graph.
+    """
+    if format not in GRAPHS:
+        kinds = " or ".join(GRAPHS)
+        raise CannotCreate(f"{format} holds tensors, no computation: --with-preprocessing needs {kinds}; or see --snippet")
+    network = recipe.network
+    raw, expected = sample(recipe, sum(COMPARED))
+    with silent(), blame_user_code(network.loaded):
+        module = Preprocessed(recipe).eval()
+        data, run = (_onnx if format == "onnx" else _torch_export)(recipe, module, raw)
+        with torch.no_grad():
+            parts = zip(*(torch.split(tensor, list(COMPARED)) for tensor in raw.values()), strict=True)
+            found = [run(dict(zip(raw, part, strict=True))) for part in parts]
+    whole = {name: torch.cat([one[name] for one in found]) for name in recipe.outputs}
+    newest = raw["inputs"][:, -1, [recipe.columns.index(name) for name in recipe.codec.targets]] if recipe.continues else None
+    return data, verify(network, format, *difference(whole, expected, recipe.codec, newest))
+
+
+def difference(found: Mapping[str, Tensor], expected: Columns, codec: Codec, newest: Tensor | None = None) -> tuple[float, float]:
+    """Return the largest difference from the answers of `predict`, and the largest answer (at least 1).
+
+    Answers in units are compared in standard deviations; those that continue the `newest` values (n, targets) by their distance
+    from these. A label may differ only where the two likeliest classes are as likely.
+    """
+    if "label" in found:
+        probabilities = torch.as_tensor(np.asarray(expected["probability"]))
+        largest = _largest(found["probabilities"], probabilities)
+        ours = torch.as_tensor(np.asarray(expected["label"]))
+        chosen = probabilities.gather(1, found["label"].clamp(0, probabilities.shape[1] - 1)[:, None])[:, 0]
+        gap = float((probabilities.gather(1, ours[:, None])[:, 0] - chosen).abs().max())
+        return max(largest, gap), 1.0
+    name = "error" if "error" in found else "answer"
+    wanted = torch.as_tensor(np.asarray(expected[name])).double()
+    had = found["error" if name == "error" else "answers"].double()
+    if newest is not None:
+        newest = newest.repeat(1, wanted.shape[1] // newest.shape[1])
+        had, wanted = had - newest, wanted - newest
+    if name == "answer" and codec.target_scale is not None:
+        std = torch.from_numpy(np.tile(codec.target_scale[1], wanted.shape[1] // len(codec.target_scale[1])))
+        had, wanted = had / std, wanted / std
+    return _largest(had, wanted), max(1.0, float(wanted.abs().max()))
+
+
+def _largest(found: Tensor, expected: Tensor) -> float:
+    if found.shape != expected.shape:
+        return float("inf")
+    largest = float((found.double() - expected.double()).abs().max())
+    return largest if largest == largest else float("inf")
+
+
+def preprocessed_metadata(recipe: GraphRecipe, format: Format) -> dict[str, Any]:
+    """Describe a network that was exported with its preprocessing."""
+    return metadata(recipe.network) | {"preprocessing": recipe.describe(strings=format == "onnx")}
+
+
+def preprocessed_usage(recipe: GraphRecipe, format: Format) -> str:
+    """Describe in words the raw inputs and the outputs."""
+    told = recipe.describe(strings=format == "onnx")
+    inputs = [f"{name}: {one['type']} ({_extent(one)})" for name, one in told["inputs"].items()]
+    return f"inputs: {', '.join(inputs)}; outputs: {', '.join(told['outputs'])}; {METADATA_PLACE[format]}"
+
+
+def _extent(described: Mapping[str, Any]) -> str:
+    names = described.get("columns", [])
+    shape = ", ".join(map(str, ("items", *described.get("shape", [len(names)]))))
+    return shape + f": {', '.join(names[:6])}" * bool(names) + ", ..." * (len(names) > 6)
+
+
+def _torch_export(recipe: GraphRecipe, module: nn.Module, raw: RawItems) -> tuple[bytes, Graph]:
+    """`raw`: items to trace the module with."""
+    program = torch.export.export(module, (), _first_items(raw), dynamic_shapes=dict.fromkeys(raw, any_number()[0]))
+    buffer = io.BytesIO()
+    text = json.dumps(preprocessed_metadata(recipe, "torch-export"), sort_keys=True)
+    torch.export.save(program, buffer, extra_files={"partrain.json": text})
+    buffer.seek(0)
+    loaded = torch.export.load(buffer).module()
+    return buffer.getvalue(), lambda part: loaded(**part)
+
+
+def _onnx(recipe: GraphRecipe, module: nn.Module, raw: RawItems) -> tuple[bytes, Graph]:
+    """`raw`: items to trace the module with."""
+    require_onnx()
+    program = torch.onnx.export(
+        module, (), kwargs=_first_items(raw), dynamo=True, dynamic_shapes=dict.fromkeys(raw, any_number()[0]),
+        verbose=False, input_names=list(raw), output_names=recipe.outputs, external_data=False,
+    )  # fmt: skip
+    assert program is not None
+    program.model.metadata_props["partrain"] = json.dumps(preprocessed_metadata(recipe, "onnx"), sort_keys=True)
+    model = program.model_proto
+    if recipe.words:
+        words_for_codes(model, recipe.words)
+    if recipe.network.kind == "classification" and recipe.codec.classes:
+        class_names(model, recipe.codec.classes)
+    data = model.SerializeToString()
+    session = onnx_session(data)
+
+    def run(part: RawItems) -> dict[str, Tensor]:
+        feed: dict[str, Any] = {name: tensor.numpy() for name, tensor in part.items()}
+        if "codes" in feed:
+            known = list(recipe.words.values())
+            texts = [[as_text(known[at], code) for at, code in enumerate(row)] for row in feed.pop("codes").tolist()]
+            feed["words"] = np.array(texts, object)
+        return {
+            name: torch.from_numpy(np.ascontiguousarray(found))
+            for name, found in zip(recipe.outputs, session.run(recipe.outputs, feed), strict=True)
+        }
+
+    return data, run
+
+
+def _first_items(raw: RawItems) -> RawItems:
+    """Return two items, which an exporter traces."""
+    return {name: tensor[:2] for name, tensor in raw.items()}

@@ -1,0 +1,80 @@
+"""Checks of `[task]` against the other tables: judged numbers and goals, losses and the items of the data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal
+
+from partrain.config.problems import Finding, did_you_mean
+from partrain.data import DatasetSpec
+from partrain.job.schema import kind_of_task, metrics_of
+from partrain.tasks import KEYS, NUMBER_LOSSES, BuiltinTask
+from partrain.tasks.metric_names import LOWER, METRICS
+
+if TYPE_CHECKING:
+    from partrain.models import AnyModel
+    from partrain.tasks import AnyTask
+    from partrain.training.stop import Stop
+
+GOALS = {"at_least": False, "at_most": True}
+"""Keys of [stop] with goals by metric, and whether they are for metrics of which lower is better."""
+
+
+def loss_keys(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> Iterator[Finding]:
+    """Require that the keys of the loss fit the kind of task, and weights the classes."""
+    if not isinstance(task, BuiltinTask):
+        return
+    kind = kind_of_task(task, model, spec.task)
+    for key, kinds in KEYS.items():
+        if getattr(task, key) is not None and kind not in kinds:
+            yield Finding(("task", key), f"`{key}` is for {', '.join(kinds)}, and the task is {kind}", "remove it", at="key")
+    if task.loss and kind in KEYS["loss"] and kind not in NUMBER_LOSSES[task.loss]:
+        fitting = ", ".join(f'"{loss}"' for loss, kinds in NUMBER_LOSSES.items() if kind in kinds)
+        yield Finding(("task", "loss"), f'"{task.loss}" is not for the task {kind}', f"fitting: {fitting}")
+    if isinstance(task.class_weights, list) and spec.outputs and len(task.class_weights) != spec.outputs:
+        message = f"{len(task.class_weights)} weights, but the data set has {spec.outputs} classes"
+        yield Finding(("task", "class_weights"), message)
+
+
+def metric_names(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> Iterator[Finding]:
+    """Require that metrics are known, fit the kind of task, and can be computed."""
+    names = (task and task.metrics) or []
+    kind = kind_of_task(task, model, spec.task)
+    known = METRICS.get(kind, LOWER)  # the dry run knows the answers of a user task
+    for index, name in enumerate(names):
+        if ":" not in name and name not in known:
+            near = did_you_mean(name, known)
+            fitting = f"fitting: {', '.join(known)}" if known else 'write your own: "file.py:Metric"'
+            what = f"`{name}` is not for the task {kind}" if name in LOWER else f"no metric `{name}`"
+            what = "`mean_iou` is judged anyway" if name == "mean_iou" and kind == "segmentation" else what
+            yield Finding(("task", "metrics", index), what, f"did you mean `{near}`?" if near else fitting)
+    if any(":" not in name for name in names) and find_spec("torchmetrics") is None:
+        message = "metrics are computed by torchmetrics, which is not installed: pip install 'partrain[metrics]'"
+        yield Finding(("task", "metrics"), message)
+
+
+def judged_names(stop: Stop, model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> Iterator[Finding]:
+    """Require that each number [stop] names is judged, and that its goal lies in the right direction."""
+    metrics = metrics_of(task, model, spec.task)
+    for key, number in (
+        ("patience_by", stop.patience_by),
+        *((goal, name) for goal in GOALS for name in getattr(stop, goal) or ()),
+    ):
+        path = ("stop", key) if key == "patience_by" else ("stop", key, number)
+        if number is None or number in metrics or (key == "patience_by" and number in ("loss", "accuracy")):
+            continue
+        if number in ("loss", "accuracy"):
+            yield Finding(path, f"`{number}` is no metric", f"it has a key of its own in [stop]: {number} = ...", at="key")
+            continue
+        legal = [*metrics, *["loss", "accuracy"] * (key == "patience_by")]
+        near = did_you_mean(number, legal)
+        hint = f"did you mean `{near}`?" if near else f'add it: metrics = ["{number}"] in [task]'
+        at: Literal["key", "value"] = "value" if key == "patience_by" else "key"
+        yield Finding(path, f"the job judges no `{number}`" + (f", only {', '.join(legal)}" if legal else ""), hint, at=at)
+    for key, lower in GOALS.items():
+        for number in getattr(stop, key) or ():
+            if metrics.get(number, lower) is not lower:
+                other = next(each for each in GOALS if each != key)
+                better = "higher" if lower else "lower"
+                yield Finding(("stop", key, number), f"`{number}` is better the {better} it is", f"use `{other}`", at="key")

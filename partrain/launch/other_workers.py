@@ -1,0 +1,100 @@
+"""A run that goes on with other workers than before: more, fewer, or on other devices.
+
+The mixed network, moments, buffers and center stay. What each worker had for itself is shared out again: replicas and moments become
+their mean, integer buffers their maximum, as after a round that mixes them. Partitions are drawn anew, for the new number of workers.
+Each worker's own state of the rule (error feedback, say) begins anew.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+from partrain.config.overrides import as_toml
+from partrain.errors import BadCheckpoint, BadJob, Stalled, WorkersLost
+from partrain.job.load import LoadedJob, parse
+from partrain.launch.checkpoint_writer import HISTORY
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from partrain.checkpoint import Content
+    from partrain.launch.outcome import Outcome
+
+OWN = re.compile(r"workers/(\d+)/(.+)")
+"""The path of an array of one worker."""
+
+
+def shared_out(arrays: dict[str, NDArray[Any]], size: int) -> dict[str, NDArray[Any]]:
+    """Return a checkpoint's arrays by path for `size` workers.
+
+    Item-iterations and iterations of workers that leave are counted as worker 0's: the sum stays.
+    """
+    import numpy as np
+
+    parts: dict[str, dict[int, NDArray[Any]]] = {}
+    for path, array in arrays.items():
+        if match := OWN.fullmatch(path):
+            parts.setdefault(match[2], {})[int(match[1])] = array
+    counts = np.stack([parts["counts"][rank] for rank in sorted(parts["counts"])])
+    shared = {path: array for path, array in arrays.items() if not OWN.fullmatch(path)}
+    kept = min(size, len(counts))
+    for rank in range(size):
+        own = np.zeros(4, counts.dtype)
+        own[1:3] = counts[rank, 1:3] if rank < kept else 0
+        own[1:3] += counts[kept:, 1:3].sum(0) if rank == 0 else 0
+        own[3] = counts[:, 3].max()
+        shared[f"workers/{rank}/counts"] = own
+        for name, each in parts.items():
+            if name.split("/")[0] in ("params", "optimizer", "buffers"):
+                shared[f"workers/{rank}/{name}"] = _mean([each[one] for one in sorted(each)])
+    return shared
+
+
+def begins_anew(path: str) -> bool:
+    """Tell if an array is a worker's own state of the rule, which begins anew."""
+    match = OWN.fullmatch(path)
+    return match is not None and match[2].startswith("rule/")
+
+
+def history_of(content: Content, metrics: tuple[str, ...]) -> list[tuple[float, ...]]:
+    """Read the rows of `/history`, one for each round; NaN for metrics that the job did not have before."""
+    columns = [content.arrays.get(f"history/{name}") for name in HISTORY]
+    if any(column is None or column.shape != (content.round,) for column in columns):
+        raise BadCheckpoint(f"/history does not hold {', '.join(HISTORY)} of {content.round} rounds")
+    columns += [content.arrays.get(f"history/{name}") for name in metrics]
+    missing = [math.nan] * content.round
+    return list(zip(*(missing if column is None else column.tolist() for column in columns), strict=True))
+
+
+def without_lost_worker(outcome: Outcome, loaded: LoadedJob) -> LoadedJob | None:
+    """Return the job without the worker whose loss ended a run, if `[faults]` wants the run to go on so, and it can; else None."""
+    failure, job = outcome.failure, loaded.job
+    lost = isinstance(failure, WorkersLost | Stalled) and failure.rank is not None
+    if job.faults.on_loss != "drop" or not lost or outcome.checkpoint is None:
+        return None
+    assert failure is not None
+    assert failure.rank is not None
+    data = tomllib.loads(loaded.text)
+    groups, first = data["workers"], 0
+    for group, section in zip(groups, job.workers, strict=True):
+        if first <= failure.rank < first + section.count:
+            group["count"] = section.count - 1
+            break
+        first += section.count
+    data["workers"] = [group for group in groups if group.get("count", 1)]
+    try:
+        return parse(as_toml(data), loaded.folder, "the job without the lost worker", True, resuming=True)
+    except BadJob:  # it was the last one, or the rule needs more
+        return None
+
+
+def _mean(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return the mean of floating-point arrays, computed in double precision, or the maximum of others."""
+    import numpy as np
+
+    if arrays[0].dtype.kind != "f":
+        return np.asarray(np.maximum.reduce(arrays))
+    return np.asarray(np.mean(arrays, axis=0, dtype=np.float64).astype(arrays[0].dtype))

@@ -1,0 +1,37 @@
+"""The trial of a job without a run: `partrain validate --build` reads the data, builds the network, and tries a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from partrain.job.load import LoadedJob
+from partrain.launch.context import RunContext, Start
+from partrain.launch.coordinator import Coordinator
+from partrain.launch.run import prepare
+
+
+def try_job(loaded: LoadedJob, warn: Callable[[str], None], note: Callable[[str], None]) -> int | None:
+    """Do all that `partrain run` does before workers start, the dry run of built-in networks included. No file is written.
+
+    Args:
+        loaded: The job; its `[sweep]` is left aside.
+        warn: Shows a warning.
+        note: Shows a line that is no warning.
+
+    Returns:
+        The signal that ended the trial early; None if it passed.
+
+    Raises:
+        Failure: the run would end with it.
+    """
+    loaded = replace(loaded, job=loaded.job.model_copy(update={"sweep": None}))
+    context = RunContext(None, None, warn, note=note)
+    with context.signals:
+        prepared = prepare(loaded, context, None)
+        try:
+            arguments = loaded.job, loaded.folder, prepared.plan, Start(), context, prepared.dataset.info, prepared.dataset_fd
+            Coordinator(*arguments, None, prepared.start).try_job()
+        finally:
+            prepared.close()
+        return context.signals.first

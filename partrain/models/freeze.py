@@ -1,0 +1,75 @@
+"""Frozen parameters and frozen statistics: `[model] freeze` and `freeze_statistics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from types import MethodType
+from typing import TYPE_CHECKING
+
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from partrain.errors import BadJob
+
+if TYPE_CHECKING:
+    from partrain.models.sections import Network
+
+MAX_NAMES_SHOWN = 24
+"""Maximum number of parameter names in a message."""
+
+
+def freeze(module: nn.Module, section: Network) -> None:
+    """Exclude the parameters whose names match from training. Both names of a tied parameter count.
+
+    A BatchNorm layer without a parameter left to train computes in training as in evaluation, by its running statistics, which do not
+    change. `freeze_statistics = false` lets them follow the items. Raises BadJob if a pattern matches no parameter, or if no parameter
+    is left to train.
+    """
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    for pattern in section.freeze:
+        matching = [name for name in parameters if fnmatchcase(name, pattern)]
+        if not matching:
+            raise BadJob(f'[model] freeze: no parameter is called "{pattern}"; there are {names_shown(list(parameters))}')
+        for name in matching:
+            parameters[name].requires_grad_(False)
+    if not section.freeze:
+        return
+    if not any(parameter.requires_grad for parameter in parameters.values()):
+        raise BadJob("[model] freeze: the patterns match all parameters, so none is left to train")
+    if section.freeze_statistics:
+        for norm in _without_training(module, section.freeze):
+            norm.eval()
+            norm.train = MethodType(_stay_in_evaluation, norm)  # type: ignore[method-assign]
+
+
+def frozen_buffers(module: nn.Module) -> set[str]:
+    """Return the names of the buffers of layers whose statistics are frozen."""
+    layers = {name: part for name, part in module.named_modules() if _is_frozen(part)}
+    return {f"{name}.{own}" if name else own for name, part in layers.items() for own, _ in part.named_buffers()}
+
+
+def names_shown(names: list[str]) -> str:
+    """List the first names of many for a message."""
+    more = len(names) - MAX_NAMES_SHOWN
+    return ", ".join([*names[:MAX_NAMES_SHOWN], *([f"{more} more"] if more > 0 else [])])
+
+
+def _without_training(module: nn.Module, patterns: list[str]) -> Iterator[nn.Module]:
+    """Yield the layers with running statistics whose parameters are all frozen; of those without any, those whose names match."""
+    for name, part in module.named_modules():
+        if not isinstance(part, _NormBase) or not part.track_running_stats:
+            continue
+        own = list(part.parameters(recurse=False))
+        statistics = f"{name}.running_mean"
+        if not any(one.requires_grad for one in own) if own else any(fnmatchcase(statistics, pattern) for pattern in patterns):
+            yield part
+
+
+def _stay_in_evaluation(norm: nn.Module, mode: bool = True) -> nn.Module:
+    """Replace `train` of a layer whose statistics are frozen."""
+    return norm
+
+
+def _is_frozen(part: nn.Module) -> bool:
+    return getattr(vars(part).get("train"), "__func__", None) is _stay_in_evaluation

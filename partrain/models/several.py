@@ -1,0 +1,85 @@
+"""Networks whose items have several inputs: a batch is a tuple or dict of tensors, handed over as the arguments of `forward`.
+
+A hook before `forward` spreads the tuple or dict. So `module(inputs)` is the one call of every network, in tasks of users too, and
+names in the state dict stay as they are.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from partrain.byte_layout import LENGTHS
+from partrain.errors import UserCodeFailed
+
+if TYPE_CHECKING:
+    from partrain.models.interface import Interface
+
+
+def take_several(module: nn.Module, name: str, interface: Interface) -> None:
+    """Let `module(inputs)` call `forward(*inputs)` or `forward(**inputs)`, or `forward(inputs)` where it has one argument.
+
+    Raises UserCodeFailed if `forward` takes neither.
+    """
+    parts = interface.parts
+    names = [part.name for part in parts]
+    signature = inspect.signature(module.forward)
+    positional = not names[0]
+    try:
+        signature.bind(*parts) if positional else signature.bind(**dict.fromkeys(names))
+    except TypeError as error:
+        if not interface.unequal and _takes_one(signature):
+            return
+        wanted = f"forward(items, {LENGTHS})" if interface.unequal else f"forward({', '.join(names)})"
+        if positional and not interface.unequal:
+            wanted = f"forward with {len(names)} arguments"
+        kind = "the items are sequences of unequal length" if interface.unequal else f"the items have {interface.description}"
+        what = f"[model] name: `{name}`: forward{signature} cannot take the items ({error})"
+        raise UserCodeFailed(f"{what}; {kind}: expected {wanted}") from None
+    module.register_forward_pre_hook(_spread, with_kwargs=True)
+
+
+def zeros(interface: Interface, count: int, dtype: torch.dtype) -> Any:
+    """Return inputs of `count` items of zeros, of the full length."""
+    found: dict[str, Tensor] = {}
+    for part in interface.parts:
+        kind = torch.int64 if part.dtype == "int64" else dtype
+        found[part.name or str(len(found))] = torch.zeros(count, *part.shape, dtype=kind)
+    for part in interface.parts:
+        if part.name.endswith(LENGTHS) and part.dtype == "int64":
+            padded = [one for one in interface.parts if part.name in (LENGTHS, f"{one.name}_{LENGTHS}")]
+            found[part.name] += padded[0].shape[0]
+    return found if interface.parts[0].name else tuple(found.values())
+
+
+def random_parts(interface: Interface, count: int, dtype: torch.dtype, draw: torch.Generator) -> Any:
+    """Draw inputs of `count` items. The first item is of the full length."""
+    found = zeros(interface, count, dtype)
+    each = found.values() if isinstance(found, dict) else found
+    for part, tensor in zip(interface.parts, each, strict=True):
+        if part.vocabulary is not None:
+            tensor.copy_(torch.randint(part.vocabulary, tensor.shape, generator=draw))
+        elif part.name.endswith(LENGTHS) and part.dtype == "int64":
+            tensor[1:] = torch.randint(1, int(tensor[0]) + 1, (count - 1,), generator=draw)
+        elif part.dtype != "int64":
+            tensor.copy_(torch.rand(tensor.shape, generator=draw))
+    return found
+
+
+def _takes_one(signature: inspect.Signature) -> bool:
+    """Tell if a `forward` can be called with one argument, which is then the whole tuple or dict."""
+    try:
+        signature.bind(None)
+    except TypeError:
+        return False
+    return True
+
+
+def _spread(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if kwargs or len(args) != 1 or isinstance(args[0], Tensor):
+        return args, kwargs
+    (inputs,) = args
+    return ((), inputs) if isinstance(inputs, dict) else (tuple(inputs), {})

@@ -1,0 +1,87 @@
+"""The network behind `[model] name = "tabular"`: embeddings of categories and of numbers, then residual blocks.
+
+Gorishniy, Rubachev, Khrulkov, Babenko. Revisiting Deep Learning Models for Tabular Data. 2021. arXiv:2106.11959 (the blocks).
+Gorishniy, Rubachev, Babenko. On Embeddings for Numerical Features in Tabular Deep Learning. 2022. arXiv:2203.05556 (the embeddings).
+
+Symbols: b items of a batch; n numbers of an item; c of them codes; w width of an embedding; k outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from partrain.models import Interface
+    from partrain.models.sections import TabularNetwork
+
+
+class PeriodicEmbedding(nn.Module):
+    """Numbers (b, n) -> (b, n * w): sines and cosines of learned frequencies, mixed by one linear layer for all numbers."""
+
+    def __init__(self, numbers: int, frequencies: int, width: int, sigma: float) -> None:
+        super().__init__()
+        self.frequencies = nn.Parameter(torch.empty(numbers, frequencies))
+        nn.init.trunc_normal_(self.frequencies, 0.0, sigma, -3 * sigma, 3 * sigma)
+        self.mix = nn.Linear(2 * frequencies, width)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        angles = 2 * math.pi * self.frequencies * numbers.unsqueeze(-1)
+        waves = torch.cat([angles.cos(), angles.sin()], dim=-1)
+        return self.mix(waves).relu().flatten(1)  # type: ignore[no-any-return]
+
+
+class TabularBlock(nn.Module):
+    """Residual block: (b, width) -> (b, width)."""
+
+    def __init__(self, width: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.LayerNorm(width),
+            nn.Linear(width, hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, width),
+            nn.Dropout(dropout / 2),
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features + self.layers(features)  # type: ignore[no-any-return]
+
+
+class TabularModule(nn.Module):
+    """Items (b, n), codes of categories among them -> answers (b, k)."""
+
+    def __init__(self, section: TabularNetwork, interface: Interface) -> None:
+        super().__init__()
+        counts = interface.categories or (0,) * interface.item[0]
+        self.coded = [at for at, count in enumerate(counts) if count]
+        self.plain = [at for at, count in enumerate(counts) if not count]
+        sizes = [(count, min(section.embedding, count // 2 + 1)) for count in counts if count]
+        self.embeddings = nn.ModuleList(nn.Embedding(*size) for size in sizes)
+        for embedding, (_, size) in zip(self.embeddings, sizes, strict=True):
+            nn.init.normal_(embedding.weight, 0.0, size**-0.5)  # type: ignore[arg-type]
+        width = sum(size for _, size in sizes) + len(self.plain)
+        self.periodic = None
+        if section.periodic and self.plain:
+            self.periodic = PeriodicEmbedding(len(self.plain), section.frequencies, section.periodic, section.sigma)
+            width += len(self.plain) * section.periodic
+        self.enter = nn.Linear(width, section.width)
+        self.blocks = nn.Sequential(
+            *(TabularBlock(section.width, section.hidden, section.dropout) for _ in range(section.blocks))
+        )
+        self.leave = nn.Sequential(nn.LayerNorm(section.width), nn.ReLU(), nn.Linear(section.width, math.prod(interface.answer)))
+
+    def forward(self, items: Tensor) -> Tensor:
+        numbers = items[:, self.plain]
+        parts = [embedding(items[:, at].round().long()) for at, embedding in zip(self.coded, self.embeddings, strict=True)]
+        parts += [numbers, *([self.periodic(numbers)] if self.periodic is not None else [])]
+        return self.leave(self.blocks(self.enter(torch.cat(parts, dim=1))))  # type: ignore[no-any-return]
+
+
+def build(section: TabularNetwork, interface: Interface) -> nn.Module:
+    """Build a network: items (b, n) -> answers (b, k)."""
+    return TabularModule(section, interface)

@@ -1,0 +1,118 @@
+"""Learning rates and weight decays by groups of parameters: `[[optimizer.groups]]` and `layer_decay`.
+
+Parameter k has the peak rate  lr_k = lr_g d^(L - 1 - l_k)  and the decay of its group, where g is the first group that one of its names
+matches (else the table), d is `layer_decay`, and l_k its layer among L. A schedule multiplies all rates alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from torch import nn
+
+from partrain.errors import BadJob
+from partrain.flat import trainable
+from partrain.optim import AnyOptimizer
+
+MAX_NAMES = 12
+"""Maximum number of names in a message."""
+
+
+class ParamRate(NamedTuple):
+    """Peak learning rate and weight decay of one parameter."""
+
+    lr: float
+    decay: float
+
+
+def rates_of(section: AnyOptimizer, module: nn.Module) -> tuple[ParamRate, ...]:
+    """Return the rates of all parameters to train, in the order of the row; () if all have those of the table.
+
+    Raises BadJob for a pattern that matches no parameter, for one that matches frozen ones only, and for a group without a parameter
+    because earlier groups have them all.
+    """
+    if not section.groups and section.layer_decay is None:
+        return ()
+    names: dict[int, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    params = trainable(module)
+    _check_patterns(section, [one for some in names.values() for one in some], [names[id(one)] for _, one in params])
+    layer = {name: number for number, part in enumerate(layers(module)) for name in part}
+    last, rates, used = max(layer.values(), default=0), [], set()
+    for name, parameter in params:
+        number = next((index for index, group in enumerate(section.groups) if _matches(group.match, names[id(parameter)])), None)
+        used.add(number)
+        group = None if number is None else section.groups[number]
+        lr = section.lr if group is None or group.lr is None else group.lr
+        decay = getattr(section, "weight_decay", 0.0)
+        decay = decay if group is None or group.weight_decay is None else group.weight_decay
+        rates.append(ParamRate(lr if section.layer_decay is None else lr * section.layer_decay ** (last - layer[name]), decay))
+    for number, group in enumerate(section.groups):
+        if number not in used:
+            raise BadJob(
+                f"[[optimizer.groups]] match = {group.match}: earlier groups have all these parameters; put this one first"
+            )
+    return tuple(rates)
+
+
+def layers(module: nn.Module) -> list[list[str]]:
+    """Return the names of a network's parameters by layer, the input's first.
+
+    A layer is a child of a `Sequential`, `ModuleList` or `ModuleDict`, or another submodule without any of these. Modules that have
+    them are taken apart. A layer of vectors only, such as a norm, belongs to the layer before it, as do parameters of a module that is
+    taken apart; at the beginning of the network, to the layer after them.
+    """
+    found: list[list[str]] = []
+    waiting: list[str] = []
+    for params in _parts(module, ""):
+        own = any(parameter.dim() > 1 for _, parameter in params.values)
+        names = [name for name, _ in params.values]
+        if params.whole and own:
+            found.append(waiting + names)
+            waiting = []
+        elif found:
+            found[-1] += names
+        else:
+            waiting += names
+    if waiting:
+        found.append(waiting)
+    return found
+
+
+class _Part(NamedTuple):
+    values: list[tuple[str, nn.Parameter]]
+    whole: bool
+    """True for a submodule with all its parameters."""
+
+
+_CONTAINERS = nn.Sequential, nn.ModuleList, nn.ModuleDict
+
+
+def _parts(module: nn.Module, prefix: str) -> Iterator[_Part]:
+    """Yield the parts of a module that is taken apart, in the order of its parameters."""
+    if own := list(module.named_parameters(prefix.removesuffix("."), recurse=False)):
+        yield _Part(own, whole=False)
+    for name, child in module.named_children():
+        inner = () if isinstance(module, _CONTAINERS) else child.modules()  # a block of a container is one layer
+        if isinstance(child, _CONTAINERS) or any(isinstance(one, _CONTAINERS) for one in inner):
+            yield from _parts(child, f"{prefix}{name}.")
+        elif values := list(child.named_parameters(f"{prefix}{name}")):
+            yield _Part(values, whole=True)
+
+
+def _matches(patterns: list[str], names: list[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
+
+
+def _check_patterns(section: AnyOptimizer, names: list[str], trained: list[list[str]]) -> None:
+    """Refuse a pattern that cannot have an effect."""
+    for group in section.groups:
+        for pattern in group.match:
+            if not _matches([pattern], names):
+                shown = ", ".join([*names[:MAX_NAMES], *([f"{len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else [])])
+                raise BadJob(f'[[optimizer.groups]] match: no parameter is called "{pattern}"; there are {shown}')
+            if not any(_matches([pattern], some) for some in trained):
+                raise BadJob(f'[[optimizer.groups]] match: all parameters called "{pattern}" are frozen by [model] freeze')

@@ -1,0 +1,244 @@
+"""The metrics of `[task] metrics` over all held-out items, of which each worker judges a part.
+
+Each worker feeds its answers to metrics of its own. At the end they gather their states, in the order of the workers and so of the
+items: the result does not depend on the number of workers.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module, util
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from partrain.config.usercode import UserCode, find
+from partrain.errors import BadJob, UserCodeFailed
+from partrain.system.torchvision import import_torchvision
+from partrain.tasks.kinds import Task
+from partrain.tasks.metric_names import METRICS, KnownMetric, name_of
+
+Gather = Callable[[Tensor], list[Tensor]]
+"""Function that returns this tensor of every worker, by rank."""
+Convert = Callable[[Tensor], Tensor]
+
+
+class JudgedMetric(Protocol):
+    """A metric of torchmetrics, or `CollectedMetric`."""
+
+    def update(self, answers: Tensor, targets: Tensor) -> None:
+        """Add a batch."""
+
+    def compute(self) -> Any:
+        """Return the number over all batches of all workers."""
+
+    def reset(self) -> None:
+        """Forget all batches."""
+
+
+class JudgedMetrics:
+    """The metrics of a job by name."""
+
+    def __init__(self, metrics: dict[str, JudgedMetric], prepare: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
+        """`prepare` converts answers and targets of a batch to what the metrics take."""
+        self._metrics, self._prepare = metrics, prepare
+        self._gather: Gather = lambda x: [x]
+        for metric in metrics.values():
+            metric.dist_sync_fn = lambda x, group=None: self._gather(x)  # type: ignore[attr-defined]
+            metric.distributed_available_fn = lambda: True  # type: ignore[attr-defined]
+
+    def __bool__(self) -> bool:
+        return bool(self._metrics)
+
+    def update(self, answers: Tensor, targets: Tensor) -> None:
+        """Add a batch of answers and their targets."""
+        answers, targets = self._prepare(answers.detach().cpu(), targets.detach().cpu())
+        for metric in self._metrics.values():
+            with _silent():
+                metric.update(answers, targets)
+
+    def compute(self, gather: Gather = lambda x: [x]) -> dict[str, float]:
+        """Return the metrics over all items of all workers, and forget the items."""
+        self._gather = gather
+        with _silent():
+            found = {name: _number(metric.compute()) for name, metric in self._metrics.items()}
+        for metric in self._metrics.values():
+            metric.reset()
+        return found
+
+
+class CollectedMetric:
+    """A function of all answers and all targets as a metric."""
+
+    dist_sync_fn: Callable[..., list[Tensor]]
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Any]) -> None:
+        self._function = function
+        self.reset()
+
+    def update(self, answers: Tensor, targets: Tensor) -> None:
+        self._parts.append((answers, targets))
+
+    def compute(self) -> Any:
+        answers, targets = (
+            torch.cat(each) if each else torch.empty(0) for each in (*zip(*self._parts, strict=True),) or ((), ())
+        )
+        return self._function(*(torch.cat([x for x in self.dist_sync_fn(own) if len(x)]) for own in (answers, targets)))
+
+    def reset(self) -> None:
+        self._parts: list[tuple[Tensor, Tensor]] = []
+
+
+class MeanIoU:
+    """Mean over the classes of intersection / union of the pixels; classes without any pixel do not count.
+
+    Takes labels (b, h, w) as answers and targets; the target `ignore` is left out.
+    """
+
+    dist_sync_fn: Callable[..., list[Tensor]]
+
+    def __init__(self, classes: int, ignore: int) -> None:
+        self._classes, self._ignore = classes, ignore
+        self.reset()
+
+    def update(self, answers: Tensor, targets: Tensor) -> None:
+        known = targets != self._ignore
+        pairs = targets[known].long() * self._classes + answers[known]
+        self.confusion += torch.bincount(pairs, minlength=self._classes**2).view(self._classes, self._classes)
+
+    def compute(self) -> float:
+        confusion = torch.stack(self.dist_sync_fn(self.confusion)).sum(0).double()
+        return mean_iou(confusion)
+
+    def reset(self) -> None:
+        self.confusion = torch.zeros(self._classes, self._classes, dtype=torch.int64)
+
+
+def mean_iou(confusion: Tensor) -> float:
+    """Return the mean intersection over union from a confusion matrix (C, C) of pixels."""
+    hits, union = confusion.diagonal(), confusion.sum(0) + confusion.sum(1) - confusion.diagonal()
+    return float((hits[union > 0] / union[union > 0]).double().mean())
+
+
+def judged_metrics(
+    names: Sequence[str],
+    lower: Sequence[str],
+    task: Task,
+    kind: str,
+    outputs: int,
+    folder: Path,
+    restore: Convert = lambda numbers: numbers,
+) -> JudgedMetrics:
+    """Make the metrics of a job.
+
+    Args:
+        names: `[task] metrics`.
+        lower: Names of own metrics of which lower is better.
+        task: The task, which converts answers.
+        kind: Kind of task; for a user task that of its answers, or "user".
+        outputs: Number of classes, labels or numbers.
+        folder: Folder of the job, for own metrics.
+        restore: Function that converts numbers (n, k) to the units of the data set's files.
+    """
+    ignore = getattr(task, "ignore", None)
+    made: dict[str, JudgedMetric] = {"mean_iou": MeanIoU(outputs, int(ignore or 0))} if kind == "segmentation" else {}
+    if names and type(task).score is not Task.score:
+        raise UserCodeFailed(f"[task] metrics: {type(task).__name__} has a `score` of its own, so that its answers are unknown")
+    for name in names:
+        if ":" in name:
+            made[name_of(name)] = _own(name, name_of(name) in lower, folder)
+            continue
+        known = METRICS.get(kind, {}).get(name)
+        if known is None:
+            fitting = ", ".join(METRICS.get(kind, {})) or 'only your own, as "file.py:Metric"'
+            raise BadJob(f"[task] metrics: `{name}` is not for the task {kind}; fitting: {fitting}")
+        made[name] = _known(known, kind, outputs, ignore)
+
+    def prepare(answers: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        match kind:
+            case "classification":
+                if names and answers.shape[1] != outputs:
+                    raise UserCodeFailed(f"[task] metrics: the network gives {answers.shape[1]} logits for {outputs} classes")
+                return answers.float().softmax(1), targets
+            case "multi-label":
+                return task.predicted(answers.float()), targets.long()
+            case "segmentation":
+                return answers.argmax(1), targets.long()
+            case "regression" | "forecast":
+                numbers = [restore(each.double().flatten(1)) for each in (task.predicted(answers), targets)]
+                return (numbers[0].squeeze(1), numbers[1].squeeze(1)) if outputs == 1 else (numbers[0], numbers[1])
+        return answers, targets
+
+    return JudgedMetrics(made, prepare)
+
+
+def _known(known: KnownMetric, kind: str, outputs: int, ignore: int | None) -> JudgedMetric:
+    module, _, name = known.target.partition(":")
+    _torchmetrics()
+    metric = getattr(import_module(f"torchmetrics.{module}"), name)
+    if kind == "language":
+        counted: dict[str, Any] = {}
+    elif kind in ("regression", "forecast"):
+        counted = {} if name in _ANY_OUTPUTS else {"num_outputs": outputs}
+    else:
+        counted = {"num_labels" if kind == "multi-label" else "num_classes": outputs}
+        counted |= {"ignore_index": ignore} if kind == "segmentation" else {}
+    with _silent():
+        made: Any = metric(**counted, **known.arguments)
+    return made.set_dtype(torch.float64) if kind in ("regression", "forecast") else made  # type: ignore[no-any-return]
+
+
+_ANY_OUTPUTS = (
+    "R2Score", "ExplainedVariance", "MeanAbsolutePercentageError", "SymmetricMeanAbsolutePercentageError", "MeanSquaredLogError"
+)  # fmt: skip
+"""Metrics of torchmetrics that take any number of outputs."""
+
+
+def _own(name: str, lower: bool, folder: Path) -> JudgedMetric:
+    """Import a user's metric: a class or an object of torchmetrics.Metric, or a function of answers and targets."""
+    if util.find_spec("torchmetrics"):
+        _torchmetrics()  # for the import in the user's file
+    made: Any = find("task", UserCode(name=name), folder, "metrics")
+    if isinstance(made, type):
+        made = made()
+    if all(callable(getattr(made, method, None)) for method in ("update", "compute", "reset")):
+        if getattr(made, "higher_is_better", None) is False and not lower:
+            raise UserCodeFailed(
+                f'[task] metrics: lower is better of `{name}`: add lower_is_better = ["{name_of(name)}"] to [task]'
+            )
+        return made  # type: ignore[no-any-return]
+    if not callable(made):
+        what = "is neither a torchmetrics.Metric nor a function of answers and targets"
+        raise UserCodeFailed(f"[task] metrics: `{name}` {what}")
+    return CollectedMetric(made)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keep torchmetrics from warning of memory, of classes without items, and the like."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+def _number(value: Any) -> float:
+    """Return a metric's number: the mean over several targets. NaN if it is undefined."""
+    tensor = torch.as_tensor(value).double()
+    if not tensor.numel():
+        return math.nan
+    return float(tensor.mean())
+
+
+def _torchmetrics() -> ModuleType:
+    """Import torchmetrics. It imports torchvision where that is, which may be compiled for another build of torch."""
+    if util.find_spec("torchmetrics") is None:
+        raise BadJob("[task] metrics: they are computed by torchmetrics, which is not installed: pip install 'partrain[metrics]'")
+    if util.find_spec("torchvision") is not None:
+        import_torchvision("torchvision")
+    return import_module("torchmetrics")

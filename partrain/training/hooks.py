@@ -1,0 +1,58 @@
+"""User functions that a run calls: the `[hooks]` table, and what such a function gets. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from partrain.config.section import Section
+from partrain.config.usercode import NAME, UserCode
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class HookSection(Section):
+    """The `[hooks]` table."""
+
+    after_judgement: str | None = Field(None, pattern=NAME)
+    """Function that worker 0 calls after each judgement, `package.module:function` or `file.py:function` beside the job: it may log,
+    add numbers and ask the run to stop."""
+
+    @property
+    def code(self) -> UserCode | None:
+        """The function's name as user code; None if the job names none."""
+        return UserCode(name=self.after_judgement) if self.after_judgement else None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A judgement, as a function `after_judgement` gets it.
+
+    The function returns None, or a dict of numbers to add to the judgement, or "stop" to end the run after this round. A dict may hold
+    `"stop": True` beside its numbers.
+    """
+
+    round: int
+    """Number of the round that was judged, from 1; 0 in the trial before training."""
+    item_iterations: int
+    """Item-iterations of all workers so far."""
+    loss: float
+    """Judged loss."""
+    accuracy: float | None
+    """Judged accuracy (0 to 1); None for tasks without."""
+    metrics: Mapping[str, float]
+    """All judged metrics by name."""
+    best: bool
+    """The best judgement so far."""
+    module: nn.Module
+    """The network that was judged, in evaluation mode. It may be called, but not changed."""
+    trial: bool = False
+    """True in the trial before training, of a network that is not trained yet. Log nothing then."""
+
+
+Answer = Mapping[str, Any] | str | None
+"""The value that a function may return."""

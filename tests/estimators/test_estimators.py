@@ -1,0 +1,93 @@
+"""The estimators under scikit-learn's own checks, searches and pipelines."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_wine
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import partrain
+from partrain import PartrainClassifier, PartrainRegressor
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # scikit-learn's checks provoke warnings of its own
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "estimator", [PartrainClassifier(rounds=60), PartrainRegressor(rounds=60)], ids=lambda one: type(one).__name__
+)
+def test_scikit_learns_checks_pass(estimator: Any) -> None:
+    """All of them; none is expected to fail."""
+    found = check_estimator(estimator, on_fail=None, on_skip=None)
+    assert len(found) > 40
+    assert [(one["check_name"], str(one["exception"])) for one in found if one["status"] == "failed"] == []
+    assert {one["check_name"] for one in found if one["status"] != "passed"} <= {
+        "check_array_api_input"
+    }  # needs an environment variable
+
+
+@pytest.mark.slow
+def test_a_classifier_in_a_pipeline_and_a_grid_with_two_workers() -> None:
+    X, y = load_wine(return_X_y=True)
+    names = np.array(["a", "b", "c"])[y]
+    search = GridSearchCV(
+        make_pipeline(MinMaxScaler(), PartrainClassifier(workers=2, rounds=40, random_state=0)),
+        {"partrainclassifier__hidden": [(4,), (32,)]},
+        cv=3,
+    ).fit(X, names)
+    assert search.best_score_ > 0.9
+    assert set(search.predict(X)) == {"a", "b", "c"}
+    assert np.allclose(search.predict_proba(X).sum(1), 1)
+
+
+@pytest.mark.slow
+def test_a_fit_is_repeated_copied_and_pickled() -> None:
+    X, y = load_diabetes(return_X_y=True)
+    train_X, test_X, train_y, test_y = train_test_split(X, y, random_state=0)
+    one = PartrainRegressor(workers=2, random_state=3).fit(train_X, train_y)
+    assert one.score(test_X, test_y) > 0.2
+    again = clone(one).fit(train_X, train_y)
+    assert np.array_equal(one.predict(test_X), again.predict(test_X))
+    assert np.array_equal(pickle.loads(pickle.dumps(one)).predict(test_X), one.predict(test_X))
+    assert one.n_iter_ <= 100
+    assert PartrainRegressor(rounds=3).fit(train_X, np.stack([train_y, -train_y], 1)).predict(test_X).shape == (len(test_X), 2)
+
+
+@pytest.mark.slow
+def test_a_search_in_processes_of_joblib(tmp_path: Path) -> None:
+    """Their start method is one that no child knows."""
+    program = """
+from sklearn.datasets import load_wine
+from sklearn.model_selection import cross_val_score
+import partrain
+X, y = load_wine(return_X_y=True)
+print(cross_val_score(partrain.PartrainClassifier(rounds=10, workers=2, random_state=0), X, y, cv=2, n_jobs=2, error_score="raise").min() > 0.8)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_a_wrong_parameter_is_named() -> None:
+    X, y = load_wine(return_X_y=True)
+    with pytest.raises(partrain.Failure, match="unknown optimizer"):
+        PartrainClassifier(optimizer="adm").fit(X, y)
+    with pytest.raises(ValueError, match="more than one class"):
+        PartrainClassifier().fit(X, np.zeros(len(X), int))
+
+
+def test_without_scikit_learn_one_line_says_so(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['sklearn'] = None\nimport partrain\ntry: partrain.PartrainClassifier\nexcept partrain.Failure as failure: print(failure)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=60)
+    assert done.stdout == "PartrainClassifier and PartrainRegressor need scikit-learn: pip install 'partrain[sklearn]'\n"

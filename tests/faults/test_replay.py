@@ -1,0 +1,184 @@
+"""Lost workers start again from the newest copy of the state, and the run ends with the numbers of a run that lost none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.aftermath import Aftermath
+from support.rule_forms import FORMS, VARIANTS
+from support.runs import events, newest, partrain, sabotage
+
+from partrain import checkpoint
+
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+LAYERS = "nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 3)"
+OFTEN = {"average", "diloco", "gossip"}
+"""Forms that the gate tries."""
+
+
+def job_of(folder: Path, deed: str, *sets: str, call: int, layers: str = LAYERS, forward: str = "", when: str = "") -> Path:
+    """A job with BatchNorm and dropout whose worker 1 does `deed` at a call. `forward`: code of each call. `when`: another moment."""
+    job = sabotage(folder, deed, "stop.rounds=6", *sets, call=call)
+    net = folder / "saboteur.py"
+    text = net.read_text().replace("nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3)", layers)
+    text = text.replace("    def forward(self, x):\n", f"    def forward(self, x):\n        {forward or 'pass'}\n")
+    if when:
+        text = text.replace(
+            "        if self.training:\n            self.act()",
+            f"        if {when}:\n            self.calls = self.call\n            self.act()",
+        )
+    net.write_text(text)
+    return job
+
+
+def forms() -> list[Any]:
+    """Forms whose rounds repeat, on processes and in simulation."""
+    every = [(name, kind) for name, rule in VARIANTS.items() if rule.repeatable for kind in ("shared", "simulated")]
+    return [pytest.param(*one, marks=() if one[0] in OFTEN else pytest.mark.slow) for one in every]
+
+
+def rule_of(name: str) -> str:
+    """The `[sync]` table of a form, for --set."""
+    return f"sync={inline({'iterations': 3, **FORMS[name]})}"
+
+
+def inline(value: Any) -> str:
+    """A value as inline TOML."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {inline(one)}" for key, one in value.items()) + "}"
+    return json.dumps(value)
+
+
+@pytest.mark.parametrize(("name", "kind"), forms())
+def test_each_rule(tmp_path: Path, name: str, kind: str) -> None:
+    job = job_of(tmp_path, KILL, rule_of(name), f"transport.kind='{kind}'", "optimizer.momentum=0.9", call=8)
+    if kind == "simulated":  # its one process has the name of worker 0
+        job.write_text(job.read_text().replace("worker = 1", "worker = 0"))
+    after = Aftermath(job)
+    told = after.check_replayed(after.train())
+    assert 0 < told["after"] < 6
+    assert sum(told["discarded"]) > 0
+    assert told["seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == "async" else pytest.mark.slow)
+        for name, rule in VARIANTS.items()
+        if not rule.repeatable
+    ],
+)
+def test_asynchronous_rules_lose_and_repeat_nothing(tmp_path: Path, name: str) -> None:
+    """Each round is recorded once, and the items of the records are those of the checkpoint."""
+    layers = LAYERS.replace("nn.BatchNorm1d(8), ", "")
+    job = job_of(tmp_path, KILL, rule_of(name), "stop.rounds=9", layers=layers, call=14)
+    said = partrain("run", job, "--out", tmp_path / "run", "-q")
+    assert (said.code, said.errors) == (0, []), said
+    run = tmp_path / "run"
+    assert len(events(run, "replay")) == 1
+    rounds = events(run, "round")
+    assert [(one["round"], one["rank"]) for one in rounds] == [(number, rank) for number in range(1, 10) for rank in range(2)]
+    content = checkpoint.read(run / "checkpoint.h5")
+    counted = [int(content.arrays[f"workers/{rank}/counts"][2]) for rank in range(2)]
+    assert [sum(one["items"] for one in rounds if one["rank"] == rank) for rank in range(2)] == counted
+    assert content.arrays["history/round"].tolist() == list(range(1, 10))
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["item_iterations"], summary["rounds"]) == (sum(counted), 9)
+    assert [one["round"] for one in events(run, "judgement")] == list(range(1, 10))
+
+
+def test_copies_in_memory_between_files(tmp_path: Path) -> None:
+    """No file is written before the end: the copies are made for the sake of lost workers."""
+    sets = "checkpoint.commit='coalesce'", "checkpoint.every=1000", "stop.rounds=12", "stop.judge_every=100"
+    after = Aftermath(job_of(tmp_path, KILL, *sets, call=31, forward="time.sleep(0.03)"))
+    told = after.check_replayed(after.train())
+    assert 1 <= told["after"] <= 10
+    assert [one["round"] for one in events(after.run, "commit")] == [12]
+
+
+def test_no_copies_if_a_loss_is_to_end_the_run(tmp_path: Path) -> None:
+    sets = "checkpoint.commit='coalesce'", "checkpoint.every=1000", "faults.on_loss='stop'", "stop.judge_every=100"
+    said = partrain("run", job_of(tmp_path, KILL, *sets, call=17, forward="time.sleep(0.03)"), "--out", tmp_path / "run", "-q")
+    assert (said.code, said.errors) == (69, ["workers-lost"]), said
+    assert "no checkpoint was committed yet" in said.err
+
+
+def test_a_worker_is_lost_in_the_test(tmp_path: Path) -> None:
+    """The training is over: nothing of it runs again."""
+    after = Aftermath(job_of(tmp_path, KILL, call=1, when="not self.training and len(x) == 20"))
+    told = after.check_replayed(after.train())
+    assert (told["after"], told["discarded"]) == (6, [0, 0])
+    whole = json.loads((tmp_path / "whole/summary.json").read_text())
+    summary = json.loads((after.run / "summary.json").read_text())
+    assert (summary["test"], summary["reason"]) == (whole["test"], whole["reason"])
+
+
+def test_a_target_still_ends_the_run(tmp_path: Path) -> None:
+    after = Aftermath(job_of(tmp_path, KILL, "stop.loss=0.7", "stop.rounds=40", call=5))
+    after.check_replayed(after.train())
+    assert json.loads((after.run / "summary.json").read_text())["status"] == "reached"
+
+
+def test_a_resumed_run(tmp_path: Path) -> None:
+    """A loss before the first copy goes back to the checkpoint."""
+    job = job_of(tmp_path, KILL, call=2)
+    (tmp_path / "done").touch()
+    assert partrain("run", job, "--out", tmp_path / "whole", "-q").code == 0
+    assert partrain("run", job, "--out", tmp_path / "run", "-q", "--set", "stop.rounds=3").code == 0
+    (tmp_path / "done").unlink()
+    said = partrain("resume", tmp_path / "run", "--trust-code", "--until", "rounds=6", "-q")
+    assert (said.code, said.errors) == (0, []), said
+    (told,) = events(tmp_path / "run", "replay")
+    assert told["after"] == 3
+    ours, theirs = (checkpoint.read(tmp_path / name / "checkpoint.h5").arrays for name in ("run", "whole"))
+    assert all((ours[path] == theirs[path]).all() for path in theirs if path.startswith(("model/", "workers/", "rule/")))
+
+
+def test_user_code_that_draws_from_elsewhere(tmp_path: Path) -> None:
+    """Its rounds cannot run again as they were: the user learns it."""
+    forward = "x = x + int.from_bytes(os.urandom(2), 'big') / 65536"
+    job = job_of(
+        tmp_path, KILL, "checkpoint.commit='coalesce'", "checkpoint.every=100", "stop.judge_every=100", call=14, forward=forward
+    )
+    said = partrain("run", job, "--out", tmp_path / "run")
+    assert said.code == 0, said
+    assert "gave other numbers when it ran again: user code draws from a generator that partrain does not seed" in said.err
+    assert "replay: worker 1 (cpu) was killed by SIGKILL" in said.out
+    assert newest(tmp_path / "run")
+
+
+@pytest.mark.parametrize("deed", [KILL, pytest.param("os.kill(os.getpid(), signal.SIGSTOP)", marks=pytest.mark.slow)])
+def test_the_run_goes_on_without_the_lost_worker(tmp_path: Path, deed: str) -> None:
+    """As a resume with one worker less does, to the bit; and a resume goes on so."""
+    job = job_of(tmp_path, deed, "faults.on_loss='drop'", "workers.0.count=3", "transport.stall_seconds=2", call=8)
+    run, other = tmp_path / "run", tmp_path / "other"
+    said = partrain("run", job, "--out", run, "-q")
+    assert (said.code, said.errors) == (0, []), said
+    assert "the run goes on from round 2 without this worker" in said.err
+    rounds = [(one["round"], one["rank"]) for one in events(run, "round")]
+    assert rounds == [(number, rank) for number in range(1, 7) for rank in range(3 if number < 3 else 2)]
+    (fault,) = events(run, "fault")
+    assert fault["rank"] == 1
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["status"], summary["rounds"]) == ("finished", 6)
+    assert sum(worker["item_iterations"] for worker in summary["workers"]) == summary["item_iterations"]
+
+    half = run / "checkpoints/round-000002.h5"
+    words = "--set", "workers.0.count=2", "--trust-code", "-q"
+    assert partrain("resume", half, *words, "--out", other).code == 0
+    ours, theirs = (checkpoint.read(folder / "checkpoint.h5") for folder in (run, other))
+    assert all((ours.arrays[path] == theirs.arrays[path]).all() for path in theirs.arrays)
+    assert partrain("resume", run, "--trust-code", "--until", "rounds=7", "-q").code == 0
+    assert {one["rank"] for one in events(run, "round") if one["round"] == 7} == {0, 1}
+
+
+def test_the_last_worker_cannot_be_dropped(tmp_path: Path) -> None:
+    job = job_of(tmp_path, KILL, "faults.on_loss='drop'", "workers.0.count=1", call=8)
+    job.write_text(job.read_text().replace("worker = 1", "worker = 0"))
+    said = partrain("run", job, "--out", tmp_path / "run", "-q")
+    assert (said.code, said.errors) == (69, ["workers-lost"]), said
+    assert "the checkpoint of round 2 is intact" in said.err

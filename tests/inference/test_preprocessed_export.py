@@ -1,0 +1,452 @@
+"""`partrain export --with-preprocessing`, `--snippet` and `--card`: raw values in, the answers of `predict` out, without partrain."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.runs import partrain
+from support.sample_tables import passengers
+
+from partrain.checkpoint.manifest import manifest_of
+from partrain.data.tables.files import CsvFile
+from partrain.data.tables.load import _date_parts
+from partrain.errors import CannotCreate
+from partrain.inference.card import _scores, _standing
+from partrain.inference.export import Format
+from partrain.inference.inputs.read import read
+from partrain.inference.network import TrainedNetwork, load_network
+from partrain.inference.open import load_job, open_checkpoint
+from partrain.inference.predict import predict
+from partrain.inference.preprocess import GraphRecipe, InputType, Preprocessed
+from partrain.inference.preprocessed_export import export_preprocessed
+from partrain.inference.raw_samples import sample
+from partrain.inference.snippet import snippet, snippet_preprocessed
+from partrain.inference.table_graph import date_parts
+from partrain.training.stop import Progress
+
+Runs = Callable[[str], Path]
+Networks = Callable[[str], TrainedNetwork]
+ROWS: list[dict[str, Any]] = [
+    {"size": 9.5, "colour": "green"},
+    {"size": 0.25, "colour": "red"},
+    {"size": 4.75, "colour": "blue"},
+]
+
+
+def predicted(network: TrainedNetwork, folder: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Answer rows of a table as `partrain predict` does."""
+    path = folder / "rows.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return dict(predict(network, read(network, path), probabilities=network.kind == "classification").columns)
+
+
+def computed(recipe: GraphRecipe, **raw: Any) -> dict[str, torch.Tensor]:
+    with torch.no_grad():
+        return dict(Preprocessed(recipe).eval()(**raw))
+
+
+def rows_as_tensors(recipe: GraphRecipe, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """Return the inputs of the graph: numbers, seconds since 1970, codes of words."""
+    assert recipe.table
+    found: dict[str, torch.Tensor] = {}
+    if recipe.table.numbers:
+        truth = {"true": 1.0, "false": 0.0}
+        numbers = [[truth.get(str(row[name]).lower(), row[name]) for name in recipe.table.numbers] for row in rows]
+        found["numbers"] = torch.tensor(
+            [[float(one) if one != "" else np.nan for one in row] for row in numbers], dtype=torch.float64
+        )
+    if recipe.table.dates:
+        moments = [[np.datetime64(row[name] or "NaT", "s") for name in recipe.table.dates] for row in rows]
+        seconds = [[np.nan if np.isnat(one) else float(one.astype(np.int64)) for one in row] for row in moments]
+        found["dates"] = torch.tensor(seconds, dtype=torch.float64)
+    if recipe.words:
+        codes = [
+            [
+                -2 if row[name] == "" else known.index(row[name]) if row[name] in known else -1
+                for name, known in recipe.words.items()
+            ]
+            for row in rows
+        ]
+        found["codes"] = torch.tensor(codes)
+    return found
+
+
+def test_rows_of_a_table_become_probabilities(network_of: Networks, tmp_path: Path) -> None:
+    recipe = GraphRecipe.of(network_of("tabular"))
+    found, expected = computed(recipe, **rows_as_tensors(recipe, ROWS)), predicted(recipe.network, tmp_path, ROWS)
+    np.testing.assert_array_equal(found["probabilities"].numpy(), expected["probability"])
+    np.testing.assert_array_equal(found["label"].numpy(), expected["label"])
+    assert found["label"][0] == 0  # large
+
+
+def test_answers_are_in_the_units_of_the_target(network_of: Networks, tmp_path: Path) -> None:
+    recipe = GraphRecipe.of(network_of("prices"))
+    found, expected = computed(recipe, **rows_as_tensors(recipe, ROWS)), predicted(recipe.network, tmp_path, ROWS)
+    np.testing.assert_allclose(found["answers"].numpy(), expected["answer"], rtol=1e-12)
+    assert found["answers"].max() > 5000
+
+
+PASSENGERS: list[dict[str, Any]] = [
+    {"sex": "male", "age": 30.5, "port": "Cherbourg", "member": "true", "born": "1981-12-31", "seen": "2012-04-15T02:20:00"},
+    {"sex": "", "age": "", "port": "", "member": "False", "born": "", "seen": "2012-02-29"},
+    {"sex": "other", "age": 0.25, "port": "Belfast", "member": "TRUE", "born": "1900-03-01", "seen": "2000-12-31T23:59:59"},
+    {"sex": "female", "age": "", "port": "Southampton", "member": "false", "born": "2000-02-29", "seen": "1969-12-31T12:00:01"},
+]
+"""Rows with missing and unseen words, missing numbers and dates, truth values, and dates around leap days."""
+WITHOUT: list[dict[str, Any]] = [
+    {**row, "survived": one} for row, one in zip(PASSENGERS, ["no", "yes", "maybe", "no"], strict=True)
+]
+"""The same rows as inputs of another network, which is told who survived."""
+RAW = {"tabular": ROWS, "prices": ROWS, "titanic": PASSENGERS, "both": [row | {"sex": row["sex"] or "male"} for row in WITHOUT]}
+
+
+@pytest.mark.parametrize("name", ["titanic", "both"])
+def test_missing_and_unseen_cells_become_what_predict_makes_of_them(network_of: Networks, tmp_path: Path, name: str) -> None:
+    recipe = GraphRecipe.of(network_of(name))
+    found, expected = computed(recipe, **rows_as_tensors(recipe, RAW[name])), predicted(recipe.network, tmp_path, RAW[name])
+    if name == "both":
+        np.testing.assert_allclose(found["answers"].numpy(), expected["answer"], rtol=1e-12)
+        assert found["answers"].shape == (4, 2)
+    else:
+        np.testing.assert_allclose(found["probabilities"].numpy(), expected["probability"], rtol=1e-6)
+        np.testing.assert_array_equal(found["label"].numpy(), expected["label"])
+
+
+def test_parts_of_dates_are_those_of_the_data_set(tmp_path: Path) -> None:
+    """Each day of 9 years around 1900 and 2000, and moments of ten thousand years."""
+    draw = np.random.default_rng(0)
+    days = [*range(-26_000, -22_800), *range(10_500, 13_700), *draw.integers(-719_162, 2_932_896, 2000).tolist()]
+    moments = [datetime(1970, 1, 1) + timedelta(day, int(draw.integers(86_400))) for day in days]
+    seconds = torch.tensor([[(moment - datetime(1970, 1, 1)).total_seconds()] for moment in moments], dtype=torch.float64)
+    (tmp_path / "moments.csv").write_text("at\n" + "\n".join(moment.isoformat() for moment in moments) + "\n")
+    table = CsvFile(tmp_path / "moments.csv")
+    (block,) = table.blocks(["at"])
+    for clock in False, True:
+        expected = _date_parts(table, block, "at", False, clock)
+        found = date_parts(seconds, torch.tensor([float(clock)], dtype=torch.float64))[:, 0, : expected.shape[1]]
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-15, atol=1e-14)
+
+
+def test_items_that_predict_refuses_get_no_answer(network_of: Networks) -> None:
+    """A missing word or number, a number beyond float32 and a code of no word: NaN and -1, and the other rows are answered."""
+    for name in "tabular", "prices":
+        recipe = GraphRecipe.of(network_of(name))
+        raw = rows_as_tensors(
+            recipe,
+            [
+                {"size": 5.0, "colour": ""},
+                {"size": "", "colour": "red"},
+                {"size": 1e300, "colour": "red"},
+                {"size": 5.0, "colour": "red"},
+                ROWS[0],
+            ],
+        )
+        raw["codes"][3, 0] = 3
+        found = computed(recipe, **raw)
+        answers = found.get("probabilities", found.get("answers"))
+        assert answers is not None
+        assert answers.isnan().all(1).tolist() == [True, True, True, True, False]
+        if "label" in found:
+            assert found["label"].tolist() == [-1, -1, -1, -1, 0]
+
+
+def test_dates_that_predict_refuses_get_no_answer(network_of: Networks) -> None:
+    recipe = GraphRecipe.of(network_of("titanic"))
+    raw = rows_as_tensors(recipe, PASSENGERS[:1] * 4)
+    raw["dates"][1, 0], raw["dates"][2, 1], raw["dates"][3, 0] = torch.inf, torch.nan, 1e12
+    assert computed(recipe, **raw)["probabilities"].isnan().all(1).tolist() == [False, True, True, True]
+
+
+def test_missing_numbers_are_filled_in(network_of: Networks) -> None:
+    network = network_of("tabular")
+    recipe = GraphRecipe.of(replace(network, codec=network.codec | {"missing": "mean"}))
+    hole = computed(recipe, **rows_as_tensors(recipe, [{"size": "", "colour": "red"}]))
+    filled = computed(recipe, **rows_as_tensors(recipe, [{"size": network.codec["fill"][0], "colour": "red"}]))
+    assert torch.equal(hole["probabilities"], filled["probabilities"])
+    _, expected = sample(recipe, 10)  # some cells of the sample are empty, and `predict` reads them
+    assert len(expected["item"]) == 10
+
+
+def test_forecasts_of_differences_are_values(network_of: Networks, tmp_path: Path) -> None:
+    """The graph takes the file's values, the moments before a window included, and continues them."""
+    recipe = GraphRecipe.of(network_of("sales"))
+    values = [[1000.0 + 3 * row + row * row / 9, 500.0 - row] for row in range(13)]
+    lines = ["day,sold,made", *(f"2024-02-{20 + at},{sold!r},{made!r}" for at, (sold, made) in enumerate(values[:10]))]
+    lines += [f"2024-03-0{at + 1},{sold!r},{made!r}" for at, (sold, made) in enumerate(values[10:])]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    expected = predict(recipe.network, read(recipe.network, tmp_path / "rows.csv")).columns
+    assert recipe.describe(True)["inputs"]["inputs"] == {"type": "float64", "shape": [13, 2], "columns": ["sold", "made"]}
+    found = computed(recipe, inputs=torch.tensor([values], dtype=torch.float64))["answers"].reshape(3, 2)
+    np.testing.assert_allclose(found.numpy(), np.stack([expected["made"], expected["sold"]], 1), rtol=1e-12)
+    assert recipe.describe(True)["outputs"]["answers"]["names"][:2] == ["made+1", "sold+1"]
+    hole = torch.tensor([values], dtype=torch.float64)
+    hole[0, 0, 1] = torch.nan
+    assert computed(recipe, inputs=hole)["answers"].isnan().all()
+
+
+@pytest.mark.parametrize("name", ["clouds", "spots", "windows", "codes", "own", "sales", "holes", "changes"])
+def test_other_items(network_of: Networks, name: str) -> None:
+    recipe = GraphRecipe.of(network_of(name))
+    raw, expected = sample(recipe, 10)
+    found = computed(recipe, **raw)
+    column = {"probabilities": "probability", "error": "error", "answers": "answer"}[recipe.outputs[0]]
+    np.testing.assert_allclose(found[recipe.outputs[0]].numpy(), expected[column], rtol=1e-6, atol=1e-7)
+
+
+def test_bytes_of_images_are_scaled(network_of: Networks) -> None:
+    network = network_of("clouds")
+    recipe = GraphRecipe.of(network, "uint8")
+    raw, expected = sample(recipe, 10)
+    assert raw["inputs"].dtype == torch.uint8
+    np.testing.assert_allclose(computed(recipe, **raw)["probabilities"].numpy(), expected["probability"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "type", "what"),
+    [
+        ("rose", {}, None, "it continues texts"),
+        ("tabular", {"embed": {"colour": 3}}, None, "the step `embed` of its codec"),
+        ("tabular", {"missing": {"size": "newest"}}, None, 'missing = "newest"'),
+        ("spots", {"log": True}, None, "the step `log`"),
+        ("clouds", {"form": "waves"}, None, "items of the form `waves`"),
+        ("tabular", {}, "uint8", "its items are no bytes"),
+    ],
+)
+def test_a_graph_that_would_be_wrong_is_refused(
+    network_of: Networks, name: str, codec: dict[str, Any], type: InputType | None, what: str
+) -> None:
+    network = network_of(name)
+    with pytest.raises(CannotCreate, match=what):
+        GraphRecipe.of(replace(network, codec=network.codec | codec), type)
+
+
+def test_formats_without_computation_are_refused(run_of: Runs, tmp_path: Path) -> None:
+    said = partrain("export", run_of("tabular"), "-f", "safetensors", "-o", tmp_path / "out", "--with-preprocessing")
+    assert (said.code, said.errors) == (73, ["cannot-create"])
+    assert "onnx or torch-export" in said.err
+    said = partrain("export", run_of("tabular"), "-f", "onnx", "-o", tmp_path / "out", "--input-type", "uint8")
+    assert said.code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_onnx_takes_words_and_names_classes(run_of: Runs, network_of: Networks, tmp_path: Path) -> None:
+    import onnxruntime
+
+    output = tmp_path / "out.onnx"
+    said = partrain("export", run_of("tabular"), "-f", "onnx", "-o", output, "--with-preprocessing", "--json")
+    assert (said.code, said.err) == (0, "")
+    told = json.loads(said.out)
+    assert told["largest_difference"] <= told["tolerance"]
+    session = onnxruntime.InferenceSession(output, providers=["CPUExecutionProvider"])
+    assert json.loads(session.get_modelmeta().custom_metadata_map["partrain"]) == told["facts"]
+    facts = told["facts"]["preprocessing"]
+    feed = {
+        "numbers": np.array([[row[name] for name in facts["inputs"]["numbers"]["columns"]] for row in ROWS]),
+        "words": np.array([[row[name] for name in facts["inputs"]["words"]["columns"]] for row in ROWS], object),
+    }
+    found = dict(zip(facts["outputs"], session.run(list(facts["outputs"]), feed), strict=True))
+    expected = predicted(network_of("tabular"), tmp_path, ROWS)
+    np.testing.assert_allclose(found["probabilities"], expected["probability"], rtol=1e-5)
+    assert found["class"].tolist() == expected["class"]
+    feed["words"][0, 0] = "n/A"  # no value, which this job does not fill in
+    probabilities, label, name = session.run(["probabilities", "label", "class"], feed)
+    assert np.isnan(probabilities[0]).all()
+    assert (label[0], name[0]) == (-1, "")
+    assert name[1:].tolist() == expected["class"][1:]
+
+
+@pytest.mark.slow
+def test_a_table_as_init_reads_it_becomes_an_onnx_graph(tmp_path: Path) -> None:
+    """`init --from`, `run` and `export` with words, dates and holes; onnxruntime answers raw rows as `predict` does."""
+    import onnxruntime
+
+    passengers(tmp_path / "passengers.csv", 300)
+    job, output = tmp_path / "job.toml", tmp_path / "out.onnx"
+    assert partrain("init", job, "--from", tmp_path / "passengers.csv", "--target", "survived").code == 0
+    assert 'name = "tabular"' in job.read_text()
+    assert "categories = [" in job.read_text()
+    said = partrain("run", job, "--set", "stop.rounds=2", "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    said = partrain("export", tmp_path / "run", "-f", "onnx", "-o", output, "--with-preprocessing", "--json")
+    assert said.code == 0, said.err
+    inputs = json.loads(said.out)["facts"]["preprocessing"]["inputs"]
+    path, content = open_checkpoint(tmp_path / "run")
+    network = load_network(load_job(content, path, trusted=True), content)
+    rows = [row | {"fare": 9.5, "weight": 70} for row in PASSENGERS]
+    raw = rows_as_tensors(GraphRecipe.of(network), rows)
+    feed = {"numbers": raw["numbers"].numpy(), "dates": raw["dates"].numpy()}
+    feed["words"] = np.array([[row[name] for name in inputs["words"]["columns"]] for row in rows], object)
+    session = onnxruntime.InferenceSession(output, providers=["CPUExecutionProvider"])
+    probabilities, names = session.run(["probabilities", "class"], feed)
+    expected = predicted(network, tmp_path, rows)
+    np.testing.assert_allclose(probabilities, expected["probability"], rtol=1e-4, atol=1e-6)
+    assert names.tolist() == expected["class"]
+
+
+SNIPPETS = ["tabular", "prices", "titanic", "both", "spots", "sales", "holes", "changes", "clouds", "codes"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["onnx", "torch-export"])
+@pytest.mark.parametrize("name", SNIPPETS)
+def test_snippets_of_graphs(network_of: Networks, tmp_path: Path, name: str, format: Format) -> None:
+    """Each program runs by itself; the graph was compared with `predict` before."""
+    recipe, path = GraphRecipe.of(network_of(name)), tmp_path / "out.pt2"
+    data, verified = export_preprocessed(recipe, format)
+    path.write_bytes(data)
+    assert verified["items"] == 10
+    space: dict[str, Any] = {}
+    exec(snippet_preprocessed(recipe, format, path), space)
+    assert np.isfinite(np.asarray(space["answers"][recipe.outputs[0]])).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["onnx", "torch-export"])
+@pytest.mark.parametrize("name", SNIPPETS)
+def test_snippets_of_networks(run_of: Runs, network_of: Networks, tmp_path: Path, name: str, format: Format) -> None:
+    """The printed program prepares raw values for a graph without preprocessing, and gives the answers of `predict`."""
+    path = tmp_path / "out.graph"
+    said = partrain("export", run_of(name), "-f", format, "-o", path, "--snippet", "--json", "--trust-code")
+    assert said.code == 0, said.err
+    check_program(json.loads(said.out)["snippet"], {}, network_of(name), name, tmp_path)
+
+
+@pytest.mark.parametrize("format", ["safetensors", "state-dict"])
+@pytest.mark.parametrize("name", SNIPPETS)
+def test_snippets_of_tensors(run_of: Runs, network_of: Networks, tmp_path: Path, name: str, format: Format) -> None:
+    """The printed program, given a module of the same architecture, gives the answers of `predict`."""
+    network, path = network_of(name), tmp_path / "out.pt"
+    said = partrain("export", run_of(name), "-f", format, "-o", path, "--snippet", "--json")
+    program = json.loads(said.out)["snippet"]
+    assert program == snippet(network, format, path)
+    check_program(program, {"module": network.module}, network, name, tmp_path)
+
+
+def check_program(program: str, space: dict[str, Any], network: TrainedNetwork, name: str, folder: Path) -> None:
+    """Run a program, and compare its answers to other raw values with those of `predict`."""
+    exec(program, space)
+    recipe = GraphRecipe.of(network)
+    if recipe.codec.is_table:
+        raw: Any = RAW[name]
+        expected = predicted(network, folder, raw)
+    else:
+        tensors, expected = sample(recipe, 10)
+        raw = tensors["inputs"].numpy()
+    items = space["prepare"](raw)
+    answers = space["network"](items)
+    more = [items] if network.kind == "autoencoder" else [raw] if recipe.continues else []
+    found = space["finish"](answers, *more)
+    compared = [
+        (found[one], expected[column])
+        for one, column in (("probabilities", "probability"), ("label", "label"), ("answers", "answer"), ("error", "error"))
+        if one in found
+    ]
+    assert compared
+    for ours, theirs in compared:
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_card_says_what_the_checkpoint_holds(run_of: Runs, tmp_path: Path) -> None:
+    run = run_of("tabular")
+    said = partrain("export", run, "-f", "safetensors", "-o", tmp_path / "out.safetensors", "--card")
+    assert said.code == 0
+    text = (tmp_path / "out.md").read_text()
+    summary = json.loads((run / "summary.json").read_text())
+    assert text.startswith("---\nlibrary_name: pytorch\ntags:\n")
+    for heading in ("Model details", "Intended use", "Factors", "Metrics", "Evaluation data", "Training data"):
+        assert f"\n## {heading}\n" in text
+    assert f"| item-iterations | {summary['item_iterations']:,} |" in text
+    assert f"| test loss, round {summary['rounds']} | {summary['test']['loss']:.6g} |" in text
+    assert "| classes | large, small |" in text
+    assert "| checkpoint | `checkpoint.h5` (the best judged round), run " in text
+    assert "| source | `table.csv` |" in text  # as in the job: the folders of this machine concern nobody else
+    assert "Judged on 20 items held out of training." in text
+    assert "def prepare(rows):" in text
+    again = partrain("export", run, "-f", "safetensors", "-o", tmp_path / "other.safetensors", "--card")
+    assert again.code == 0
+    (tmp_path / "third.md").write_text("mine")
+    said = partrain("export", run, "-f", "safetensors", "-o", tmp_path / "third.safetensors", "--card")
+    assert (said.code, said.errors) == (73, ["cannot-create"])
+    assert (tmp_path / "third.md").read_text() == "mine"
+    assert not (tmp_path / "third.safetensors").exists()
+
+
+def test_a_card_tells_the_best_round_from_the_last(run_of: Runs, tmp_path: Path) -> None:
+    _, content = open_checkpoint(run_of("tabular"))
+    progress = Progress(
+        content.round, 100, judged_round=content.round, loss=0.5, accuracy=0.7, best=0.8, best_round=3, lead=0.8, misses=1
+    )
+    manifest = manifest_of(content).model_copy(update={"progress": progress})
+    told = {
+        "rounds": content.round,
+        "metrics": {"accuracy": 0.7, "f1": 0.6},
+        "best": {"round": 3, "loss": 0.4, "metrics": {"accuracy": 0.8, "f1": 0.75}},
+        "test": {"loss": 0.45},
+    }
+    last = content.round
+    summary = tmp_path / "summary.json"
+    summary.write_text(json.dumps(told))
+    scores = _scores(manifest, content, tmp_path / "checkpoint.h5")
+    assert scores.pop(f"training loss, round {last}")
+    assert scores == {
+        f"judged accuracy, round {last}": "0.7",
+        f"judged f1, round {last}": "0.6",
+        f"judged loss, round {last}": "0.5",
+        "judged loss, round 3, the best": "0.4",
+        "judged accuracy, round 3, the best": "0.8",
+        "judged f1, round 3, the best": "0.75",
+        f"test loss, round {last}": "0.45",
+    }
+    assert _standing(manifest) == " (round 3 was the best)"
+    summary.write_text(json.dumps(told | {"rounds": last + 1, "best": None}))  # of a later round: these results are not its own
+    scores = _scores(manifest, content, tmp_path / "checkpoint.h5")
+    assert [name for name in scores if "f1" in name or "test" in name] == []
+    assert scores["judged result, round 3, the best"] == "0.8"
+
+
+def test_a_card_says_in_which_unit_losses_are(run_of: Runs, tmp_path: Path) -> None:
+    for name, what in (
+        ("prices", "standardized targets; one unit is a standard deviation: `price` "),
+        ("sales", "differences of the"),
+    ):
+        output = tmp_path / name
+        assert partrain("export", run_of(name), "-f", "safetensors", "-o", output, "--card").code == 0
+        assert what in output.with_suffix(".md").read_text()
+    assert "| differences at lags | 1, 4 |" in (tmp_path / "sales.md").read_text()
+
+
+def test_a_text_network_has_a_card_without_a_program(run_of: Runs, tmp_path: Path) -> None:
+    assert partrain("export", run_of("rose"), "-f", "state-dict", "-o", tmp_path / "out.pt", "--card").code == 0
+    assert "Format: state-dict" in (tmp_path / "out.md").read_text()
+    said = partrain("export", run_of("rose"), "-f", "state-dict", "-o", tmp_path / "other.pt", "--snippet")
+    assert (said.code, said.errors) == (73, ["cannot-create"])
+
+
+@pytest.mark.slow
+def test_answers_to_counts_are_counts(tmp_path: Path) -> None:
+    """The network of a Poisson loss answers with logarithms; `export` compares the graph with `predict` before it writes."""
+    rows = "".join(f"{number % 7},{number % 3},{number % 7 + number % 3}\n" for number in range(120))
+    (tmp_path / "counts.csv").write_text(f"a,b,y\n{rows}")
+    (tmp_path / "job.toml").write_text(
+        'name = "counts"\n[model]\nname = "mlp"\nhidden = [4]\n[dataset]\nkind = "csv"\npath = "counts.csv"\ntarget = "y"\n'
+        'target_kind = "number"\nvalidation = 20\n[task]\nloss = "poisson"\n[optimizer]\nname = "adam"\nlr = 0.01\nbatch_size = 10\n'
+        '[sync]\nrule = "average"\niterations = 3\n[[workers]]\ncount = 2\n[stop]\nrounds = 3\n'
+    )
+    run = tmp_path / "run"
+    assert partrain("run", tmp_path / "job.toml", "--out", run, "-q").code == 0
+    output = tmp_path / "counts.pt2"
+    said = partrain("export", run, "--format", "torch-export", "--with-preprocessing", "--output", output)
+    assert (said.code, output.exists()) == (0, True), said

@@ -1,0 +1,186 @@
+"""`[task] metrics`: torchmetrics and own metrics over all held-out items, whatever the number of workers."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.runs import partrain
+
+from partrain import checkpoint
+from partrain.tasks import BuiltinTask, make
+from partrain.tasks.judged import MeanIoU, judged_metrics
+from partrain.tasks.metric_names import METRICS
+
+pytestmark = pytest.mark.skipif(find_spec("torchmetrics") is None, reason="needs the extra metrics")
+sklearn = pytest.importorskip("sklearn.metrics")
+
+JOB = """
+name = "metrics"
+model = {{ name = "linear" }}
+dataset = {{ kind = "npz", path = "items.npz", validation = 31, test_share = 0.1 }}
+optimizer = {{ name = "sgd", lr = 0.3, batch_size = 10 }}
+sync = {{ rule = "average", passes = 1 }}
+workers = [{{ count = {count} }}]
+transport = {{ kind = "{transport}" }}
+checkpoint = {{ commit = "every" }}
+
+[task]
+metrics = ["f1", "auroc", "own.py:share", "own.py:Wrong"]
+lower_is_better = ["Wrong"]
+
+[stop]
+rounds = {rounds}
+judge_every = 1
+patience_by = "Wrong"
+"""
+
+OWN = """
+import torch
+from torchmetrics import SumMetric
+
+
+def share(answers, targets):
+    assert answers.shape == (len(targets), 3)
+    return (answers.argmax(1) == targets).double().mean()
+
+
+class Wrong(SumMetric):
+    higher_is_better = False
+
+    def update(self, answers, targets):
+        super().update((answers.argmax(1) != targets).double())
+"""
+
+
+def write(folder: Path, count: int = 3, transport: str = "simulated", rounds: int = 2) -> Path:
+    draw = np.random.default_rng(0)
+    targets = draw.integers(3, size=240)
+    inputs = (np.eye(3)[targets] + draw.normal(size=(240, 3))).astype(np.float32)
+    np.savez(folder / "items.npz", inputs=inputs, targets=targets)
+    (folder / "own.py").write_text(OWN)
+    job = folder / f"{transport}-{count}-{rounds}.toml"
+    job.write_text(JOB.format(count=count, transport=transport, rounds=rounds))
+    return job
+
+
+def run(job: Path, *arguments: str) -> dict[str, Any]:
+    done = partrain("run", job, "--out", job.with_suffix(""), *arguments)
+    assert done.code == 0, done
+    return dict(json.loads((job.with_suffix("") / "summary.json").read_text()))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_judged_metrics_are_those_of_all_items(tmp_path: Path, count: int) -> None:
+    job = write(tmp_path, count)
+    told = run(job)
+    judged = told["metrics"]
+    assert list(judged) == ["accuracy", "f1", "auroc", "share", "Wrong"]
+    assert judged["share"] == pytest.approx(judged["accuracy"])
+    assert judged["Wrong"] == round(31 * (1 - judged["accuracy"]))
+    evaluated = json.loads(partrain("evaluate", job.with_suffix(""), "--json", "--trust-code").out)
+    for split, numbers in (("validation", judged), ("test", told["test"])):
+        assert {name: evaluated[split][name] for name in judged} == pytest.approx(
+            {name: numbers[name] for name in judged}, rel=1e-5
+        )
+    assert evaluated["validation"]["macro"]["f1"] == pytest.approx(judged["f1"], rel=1e-5)
+
+
+def test_a_resumed_run_has_the_same_bytes_and_metrics(tmp_path: Path) -> None:
+    whole, part = write(tmp_path, rounds=4), write(tmp_path, count=3, rounds=2)
+    run(whole)
+    run(part)
+    assert partrain("resume", part.with_suffix(""), "--trust-code", "--until", "rounds=4").code == 0
+    ends = [checkpoint.read(job.with_suffix("") / "checkpoint.h5") for job in (whole, part)]
+    for name, array in ends[0].arrays.items():
+        assert np.array_equal(array, ends[1].arrays[name], equal_nan=True), name
+    assert ends[0].arrays["history/f1"].shape == (4,)
+    assert ends[0].manifest["progress"] == ends[1].manifest["progress"]
+    assert ends[0].manifest["progress"]["metrics"].keys() == {"f1", "auroc", "share", "Wrong"}
+
+
+@pytest.mark.slow
+def test_processes_judge_as_simulated_workers_do(tmp_path: Path) -> None:
+    assert run(write(tmp_path, 2, "shared"))["metrics"] == run(write(tmp_path, 2))["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ('task={metrics=["f2"]}', "no metric `f2`"),
+        ('task={metrics=["mae"]}', "`mae` is not for the task classification"),
+        ('task.metrics=["f1", "accuracy"]', "`accuracy` is judged anyway"),
+        ('task.metrics=["own.py:Wrong", "f1", "f1"]', "`f1` is there twice"),
+        ("stop.at_most={f1=0.5}", "`f1` is better the higher it is"),
+        ("stop.at_least={Wrong=3}", "`Wrong` is better the lower it is"),
+        ("stop.at_least={accuracy=0.5}", "it has a key of its own in [stop]"),
+        ('stop.patience_by="auroca"', "did you mean `auroc`?"),
+        ('task.lower_is_better=["f1"]', "`f1` is none of your own metrics"),
+    ],
+)
+def test_mistakes_are_told_before_training(tmp_path: Path, setting: str, words: str) -> None:
+    done = partrain("validate", write(tmp_path), "--set", setting)
+    assert done.code == 78
+    assert words in done.out + done.err
+
+
+def test_a_class_of_which_lower_is_better_must_be_listed(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    task = make(BuiltinTask(), "classification", tmp_path)
+    with pytest.raises(Exception, match=r'add lower_is_better = \["Wrong"\]'):
+        judged_metrics(["own.py:Wrong"], [], task, "classification", 3, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["classification", "multi-label", "segmentation", "regression", "language"])
+def test_each_known_metric_gives_the_same_number_for_one_worker_and_two(kind: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    outputs = 6
+    answers, targets = {
+        "classification": (torch.randn(40, 6), torch.arange(40) % 6),
+        "multi-label": (torch.randn(40, 6), (torch.randn(40, 6) > 0).float()),
+        "segmentation": (torch.randn(40, 6, 3, 4), torch.randint(6, (40, 3, 4))),
+        "regression": (torch.rand(40, 6), torch.rand(40, 6)),
+        "language": (torch.randn(40, 5, 6), torch.randint(6, (40, 5))),
+    }[kind]
+    task = make(BuiltinTask(kind=kind), kind, tmp_path)
+
+    def metrics() -> Any:
+        return judged_metrics(list(METRICS[kind]), [], task, kind, outputs, tmp_path)
+
+    whole, first, second = metrics(), metrics(), metrics()
+    whole.update(answers, targets)
+    first.update(answers[:25], targets[:25])
+    second.update(answers[25:], targets[25:])
+    # A stand-in for a group: the second worker's states, noted in the order in which they are asked for.
+    noted: list[torch.Tensor] = []
+    second.compute(lambda x: noted.append(x.clone()) or [x])
+    theirs = iter(noted)
+    assert first.compute(lambda x: [x, next(theirs)]) == pytest.approx(whole.compute(), rel=1e-5)
+
+
+def test_errors_of_numbers_are_those_of_scikit_learn_in_the_units_of_the_files(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    answers, targets = torch.randn(50, 2), torch.randn(50, 2)
+    task = make(BuiltinTask(kind="regression"), "regression", tmp_path)
+    metrics = judged_metrics(["mae", "rmse", "r2"], [], task, "regression", 2, tmp_path, lambda numbers: 1000 * numbers)
+    metrics.update(answers, targets)
+    true, given = 1000 * targets.double().numpy(), 1000 * answers.double().numpy()
+    assert metrics.compute() == pytest.approx(
+        {
+            "mae": sklearn.mean_absolute_error(true, given),
+            "rmse": sklearn.root_mean_squared_error(true, given),
+            "r2": sklearn.r2_score(true, given),
+        }
+    )
+
+
+def test_mean_iou_leaves_out_ignored_pixels_and_classes_without_any() -> None:
+    metric = MeanIoU(3, 255)
+    metric.dist_sync_fn = lambda x: [x]
+    metric.update(torch.tensor([[[0, 0], [1, 1]]]), torch.tensor([[[0, 1], [1, 255]]]))
+    assert metric.compute() == pytest.approx((1 / 2 + 1 / 2) / 2)
