@@ -67,6 +67,8 @@ class Attempt:
         self.try_built_in = False
         """The dry run tries built-in networks and tasks, too."""
         self.dry_running = False
+        self.slots: list[memoryview] = []
+        """The slots of the arena, once they are mapped."""
         self._memory = memory_limits()  # the data are in memory by now, the workers are not
         self._known_rounds = 0
         self._ended: str | None = None
@@ -115,6 +117,11 @@ class Attempt:
         self.start, self._known_rounds, self._ended = start, known_rounds, ended
         self.ready, self.done = ReadyWorkers(), {}
         self.start_workers()
+
+    def map_slots(self) -> list[memoryview]:
+        """Map the slots that the workers fill with snapshots. All workers are ready."""
+        self.slots = self.arena.map_slots(self.ready.slots_at, self.ready.map.size)
+        return self.slots
 
     def free_start(self) -> None:
         """Give back the memory of the file that the network started from."""

@@ -7,17 +7,15 @@ torch, so it starts fast and takes little CPU time from the workers. (Between ma
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 from partrain.checkpoint.runs import newest_checkpoint
 from partrain.data import DatasetInfo
-from partrain.display.events import FaultEvent, ReplayEvent, StoppingEvent
+from partrain.display.events import FaultEvent, StoppingEvent
 from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, WorkersLost
 from partrain.job.load import Job
 from partrain.job.plan import Plan
@@ -27,6 +25,7 @@ from partrain.launch.checkpoint_writer import CheckpointContext, preload
 from partrain.launch.checkpointer import Checkpointer
 from partrain.launch.context import Ended, RunContext, Start
 from partrain.launch.rendezvous import STOPPED, Rendezvous
+from partrain.launch.replay import Loss, Replays, WorkersStalled
 from partrain.launch.round_records import RoundRecords
 from partrain.launch.shared_start import SharedStart
 from partrain.launch.signals import StoppedNow
@@ -44,15 +43,9 @@ from partrain.launch.worker.messages import (
     TrainingFinished,
     TrainingStarted,
 )
-from partrain.training.faults import REPLAY_WINDOW
-from partrain.training.stop import Progress
 
 RESUMABLE = WorkersLost, Stalled, InputOutputFailed
 """Failures after which a user resumes from the newest checkpoint."""
-
-
-class WorkersStalled(Stalled):
-    """Workers made no progress for `stall_seconds`."""
 
 
 class Coordinator:
@@ -84,6 +77,7 @@ class Coordinator:
         self.round_records = RoundRecords(arena, start.progress, start.elapsed, job, dataset.task, judge_every, context, hooked)
         coalesce = job.checkpoint.commit == "coalesce"
         self.checkpointer = Checkpointer(arena, self.round_records, coalesce, job.transport.stall_seconds, context)
+        self._replays = Replays(job, start, self.attempt, self.round_records, self.checkpointer, context)
         arena.put("committed", start.progress.round)
         self._training = self._finished_training = False
         self.started_at: float | None = None
@@ -92,13 +86,6 @@ class Coordinator:
         self._metrics = tuple(job.metrics(dataset.task))
         self._stops = self._commits = 0
         """Requests answered so far."""
-        self._replays: deque[int] = deque()
-        """Rounds in which the newest replays were needed."""
-        self._replay: ReplayEvent | None = None
-        """A replay whose workers are starting."""
-        self._stalled_round = -1
-        """Round of the newest replay after a stall."""
-        self._slots: list[memoryview] = []
 
     def run(self, manifest: dict[str, Any], text: str, on_start: Callable[[dict[int, int], int], None]) -> Ended:
         """Train to the end.
@@ -117,7 +104,7 @@ class Coordinator:
                 self._start_workers()
             if signals.count:
                 return self._ended("stopped", "stopped before the first round", None)
-            slots = self._slots = attempt.arena.map_slots(attempt.ready.slots_at, attempt.ready.map.size)
+            slots = attempt.map_slots()
             restored = None
             if self.start.arrays is not None:
                 attempt.ready.restore(self.start.arrays, slots[0], self.start.other_workers)
@@ -136,7 +123,7 @@ class Coordinator:
             while not attempt.complete:
                 try:
                     self._step()
-                    self._release()
+                    self._replays.release()
                 except (WorkersLost, WorkersStalled) as loss:
                     self._replay_after(loss)
             self.checkpointer.flush(self._announce_flush)
@@ -162,73 +149,11 @@ class Coordinator:
             self.checkpointer.close()
             attempt.close()
 
-    def _replay_after(self, loss: WorkersLost | WorkersStalled) -> None:
-        """Start all workers again from the newest copy of the state, or from the beginning. Raises the loss if that is not to be."""
-        attempt, records, began = self.attempt, self.round_records, time.time()
-        attempt.kill()  # also what is only frozen: no late answer reaches the next attempt
+    def _replay_after(self, loss: Loss) -> None:
+        """Start all workers again. Raises the loss if it ends the run."""
+        self.attempt.kill()  # also what is only frozen: no late answer reaches the next attempt
         self._drain_records()
-        self._count_replay(loss)
-        state = self.checkpointer.restart()
-        progress = Progress(**state.progress) if state else self.start.progress
-        discarded = self._trained_since(state)
-        elapsed = self._elapsed_at(state)
-        repeats = self.job.sync.repeatable
-        if not repeats:
-            self.context.rewind(progress.round)
-        begun = progress.round > self.start.progress.round
-        start = Start(
-            progress,
-            elapsed=elapsed,
-            arrays_elsewhere=state is not None,
-            other_workers=self.start.other_workers and not begun,
-        )
-        attempt.restart(start, records.newest if repeats else 0, state.reason if state else None)
-        records.rewind(replace(progress), elapsed, repeats)
-        self._replay = ReplayEvent(
-            t=began, rank=loss.rank, what=loss.message, after=progress.round, discarded=discarded, seconds=0.0
-        )
-
-    def _count_replay(self, loss: WorkersLost | WorkersStalled) -> None:
-        """Raise the loss if it ends the run: the user wants so, there were too many, or a round stalls again."""
-        faults, replays, round = self.job.faults, self._replays, self.round_records.newest
-        while replays and replays[0] <= round - REPLAY_WINDOW:
-            replays.popleft()
-        stalled = isinstance(loss, WorkersStalled)
-        if faults.on_loss == "drop":
-            self.checkpointer.keep_newest()
-        if faults.on_loss != "replay" or self._machine or (stalled and self._stalled_round == round):
-            raise loss
-        if len(replays) >= faults.max_replays:
-            loss.message += f"; it was replay {len(replays) + 1} within {REPLAY_WINDOW} rounds, and [faults] max_replays is {faults.max_replays}"
-            raise loss
-        replays.append(round)
-        if stalled:
-            self._stalled_round = round
-
-    def _trained_since(self, state: PendingSnapshot | None) -> list[int]:
-        """Return the item-iterations of each worker since a state, or since the start."""
-        trained: list[int] = self.attempt.arena.trained.tolist()
-        if state is None:
-            return trained
-        arrays = self.attempt.ready.map.view(self._slots[state.slot])
-        return [max(0, now - int(arrays[f"workers/{rank}/counts"][2])) for rank, now in enumerate(trained)]
-
-    def _elapsed_at(self, state: PendingSnapshot | None) -> float:
-        """Return the training seconds from which a replay goes on: by a real clock, lost time has passed."""
-        if self.job.transport.implementation().one_process or self.started_at is None:
-            return state.seconds if state else self.start.elapsed
-        return self.start.elapsed + time.time() - self.started_at
-
-    def _release(self) -> None:
-        """Let the workers of a new attempt train, once all have started."""
-        if self._replay and self.attempt.all_ready:
-            event, self._replay = self._replay, None
-            now = time.time()
-            event.t, event.seconds = now, now - event.t
-            self.context.emit(event)
-            state = self.checkpointer.newest
-            if state:
-                self.attempt.arena.put("restored", 1 + state.slot)
+        self._replays.start(loss, self.started_at, self._training)
 
     def try_job(self) -> None:
         """Do the dry run alone, for built-in networks and tasks, too; nothing is trained. Raises its Failure."""
@@ -272,8 +197,6 @@ class Coordinator:
                 self._step()
             except WorkersLost as loss:
                 self._replay_after(loss)
-                self.context.warn(f"{loss.message} before the first round: all workers start again")
-                self._replay = None
 
     def _step(self) -> None:
         """Wait for something to happen, at most POLL_S, and act on it."""
@@ -372,7 +295,7 @@ class Coordinator:
         attempt = self.attempt
         self.checkpointer.check_stall()
         limit = self.job.transport.stall_seconds
-        if (not self._training or self._replay) and not (attempt.dry_running and attempt.arena.beats.any()):
+        if (not self._training or self._replays.starting) and not (attempt.dry_running and attempt.arena.beats.any()):
             limit = max(limit, STARTUP_LIMIT_S)
         waiting_for_others = attempt.done or self.checkpointer.waitables
         if self._stall_timer.idle_seconds(None if waiting_for_others else attempt.signs_of_life()) <= limit:
@@ -382,8 +305,9 @@ class Coordinator:
         problem, work = f"{workers} made no progress for {limit:g} s in round {self.round_records.newest + 1}", "iterations"
         if attempt.dry_running:
             problem = f"{attempt.tried}, tried before any worker starts, made no progress for {limit:g} s"
-        elif not self._training or self._replay:
-            problem, work = f"{workers} gave no sign of life for {limit:g} s before the first round", "starting up"
+        elif not self._training or self._replays.starting:
+            moment = "as they started again" if self._training else "before the first round"
+            problem, work = f"{workers} gave no sign of life for {limit:g} s {moment}", "starting up"
         rank = late[0] if len(late) == 1 and not attempt.dry_running else None
         kind = WorkersStalled if self._training else Stalled
         raise kind(f"{problem}; raise [transport] stall_seconds if {work} may take that long", rank=rank)

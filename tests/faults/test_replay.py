@@ -123,17 +123,18 @@ def test_a_target_still_ends_the_run(tmp_path: Path) -> None:
     assert json.loads((after.run / "summary.json").read_text())["status"] == "reached"
 
 
-def test_a_resumed_run(tmp_path: Path) -> None:
-    """A loss before the first copy goes back to the checkpoint."""
-    job = job_of(tmp_path, KILL, call=2)
+@pytest.mark.parametrize("call", [0, 2])
+def test_a_resumed_run(tmp_path: Path, call: int) -> None:
+    """A loss before the first copy goes back to the checkpoint, also if the worker is lost while it starts (call 0)."""
+    job = job_of(tmp_path, KILL, call=call)
     (tmp_path / "done").touch()
     assert partrain("run", job, "--out", tmp_path / "whole", "-q").code == 0
     assert partrain("run", job, "--out", tmp_path / "run", "-q", "--set", "stop.rounds=3").code == 0
     (tmp_path / "done").unlink()
     said = partrain("resume", tmp_path / "run", "--trust-code", "--until", "rounds=6", "-q")
     assert (said.code, said.errors) == (0, []), said
-    (told,) = events(tmp_path / "run", "replay")
-    assert told["after"] == 3
+    assert [one["after"] for one in events(tmp_path / "run", "replay")] == ([3] if call else [])
+    assert ("before the first round: all workers start again" in said.err) == (call == 0)
     ours, theirs = (checkpoint.read(tmp_path / name / "checkpoint.h5").arrays for name in ("run", "whole"))
     assert all((ours[path] == theirs[path]).all() for path in theirs if path.startswith(("model/", "workers/", "rule/")))
 

@@ -1,0 +1,123 @@
+"""Replay: after the loss of a worker, all workers of this machine start again from the newest copy of the training state."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import replace
+
+from partrain.display.events import ReplayEvent
+from partrain.errors import Stalled, WorkersLost
+from partrain.job.load import Job
+from partrain.launch.attempt import Attempt
+from partrain.launch.checkpointer import Checkpointer
+from partrain.launch.context import RunContext, Start
+from partrain.launch.round_records import RoundRecords
+from partrain.launch.snapshot_slots import PendingSnapshot
+from partrain.training.faults import REPLAY_WINDOW
+from partrain.training.stop import Progress
+
+
+class WorkersStalled(Stalled):
+    """Workers made no progress for `stall_seconds`."""
+
+
+Loss = WorkersLost | WorkersStalled
+"""A failure that a replay mends."""
+
+
+class Replays:
+    """The replays of one run. There may be `max_replays` within `REPLAY_WINDOW` rounds."""
+
+    def __init__(
+        self, job: Job, start: Start, attempt: Attempt, records: RoundRecords, checkpointer: Checkpointer, context: RunContext
+    ) -> None:
+        """Prepare replays of a run that starts at `start`."""
+        self._job, self._start, self._context = job, start, context
+        self._attempt, self._records, self._checkpointer = attempt, records, checkpointer
+        self._rounds: deque[int] = deque()
+        """Rounds in which the newest replays were needed."""
+        self._stalled_round = -1
+        """Round of the newest replay after a stall."""
+        self._starting: ReplayEvent | None = None
+
+    @property
+    def starting(self) -> bool:
+        """True while the workers of a replay start up."""
+        return self._starting is not None
+
+    def start(self, loss: Loss, started_at: float | None, training: bool) -> None:
+        """Start all workers again, from the newest copy of the state or from the beginning.
+
+        No process of the last attempt is left, and its records are drained. Raises the loss if it ends the run.
+
+        Args:
+            loss: The reason.
+            started_at: Unix time of the first local iteration; None before it.
+            training: False while the workers start for the first time.
+        """
+        attempt, records, began = self._attempt, self._records, time.time()
+        self._count(loss)
+        state = self._checkpointer.restart()
+        progress = Progress(**state.progress) if state else self._start.progress
+        discarded = self._trained_since(state)
+        elapsed = self._elapsed_at(state, started_at)
+        repeats = self._job.sync.repeatable
+        if not repeats:
+            self._context.rewind(progress.round)
+        begun = progress.round > self._start.progress.round
+        start = Start(
+            progress,
+            elapsed=elapsed,
+            arrays_elsewhere=state is not None or self._start.resuming,
+            other_workers=self._start.other_workers and not begun,
+        )
+        attempt.restart(start, records.newest if repeats else 0, state.reason if state else None)
+        records.rewind(replace(progress), elapsed, repeats)
+        if training:
+            self._starting = ReplayEvent(
+                t=began, rank=loss.rank, what=loss.message, after=progress.round, discarded=discarded, seconds=0.0
+            )
+        else:
+            self._context.warn(f"{loss.message} before the first round: all workers start again")
+
+    def release(self) -> None:
+        """Let the workers of a replay train, once all have started."""
+        if self._starting and self._attempt.all_ready:
+            event, self._starting = self._starting, None
+            now = time.time()
+            event.t, event.seconds = now, now - event.t
+            self._context.emit(event)
+            if state := self._checkpointer.newest:
+                self._attempt.arena.put("restored", 1 + state.slot)
+
+    def _count(self, loss: Loss) -> None:
+        """Raise the loss if it ends the run: the user wants so, there were too many, or a round stalls again."""
+        faults, rounds, round = self._job.faults, self._rounds, self._records.newest
+        while rounds and rounds[0] <= round - REPLAY_WINDOW:
+            rounds.popleft()
+        stalled = isinstance(loss, WorkersStalled)
+        if faults.on_loss == "drop":
+            self._checkpointer.keep_newest()
+        if faults.on_loss != "replay" or self._context.machine or (stalled and self._stalled_round == round):
+            raise loss
+        if len(rounds) >= faults.max_replays:
+            loss.message += f"; it was replay {len(rounds) + 1} within {REPLAY_WINDOW} rounds, and [faults] max_replays is {faults.max_replays}"
+            raise loss
+        rounds.append(round)
+        if stalled:
+            self._stalled_round = round
+
+    def _trained_since(self, state: PendingSnapshot | None) -> list[int]:
+        """Return the item-iterations of each worker since a state, or since the start."""
+        trained: list[int] = self._attempt.arena.trained.tolist()
+        if state is None:
+            return trained
+        arrays = self._attempt.ready.map.view(self._attempt.slots[state.slot])
+        return [max(0, now - int(arrays[f"workers/{rank}/counts"][2])) for rank, now in enumerate(trained)]
+
+    def _elapsed_at(self, state: PendingSnapshot | None, started_at: float | None) -> float:
+        """Return the training seconds from which a replay goes on: by a real clock, lost time has passed."""
+        if self._job.transport.implementation().one_process or started_at is None:
+            return state.seconds if state else self._start.elapsed
+        return self._start.elapsed + time.time() - started_at
