@@ -1,4 +1,4 @@
-"""Every field of a manifest is checked before a command computes with it, whoever made its digests right."""
+"""A command checks each field of a manifest before it computes with it, also where the digests are right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's own runs need no --trust-code; the runs of others do."""
+"""Runs that this user trained need no --trust-code. Runs of other users do."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_a_worker_stands_still(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("faults", ["faults.on_loss='stop'", "faults.on_loss='replay'"])
 def test_a_round_stalls_again(tmp_path: Path, faults: str) -> None:
-    """75, naming the worker: the user is told to give it more time."""
+    """The run ends with 75. The message names the worker and the key that gives it more time."""
     again = "DONE.unlink(); os.kill(os.getpid(), signal.SIGSTOP)"
     after = Aftermath(sabotage(tmp_path, again, faults, "transport.stall_seconds=1.0", call=1))
     said = partrain("run", after.job, "--out", after.run, "-q")

@@ -186,7 +186,7 @@ with signals.Signals():
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_twice_ends_a_command_that_is_stuck(name: str, code: int) -> None:
-    """Its main thread waits for a process that is frozen: nobody looks at the signals."""
+    """The main thread waits for a frozen process and handles no signal."""
     told = subprocess.run(
         [sys.executable, "-c", STUCK.format(name=name)], capture_output=True, text=True, timeout=60, check=False
     )

@@ -354,7 +354,7 @@ LATER = {
 
 @pytest.mark.parametrize("what", LATER)
 def test_what_user_code_exchanges_after_the_first_batch(folder: Path, what: str) -> None:
-    """The optimizer would go on with a tensor that the network no longer uses, and nobody would know."""
+    """Without the check, the optimizer would silently train a tensor that the network no longer uses."""
     deed, message = LATER[what]
     later = f"self.n = getattr(self, 'n', 0) + 1\\nif self.n == 5: {deed}"
     job = write_job(folder, net(later), "stop.rounds=4", 'transport.kind="simulated"')

@@ -108,7 +108,7 @@ PASSENGERS: list[dict[str, Any]] = [
 WITHOUT: list[dict[str, Any]] = [
     {**row, "survived": one} for row, one in zip(PASSENGERS, ["no", "yes", "maybe", "no"], strict=True)
 ]
-"""The same rows as inputs of another network, which is told who survived."""
+"""The same rows as inputs of another network. One of its inputs says who survived."""
 RAW = {"tabular": ROWS, "prices": ROWS, "titanic": PASSENGERS, "both": [row | {"sex": row["sex"] or "male"} for row in WITHOUT]}
 
 
