@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from partrain.checkpoint import Content
+    from partrain.inference.evaluate import Split
     from partrain.inference.export import Format
     from partrain.inference.network import TrainedNetwork
     from partrain.job.load import LoadedJob
@@ -81,7 +82,7 @@ class Trained:
         """True if the run met a target of `[stop]`."""
         return bool(self.summary.get("status") == "reached")
 
-    def evaluate(self, X: Any = None, y: Any = None, *, split: str | None = None) -> dict[str, Any]:
+    def evaluate(self, X: Any = None, y: Any = None, *, split: Split | None = None) -> dict[str, Any]:
         """Return number of items, loss and metrics, by default of the test set, or of the validation items if there is none.
 
         Args:
@@ -95,7 +96,7 @@ class Trained:
 
         if X is None:
             with standing_for_tables(self._objects):
-                found = judging.evaluate(self.network, self._content, split)  # type: ignore[arg-type]
+                found = judging.evaluate(self.network, self._content, split)
             if not found:
                 raise InputMissing('the data set has neither test nor validation items: give X and y, or split="training"')
             return dict(found.get("test") or next(iter(found.values())))
