@@ -14,7 +14,7 @@ TEST := $(PYTEST) -m 'not gpu and not slow and not soak'
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak bits messages schema format lint types bench bench-tables clean
+.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak soak-faults bits messages schema format lint types bench bench-tables clean
 
 check: lint types test
 
@@ -76,6 +76,12 @@ bits: $(STAMP)
 # What is too long for the gate: every network under every synchronous rule.
 soak: $(STAMP)
 	$(PY) -m pytest -m soak
+
+# Ten minutes of faults in a training, then 10,000 damaged checkpoints, 1,000 jobs and data files: see benchmarks/reliability.md.
+SOAK_SECONDS ?= 600
+soak-faults: $(STAMP)
+	$(PY) benchmarks/reliability.py --seconds $(SOAK_SECONDS)
+	$(PY) -m pytest -m soak tests/faults
 
 format: $(STAMP)
 	$(PY) -m ruff format partrain tests benchmarks
