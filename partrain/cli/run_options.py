@@ -93,9 +93,12 @@ class RunOptions(NamedTuple):
     verbose: bool
 
     def context(self, folder: Path, hooks: HookProcess, machine: Machine | None, made: Path | None) -> RunContext:
-        """Return the surroundings of a run in a folder. `made` is the topmost folder that was made for it."""
+        """Return the surroundings of a run in a folder. `made` is the topmost folder that was made for it, `machine` this one under torchrun."""
         from partrain.display.display import make_display
         from partrain.launch.context import RunContext
 
         display = make_display(sys.stdout, self.as_json, self.quiet, verbose=self.verbose, folder=folder)
-        return RunContext(folder, display, print_warning, machine=machine, note=print_note, hooks=hooks, made=made)
+        several = machine if machine and not machine.alone else None
+        return RunContext(
+            folder, display, print_warning, machine=several, torchrun=machine, note=print_note, hooks=hooks, made=made
+        )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -16,7 +16,7 @@ from partrain.cli.endings import finish, nothing_to_do
 from partrain.cli.options import Debug, Json, Out, Overrides, Quiet, TrustCode, Verbose
 from partrain.cli.run_options import LOOPBACK, HookOptions, Log, MetricsHost, MetricsPort, RunOptions
 from partrain.cli.shared import examples, print_note, print_warnings
-from partrain.errors import BadCheckpoint, Failure, WorkersLost
+from partrain.errors import BadCheckpoint, BadJob, Failure, InputMissing, WorkersLost
 from partrain.inference.open import load_job, open_checkpoint
 
 if TYPE_CHECKING:
@@ -83,9 +83,14 @@ def run(
                 "this option is for a job, not for a workflow", param_hint="--log" if log else "--metrics-port"
             )
         from partrain.cli.workflow import run_workflow
+        from partrain.comm.machine import Machine
         from partrain.workflow.plan import Selection
         from partrain.workflow.runner import Options
 
+        if (machine := Machine.find()) and not machine.alone:
+            message = "a workflow is run on one machine; its step of a job on several names `machines` and a `launcher`"
+            raise BadJob(message)
+        os.environ.pop("TORCHELASTIC_RUN_ID", None)  # a step's job is a run of its own, not the one that torchrun started
         options = Options(Selection(frozenset(only or ()), start_at, frozenset(rerun or ())), jobs, keep_going, retries, cluster)
         raise typer.Exit(run_workflow(files, out, set_ or (), options, dry_run, quiet, as_json, context.obj))
     if misplaced := [name for name, value in {"--dry-run": dry_run, "--jobs": jobs, "--rerun": rerun, "--only": only,
@@ -98,25 +103,26 @@ def run(
 
 
 def _train(job: Path, out: Path | None, set_: list[str] | None, options: RunOptions) -> None:
-    """Train one job."""
-    machine = _find_machine()
-    with _withdrawing(machine):
-        _train_with(machine, job, out, set_, options)
-
-
-def _train_with(machine: Machine | None, job: Path, out: Path | None, set_: list[str] | None, options: RunOptions) -> None:
+    """Train one job. In a further attempt of torchrun, continue from the newest checkpoint of the former one."""
     from partrain.job.load import load
 
-    loaded = load(job, set_ or (), resuming=bool(machine and machine.attempt))  # torchrun restarts it from its checkpoint
-    print_warnings(loaded)
-    folder = _run_as_machine(machine, loaded, options) if machine else None
-    from partrain.launch.run import run as train
-    from partrain.launch.run_folder import new_folder
+    machine = _find_machine()
+    with _parting(machine):
+        loaded = load(job, set_ or (), resuming=bool(machine and machine.former))
+        print_warnings(loaded)
+        if machine and machine.number:
+            _follow(machine, loaded)
+        folder, made = _former_run(machine), None
+        if folder and newest_checkpoint(folder):
+            _resume_with(machine, folder, (), None, None, (), True, options)
+            return
+        from partrain.launch.run import run as train
+        from partrain.launch.run_folder import new_folder
 
-    hooks = options.hooks.open()
-    folder, made = (folder, None) if folder else new_folder(out, loaded.job.name)
-    context = options.context(folder, hooks, machine, made)
-    finish(train(loaded, context), loaded, options.as_json)
+        hooks = options.hooks.open()
+        if folder is None:
+            folder, made = new_folder(out, loaded.job.name)
+        finish(train(loaded, options.context(folder, hooks, machine, made)), loaded, options.as_json)
 
 
 @app.command(
@@ -154,12 +160,15 @@ def resume(
     hooks = HookOptions.checked(log, metrics_port, metrics_host)
     options = RunOptions(hooks, quiet, as_json, verbose)
     machine = _find_machine()
-    if machine and machine.number:
-        _run_as_machine(machine, None, options)
-    if (checkpoint is None) != latest:
-        raise typer.BadParameter("give a checkpoint, a run folder, or --latest", param_hint="CKPT.h5")
-    with _withdrawing(machine):
-        _resume_with(machine, checkpoint or Path("runs"), until or (), out, job, set_ or (), trust_code, options)
+    with _parting(machine):
+        if machine and machine.number:
+            _follow(machine, None)
+        if (checkpoint is None) != latest:
+            raise typer.BadParameter("give a checkpoint, a run folder, or --latest", param_hint="CKPT.h5")
+        path = checkpoint or Path("runs")
+        if (former := _former_run(machine)) and newest_checkpoint(former):
+            path, out = former, None
+        _resume_with(machine, path, until or (), out, job, set_ or (), trust_code, options)
 
 
 def _resume_with(
@@ -235,55 +244,53 @@ def _job_of(content: Content, path: Path, job: Path | None, trust_code: bool, un
 
 
 def _find_machine() -> Machine | None:
-    """Return this machine under torchrun, else None. The process then exits when torchrun dies."""
+    """Meet the other machines under torchrun and return this one; else return None. The process then exits when torchrun dies."""
     from partrain.comm.machine import Machine
 
-    if machine := Machine.find():
-        from partrain.system.parent_death import die_with_parent
+    machine = Machine.find()
+    if machine is None:
+        return None
+    from partrain.launch.rendezvous import meet
+    from partrain.system.parent_death import die_with_parent
 
-        die_with_parent(os.getppid())
-    return machine
+    die_with_parent(os.getppid())
+    return meet(machine)
 
 
 @contextmanager
-def _withdrawing(machine: Machine | None) -> Iterator[None]:
-    """Tell the other machines why the first one fails, if that is before it has proposed a run: they wait for it."""
+def _parting(machine: Machine | None) -> Iterator[None]:
+    """Part from the other machines at the end. They wait for the first one's proposal: if it fails before, tell them why."""
+    if machine is None:
+        yield
+        return
+    from partrain.launch.rendezvous import Rendezvous, part
+
     try:
         yield
     except Failure as failure:
-        if machine and not machine.number and not isinstance(failure, WorkersLost):
-            from partrain.launch.rendezvous import Rendezvous
-
+        if not machine.number and not isinstance(failure, WorkersLost):
             with suppress(RuntimeError):  # torchrun's store is gone
                 Rendezvous(machine).withdraw(failure.message)
         raise
+    finally:
+        part(machine)
 
 
-def _run_as_machine(machine: Machine, own: LoadedJob | None, options: RunOptions) -> Path | None:
-    """Take part in a run of several machines: the first leads and resumes after a restart by torchrun, the others assist and exit.
-
-    Returns the folder in which the first machine starts again, if nothing was committed there.
-    """
+def _follow(machine: Machine, own: LoadedJob | None) -> NoReturn:
+    """Lend the workers of this machine to the run of the first one, and exit."""
     from partrain.launch.follower import run_follower
-    from partrain.launch.rendezvous import previous_run_folder
 
-    if machine.number:
-        failure = run_follower(machine, own, print_note)
-        if failure:
-            raise failure
-        raise typer.Exit(0)
-    folder = previous_run_folder(machine)
-    if folder and newest_checkpoint(folder):
-        (log, port, host), quiet, as_json, verbose = options
-        resume(
-            folder,
-            trust_code=True,
-            log=[*log],
-            metrics_port=port,
-            metrics_host=host,
-            quiet=quiet,
-            verbose=verbose,
-            as_json=as_json,
+    if failure := run_follower(machine, own, print_note):
+        raise failure
+    raise typer.Exit(0)
+
+
+def _former_run(machine: Machine | None) -> Path | None:
+    """Return the run folder of torchrun's former attempt, if there was one."""
+    folder = machine.former if machine else None
+    if folder and not folder.is_dir():
+        raise InputMissing(
+            f"{folder}: the former attempt wrote there, and this machine, now the first one, has no such folder; "
+            "give all machines one --out on a shared file system"
         )
-        raise typer.Exit(0)
     return folder

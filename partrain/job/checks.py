@@ -376,7 +376,7 @@ def _devices(workers: list[WorkerGroup]) -> Iterator[Finding]:
 
 
 def _exactness(engine: Engine) -> Iterator[Finding]:
-    if not engine.exact and Machine.find() is None:
+    if not engine.exact and ((machine := Machine.find()) is None or machine.alone):
         message = "`exact = false` has no effect on one machine: it concerns sums between machines"
         yield Finding(("engine", "exact"), message, "start the job on several by torchrun, or remove it", "key", "warning")
 

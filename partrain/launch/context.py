@@ -35,6 +35,8 @@ class RunContext:
     """Unix time from which start-up counts."""
     machine: Machine | None = None
     """This machine, if there are several."""
+    torchrun: Machine | None = None
+    """This machine under torchrun, which may have started it alone."""
     signals: Signals = field(default_factory=Signals)
     """Requests to stop. The caller may have noted some before the run."""
     log: EventLog | None = None

@@ -13,7 +13,7 @@ from partrain.job.load import LoadedJob, parse
 from partrain.job.plan import make_plan
 from partrain.launch.context import RunContext, Start
 from partrain.launch.coordinator import Coordinator
-from partrain.launch.rendezvous import Rendezvous
+from partrain.launch.rendezvous import Rendezvous, note_run_folder
 from partrain.launch.shared_dataset import load_shared
 from partrain.launch.shared_start import load_start
 from partrain.system.environment import versions
@@ -27,6 +27,7 @@ def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], 
     if proposal is None:
         show("the first machine has nothing left to train")
         return None
+    note_run_folder(machine, Path(proposal["run_folder"]))
     dataset_fd, initial = -1, None
     try:
         if own is not None and own.text != proposal["job"]:

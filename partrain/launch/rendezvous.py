@@ -7,17 +7,23 @@ answers what keeps it from that (another job file, other versions, other data). 
 from __future__ import annotations
 
 import json
+import secrets
 import socket
+import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from partrain.comm.machine import Machine
+from partrain.comm.machine import Machine, serve_store
 from partrain.errors import BadJob, UserCodeFailed, WorkersLost
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan
 from partrain.launch.context import Start
 from partrain.system.environment import versions
 
+PARTING_S = 5.0
+"""Longest wait of machine 0 for the others at its end, in seconds."""
 STOPPED = "it was stopped"
 """The vote of a machine whose user ended its dry run."""
 
@@ -29,11 +35,14 @@ class Rendezvous:
         self.machine = machine
         self._store = machine.store()
 
-    def propose(self, loaded: LoadedJob, plan: Plan, start: Start, data: str, start_file: str | None = None) -> None:
+    def propose(
+        self, loaded: LoadedJob, plan: Plan, start: Start, run_folder: Path, data: str, start_file: str | None = None
+    ) -> None:
         """Propose a run (machine 0). Raises BadJob with the other machines' problems if one cannot join."""
         proposal = {
             "job": loaded.text,
             "folder": str(loaded.folder.resolve()),
+            "run_folder": str(run_folder.resolve()),
             "versions": versions(),
             "data": data,
             "from": start_file,
@@ -102,14 +111,72 @@ def refusal(loaded: LoadedJob) -> str:
     return loaded.job.transport.implementation().single_machine_reason or loaded.job.sync.single_machine_reason
 
 
-def store_run_folder(machine: Machine, folder: Path) -> None:
-    """Let machine 0 find its run folder again after torchrun has restarted it."""
-    machine.store("partrain").set("folder", str(folder.resolve()))
+NOTE = "partrain-run-folder"
+"""Name of the file beside torchrun's logs that names the run folder."""
 
 
-def previous_run_folder(machine: Machine) -> Path | None:
-    """Give the run folder of an earlier attempt, if there was one."""
-    store = machine.store("partrain")
-    if not machine.attempt or not store.check(["folder"]):
-        return None
-    return Path(store.get("folder").decode())
+def meet(machine: Machine) -> Machine:
+    """Agree with the other machines on the name of this attempt; return this machine with it and the former run folder.
+
+    torchrun does not count attempts when machines come and go, and its store keeps the keys of former ones. So each machine
+    says hello under a name that it draws, and machine 0 answers to that name with the attempt's.
+    Raises WorkersLost if a machine does not come.
+    """
+    if machine.serves and not machine.number:
+        serve_store(machine.port)
+    store, own, known = machine.store(of_all_attempts=True), secrets.token_hex(8), _noted_run_folder(machine)
+    deadline = time.monotonic() + machine.timeout_s
+    if machine.number:
+        store.set(f"hello/{machine.number}", own)
+        while not store.check([f"welcome/{own}"]):
+            _wait(deadline, "the first machine", machine)
+        attempt = store.get(f"welcome/{own}").decode()
+        store.set(f"{attempt}/here/{machine.number}", known)
+        while not store.check([f"{attempt}/former"]):
+            _wait(deadline, "another machine", machine)
+        known = store.get(f"{attempt}/former").decode()
+        return replace(machine, attempt=attempt, former=Path(known) if known else None)
+    missing = dict.fromkeys(range(1, machine.count), "")
+    while missing:
+        for number, welcomed in list(missing.items()):
+            if store.check([f"{own}/here/{number}"]):
+                known = known or store.get(f"{own}/here/{number}").decode()
+                del missing[number]
+            elif store.check([f"hello/{number}"]) and (name := store.get(f"hello/{number}").decode()) != welcomed:
+                store.set(f"welcome/{name}", own)
+                missing[number] = name
+        if missing:
+            _wait(deadline, f"machine {min(missing)}", machine)
+    store.set(f"{own}/former", known)
+    return replace(machine, attempt=own, former=Path(known) if known else None)
+
+
+def part(machine: Machine) -> None:
+    """Part from the other machines. Machine 0 lets them read to the end, for some seconds, from a store that it serves."""
+    with suppress(RuntimeError):  # the store is gone
+        store = machine.store()
+        if machine.number:
+            store.set(f"parted/{machine.number}", "")
+        elif machine.serves:
+            deadline = time.monotonic() + PARTING_S
+            others = [f"parted/{number}" for number in range(1, machine.count)]
+            while others and not store.check(others) and time.monotonic() < deadline:
+                time.sleep(0.01)
+
+
+def _wait(deadline: float, other: str, machine: Machine) -> None:
+    if time.monotonic() > deadline:
+        raise WorkersLost(f"{other} did not join within {machine.timeout_s:g} s")
+    time.sleep(0.01)
+
+
+def note_run_folder(machine: Machine, folder: Path) -> None:
+    """Let the machines find the run folder again in the next attempt, whichever of them are left."""
+    (machine.logs / NOTE).write_text(str(folder.resolve()), encoding="utf-8")
+
+
+def _noted_run_folder(machine: Machine) -> str:
+    try:
+        return (machine.logs / NOTE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""

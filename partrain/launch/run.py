@@ -23,7 +23,7 @@ from partrain.launch.coordinator import Coordinator
 from partrain.launch.manifest import continued, manifest_for
 from partrain.launch.other_workers import history_of, shared_out, without_lost_worker
 from partrain.launch.outcome import Outcome, close
-from partrain.launch.rendezvous import Rendezvous, store_run_folder
+from partrain.launch.rendezvous import Rendezvous, note_run_folder
 from partrain.launch.run_folder import locked, remove_stale, removed_unless_begun, stage_file
 from partrain.launch.shared_dataset import load_shared
 from partrain.launch.shared_start import SharedStart, load_start
@@ -141,10 +141,11 @@ def _go_on(loaded: LoadedJob, lost: Outcome, context: RunContext) -> Outcome:
 def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: PreparedRun) -> Outcome:
     """Meet the other machines, if there are any, and train."""
     job, plan, dataset, rendezvous = loaded.job, prepared.plan, prepared.dataset, None
+    if context.torchrun:
+        note_run_folder(context.torchrun, context.run_folder)
     if context.machine:
         rendezvous = Rendezvous(replace(context.machine, timeout_s=job.transport.stall_seconds))
-        store_run_folder(rendezvous.machine, context.run_folder)
-        rendezvous.propose(loaded, plan, start, dataset.fingerprint, prepared.manifest.start_file)
+        rendezvous.propose(loaded, plan, start, context.run_folder, dataset.fingerprint, prepared.manifest.start_file)
     with context.signals:  # to the last line: a run that is done is done
         coordinator = Coordinator(
             job, loaded.folder, plan, start, context, dataset.info, prepared.dataset_fd, rendezvous, prepared.start

@@ -62,7 +62,7 @@ class Site:
     """Errors that would have ended the center processes."""
 
     def machine(self, number: int = 0) -> Machine:
-        return Machine(number, 2, "127.0.0.1", self.store.port, 0, self.timeout_s)
+        return Machine(number, 2, "127.0.0.1", self.store.port, timeout_s=self.timeout_s)
 
     def start(self, size: int, rule: Rule, members: int = 0, machines: Sequence[int] = (0, 1)) -> list[threading.Thread]:
         """Start the center processes of these machines for `size` workers; the first `members` of them run on machine 0."""

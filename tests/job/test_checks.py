@@ -370,9 +370,11 @@ def test_inexact_sums_are_for_several_machines(said, monkeypatch: pytest.MonkeyP
     assert "16:1 warning" in warning
     assert "`exact = false` has no effect on one machine" in warning
     assert said(stop, stop + "[engine]\nexact = true\n") == []
-    for key, value in {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "h",
-                       "MASTER_PORT": "1"}.items():  # fmt: skip
+    for key, value in {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "h",
+                       "MASTER_PORT": "1", "TORCHELASTIC_ERROR_FILE": "/a/b/0/error.json"}.items():  # fmt: skip
         monkeypatch.setenv(key, value)
+    assert said(stop, stop + "[engine]\nexact = false\n") == [warning]
+    monkeypatch.setenv("WORLD_SIZE", "2")
     assert said(stop, stop + "[engine]\nexact = false\n") == []
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.machines import MANY, Site, free_port
+from support.machines import MANY, Site, free_port, networks
 from support.runs import (
     Command,
     descendants,
@@ -35,7 +33,7 @@ from partrain.errors import BadJob
 from partrain.job.load import load
 from partrain.job.plan import make_plan
 from partrain.launch.context import Start
-from partrain.launch.rendezvous import Rendezvous, previous_run_folder, refusal, store_run_folder
+from partrain.launch.rendezvous import Rendezvous, meet, note_run_folder, refusal
 
 
 def arrays(path: Path) -> dict[str, bytes]:
@@ -113,10 +111,10 @@ def test_what_cannot_run_on_several_machines_is_refused_by_all(tmp_path: Path) -
     """The first machine's proposal raises on it and, through the store, on the other."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     loaded = load(write_job(tmp_path, 'transport.kind="simulated"', text=MANY))
-    first, other = (Rendezvous(Machine(number, 2, "127.0.0.1", store.port, 0)) for number in range(2))
+    first, other = (Rendezvous(Machine(number, 2, "127.0.0.1", store.port)) for number in range(2))
     plan, start = make_plan(loaded.job, 430, machines=2), Start()
     with pytest.raises(BadJob, match="simulated workers live in one process"):
-        first.propose(loaded, plan, start, "data")
+        first.propose(loaded, plan, start, tmp_path / "run", "data")
     with pytest.raises(BadJob, match="simulated workers live in one process"):
         other.receive()
 
@@ -129,6 +127,7 @@ def test_what_the_first_machine_cannot_begin_ends_the_others_at_once(
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     given = {
         "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_ERROR_FILE": tmp_path / "attempt_0/0/error.json",
         "LOCAL_WORLD_SIZE": 1,
         "WORLD_SIZE": 2,
         "RANK": 0,
@@ -137,10 +136,11 @@ def test_what_the_first_machine_cannot_begin_ends_the_others_at_once(
     }
     for name, value in given.items():
         monkeypatch.setenv(name, str(value))
-    for attempt, words in enumerate([("run", tmp_path / "no.toml"), ("resume", one_machine)]):
-        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(attempt))
-        said = partrain(*words, "--quiet")
-        other = Rendezvous(Machine(1, 2, "127.0.0.1", store.port, attempt, timeout_s=5))
+    for words in [("run", tmp_path / "no.toml"), ("resume", one_machine)]:
+        with ThreadPoolExecutor() as threads:
+            met = threads.submit(meet, Machine(1, 2, "127.0.0.1", store.port, tmp_path, timeout_s=60))
+            said = partrain(*words, "--quiet")
+        other = Rendezvous(met.result())
         if said.code == 0:
             assert other.receive() is None
         else:
@@ -186,9 +186,9 @@ def test_a_second_attempt_goes_on_from_the_checkpoint_of_the_first_to_the_bit(
     shutil.copytree(two_machines, run, ignore=shutil.ignore_patterns("round-000003.h5", "round-000004.h5", "checkpoint.h5"))
     os.link(round_file(run, 2), run / "checkpoint.h5")
     port = site.store_port()
-    store_run_folder(Machine(0, 2, "127.0.0.1", port, 0), run)
+    note_run_folder(Machine(0, 2, "127.0.0.1", port, site.logs(0, port)), run)
     words = "run", job, "--out", run, "--quiet"
-    with site.start(0, port, *words, attempt=1) as first, site.start(1, port, *words, attempt=1) as other:
+    with site.start(0, port, *words) as first, site.start(1, port, *words) as other:
         said = [first.wait(120), other.wait(120)]
     assert [one.code for one in said] == [0, 0], said
     assert [bool(event["resumed_from"]) for event in events(run, "start")] == [False, True]
@@ -220,38 +220,9 @@ def test_a_terminated_machine_ends_the_run_after_the_round(site: Site) -> None:
     assert summary(run)["rounds"] == checkpoint.read(run / "checkpoint.h5").round
 
 
-@contextmanager
-def namespaces(names: tuple[str, str]) -> Iterator[None]:
-    """Two network namespaces with a wire between them."""
-
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True, capture_output=True)
-
-    made = []
-    try:
-        try:
-            for name in names:
-                ip("netns", "add", name)
-                made.append(name)
-            ip("link", "add", names[0], "netns", names[0], "type", "veth", "peer", "name", names[1], "netns", names[1])
-            for number, name in enumerate(names, start=1):
-                ip("-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", name)
-                ip("-n", name, "link", "set", name, "up")
-                ip("-n", name, "link", "set", "lo", "up")
-        except (OSError, subprocess.CalledProcessError) as error:
-            pytest.skip(f"network namespaces cannot be made here: {getattr(error, 'stderr', b'') or error}")
-        yield
-    finally:
-        for name in made:
-            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
-
-
 @pytest.mark.soak
 def test_two_machines_with_networks_of_their_own(tmp_path: Path, one_machine: Path, job: Path) -> None:
-    names = f"pt{os.getpid() % 100000}a", f"pt{os.getpid() % 100000}b"
-    with namespaces(names):
-        wired = [("env", f"GLOO_SOCKET_IFNAME={name}", "ip", "netns", "exec", name) for name in names]
-        site = Site(tmp_path, "10.77.0.1", tuple(wired), {})
+    with networks(tmp_path, 2) as site:
         said = site.run(("run", job, "--out", tmp_path / "run", "--quiet"), restarts=0)
     assert [one.code for one in said] == [0, 0], said
     assert arrays(tmp_path / "run/checkpoint.h5") == arrays(one_machine / "checkpoint.h5")
@@ -259,19 +230,26 @@ def test_two_machines_with_networks_of_their_own(tmp_path: Path, one_machine: Pa
 
 TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "1", "RANK": "2", "MASTER_ADDR": "host",
-    "MASTER_PORT": "29500", "TORCHELASTIC_RESTART_COUNT": "1",
+    "MASTER_PORT": "29500", "TORCHELASTIC_ERROR_FILE": "/logs/none_1/attempt_2/0/error.json", "TORCHELASTIC_USE_AGENT_STORE": "True",
 }  # fmt: skip
 
 
 def test_which_machine_this_is() -> None:
-    assert Machine.find(TORCHRUN) == Machine(2, 3, "host", 29500, 1)
+    assert Machine.find(TORCHRUN) == Machine(2, 3, "host", 29500, Path("/logs/none_1"), serves=False)
+    assert Machine.find(TORCHRUN | {"TORCHELASTIC_USE_AGENT_STORE": "False"}) == Machine(
+        2, 3, "host", 29500, Path("/logs/none_1"), serves=True
+    )
     assert Machine.find({}) is None
-    assert Machine.find(TORCHRUN | {"WORLD_SIZE": "1", "RANK": "0"}) is None
+    alone = Machine.find(TORCHRUN | {"WORLD_SIZE": "1", "RANK": "0"})
+    assert alone
+    assert alone.alone
 
 
 def test_one_process_per_machine() -> None:
     with pytest.raises(BadJob, match="--nproc-per-node 1"):
         Machine.find(TORCHRUN | {"LOCAL_WORLD_SIZE": "2"})
+    with pytest.raises(BadJob, match="give torchrun a --log-dir"):
+        Machine.find(TORCHRUN | {"TORCHELASTIC_ERROR_FILE": ""})
 
 
 # Asynchronous rules: the center is a process of the first machine, or one for each of its parts, on all of them
@@ -372,7 +350,7 @@ def test_a_lost_worker_ends_an_asynchronous_run_on_both_machines(site: Site) -> 
         said = [first.wait(), other.wait()]
     assert [one.errors for one in said] == [["workers-lost"], ["workers-lost"]]
     assert [one.code for one in said] == [69, 69], "torchrun makes another attempt"
-    assert previous_run_folder(Machine(0, 2, "127.0.0.1", port, 1)) == run
+    assert meet(Machine(0, 1, "127.0.0.1", port, site.logs(1, port))).former == run
     assert "does not answer" in said[0].err
     assert checkpoint.read(run / "checkpoint.h5").round > 0
 

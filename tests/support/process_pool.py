@@ -28,7 +28,7 @@ TIMEOUT_S = 60.0
 class ConnectedMachine(Machine):
     """A machine that reuses its connection to the store between cases: hundreds of new connections would stall the store."""
 
-    def store(self, prefix: str | None = None) -> dist.Store:
+    def store(self, of_all_attempts: bool = False) -> dist.Store:
         return dist.PrefixStore(f"case/{self.attempt}", connected(self.host, self.port))
 
 
@@ -101,7 +101,9 @@ class ProcessPool:
         try:
             for rank, pipe in enumerate(self._pipes[:size]):
                 number = rank // local
-                machine = ConnectedMachine(number, count, "127.0.0.1", self._store.port, self._cases, TIMEOUT_S)
+                machine = ConnectedMachine(
+                    number, count, "127.0.0.1", self._store.port, attempt=str(self._cases), timeout_s=TIMEOUT_S
+                )
                 file = f"/proc/{os.getpid()}/fd/{arenas[number].descriptor}"
                 members = range(number * local, (number + 1) * local)
                 pipe.send(Case(file, rank, size, members, machine, program, numbers, wire, dtype, common, exact))

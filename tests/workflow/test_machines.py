@@ -15,14 +15,19 @@ LAUNCHER = '''"""Start a command of partrain on two machines, as torchrun does, 
 import os
 import subprocess
 import sys
+import tempfile
 
 from torch.distributed import TCPStore
 
 store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-given = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0", "LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": "2",
+given = {"TORCHELASTIC_RUN_ID": "none", "LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": "2",
          "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "GLOO_SOCKET_IFNAME": "lo"}
 words = [sys.executable, "-m", "partrain", *sys.argv[1:]]
-machines = [subprocess.Popen(words, env=os.environ | given | {"RANK": str(number)}) for number in range(2)]
+machines = []
+for rank in "01":
+    logs = tempfile.mkdtemp(dir=".")
+    own = {"RANK": rank, "TORCHELASTIC_ERROR_FILE": logs + "/attempt_0/0/error.json"}
+    machines.append(subprocess.Popen(words, env=os.environ | given | own))
 sys.exit(max(machine.wait() for machine in machines))
 '''
 
