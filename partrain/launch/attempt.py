@@ -115,7 +115,8 @@ class Attempt:
         self.kill()
         self.arena.reset(self.ready.slots_at or os.fstat(self.arena.descriptor).st_size)
         self.start, self._known_rounds, self._ended = start, known_rounds, ended
-        self.ready, self.done = ReadyWorkers(), {}
+        self.ready.forget_processes()
+        self.done = {}
         self.start_workers()
 
     def map_slots(self) -> list[memoryview]:
@@ -200,7 +201,7 @@ class Attempt:
 
     def stalled_workers(self) -> list[int]:
         """List the workers of this machine that the others wait for. Arrivals of other machines' workers are not seen here."""
-        came = {rank: int(self.arena.arrivals[rank]) for rank in self.members}
+        came = {rank: int(self.arena.arrivals[rank]) for rank in self.members if rank not in self.done}
         return [rank for rank, count in came.items() if count == min(came.values())]
 
     def kill(self) -> None:

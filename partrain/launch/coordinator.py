@@ -150,10 +150,16 @@ class Coordinator:
             attempt.close()
 
     def _replay_after(self, loss: Loss) -> None:
-        """Start all workers again. Raises the loss if it ends the run."""
-        self.attempt.kill()  # also what is only frozen: no late answer reaches the next attempt
-        self._drain_records()
-        self._replays.start(loss, self.started_at, self._training)
+        """Start all workers again, also if their starter dies meanwhile. Raises the loss if it ends the run."""
+        while True:
+            self.attempt.kill()  # also what is only frozen: no late answer reaches the next attempt
+            self._drain_records()
+            try:
+                return self._replays.start(loss, self.started_at, self._training)
+            except WorkersLost as other:
+                if other is loss:
+                    raise
+                loss = other
 
     def try_job(self) -> None:
         """Do the dry run alone, for built-in networks and tasks, too; nothing is trained. Raises its Failure."""
@@ -173,11 +179,18 @@ class Coordinator:
         """Try user code, and the start from a file, in one process, before any worker starts. Raises errors of all machines."""
         if not self.attempt.tried:
             return
-        problem = STOPPED
+        problem, started = STOPPED, False
         try:
-            self.attempt.start_dry_run()
-            while self.attempt.dry_running and not self.context.signals.count:
-                self._step()
+            while (not started or self.attempt.dry_running) and not self.context.signals.count:
+                try:
+                    if not started:
+                        started = True
+                        self.attempt.start_dry_run()
+                    self._step()
+                except WorkersLost as loss:  # the process that starts workers was killed
+                    self._replays.count(loss)
+                    self.attempt.end_dry_run()
+                    started = False
             problem = STOPPED if self.attempt.dry_running else ""
         except Failure as failure:
             problem = failure.message
@@ -297,8 +310,8 @@ class Coordinator:
         limit = self.job.transport.stall_seconds
         if (not self._training or self._replays.starting) and not (attempt.dry_running and attempt.arena.beats.any()):
             limit = max(limit, STARTUP_LIMIT_S)
-        waiting_for_others = attempt.done or self.checkpointer.waitables
-        if self._stall_timer.idle_seconds(None if waiting_for_others else attempt.signs_of_life()) <= limit:
+        writing = self.checkpointer.waitables  # workers may wait for the file
+        if self._stall_timer.idle_seconds(None if writing else attempt.signs_of_life()) <= limit:
             return
         late = attempt.stalled_workers()
         workers = f"worker{'s'[: len(late) > 1]} {', '.join(map(str, late))}"

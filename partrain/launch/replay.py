@@ -57,7 +57,8 @@ class Replays:
             training: False while the workers start for the first time.
         """
         attempt, records, began = self._attempt, self._records, time.time()
-        self._count(loss)
+        self.count(loss)
+        self._tell_start()  # of a replay that lost a worker while its workers started
         state = self._checkpointer.restart()
         progress = Progress(**state.progress) if state else self._start.progress
         discarded = self._trained_since(state)
@@ -84,15 +85,20 @@ class Replays:
     def release(self) -> None:
         """Let the workers of a replay train, once all have started."""
         if self._starting and self._attempt.all_ready:
-            event, self._starting = self._starting, None
-            now = time.time()
-            event.t, event.seconds = now, now - event.t
-            self._context.emit(event)
+            self._tell_start()
             if state := self._checkpointer.newest:
                 self._attempt.arena.put("restored", 1 + state.slot)
 
-    def _count(self, loss: Loss) -> None:
-        """Raise the loss if it ends the run: the user wants so, there were too many, or a round stalls again."""
+    def _tell_start(self) -> None:
+        """Emit the event of the replay whose workers start, if there is one."""
+        if event := self._starting:
+            self._starting = None
+            now = time.time()
+            event.t, event.seconds = now, now - event.t
+            self._context.emit(event)
+
+    def count(self, loss: Loss) -> None:
+        """Count a loss. Raises it if it ends the run: the user wants so, there were too many, or a round stalls again."""
         faults, rounds, round = self._job.faults, self._rounds, self._records.newest
         while rounds and rounds[0] <= round - REPLAY_WINDOW:
             rounds.popleft()

@@ -117,6 +117,34 @@ def test_a_worker_is_lost_in_the_test(tmp_path: Path) -> None:
     assert (summary["test"], summary["reason"]) == (whole["test"], whole["reason"])
 
 
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("worker", [0, 1])
+def test_a_worker_is_lost_while_it_starts_again(tmp_path: Path, worker: int, count: int) -> None:
+    """The next attempt goes on from the same copy. No copy is lost with the processes that made it."""
+    again = "DONE.with_name('again').write_text('#' * COUNT); ".replace("COUNT", str(count))
+    job = job_of(tmp_path, again + KILL, "optimizer.momentum=0.9", call=8)
+    net = tmp_path / "saboteur.py"
+    start = f"""        again = DONE.with_name("again")
+        if multiprocessing.current_process().name == "partrain worker {worker}" and again.exists() and again.read_text():
+            again.write_text(again.read_text()[1:])
+            {KILL}
+"""
+    net.write_text(net.read_text().replace("        self.act()\n\n", "        self.act()\n" + start + "\n"))
+    after = Aftermath(job)
+    told = after.check_replayed(after.train())
+    assert told["rank"] == worker
+    assert [sum(one["discarded"]) > 0 for one in events(after.run, "replay")] == [True] + [False] * count
+    assert {one["after"] for one in events(after.run, "replay")} == {told["after"]}
+
+
+def test_a_worker_freezes_after_another_is_done(tmp_path: Path) -> None:
+    """Nothing else would wake the coordinator: the other one has left."""
+    deed = "import partrain.launch.worker.process as r; r.Done = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)"
+    after = Aftermath(job_of(tmp_path, deed, "transport.stall_seconds=1.0", call=8))
+    told = after.check_replayed(after.train())
+    assert (told["rank"], told["after"], told["discarded"]) == (1, 6, [0, 0])
+
+
 def test_a_target_still_ends_the_run(tmp_path: Path) -> None:
     after = Aftermath(job_of(tmp_path, KILL, "stop.loss=0.7", "stop.rounds=40", call=5))
     after.check_replayed(after.train())
