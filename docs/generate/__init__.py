@@ -1,0 +1,1 @@
+"""What `make references`, `make pictures` and `make docs` run."""
