@@ -79,7 +79,7 @@ pictures: $(STAMP)
 
 # The site of docs/ in site/: every link and anchor is checked.
 docs: $(DOCS)
-	$(VENV)/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 
 $(DOCS): $(STAMP)
 	$(INSTALL) '.[dev,docs]'

@@ -1,1 +1,1 @@
-"""What `make references`, `make pictures` and `make docs` run."""
+"""The commands behind `make references`, `make pictures` and `make docs`."""
