@@ -81,9 +81,9 @@ pictures: $(STAMP)
 docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 
-$(DOCS): $(STAMP)
-	$(INSTALL) '.[dev,docs]'
-	touch $@
+$(DOCS): pyproject.toml constraints.txt
+	$(INSTALL) '.[docs]'
+	touch $(RUNTIME) $@
 
 # Digests of short runs, to compare with those of another commit: see benchmarks/bits.py.
 bits: $(STAMP)

@@ -93,6 +93,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Turn links to files of the repository into links between the site's pages."""
     here = page.file.src_uri
     source = _source(here)
+    boost = 3 if here.startswith("reference/") else 1 if source.startswith(f"{DOCS}/") else 0.2
+    page.meta.setdefault("search", {}).setdefault("boost", boost)  # keys first, recorded results last
     for link in reversed(links_of(markdown)):
         path = repository_path(source, link[1])
         target = "project.md" if path == "README.md" else site_path(path)
