@@ -73,7 +73,7 @@ def _parts(lines: list[str]) -> list[str]:
             parts[-1] += f"{starts}- `{argument[1]}`: {argument[2]}"
             parts = [*parts[:-1], *parts[-1].split("\n\n")]
         elif not parts or re.match(r"(Source|Example|Returns|Raises|Args|Attributes): ?", line):
-            parts.append(line.strip())
+            parts.append(re.sub(r"^Args:", "Arguments:", line.strip()))
         else:
             parts[-1] += f" {line.strip()}"
     return [plain(part) if "`" not in part else part for part in parts]
