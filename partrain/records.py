@@ -18,14 +18,21 @@ class RoundRecord:
     """One worker's numbers of one round; NaN where there is nothing to say. Durations are in seconds."""
 
     round: int
+    """Number of the round, from 1."""
     iterations: int
+    """Local iterations in this round."""
     items: int
+    """Item-iterations in this round."""
     loss: float
     """Mean training loss over the items."""
     lr: float
+    """Learning rate of the last iteration."""
     compute: float
+    """Seconds of local iterations."""
     wait: float
+    """Seconds of waiting for other workers."""
     mix: float
+    """Seconds of mixing."""
     distance: float
     """Distance of replicas from their mean: sqrt(mean_i |x_i - mean|^2)."""
     bytes: int

@@ -38,7 +38,9 @@ class Job(Section):
     """A job file."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    """Name of the job: its runs lie in `runs/<name>/`."""
     seed: int = Field(0, ge=0, lt=2**63)
+    """Seed of all random numbers. The same job and seed give the same bits on the same machine."""
     model: AnyModel
     dataset: AnyDataset
     partition: Partition = Field(default_factory=Partition)

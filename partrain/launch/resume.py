@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from partrain.checkpoint.manifest import Manifest, WorkerRecord, manifest_of
 from partrain.config.overrides import as_toml
-from partrain.display.event_log import EventLog, read_events, summary, truncate_after, write_summary
+from partrain.display.event_log import EventLog, read_events, truncate_after, write_summary
 from partrain.display.events import EndEvent
 from partrain.display.run_state import COMPLETED, RunState
 from partrain.display.stop_conditions import CONDITIONS
+from partrain.display.summary import summary
 from partrain.display.worker_state import WorkerState
 from partrain.job.load import LoadedJob
 from partrain.launch.context import RunContext, Start

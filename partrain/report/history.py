@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from partrain.display.event_log import read_events, summary
+from partrain.display.event_log import read_events
 from partrain.display.events import (
     CommitEvent,
     Event,
@@ -22,6 +22,7 @@ from partrain.display.events import (
     StoppingEvent,
 )
 from partrain.display.run_state import RunState
+from partrain.display.summary import summary
 from partrain.errors import InputMissing
 from partrain.launch.run_folder import is_training
 from partrain.records import RoundRecord, finite
@@ -267,7 +268,7 @@ def _read_files(run: RunHistory) -> None:
         content = SummaryFile.model_validate_json((run.folder / "summary.json").read_bytes())
         run.summary, run.status = content.model_dump(exclude_unset=True), content.status
     except FileNotFoundError:
-        run.summary = summary(run.state)
+        run.summary = dict(summary(run.state))
         run.status = "training" if is_training(run.folder) else run.state.status or "killed"
     except (ValueError, OSError):
         raise InputMissing(
