@@ -12,6 +12,7 @@ from support.rule_forms import FORMS, VARIANTS
 from support.runs import events, newest, partrain, sabotage
 
 from partrain import checkpoint
+from partrain.launch import snapshot_slots
 
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 LAYERS = "nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 3)"
@@ -167,11 +168,10 @@ def test_a_resumed_run(tmp_path: Path, call: int) -> None:
     assert all((ours[path] == theirs[path]).all() for path in theirs if path.startswith(("model/", "workers/", "rule/")))
 
 
-def test_user_code_that_draws_from_elsewhere(tmp_path: Path) -> None:
+def test_user_code_that_draws_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rounds cannot run again as they were: the user learns it."""
-    no_copies = (
-        "import partrain.launch.worker.process as r; r.COPY_EVERY_S = 1e9"  # so that rounds run again on a slow machine, too
-    )
+    no_copies = "import partrain.launch.worker.process as r; r.COPY_EVERY_S = r.LONG_S = 1e9"  # so that rounds run again on a slow machine, too
+    monkeypatch.setattr(snapshot_slots, "FIRST_S", 1e9)
     forward = f"{no_copies}; x = x + int.from_bytes(os.urandom(2), 'big') / 65536"
     job = job_of(
         tmp_path, KILL, "checkpoint.commit='coalesce'", "checkpoint.every=100", "stop.judge_every=100", call=14, forward=forward
