@@ -33,7 +33,8 @@ class Replays:
         self, job: Job, start: Start, attempt: Attempt, records: RoundRecords, checkpointer: Checkpointer, context: RunContext
     ) -> None:
         """Prepare replays of a run that starts at `start`."""
-        self._job, self._start, self._context = job, start, context
+        self._job, self._context = job, context
+        self._start = replace(start, progress=Progress(**start.progress.stored()))  # the run's own progress moves on
         self._attempt, self._records, self._checkpointer = attempt, records, checkpointer
         self._rounds: deque[int] = deque()
         """Rounds in which the newest replays were needed."""

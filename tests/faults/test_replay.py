@@ -15,6 +15,8 @@ from partrain import checkpoint
 from partrain.launch import snapshot_slots
 
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+NO_COPIES = "import partrain.launch.worker.process as r; r.COPY_EVERY_S = r.LONG_S = 1e9"
+"""Code of a worker's first iteration: no copy of the state is made for the sake of lost workers. Patch FIRST_S, too."""
 LAYERS = "nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 3)"
 OFTEN = {"average", "diloco", "gossip"}
 """Forms that the gate tries."""
@@ -101,6 +103,15 @@ def test_copies_in_memory_between_files(tmp_path: Path) -> None:
     assert [one["round"] for one in events(after.run, "commit")] == [12]
 
 
+def test_before_the_first_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rounds run again, from the start of the run."""
+    monkeypatch.setattr(snapshot_slots, "FIRST_S", 1e9)
+    sets = "checkpoint.commit='coalesce'", "checkpoint.every=1000", "stop.judge_every=100"
+    after = Aftermath(job_of(tmp_path, KILL, *sets, call=14, forward=NO_COPIES))
+    told = after.check_replayed(after.train(), after=0)
+    assert sum(told["discarded"]) >= 2 * 4 * 3 * 8
+
+
 def test_no_copies_if_a_loss_is_to_end_the_run(tmp_path: Path) -> None:
     sets = "checkpoint.commit='coalesce'", "checkpoint.every=1000", "faults.on_loss='stop'", "stop.judge_every=100"
     said = partrain("run", job_of(tmp_path, KILL, *sets, call=17, forward="time.sleep(0.03)"), "--out", tmp_path / "run", "-q")
@@ -170,9 +181,8 @@ def test_a_resumed_run(tmp_path: Path, call: int) -> None:
 
 def test_user_code_that_draws_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rounds cannot run again as they were: the user learns it."""
-    no_copies = "import partrain.launch.worker.process as r; r.COPY_EVERY_S = r.LONG_S = 1e9"  # so that rounds run again on a slow machine, too
     monkeypatch.setattr(snapshot_slots, "FIRST_S", 1e9)
-    forward = f"{no_copies}; x = x + int.from_bytes(os.urandom(2), 'big') / 65536"
+    forward = f"{NO_COPIES}; x = x + int.from_bytes(os.urandom(2), 'big') / 65536"
     job = job_of(
         tmp_path, KILL, "checkpoint.commit='coalesce'", "checkpoint.every=100", "stop.judge_every=100", call=14, forward=forward
     )
