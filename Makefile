@@ -15,7 +15,7 @@ TEST := $(PYTEST) -m 'not gpu and not slow and not soak'
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak soak-faults bits messages schema references pictures docs format lint types bench bench-tables clean
+.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak soak-faults bits messages schema references pictures real-pictures docs format lint types bench bench-tables clean
 
 check: lint types test
 
@@ -76,6 +76,10 @@ references: $(STAMP)
 
 pictures: $(STAMP)
 	$(PY) docs/generate pictures
+
+# The pictures of README, from two real trainings on this machine. Make them on an idle one.
+real-pictures: $(STAMP)
+	$(PY) docs/generate real-runs
 
 # The site of docs/ in site/: every link and anchor is checked.
 docs: $(DOCS)

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import typer
 from generate.pictures import FILES as PICTURES
+from generate.real_runs import live_table
 from generate.site_links import links_of, repository_path
-from support.runs import partrain
+from support.runs import partrain, train
 from test_layers import LAYERS
 from typer.main import get_command
 
@@ -43,7 +44,7 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text_of(page), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [*PAGES, "docs/architecture.md"])
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
 def test_the_figure_has_the_layers(page: str) -> None:
     """A row has the names of a layer, two spaces or more, and a description. The names of entry points may be missing."""
     entries = {"__init__", "__main__"}
@@ -102,10 +103,45 @@ def test_a_page_says_first_what_it_answers(page: str) -> None:
     assert text.count("\n") < 45 or "This page answers" in text[:500]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/glossary.md"])
-def test_the_words_are_those_of_explain(page: str) -> None:
-    table = text_of(page).partition("| word | meaning |\n|---|---|\n")[2].partition("\n\n")[0]
+def test_the_words_are_those_of_explain() -> None:
+    table = text_of("docs/glossary.md").partition("| word | meaning |\n|---|---|\n")[2].partition("\n\n")[0]
     assert dict(row.strip("| ").split(" | ", 1) for row in table.splitlines()) == WORDS
+
+
+def test_the_front_page_is_short() -> None:
+    lines = text_of("README.md").splitlines()
+    assert len(lines) <= 200
+    assert [line for line in lines if len(line) > 160] == []
+
+
+@pytest.mark.parametrize("name", ["live-table", "one-and-two"])
+def test_pictures_of_real_runs_need_no_host(name: str) -> None:
+    svg = (ROOT / f"docs/pictures/{name}.svg").read_text(encoding="utf-8")
+    assert re.findall(r"https?://(?!www\.w3\.org|www\.textualize\.io)", svg) == []
+
+
+def test_the_live_table_of_a_real_run(tmp_path: Path) -> None:
+    """`make real-pictures` draws it from a longer run: the same lines and columns."""
+    run = train(tmp_path, "stop.rounds=10")
+    drawn, shown = (
+        re.sub(r"<[^>]*>|&#160;", " ", svg).split() for svg in (live_table(run), text_of("docs/pictures/live-table.svg"))
+    )
+    words = [
+        "until",
+        "judged",
+        "so",
+        "far",
+        "saved",
+        "folder",
+        "device",
+        "state",
+        "iterations",
+        "share",
+        "items/s",
+        "wait",
+        "loss",
+    ]
+    assert [(word in drawn, word in shown) for word in words] == [(True, True)] * len(words)
 
 
 # Jobs and workflows
