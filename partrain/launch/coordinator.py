@@ -301,7 +301,11 @@ class Coordinator:
             return
         late = attempt.stalled_workers()
         workers = f"worker{'s'[: len(late) > 1]} {', '.join(map(str, late))}"
-        problem, work = f"{workers} made no progress for {limit:g} s in round {self.round_records.newest + 1}", "iterations"
+        moment = "in the test" if self._finished_training else f"in round {self.round_records.newest + 1}"
+        problem, work = (
+            f"{workers} made no progress for {limit:g} s {moment}",
+            "batches" if self._finished_training else "iterations",
+        )
         if attempt.dry_running:
             problem = f"{attempt.tried}, tried before any worker starts, made no progress for {limit:g} s"
         elif not self._training or self._replays.starting:

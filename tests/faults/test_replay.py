@@ -117,6 +117,18 @@ def test_a_worker_is_lost_in_the_test(tmp_path: Path) -> None:
     assert (summary["test"], summary["reason"]) == (whole["test"], whole["reason"])
 
 
+def test_a_worker_stalls_in_the_test(tmp_path: Path) -> None:
+    deed = "os.kill(os.getpid(), signal.SIGSTOP)"
+    when = "not self.training and len(x) == 20"
+    after = Aftermath(job_of(tmp_path, deed, "transport.stall_seconds=1", call=1, when=when))
+    told = after.check_replayed(after.train())
+    assert told["what"].startswith(
+        "worker 1 made no progress for 1 s in the test; raise [transport] stall_seconds if batches may"
+    )
+    shown = partrain("runs", "show", after.run).out
+    assert "replays          1, 0 item-iterations trained again" in shown
+
+
 def test_a_target_still_ends_the_run(tmp_path: Path) -> None:
     after = Aftermath(job_of(tmp_path, KILL, "stop.loss=0.7", "stop.rounds=40", call=5))
     after.check_replayed(after.train())
