@@ -296,13 +296,15 @@ def test_a_worker_process(job: Path, tmp_path: Path) -> None:
 
 
 def test_the_coordinator(job: Path, tmp_path: Path) -> None:
-    """Workers, forkserver and writer die with it, and need not be asked."""
-    with Command(("run", job, "--out", "run"), tmp_path) as command:
+    """Workers, forkserver and writer die with it, and need not be asked. No temporary file is left."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))  # a socket's path is short
+    with Command(("run", job, "--out", "run"), tmp_path, environment={"TMPDIR": str(folder)}) as command:
         committed(tmp_path / "run")
         assert len(command.members()) >= 5
         command.process.kill()
         command.process.wait()
         eventually(lambda: not command.members(), "its processes to be gone", seconds=10)
+    folder.rmdir()
     resume(tmp_path / "run")
     assert newest(tmp_path / "run") == trained(job)
 
