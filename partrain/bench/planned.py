@@ -16,7 +16,7 @@ from partrain.data import Dataset
 from partrain.display.number_format import clock, count, size
 from partrain.display.text_table import table
 from partrain.errors import BadJob
-from partrain.job.load import LoadedJob, check_against_data, parse
+from partrain.job.load import LoadedJob, check_against_data, load_dataset, parse
 from partrain.job.plan import Plan, last_item_iteration, make_plan
 from partrain.system.memory import memory_limits
 
@@ -26,10 +26,8 @@ PAYS = 1.05
 
 def plan(loaded: LoadedJob) -> dict[str, Any]:
     """Plan a job: its data are read, its network is built. Nothing is trained or written."""
-    from partrain.data import load
-
     job = loaded.job
-    dataset = load(job.dataset, loaded.folder, None, job.training)
+    dataset = load_dataset(loaded)
     check_against_data(loaded, dataset.spec)
     planned = make_plan(job, dataset.items)
     end = last_item_iteration(job, planned.shares)

@@ -122,7 +122,7 @@ def _loaded(source: Path, overrides: Iterable[str], allocate: Any = None) -> tup
     from partrain.job import load as jobs
 
     loaded = jobs.load(source, tuple(overrides))
-    return load(loaded.job.dataset, loaded.folder, allocate, loaded.job.training, in_memory=not allocate), loaded
+    return jobs.load_dataset(loaded, allocate, in_memory=not allocate), loaded
 
 
 def _scratch(output: Path, size: int) -> memoryview:

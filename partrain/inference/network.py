@@ -124,13 +124,13 @@ def load_network(loaded: LoadedJob, content: Content) -> TrainedNetwork:
 
 def load_dataset(loaded: LoadedJob, content: Content) -> Dataset:
     """Load the data set that a checkpoint was trained on. BadCheckpoint if it has changed since, InputMissing if it is missing."""
-    from partrain.data import load
     from partrain.data.fetch import paths_of
+    from partrain.job import load as jobs
 
     job = loaded.job
     try:
         with blame_user_code(loaded):
-            dataset = load(job.dataset, loaded.folder, None, job.training)
+            dataset = jobs.load_dataset(loaded)
     except InputMissing as missing:
         if all(path.exists() for path in paths_of(vars(job.dataset), loaded.folder)):
             raise

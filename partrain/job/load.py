@@ -10,14 +10,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from partrain import data
 from partrain.config.overrides import SET, Flag, override
 from partrain.config.problems import FileFinding, Finding, Problem, Rejected, UnfitOverrides, Unreadable, by_line
 from partrain.config.toml_source import TomlSource
-from partrain.data import DatasetSpec
+from partrain.data import Dataset, DatasetSpec
+from partrain.data.base import Allocate
+from partrain.data.fetch import TransferReport
 from partrain.job import checks
 from partrain.job.schema import Job, tables_of
+from partrain.system.startup import STARTUP_LIMIT_S
 
-__all__ = ["Job", "LoadedJob", "check_against_data", "load", "parse", "problems"]
+__all__ = ["Job", "LoadedJob", "check_against_data", "load", "load_dataset", "parse", "problems"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,17 @@ def check_against_data(loaded: LoadedJob, spec: DatasetSpec) -> None:
     if errors := [finding for finding in checks.check_data(tables_of(loaded.job), spec) if finding.severity == "error"]:
         text = TomlSource.parse(loaded.text, "job.toml")
         raise Rejected([text.problem(finding) for finding in errors])
+
+
+def load_dataset(
+    loaded: LoadedJob, allocate: Allocate | None = None, report: TransferReport | None = None, in_memory: bool = True
+) -> Dataset:
+    """Load the data set of a job; see `data.load`. Raises Stalled if user code gives no item for `stall_seconds`, or for STARTUP_LIMIT_S if that is longer."""
+    from partrain.data.user.load import waiting_at_most
+
+    job = loaded.job
+    with waiting_at_most(max(job.transport.stall_seconds, STARTUP_LIMIT_S)):
+        return data.load(job.dataset, loaded.folder, allocate, job.training, report, in_memory)
 
 
 def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> list[Problem]:

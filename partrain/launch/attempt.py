@@ -7,6 +7,7 @@ attempt, and starts them again in the same arena.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -184,7 +185,8 @@ class Attempt:
         if self.processes.forkserver_died(code) and not self.complete:
             raise WorkersLost("the process that starts workers was killed, and they ended with it")
         if self.dry_running:
-            raise UserCodeFailed(f"{self.tried}, tried before any worker starts: its process {describe_exit(code)}")
+            kind = WorkersLost if code == -signal.SIGKILL else UserCodeFailed  # the kernel or a person, not the code itself
+            raise kind(f"{self.tried}, tried before any worker starts: its process {describe_exit(code)}")
         if rank < 0:
             assert self._machine is not None
             if code:

@@ -15,7 +15,7 @@ from typing import Any
 
 from partrain.checkpoint.runs import newest_checkpoint
 from partrain.data import DatasetInfo
-from partrain.display.events import FaultEvent, StoppingEvent
+from partrain.display.events import StoppingEvent
 from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, WorkersLost
 from partrain.job.load import Job
 from partrain.job.plan import Plan
@@ -137,7 +137,6 @@ class Coordinator:
             self._flush_after_failure()
             if isinstance(failure, RESUMABLE):
                 failure.message += f"; {self._resume_hint()}"
-            self.context.emit(FaultEvent(t=time.time(), what=failure.message, rank=failure.rank))
             status = "diverged" if failure.code == 76 else "failed"
             return self._ended(status, failure.name, None, failure)
         except Internal:
@@ -208,7 +207,7 @@ class Coordinator:
                     started = True
                     self.attempt.start_workers()
                 self._step()
-            except WorkersLost as loss:
+            except (WorkersLost, WorkersStalled) as loss:
                 self._replay_after(loss)
 
     def _step(self) -> None:
@@ -315,14 +314,18 @@ class Coordinator:
             return
         late = attempt.stalled_workers()
         workers = f"worker{'s'[: len(late) > 1]} {', '.join(map(str, late))}"
-        problem, work = f"{workers} made no progress for {limit:g} s in round {self.round_records.newest + 1}", "iterations"
+        moment = "in the test" if self._finished_training else f"in round {self.round_records.newest + 1}"
+        problem, work = (
+            f"{workers} made no progress for {limit:g} s {moment}",
+            "batches" if self._finished_training else "iterations",
+        )
         if attempt.dry_running:
             problem = f"{attempt.tried}, tried before any worker starts, made no progress for {limit:g} s"
         elif not self._training or self._replays.starting:
             moment = "as they started again" if self._training else "before the first round"
             problem, work = f"{workers} gave no sign of life for {limit:g} s {moment}", "starting up"
         rank = late[0] if len(late) == 1 and not attempt.dry_running else None
-        kind = WorkersStalled if self._training else Stalled
+        kind = Stalled if attempt.dry_running else WorkersStalled
         raise kind(f"{problem}; raise [transport] stall_seconds if {work} may take that long", rank=rank)
 
     def _outcome(self) -> Ended:

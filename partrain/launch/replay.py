@@ -17,6 +17,8 @@ from partrain.launch.snapshot_slots import PendingSnapshot
 from partrain.training.faults import REPLAY_WINDOW
 from partrain.training.stop import Progress
 
+BEFORE = " before the first round"
+
 
 class WorkersStalled(Stalled):
     """Workers made no progress for `stall_seconds`."""
@@ -81,7 +83,8 @@ class Replays:
                 t=began, rank=loss.rank, what=loss.message, after=progress.round, discarded=discarded, seconds=0.0
             )
         else:
-            self._context.warn(f"{loss.message} before the first round: all workers start again")
+            what = loss.message.partition(";")[0].removesuffix(BEFORE)
+            self._context.warn(f"{what}{BEFORE}: all workers start again")
 
     def release(self) -> None:
         """Let the workers of a replay train, once all have started."""
@@ -104,9 +107,10 @@ class Replays:
         while rounds and rounds[0] <= round - REPLAY_WINDOW:
             rounds.popleft()
         stalled = isinstance(loss, WorkersStalled)
-        if faults.on_loss == "drop":
+        drop = faults.on_loss == "drop" and loss.rank is not None  # else no single worker was lost
+        if drop:
             self._checkpointer.keep_newest()
-        if faults.on_loss != "replay" or self._context.machine or (stalled and self._stalled_round == round):
+        if drop or faults.on_loss == "stop" or self._context.machine or (stalled and self._stalled_round == round):
             raise loss
         if len(rounds) >= faults.max_replays:
             loss.message += f"; it was replay {len(rounds) + 1} within {REPLAY_WINDOW} rounds, and [faults] max_replays is {faults.max_replays}"

@@ -152,7 +152,7 @@ def resume(loaded: LoadedJob, content: Content, context: RunContext, moved: bool
         prepared = prepare(loaded, context, content, moved, other_workers)
         relink(content, folder, progress.best_round or None)
         earlier = truncate_after(folder / "events.jsonl", progress.round)
-        start = Start(progress, content.arrays, history, earlier.clock.train)
+        start = Start(progress, content.arrays, history, earlier.clock.train, content=content)
         before, now = manifest_of(content).workers, prepared.manifest.workers
         if before != now:
             start.arrays, start.other_workers = shared_out(content.arrays, len(now)), True

@@ -202,8 +202,7 @@ _ANY_OUTPUTS = (
 
 def _own(name: str, lower: bool, folder: Path) -> JudgedMetric:
     """Import a user's metric: a class or an object of torchmetrics.Metric, or a function of answers and targets."""
-    if util.find_spec("torchmetrics"):
-        _torchmetrics()  # for the import in the user's file
+    import_metrics()  # for the import in the user's file
     made: Any = find("task", UserCode(name=name), folder, "metrics")
     if isinstance(made, type):
         made = made()
@@ -233,6 +232,12 @@ def _number(value: Any) -> float:
     if not tensor.numel():
         return math.nan
     return float(tensor.mean())
+
+
+def import_metrics() -> None:
+    """Import torchmetrics if it is installed, which takes seconds."""
+    if util.find_spec("torchmetrics"):
+        _torchmetrics()
 
 
 def _torchmetrics() -> ModuleType:

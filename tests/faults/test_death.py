@@ -152,17 +152,27 @@ def test_a_worker_is_slow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("transport", ["shared", pytest.param("simulated", marks=pytest.mark.slow)])
-def test_a_worker_never_gets_to_its_first_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str) -> None:
-    """As a constructor that waits for ever does, or a device that does not answer."""
+@pytest.mark.parametrize("again", [False, True])
+def test_a_worker_never_gets_to_its_first_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str, again: bool
+) -> None:
+    """As a constructor that waits for ever does, or a device that does not answer. The second time it ends the run."""
     worker = int(transport == "shared")  # simulated ones live in one process, which has the first one's name
-    deed = "os.kill(os.getpid(), signal.SIGSTOP)"
+    deed = "DONE.unlink(); " * again + "os.kill(os.getpid(), signal.SIGSTOP)"
     sets = ["transport.stall_seconds=4", f'transport.kind="{transport}"']
     after = Aftermath(sabotage(tmp_path, deed, *sets, worker=worker, call=0))
     with monkeypatch.context() as patch:
         patch.setattr(coordinator, "STARTUP_LIMIT_S", 0.0)
-        said = after.train()
+        said = partrain("run", after.job, "--out", after.run, "-q")
     who = "worker 1" if worker else "workers 0, 1"
-    after.check(said, 75, "stalled", f"{who} gave no sign of life for 4 s before the first round", "stall_seconds")
+    silence = f"{who} gave no sign of life for 4 s before the first round"
+    assert f"{silence}: all workers start again" in said.err
+    if again:
+        (tmp_path / "done").touch()
+        after.check(said, 75, "stalled", f"{silence}; raise [transport] stall_seconds")
+    else:
+        assert (said.code, said.errors) == (0, []), said
+        assert newest(after.run) == after.final
 
 
 @pytest.mark.parametrize("commit", ["every", "coalesce"])
@@ -287,13 +297,15 @@ def test_a_worker_process(job: Path, tmp_path: Path) -> None:
 
 
 def test_the_coordinator(job: Path, tmp_path: Path) -> None:
-    """Workers, forkserver and writer die with it, and need not be asked."""
-    with Command(("run", job, "--out", "run"), tmp_path) as command:
+    """Workers, forkserver and writer die with it, and need not be asked. No temporary file is left."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))  # a socket's path is short
+    with Command(("run", job, "--out", "run"), tmp_path, environment={"TMPDIR": str(folder)}) as command:
         committed(tmp_path / "run")
         assert len(command.members()) >= 5
         command.process.kill()
         command.process.wait()
         eventually(lambda: not command.members(), "its processes to be gone", seconds=10)
+    folder.rmdir()
     resume(tmp_path / "run")
     assert newest(tmp_path / "run") == trained(job)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from support.runs import partrain
 
 from partrain import checkpoint
+from partrain.launch.worker import dry_run
 from partrain.tasks import BuiltinTask, make
 from partrain.tasks.judged import MeanIoU, judged_metrics
 from partrain.tasks.metric_names import METRICS
@@ -102,6 +104,16 @@ def test_a_resumed_run_has_the_same_bytes_and_metrics(tmp_path: Path) -> None:
     assert ends[0].arrays["history/f1"].shape == (4,)
     assert ends[0].manifest["progress"] == ends[1].manifest["progress"]
     assert ends[0].manifest["progress"]["metrics"].keys() == {"f1", "auroc", "share", "Wrong"}
+
+
+def test_the_import_of_torchmetrics_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dry run imports it before its first step: from then on `stall_seconds` counts."""
+    imported: list[str] = []
+    monkeypatch.setattr(dry_run, "import_metrics", lambda: imported.append("torchmetrics"))
+    spec: Any = SimpleNamespace(job=SimpleNamespace(task=SimpleNamespace(metrics=["f1"])))
+    channel: Any = None
+    assert next(dry_run._steps(0, spec, channel)) == dry_run.BUILDING
+    assert imported == ["torchmetrics"]
 
 
 @pytest.mark.slow

@@ -306,7 +306,8 @@ def moments(numbers: NDArray[Any], names: Iterable[str], path: str) -> Pair:
 
 
 def _standardized(numbers: NDArray[Any], mean: Sequence[float], std: Sequence[float]) -> NDArray[Any]:
-    scaled: NDArray[Any] = (numbers - np.asarray(mean)) / np.asarray(std)
+    with np.errstate(over="ignore"):  # `store` refuses what float32 cannot hold
+        scaled: NDArray[Any] = (numbers - np.asarray(mean)) / np.asarray(std)
     return scaled
 
 

@@ -22,9 +22,12 @@ from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, count_c
 from partrain.data.parts import known_parts
 from partrain.data.user.section import UserData
 from partrain.errors import InputMissing, Stalled, UserCodeFailed
+from partrain.system.startup import STARTUP_LIMIT_S
 
-_limit: ContextVar[float | None] = ContextVar("limit", default=None)
-"""Seconds that a data set may take for one item; None: any time."""
+EXIT_S = 5.0
+"""A process that has closed its stream has this long to exit."""
+_limit: ContextVar[float] = ContextVar("limit", default=STARTUP_LIMIT_S)
+"""Seconds that a data set may take for one item."""
 
 
 @contextmanager
@@ -114,9 +117,7 @@ def _running(section: UserData, folder: Path, held: bool) -> Iterator[IO[bytes]]
         process.stdin.close()
         yield io.BufferedReader(_Patient(process.stdout.fileno(), f"[dataset] name: `{section.name}`"))
     except EOFError:
-        raise UserCodeFailed(
-            f"[dataset] name: `{section.name}` {_describe_exit(process.wait())} before all items were read"
-        ) from None
+        raise UserCodeFailed(f"[dataset] name: `{section.name}` {_describe_exit(process)} before all items were read") from None
     finally:
         process.kill()
         process.wait()
@@ -140,7 +141,12 @@ class _Patient(io.RawIOBase):
         return os.readv(self._descriptor, [buffer])
 
 
-def _describe_exit(status: int) -> str:
+def _describe_exit(process: subprocess.Popen[bytes]) -> str:
+    """Describe in words how a process ended that gives no more items. It may have closed its stream, and run on."""
+    try:
+        status = process.wait(EXIT_S)
+    except subprocess.TimeoutExpired:
+        return "closed the stream of its items"
     return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"left its process (status {status})"
 
 

@@ -24,6 +24,7 @@ from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
 from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
 from partrain.models import Interface
 from partrain.tasks import UserTask
+from partrain.tasks.judged import import_metrics
 from partrain.tasks.kinds import Task
 from partrain.training.after_judgement import AfterJudgement
 from partrain.training.replica import persistent_buffers
@@ -58,7 +59,12 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
 
 
 def _steps(rank: int, spec: ProcessSpec, channel: Channel) -> Iterator[str]:
-    """Do what a worker does first. Yields the name of each step before it is taken."""
+    """Do what a worker does first. Yields the name of each step before it is taken.
+
+    From the first name on, a step that takes longer than `stall_seconds` has stalled.
+    """
+    if spec.job.task and spec.job.task.metrics:
+        import_metrics()
     yield BUILDING
     setup = WorkerSetup(rank, spec)
     if setup.start_note:
