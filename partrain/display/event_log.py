@@ -140,6 +140,9 @@ def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> 
         "seconds": {"startup": _seconds(clock.startup), "train": _seconds(clock.train), "total": _seconds(clock.total)},
         "item_iterations": state.item_iterations,
         **({"replays": state.replays, "discarded_item_iterations": state.discarded} if state.replays else {}),
+        **({"exclusions": state.exclusions, "excluded_item_iterations": state.excluded_items} if state.exclusions else {}),
+        **({"clipped_updates": state.clipped_updates} if state.clipped_updates else {}),
+        **({"spikes": state.spikes} if state.spikes else {}),
         "workers": [_worker_summary(worker, clock.train) for _, worker in sorted(state.workers.items())],
     }
 

@@ -14,10 +14,12 @@ from partrain.display.event_log import read_events, summary
 from partrain.display.events import (
     CommitEvent,
     Event,
+    ExclusionEvent,
     FaultEvent,
     JudgementEvent,
     ReplayEvent,
     RoundEvent,
+    SpikeEvent,
     StartEvent,
     StoppingEvent,
 )
@@ -233,6 +235,9 @@ def _take(event: Event, run: RunHistory, totals: dict[int, RoundTotal]) -> None:
         case ReplayEvent():
             _check_numbers(event.after, event.seconds, *event.discarded)
             run.faults.append(_incident(run, event.t, event.describe(), event.rank))
+        case ExclusionEvent() | SpikeEvent():
+            _check_numbers(event.round, *([event.discarded] if isinstance(event, ExclusionEvent) else event.usual))
+            run.faults.append(_incident(run, event.t, f"{event.kind}: {event.describe()}", event.rank))
         case StoppingEvent():
             run.faults.append(_incident(run, event.t, f"{event.signal}: {event.what}"))
 
