@@ -52,7 +52,8 @@ class UpdateGuard:
 
     def __init__(self, replica: Replica, faults: Faults) -> None:
         self._replica = replica
-        self._excludes, self._bound = faults.on_nonfinite == "exclude", faults.max_update_norm
+        self.excludes, self._bound = faults.on_nonfinite == "exclude", faults.max_update_norm
+        """`excludes`: non-finite numbers are taken back."""
         self.begin()
 
     def begin(self) -> None:
@@ -64,7 +65,7 @@ class UpdateGuard:
 
     def before(self, gradient: bool = False) -> Before | None:
         """Copy the numbers that local iterations, or a `gradient`, are about to change; None if no copy is needed."""
-        replica, excludes = self._replica, self._excludes
+        replica, excludes = self._replica, self.excludes
         if not excludes and (gradient or self._bound is None):
             return None
         return Before(
@@ -79,8 +80,8 @@ class UpdateGuard:
         params = self._replica.params
         if before is not None and self._bound is not None:
             self._clip(before.params, self._bound)
-        if before is not None and self._excludes:
-            return self._undone(before, finite_loss, {2: [params], 4: [self._replica.optimizer.moments]})
+        if before is not None and self.excludes:
+            return self._undone(before, finite_loss, {2: [params], 4: [self._replica.optimizer.moments.view(-1)]})
         if (bad := first_non_finite(params)) is not None:
             raise NonFinite(0, bad)
         return False
@@ -94,7 +95,7 @@ class UpdateGuard:
 
     def _undone(self, before: Before, finite_loss: Callable[[], bool], numbers: dict[int, list[Tensor]]) -> bool:
         """Return to the numbers `before` if loss, `numbers` or buffers are not finite. Keys are indices of NOT_FINITE."""
-        numbers[5] = [buffer for _, buffer in persistent_buffers(self._replica.module) if buffer.is_floating_point()]
+        numbers[5] = [buffer.reshape(-1) for _, buffer in persistent_buffers(self._replica.module) if buffer.is_floating_point()]
         found = (key for key, parts in numbers.items() if any(first_non_finite(part) is not None for part in parts))
         self.excluded = next(found, 0) if finite_loss() else 1
         if self.excluded:
