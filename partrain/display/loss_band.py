@@ -7,10 +7,10 @@ from statistics import median
 from typing import NamedTuple
 
 WINDOW, LEAST = 32, 16
-"""Newest losses that make the band; none leaps before there are so many."""
+"""Newest losses that make the band; none leaps before the second number of them."""
 MAX_Z, MIN_RISE = 10.0, 0.5
-"""A loss leaps if its modified z-score, 0.6745 (loss - median) / MAD, is above the first, it rises above the median by more than the
-second as a share, and above all of the window. MAD is the median distance from the median. The source advises 3.5 for outliers in
+"""A loss leaps if its modified z-score, 0.6745 (loss - median) / MAD, is above the first, and it rises above the median by more than the
+second as a share. MAD is the median distance from the median. The source advises 3.5 for outliers in
 general. Losses of mini-batches have heavier tails, and there are thousands of them."""
 
 
@@ -42,7 +42,9 @@ class LossBand:
     def add(self, loss: float) -> Leap | None:
         """Append a finite loss; return the leap if it is the first above the band."""
         losses, leap = self._losses, None
-        if len(losses) >= LEAST and (self._above or loss > max(losses)):  # most losses need no median
+        if len(losses) >= LEAST and loss <= (1 + MIN_RISE) * min(losses):  # within any band: most losses need no median
+            self._above = False
+        elif len(losses) >= LEAST:
             bound = self._bound()
             if loss > bound and not self._above:
                 leap = Leap(loss, (min(losses), max(losses)), bound)

@@ -154,7 +154,9 @@ def test_no_worker_is_left(name: str) -> None:
 @pytest.mark.parametrize("ramp", [0, 4])
 def test_one_worker_alone(ramp: int) -> None:
     partitions = ([SPOILT],) if not ramp else ([SPOILT], [1])
-    one = Trial(Average(iterations=1, ramp_workers=ramp), Sgd(lr=0.1, batch_size=1), mlp, spoilt_blobs(), partitions, faults=EXCLUDE)
+    one = Trial(
+        Average(iterations=1, ramp_workers=ramp), Sgd(lr=0.1, batch_size=1), mlp, spoilt_blobs(), partitions, faults=EXCLUDE
+    )
     with pytest.raises(Diverged, match="no worker is left"):
         one.run(1)
 
