@@ -35,6 +35,7 @@ def closing_lines(
     done = f"{content['rounds']:,} rounds, {content['item_iterations']:,} item-iterations, {seconds:.1f} s of training"
     lines = [f"{content['status']}{reason}: {done}"]
     judged = {"loss": content["loss"], **content["metrics"]}
+    lines += _numbers_told(content)
     label = "judged (any-worker)" if content.get("judge") == "any-worker" else "judged"
     if "judged_round" in content:
         label += f" in round {content['judged_round']:,}"
@@ -66,6 +67,17 @@ def closing_lines(
     report = [f"  partrain report {shlex.quote(str(folder))}"]
     best = [f"  partrain evaluate {best_path}"] * kept
     return [*lines, f"  partrain evaluate {path}", *best, *export, *report, f"  partrain inspect {file}", *onward]
+
+
+def _numbers_told(content: Mapping[str, Any]) -> list[str]:
+    """Return a line that counts exclusions, clipped updates and spikes; none without any."""
+    kinds = {
+        "exclusions": "worker{} left out of a mean",
+        "clipped_updates": "update{} scaled down",
+        "spikes": "spike{} of a loss",
+    }
+    told = [f"{count:,} {words.format('s' * (count > 1))}" for key, words in kinds.items() if (count := content.get(key))]
+    return [f"numbers: {', '.join(told)}; `partrain report` shows when"] if told else []
 
 
 def _earlier_best(content: Mapping[str, Any]) -> str:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar, TypedDict, get_args
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from partrain.display.number_format import number
 from partrain.records import RoundRecord, without_nan
 
 COMMIT_MARK = b'"event":"commit"'
@@ -199,6 +200,47 @@ class ReplayEvent:
 
 
 @dataclass(kw_only=True)
+class ExclusionEvent:
+    """A worker was left out of the means of a round, for its numbers were not finite."""
+
+    kind: ClassVar = "exclusion"
+    t: float
+    round: int
+    rank: int
+    what: str
+    """The numbers that were not finite."""
+    discarded: int
+    """Item-iterations that were taken back."""
+
+    def describe(self) -> str:
+        """Tell in one line who was left out, and why."""
+        why = f"non-finite numbers in {self.what}, {self.discarded:,} item-iterations taken back"
+        return f"round {self.round:,}: worker {self.rank} is left out of the mean ({why})"
+
+
+@dataclass(kw_only=True)
+class SpikeEvent:
+    """A loss leapt above its band (`display/loss_band.py`)."""
+
+    kind: ClassVar = "spike"
+    t: float
+    round: int
+    rank: int | None
+    """Rank of the worker whose training loss it is; None: the judged loss."""
+    loss: float
+    usual: list[float]
+    """Lowest and highest of the losses before it."""
+    bound: float
+    """Upper end of the band."""
+
+    def describe(self) -> str:
+        """Tell in one line what leapt, and from where."""
+        whose = "the judged loss" if self.rank is None else f"the training loss of worker {self.rank}"
+        low, high = map(number, self.usual)
+        return f"round {self.round:,}: {whose} leapt to {number(self.loss)}; before, it was {low} to {high}"
+
+
+@dataclass(kw_only=True)
 class StoppingEvent:
     """The coordinator answers a signal."""
 
@@ -236,12 +278,20 @@ class UnknownEvent:
     round: int | None
 
 
-KnownEvent = StartEvent | RoundEvent | JudgementEvent | CommitEvent | FaultEvent | ReplayEvent | StoppingEvent | EndEvent
+KnownEvent = (
+    StartEvent
+    | RoundEvent
+    | JudgementEvent
+    | CommitEvent
+    | FaultEvent
+    | ReplayEvent
+    | ExclusionEvent
+    | SpikeEvent
+    | StoppingEvent
+    | EndEvent
+)
 Event = KnownEvent | UnknownEvent
-KINDS: dict[str, type[KnownEvent]] = {
-    each.kind: each
-    for each in (StartEvent, RoundEvent, JudgementEvent, CommitEvent, FaultEvent, ReplayEvent, StoppingEvent, EndEvent)
-}
+KINDS: dict[str, type[KnownEvent]] = {each.kind: each for each in get_args(KnownEvent)}
 
 
 def encode(event: KnownEvent) -> bytes:

@@ -55,6 +55,14 @@ class SummaryOptions(TypedDict, total=False):
     """Times that rounds ran again after the loss of a worker."""
     discarded_item_iterations: int
     """Item-iterations that ran again; `item_iterations` counts them once."""
+    exclusions: int
+    """Times that a worker was left out of the mixing for numbers that are not finite, as `on_nonfinite` says."""
+    excluded_item_iterations: int
+    """Item-iterations of these workers in these rounds."""
+    clipped_updates: int
+    """Updates of a worker that were longer than `max_update_norm`, and were shortened."""
+    spikes: int
+    """Losses far above those of the rounds before."""
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -113,7 +121,15 @@ def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> 
     best: SummaryOptions = {}
     if state.best:
         best["best"] = {"round": state.best.round, "loss": state.best.loss, "metrics": state.best.metrics}
-    again: SummaryOptions = {"replays": state.replays, "discarded_item_iterations": state.discarded} if state.replays else {}
+    faults: SummaryOptions = {}
+    if state.replays:
+        faults |= {"replays": state.replays, "discarded_item_iterations": state.discarded}
+    if state.exclusions:
+        faults |= {"exclusions": state.exclusions, "excluded_item_iterations": state.excluded_items}
+    if state.clipped_updates:
+        faults["clipped_updates"] = state.clipped_updates
+    if state.spikes:
+        faults["spikes"] = state.spikes
     return {
         "status": state.status or "failed",
         "reason": state.reason or "killed",
@@ -125,7 +141,7 @@ def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> 
         "test": dict(test or {}),
         "seconds": {"startup": _seconds(clock.startup), "train": _seconds(clock.train), "total": _seconds(clock.total)},
         "item_iterations": state.item_iterations,
-        **again,
+        **faults,
         "workers": [_worker_summary(worker, clock.train) for _, worker in sorted(state.workers.items())],
     }
 

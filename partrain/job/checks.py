@@ -70,6 +70,8 @@ def check_job(tables: Tables) -> Iterator[Finding]:
         _lr_scale,
         _lbfgs,
         _transport,
+        _nonfinite,
+        _update_norm,
         _settings_without_effect,
         _average,
         _overlap,
@@ -278,6 +280,28 @@ def _transport(transport: TransportSection, workers: list[WorkerGroup], faults: 
         message = "simulated workers live in one process: none is lost alone"
         yield Finding(("faults", "on_loss"), message, 'use "replay" or "stop"')
     yield from transport.check(_count(workers))
+
+
+def _nonfinite(sync: AnyRule, workers: list[WorkerGroup], faults: Faults) -> Iterator[Finding]:
+    """Refuse to exclude workers where the rule says that none can be."""
+    if faults.on_nonfinite != "exclude":
+        return
+    place = ("faults", "on_nonfinite")
+    if sync.no_exclusion_reason:
+        message = f'"exclude" has no meaning under rule = "{sync.rule}": {sync.no_exclusion_reason}'
+        yield Finding(place, message, 'use "stop"')
+    elif _count(workers) == 1:
+        yield Finding(place, 'one worker has no others to go on with: the run ends as with "stop"', severity="warning")
+
+
+def _update_norm(sync: AnyRule, faults: Faults) -> Iterator[Finding]:
+    if faults.max_update_norm is None:
+        return
+    reason = "workers mix gradients" if sync.averages_gradients or sync.full_batch else ""
+    reason = reason or "all workers change one vector" * sync.shares_params
+    if reason:
+        message = f'under rule = "{sync.rule}" {reason}: no worker has an update of its own to bound'
+        yield Finding(("faults", "max_update_norm"), message, "`clip_norm` in [optimizer] bounds gradients", at="key")
 
 
 # The end of a run

@@ -70,6 +70,8 @@ class RunContext:
             self.display.apply(event)
             if isinstance(event, StoppingEvent):
                 self.warn(f"{event.signal}: {event.what}")
+            if spike := self.state.leap:
+                self.emit(spike)
 
     def rewind(self, after_round: int) -> None:
         """Forget the events after a round: the rounds run again, and in another way."""

@@ -94,6 +94,11 @@ class RuleTraits(Section):
         return ""
 
     @property
+    def no_exclusion_reason(self) -> str:
+        """Reason why a worker cannot be left out of a round's means (`on_nonfinite = "exclude"`); "" if it can: its weight is 0 then."""
+        return "" if self.synchronous else "its workers do not mix at one moment"
+
+    @property
     def varies_round_length(self) -> bool:
         """True: rounds do not all have the same number of iterations."""
         return False

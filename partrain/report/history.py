@@ -14,10 +14,12 @@ from partrain.display.event_log import read_events
 from partrain.display.events import (
     CommitEvent,
     Event,
+    ExclusionEvent,
     FaultEvent,
     JudgementEvent,
     ReplayEvent,
     RoundEvent,
+    SpikeEvent,
     StartEvent,
     StoppingEvent,
 )
@@ -132,6 +134,7 @@ class RunHistory:
     judgements: list[JudgementEvent] = field(default_factory=list)
     commits: list[CommitEvent] = field(default_factory=list)
     faults: list[Incident] = field(default_factory=list)
+    spikes: list[SpikeEvent] = field(default_factory=list)
     spans: dict[int, list[WorkerSpan]] = field(default_factory=dict)
     """Each worker's rounds by rank."""
     job_text: str = ""
@@ -234,6 +237,13 @@ def _take(event: Event, run: RunHistory, totals: dict[int, RoundTotal]) -> None:
         case ReplayEvent():
             _check_numbers(event.after, event.seconds, *event.discarded)
             run.faults.append(_incident(run, event.t, event.describe(), event.rank))
+        case ExclusionEvent():
+            _check_numbers(event.round, event.discarded)
+            run.faults.append(_incident(run, event.t, f"exclusion: {event.describe()}", event.rank))
+        case SpikeEvent():
+            _check_numbers(event.round, event.loss, *event.usual)
+            run.spikes.append(event)
+            run.faults.append(_incident(run, event.t, f"spike: {event.describe()}", event.rank))
         case StoppingEvent():
             run.faults.append(_incident(run, event.t, f"{event.signal}: {event.what}"))
 

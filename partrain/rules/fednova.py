@@ -78,8 +78,9 @@ class Fednova(Rule):
         worker.train()
         share, work = self.weight(worker.partition_size if worker.done else 0), self.work(worker.done)
         scores = group.scores(share, work)
-        mean_work = sum(share * work for share, work in scores) / sum(share for share, _ in scores)
+        total = sum(share for share, _ in scores)
         if worker.done:
+            mean_work = sum(share * work for share, work in scores) / total
             worker.params.copy_(anchor.lerp(worker.params, mean_work / work))
         group.all_reduce_mean(worker.params, weight=share)
 

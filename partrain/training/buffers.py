@@ -59,7 +59,8 @@ def pooled(rows: Tensor, weights: Tensor, tensors: dict[str, Tensor]) -> Tensor:
 def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
     """Recompute the BatchNorm statistics of the network that is evaluated, from items spread over every partition.
 
-    Each layer gets the mean and variance of all its inputs for these items, computed in float64 and rounded once.
+    Each layer gets the mean and variance of all its inputs for these items, computed in float64 and rounded once. With
+    `on_nonfinite = "exclude"` inputs that are not finite are left out.
     """
     norms = [module for module in worker.module.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     norms = [norm for norm in norms if norm.training and norm.track_running_stats]
@@ -79,6 +80,8 @@ def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
             worker.module(worker.samples.batch(part.to(worker.samples.inputs.device))[0])
     for hook in hooks:
         hook.remove()
+    if worker.guard.excludes:
+        seen = [[row for row in rows if row.isfinite().all()] for rows in seen]
     worker.module.train()
     _count_alike(nn.ModuleList(norms), group)
     own = torch.cat([_merged(rows, norm) for norm, rows in zip(norms, seen, strict=True)])

@@ -101,7 +101,10 @@ def _explain(error: BaseException, rank: int, spec: ProcessSpec, process: Worker
     round = process.progress.round if process else 0
     where = f"worker {rank}, round {round}" if round else f"worker {rank}, before the first round"
     if isinstance(error, NonFinite) and process is not None:
-        part = process.worker.replica.layout.part_at(error.offset + error.index)
+        layout = process.worker.replica.layout
+        part = layout.part_at(error.offset + error.index)
+        if error.offset >= layout.scratch:  # the worker's own numbers were checked before the rule computed this vector
+            return Diverged(f"{where}: mixing made non-finite numbers in {part} from finite ones; lower the learning rate")
         return Diverged(f"{where}: non-finite numbers in {part}; lower the learning rate, or look at the data")
     iteration = f", iteration {process.worker.done + 1}" if process and round else ""
     if isinstance(error, InvalidTaskOutput):

@@ -127,6 +127,7 @@ class WorkerSetup:
             bool(job.user_code),
             self.metrics,
             self.augment,
+            job.faults,
         )
 
     def _items(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Samples:
