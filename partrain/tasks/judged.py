@@ -158,6 +158,8 @@ def judged_metrics(
         if known is None:
             fitting = ", ".join(METRICS.get(kind, {})) or 'only your own, as "file.py:Metric"'
             raise BadJob(f"[task] metrics: `{name}` is not for the task {kind}; fitting: {fitting}")
+        if outputs < known.least:
+            raise BadJob(f"[task] metrics: `{name}` needs at least {known.least} classes, and the data set has {outputs}")
         made[name] = _known(known, kind, outputs, ignore)
 
     def prepare(answers: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

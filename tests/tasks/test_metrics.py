@@ -136,6 +136,15 @@ def test_a_class_of_which_lower_is_better_must_be_listed(tmp_path: Path) -> None
         judged_metrics(["own.py:Wrong"], [], task, "classification", 3, tmp_path)
 
 
+def test_a_metric_that_needs_more_classes_is_refused_after_loading_and_for_own_tasks(tmp_path: Path) -> None:
+    job = write(tmp_path)
+    (tmp_path / "task.py").write_text("import partrain.tasks.kinds as k\nclass Own(k.Classification): pass\n")
+    for task in ('{metrics=["top5_accuracy"]}', '{name="task.py:Own", metrics=["top5_accuracy"]}'):
+        done = partrain("validate", "--build", job, "--set", f"task={task}", "--set", "stop={rounds=1}")
+        assert done.code == 78, done
+        assert "`top5_accuracy` needs at least 5 classes, and the data set has 3" in done.out + done.err
+
+
 @pytest.mark.parametrize("kind", ["classification", "multi-label", "segmentation", "regression", "language"])
 def test_each_known_metric_gives_the_same_number_for_one_worker_and_two(kind: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
