@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from partrain.config.overrides import SET, Flag, override
-from partrain.config.problems import FileFinding, Finding, Problem, Rejected, UnfitOverrides, Unreadable, by_line
+from partrain.config.problems import FileFinding, Finding, Problem, Rejected, UnfitOverrides, Unreadable, WrongValue, by_line
 from partrain.config.toml_source import TomlSource
 from partrain.data import DatasetSpec
 from partrain.job import checks
 from partrain.job.schema import Job, tables_of
 
-__all__ = ["Job", "LoadedJob", "check_against_data", "load", "parse", "problems"]
+__all__ = ["Job", "LoadedJob", "check_against_data", "load", "locating", "parse", "problems"]
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,19 @@ class LoadedJob:
     """A job without errors, and its origin."""
 
     job: Job
-    text: str
-    """The TOML text, overrides applied."""
+    source: TomlSource
     folder: Path
     """Folder that relative data paths start from."""
     warnings: list[Problem]
+
+    @property
+    def text(self) -> str:
+        """The TOML text, overrides applied."""
+        return self.source.text
+
+    def located(self, wrong: WrongValue) -> Rejected:
+        """Return the error with its place in the job."""
+        return Rejected([self.source.problem(wrong.finding)], wrong.detail)
 
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), resuming: bool = False) -> LoadedJob:
@@ -64,8 +73,16 @@ def parse(
 def check_against_data(loaded: LoadedJob, spec: DatasetSpec) -> None:
     """Raise `Rejected` if a job contradicts its data set, whose `spec` may be known only after loading."""
     if errors := [finding for finding in checks.check_data(tables_of(loaded.job), spec) if finding.severity == "error"]:
-        text = TomlSource.parse(loaded.text, "job.toml")
-        raise Rejected([text.problem(finding) for finding in errors])
+        raise Rejected([loaded.source.problem(finding) for finding in errors])
+
+
+@contextmanager
+def locating(loaded: LoadedJob) -> Iterator[None]:
+    """Give a value that turns out to be wrong after loading its place in the job."""
+    try:
+        yield
+    except WrongValue as wrong:
+        raise loaded.located(wrong) from None
 
 
 def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> list[Problem]:
@@ -84,7 +101,7 @@ def _check(text: TomlSource, folder: Path, here: bool, resuming: bool = False) -
         raise Unreadable(found)
     if job is None or errors:
         raise Rejected(found)
-    return LoadedJob(job, text.text, folder, by_line(found))
+    return LoadedJob(job, text, folder, by_line(found))
 
 
 def validate(data: dict[str, Any], folder: Path, here: bool, resuming: bool = False) -> tuple[Job | None, list[Finding]]:

@@ -18,8 +18,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from partrain.config.problems import Finding, WrongValue
 from partrain.config.usercode import UserCode, find
-from partrain.errors import BadJob, UserCodeFailed
+from partrain.errors import UserCodeFailed
 from partrain.system.torchvision import import_torchvision
 from partrain.tasks.kinds import Task
 from partrain.tasks.metric_names import METRICS, KnownMetric, name_of
@@ -150,16 +151,18 @@ def judged_metrics(
     made: dict[str, JudgedMetric] = {"mean_iou": MeanIoU(outputs, int(ignore or 0))} if kind == "segmentation" else {}
     if names and type(task).score is not Task.score:
         raise UserCodeFailed(f"[task] metrics: {type(task).__name__} has a `score` of its own, so that its answers are unknown")
-    for name in names:
+    for index, name in enumerate(names):
+        place = ("task", "metrics", index)
         if ":" in name:
             made[name_of(name)] = _own(name, name_of(name) in lower, folder)
             continue
         known = METRICS.get(kind, {}).get(name)
         if known is None:
             fitting = ", ".join(METRICS.get(kind, {})) or 'only your own, as "file.py:Metric"'
-            raise BadJob(f"[task] metrics: `{name}` is not for the task {kind}; fitting: {fitting}")
+            raise WrongValue(Finding(place, f"`{name}` is not for the task {kind}", f"fitting: {fitting}"))
         if outputs < known.least:
-            raise BadJob(f"[task] metrics: `{name}` needs at least {known.least} classes, and the data set has {outputs}")
+            what = f"`{name}` needs at least {known.least} classes, and the data set has {outputs}"
+            raise WrongValue(Finding(place, what, "remove it"))
         made[name] = _known(known, kind, outputs, ignore)
 
     def prepare(answers: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -240,7 +243,8 @@ def _number(value: Any) -> float:
 def _torchmetrics() -> ModuleType:
     """Import torchmetrics. It imports torchvision where that is, which may be compiled for another build of torch."""
     if util.find_spec("torchmetrics") is None:
-        raise BadJob("[task] metrics: they are computed by torchmetrics, which is not installed: pip install 'partrain[metrics]'")
+        what = "they are computed by torchmetrics, which is not installed: pip install 'partrain[metrics]'"
+        raise WrongValue(Finding(("task", "metrics"), what))
     if util.find_spec("torchvision") is not None:
         import_torchvision("torchvision")
     return import_module("torchmetrics")
