@@ -12,11 +12,12 @@ from typing import Any
 from partrain.bench import Case, outcomes
 from partrain.bench.compare import facts
 from partrain.config.overrides import as_toml
+from partrain.config.problems import Finding, WrongValue
 from partrain.data import Dataset
 from partrain.display.number_format import clock, count, size
 from partrain.display.text_table import table
 from partrain.errors import BadJob
-from partrain.job.load import LoadedJob, check_against_data, load_dataset, parse
+from partrain.job.load import LoadedJob, check_against_data, load_dataset, locating, parse
 from partrain.job.plan import Plan, last_item_iteration, make_plan
 from partrain.system.memory import memory_limits
 
@@ -27,9 +28,11 @@ PAYS = 1.05
 def plan(loaded: LoadedJob) -> dict[str, Any]:
     """Plan a job: its data are read, its network is built. Nothing is trained or written."""
     job = loaded.job
-    dataset = load_dataset(loaded)
-    check_against_data(loaded, dataset.spec)
-    planned = make_plan(job, dataset.items)
+    with locating(loaded):
+        dataset = load_dataset(loaded)
+        check_against_data(loaded, dataset.spec)
+        planned = make_plan(job, dataset.items)
+        built = _network(loaded, dataset, planned)
     end = last_item_iteration(job, planned.shares)
     return {
         "name": job.name,
@@ -41,7 +44,7 @@ def plan(loaded: LoadedJob) -> dict[str, Any]:
             "test_items": dataset.spec.test_items,
             "bytes": _bytes_of(dataset),
         },
-        **_network(loaded, dataset, planned),
+        **built,
         "workers": [
             {
                 "rank": share.spec.rank,
@@ -82,7 +85,7 @@ def _network(loaded: LoadedJob, dataset: Dataset, planned: Plan) -> dict[str, An
     try:
         layout = row_layout(module, job.optimizer)
     except TypeError as error:
-        raise BadJob(f"[model] `{job.model.name}`: {error}") from None
+        raise WrongValue(Finding(("model",), f"`{job.model.name}`: {error}")) from None
     item = dataset.inputs[:1].nbytes + dataset.targets[:1].nbytes
     needs = MemoryNeeds.of(module, layout, job, planned, range(len(planned.shares)), item)
     trained = sum(field.size for field in layout.params.fields)

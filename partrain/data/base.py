@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, Self
 from pydantic import Field, PlainValidator, field_validator, model_validator
 
 from partrain.byte_layout import InputPart, of_unequal_lengths, offsets, view
+from partrain.config.problems import Finding, WrongValue
 from partrain.config.section import Section
 from partrain.data.folds import Fold, HeldOut, held_out_count
-from partrain.errors import BadJob, InputMissing
+from partrain.errors import InputMissing
 from partrain.system.memory import memory_limits
 from partrain.tasks import Kind
 
@@ -38,12 +39,11 @@ _BLOCK = 1 << 14
 """Items checked at a time."""
 
 
-class WrongSetting(BadJob):
+class WrongSetting(WrongValue):
     """A key of the `[dataset]` table contradicts the content of its files."""
 
     def __init__(self, key: str, problem: str, advice: str) -> None:
-        super().__init__(f"[dataset] {problem}; {advice}")
-        self.key, self.problem, self.advice = key, problem, advice
+        super().__init__(Finding(("dataset", key), problem, advice, at="key"), prefix="[dataset]")
 
 
 class WrongContent(InputMissing):

@@ -103,7 +103,7 @@ def check_machine(tables: Tables, folder: Path) -> Iterator[Finding]:
         places = [files[max(files, key=len)]] if files else []
         yield FileFinding(("dataset", *places), missing.message)
     except WrongSetting as wrong:
-        yield Finding(("dataset", wrong.key), wrong.problem, wrong.advice, at="key")
+        yield wrong.finding
     yield from check_data(tables, spec) if spec else ()
     for key in missing_urls(dataset):
         message = "has not been fetched yet, so nothing could be checked against it"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 
 from partrain import data
 from partrain.config.overrides import SET, Flag, override
-from partrain.config.problems import FileFinding, Finding, Problem, Rejected, UnfitOverrides, Unreadable, by_line
+from partrain.config.problems import FileFinding, Finding, Problem, Rejected, UnfitOverrides, Unreadable, WrongValue, by_line
 from partrain.config.toml_source import TomlSource
 from partrain.data import Dataset, DatasetSpec
 from partrain.data.base import Allocate
@@ -21,7 +22,7 @@ from partrain.job import checks
 from partrain.job.schema import Job, tables_of
 from partrain.system.startup import STARTUP_LIMIT_S
 
-__all__ = ["Job", "LoadedJob", "check_against_data", "load", "load_dataset", "parse", "problems"]
+__all__ = ["Job", "LoadedJob", "check_against_data", "load", "load_dataset", "locating", "parse", "problems"]
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,19 @@ class LoadedJob:
     """A job without errors, and its origin."""
 
     job: Job
-    text: str
-    """The TOML text, overrides applied."""
+    source: TomlSource
     folder: Path
     """Folder that relative data paths start from."""
     warnings: list[Problem]
+
+    @property
+    def text(self) -> str:
+        """The TOML text, overrides applied."""
+        return self.source.text
+
+    def located(self, wrong: WrongValue) -> Rejected:
+        """Return the error with its place in the job."""
+        return Rejected([self.source.problem(wrong.finding)], wrong.detail)
 
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), resuming: bool = False) -> LoadedJob:
@@ -68,8 +77,16 @@ def parse(
 def check_against_data(loaded: LoadedJob, spec: DatasetSpec) -> None:
     """Raise `Rejected` if a job contradicts its data set, whose `spec` may be known only after loading."""
     if errors := [finding for finding in checks.check_data(tables_of(loaded.job), spec) if finding.severity == "error"]:
-        text = TomlSource.parse(loaded.text, "job.toml")
-        raise Rejected([text.problem(finding) for finding in errors])
+        raise Rejected([loaded.source.problem(finding) for finding in errors])
+
+
+@contextmanager
+def locating(loaded: LoadedJob) -> Iterator[None]:
+    """Give a value that turns out to be wrong after loading its place in the job."""
+    try:
+        yield
+    except WrongValue as wrong:
+        raise loaded.located(wrong) from None
 
 
 def load_dataset(
@@ -99,7 +116,7 @@ def _check(text: TomlSource, folder: Path, here: bool, resuming: bool = False) -
         raise Unreadable(found)
     if job is None or errors:
         raise Rejected(found)
-    return LoadedJob(job, text.text, folder, by_line(found))
+    return LoadedJob(job, text, folder, by_line(found))
 
 
 def validate(data: dict[str, Any], folder: Path, here: bool, resuming: bool = False) -> tuple[Job | None, list[Finding]]:

@@ -63,7 +63,7 @@ class Attempt:
         self.ready = ReadyWorkers()
         self.done: dict[int, Done] = {}
         """Workers that have left the loop."""
-        self.tried = user_code_under_test(job, hooks=True) or (f"the start from {initial.file.name}" if initial else "")
+        self.tried = user_code_under_test(job, judging=True) or (f"the start from {initial.file.name}" if initial else "")
         """User code or file that a dry run tries, in words; "" if there is none."""
         self.try_built_in = False
         """The dry run tries built-in networks and tasks, too."""

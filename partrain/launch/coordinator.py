@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from partrain.checkpoint.runs import newest_checkpoint
+from partrain.config.problems import Finding, WrongValue
 from partrain.data import DatasetInfo
 from partrain.display.events import StoppingEvent
 from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, WorkersLost
@@ -284,6 +285,9 @@ class Coordinator:
             raise Internal(f"{message.message}\n{message.detail}")
         if message.code == WorkersLost.code:
             self.attempt.check_other_processes(message.rank)
+        if message.finding:
+            path, *rest = message.finding
+            raise WrongValue(Finding(tuple(path), *rest), message.detail)
         kinds = {kind.code: kind for kind in Failure.__subclasses__()}
         raise kinds[message.code](message.message, message.detail, message.rank if message.rank >= 0 else None)
 

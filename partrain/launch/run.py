@@ -13,11 +13,12 @@ from partrain import checkpoint
 from partrain.checkpoint.manifest import Manifest, manifest_of
 from partrain.checkpoint.runs import newest_checkpoint
 from partrain.checkpoint.signature import sign
+from partrain.config.problems import WrongValue
 from partrain.data import Dataset
 from partrain.display.event_log import EventLog
 from partrain.display.events import FaultEvent
 from partrain.errors import BadJob, Failure, InputOutputFailed
-from partrain.job.load import LoadedJob
+from partrain.job.load import LoadedJob, locating
 from partrain.job.plan import Plan, make_plan
 from partrain.launch.context import Ended, RunContext, Start
 from partrain.launch.coordinator import Coordinator
@@ -72,6 +73,11 @@ def prepare(
 
     `moved`: the user names the job of the checkpoint anew. `other_workers`: the job's workers are not those of the checkpoint.
     """
+    with locating(loaded):
+        return _prepare(loaded, context, content, moved, other_workers)
+
+
+def _prepare(loaded: LoadedJob, context: RunContext, content: Content | None, moved: bool, other_workers: bool) -> PreparedRun:
     job = loaded.job
     dataset, dataset_fd = load_shared(loaded)
     initial = None
@@ -175,6 +181,8 @@ def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: Pre
             context.emit(start_event(loaded, plan, prepared.manifest, start, context, skews, pids, parameters))
 
         ended = coordinator.run(prepared.manifest.stored(), loaded.text, on_start)
+        if isinstance(ended.failure, WrongValue):
+            ended = replace(ended, failure=loaded.located(ended.failure))
         fewer = without_lost_worker(ended.failure, loaded) if context.machine is None else None
         if ended.failure and fewer:
             return LostWorker(ended.failure, fewer, prepared.manifest.run)

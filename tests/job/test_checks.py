@@ -141,6 +141,12 @@ def test_items_serve_for_what_they_are_made_for(said) -> None:
     assert said('"blobs"', '"sine"', "rounds = 3", 'rounds = 3\n[task]\nkind = "forecast"') == []
 
 
+def test_a_metric_of_more_classes_than_there_are(said) -> None:
+    metrics = 'rounds = 3\n[task]\nmetrics = ["f1", "top5_accuracy"]'
+    assert said("rounds = 3", metrics) == ["16:18 `top5_accuracy` needs at least 5 classes, and the data set has 3; remove it"]
+    assert said('"blobs"', '"blobs"\nclasses = 5', "rounds = 3", metrics) == []
+
+
 def test_a_schedule_has_an_end(said) -> None:
     todo = "needs the length of the run, which [stop] does not imply; add `horizon` to [optimizer], or `rounds` or `item_iterations` to [stop]"
     seconds = ("rounds = 3", "seconds = 3")
