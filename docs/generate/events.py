@@ -13,7 +13,7 @@ from generate.markdown import code, page, prose, table
 
 from partrain.display import events as kinds
 from partrain.display.summary import Summary
-from partrain.records import JUDGED, RoundRecord
+from partrain.records import ELSEWHERE, RoundRecord
 
 WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", Any: "value", NoneType: "null"}
 
@@ -45,7 +45,7 @@ def events() -> str:
 def _event(name: str, event: type) -> list[str]:
     fields = _fields(event, without=("t", "record"))
     if event is kinds.RoundEvent:
-        fields += "\n" + "\n".join(_fields(RoundRecord, without=JUDGED).splitlines()[2:])
+        fields += "\n" + "\n".join(_fields(RoundRecord, without=ELSEWHERE).splitlines()[2:])
     return [f"### Event `{name}`", prose(event.__doc__), fields]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from partrain.checkpoint.manifest import Manifest, WorkerRecord, manifest_of
 from partrain.config.overrides import as_toml
+from partrain.config.toml_source import TomlSource
 from partrain.display.event_log import EventLog, read_events, truncate_after, write_summary
 from partrain.display.events import EndEvent
 from partrain.display.run_state import COMPLETED, RunState
@@ -85,7 +86,7 @@ def drop_met_targets(loaded: LoadedJob, content: Content, until: Sequence[str]) 
     data = tomllib.loads(loaded.text)
     data["stop"] = {key: value for key, value in data["stop"].items() if key not in ends}
     job = loaded.job.model_copy(update={"stop": stop.model_copy(update=dict.fromkeys(ends))})
-    return replace(loaded, job=job, text=as_toml(data))
+    return replace(loaded, job=job, source=TomlSource.parse(as_toml(data), loaded.source.name))
 
 
 def already_finished(loaded: LoadedJob, content: Content, folder: Path | None) -> str | None:
