@@ -206,7 +206,9 @@ class ExclusionEvent:
     kind: ClassVar = "exclusion"
     t: float
     round: int
+    """The round."""
     rank: int
+    """Rank of the worker."""
     what: str
     """The numbers that were not finite."""
     discarded: int
@@ -225,9 +227,11 @@ class SpikeEvent:
     kind: ClassVar = "spike"
     t: float
     round: int
+    """The round."""
     rank: int | None
     """Rank of the worker whose training loss it is; None: the judged loss."""
     loss: float
+    """The loss that leapt."""
     usual: list[float]
     """Lowest and highest of the losses before it."""
     bound: float

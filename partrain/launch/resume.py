@@ -86,7 +86,7 @@ def drop_met_targets(loaded: LoadedJob, content: Content, until: Sequence[str]) 
     data = tomllib.loads(loaded.text)
     data["stop"] = {key: value for key, value in data["stop"].items() if key not in ends}
     job = loaded.job.model_copy(update={"stop": stop.model_copy(update=dict.fromkeys(ends))})
-    return replace(loaded, job=job, source=TomlSource.parse(as_toml(data), loaded.source.name))
+    return replace(loaded, job=job, source=TomlSource.parse(as_toml(data), loaded.source.file.name))
 
 
 def already_finished(loaded: LoadedJob, content: Content, folder: Path | None) -> str | None:
