@@ -32,8 +32,8 @@ class WorkerRecord(Section):
     rank: NonNegativeInt
     device: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}(:[0-9]{1,4})?$")]
     threads: NonNegativeInt
-    partition: NonNegativeInt
-    """Items of its partition."""
+    partition: NonNegativeInt | None
+    """Items of its partition, or of its shard of a stream; None: the stream does not tell."""
 
 
 class Manifest(Section):

@@ -93,7 +93,7 @@ def _inspected(source: Path, overrides: Iterable[str]) -> dict[str, Any]:
 
     from partrain.data import inspect
     from partrain.data.arrays import mapped
-    from partrain.data.partition import hold_out
+    from partrain.data.partition import split
 
     if source.suffix != ".toml" and not _is(mapped.is_mapped, source):
         return inspect.describe_file(source)
@@ -103,9 +103,7 @@ def _inspected(source: Path, overrides: Iterable[str]) -> dict[str, Any]:
     trained, held_out = np.arange(len(dataset.inputs)), np.arange(0)
     if loaded is not None:
         job = loaded.job
-        labels, order = dataset.targets if job.dataset.stratify else None, job.partition.order
-        section = job.dataset
-        trained, held_out = hold_out(dataset.items, section.held_out, order, job.seed, dataset.gap, labels, dataset.rows)
+        trained, held_out = split(dataset, job.dataset, job.partition.order, job.seed)
     return inspect.describe_dataset(dataset, trained, held_out)
 
 

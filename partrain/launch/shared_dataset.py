@@ -7,7 +7,7 @@ import sys
 
 from partrain.comm.arena import mapped, memory_file
 from partrain.data import Dataset, load
-from partrain.data.user.load import waiting_at_most
+from partrain.data.user.pipe import waiting_at_most
 from partrain.display.display import transfers
 from partrain.job.load import LoadedJob, check_against_data
 from partrain.launch.stall_timer import STARTUP_LIMIT_S

@@ -240,7 +240,7 @@ def _exchange(
 ) -> tuple[list[tuple[float, float]], Signal]:
     """Exchange items and training loss of every worker, and the signals that any of them has got."""
     signal = hooks.poll(worker.clock() - began)
-    newest = worker.batches.per_pass if config.stop.judge == "any-worker" else 0
+    newest = worker.per_pass if config.stop.judge == "any-worker" else 0
     scores = group.scores(worker.items, worker.loss(newest), signal)
     return [(items, loss) for items, loss, _ in scores], Signal(reduce(or_, (int(each) for _, _, each in scores)))
 

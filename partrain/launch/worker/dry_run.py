@@ -8,7 +8,7 @@ network starts from is matched here, too; without user code the dry run ends the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from partrain.models import Interface
 from partrain.tasks import UserTask
 from partrain.tasks.kinds import Task
 from partrain.training.after_judgement import AfterJudgement
+from partrain.training.batches import Batches
 from partrain.training.replica import persistent_buffers
 from partrain.training.snapshot import slot_map
 from partrain.training.stop import Progress
@@ -46,10 +47,14 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
     """Try user code, and the file that the network starts from, in this process."""
     (rank,) = spec.ranks
     beats = Arena(spec.arena_fd.detach(), len(spec.plan.shares), len(spec.job.metrics(spec.dataset.task))).beats
-    steps, doing = _steps(rank, spec, channel), ""
+
+    def beat() -> None:
+        beats[rank] += 1
+
+    steps, doing = _steps(rank, spec, channel, beat), ""
     try:
         while doing := next(steps, ""):
-            beats[rank] += 1
+            beat()
         channel.send(DryRunPassed())
     except BaseException as error:
         where = f"before any worker starts, {doing}"
@@ -57,17 +62,17 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
         report(rank, where, error, explain(error, where, code, built=doing != BUILDING), channel)
 
 
-def _steps(rank: int, spec: ProcessSpec, channel: Channel) -> Iterator[str]:
+def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[], None]) -> Iterator[str]:
     """Do what a worker does first. Yields the name of each step before it is taken."""
     yield BUILDING
-    setup = WorkerSetup(rank, spec)
+    setup = WorkerSetup(rank, spec, on_wait)
     if setup.start_note:
         channel.send(StartedFrom(setup.start_note))
     if not user_code_under_test(spec.job, hooks=True) and not spec.try_built_in:
         return
     hook = AfterJudgement(spec.job.hooks, spec.folder) if spec.job.hooks.code else None
     batches, layout, job = setup.batches, setup.layout, spec.job
-    if batches.batch_size == len(batches.partition):
+    if batches.batch_size == batches.size and isinstance(batches, Batches):
         batches.batch_size = min(batches.batch_size, MOST)
     _watch(setup.task, setup.interface, spec, channel)
     worker = setup.worker(torch.zeros(layout.numbers, dtype=layout.params.dtype, device=setup.device))

@@ -9,7 +9,7 @@ from PIL import Image
 from support.runs import Command, descendants, eventually, partrain, summary, train, write_job
 
 from partrain.data import Dataset, load, read_spec
-from partrain.data.user.load import waiting_at_most
+from partrain.data.user.pipe import waiting_at_most
 from partrain.data.user.section import UserData
 from partrain.errors import Stalled, UserCodeFailed
 
