@@ -13,7 +13,7 @@ import typer
 
 from partrain.cli.options import Debug, Force, Json, Overrides
 from partrain.cli.shared import examples
-from partrain.errors import CannotCreate, InputMissing
+from partrain.errors import BadJob, CannotCreate, InputMissing
 from partrain.inference.output import check, document
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ def convert(
         return buffers[0]
 
     dataset, loaded = _loaded(source, set_ or (), allocate)
+    if dataset.stream:
+        raise BadJob(f"{source}: its training items are a stream, which a file of items cannot hold: name the data it reads from")
     for role, numbers in (("inputs", dataset.inputs), ("test inputs", dataset.test_inputs)):
         if numbers is not None:  # numbers of mapped files were not checked yet
             check_finite(numbers, f"{source}: {role}")
