@@ -116,5 +116,5 @@ def _taken(source: Source, name: str, count: int) -> list[Any]:
         else list(islice(found, count))
     )
     if len(items) < count:
-        raise UserCodeFailed(f"{what}: its `{name}` has {len(items):,} items, and `validation` = {count:,} are to be held out")
+        raise UserCodeFailed(f"{what}: its `{name}` has {len(items):,} items, fewer than `validation` = {count:,}")
     return items

@@ -181,7 +181,7 @@ def test_the_method_is_called_by_its_arguments() -> None:
     ("attribute", "words"),
     [
         ({}, "a stream gives them as attribute `validation`, which there is not: add it, or set validation = 0"),
-        ({"validation": [([1.0], [1.0])] * 2}, "its `validation` has 2 items, and `validation` = 3 are to be held out"),
+        ({"validation": [([1.0], [1.0])] * 2}, "its `validation` has 2 items, fewer than `validation` = 3"),
         ({"validation": [([1.0, 2.0], [1.0])] * 3}, "its inputs are numbers (2,), those to train on numbers (1,)"),
         ({"validation": 7}, "`validation` is of type int: expected items"),
         ({"validation": [([1.0], [1.0])] * 3, "test": [([1.0], 1)]}, "its targets are label (), those to train on numbers (1,)"),
