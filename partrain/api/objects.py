@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROLES = ("inputs", "targets", "test_inputs", "test_targets")
 FORMS = (
-    "(X, y), (X, y, X_test, y_test), a torch Dataset, a dict with `inputs` and `targets`, a dict with `data` (a DataFrame) and `target`, "
+    "(X, y), (X, y, X_test, y_test), a torch Dataset, an object with a method `stream`, a dict with `inputs` and `targets`, a dict with `data` (a DataFrame) and `target`, "
     "or the keys of [dataset]"
 )
 
@@ -206,7 +206,11 @@ def _frame_table(data: Any, test: Any, keys: dict[str, Any]) -> tuple[Any, Any, 
 
 
 def _items(data: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:
-    """Return the table of a torch Dataset, or another sequence of items."""
+    """Return the table of a torch Dataset or another sequence of items, or of a stream."""
+    if callable(getattr(data, "stream", None)) and not hasattr(data, "__getitem__"):
+        length = getattr(data, "length", None)
+        count = length(rank=0, size=1) if callable(length) else None
+        return {"name": PYTHON, "class": type(data).__name__, **keys}, None, count, dumps("dataset", data)
     lacking = [name for name in ("__len__", "__getitem__") if not hasattr(data, name)]
     if lacking:
         raise BadJob(f"dataset: an object of type `{type(data).__name__}`, which has no {lacking[0]}; expected {FORMS}")

@@ -34,8 +34,8 @@ class WorkerRecord(Section):
     rank: NonNegativeInt
     device: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}(:[0-9]{1,4})?$")]
     threads: CountFromZero
-    partition: CountFromZero
-    """Items of its partition."""
+    partition: CountFromZero | None
+    """Items of its partition, or of its shard of a stream; None: the stream does not tell."""
 
 
 class Manifest(Section):

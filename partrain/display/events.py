@@ -58,8 +58,8 @@ class StartedWorker(WorkerSkew, WorkerBefore):
     """Intra-op threads."""
     pid: int | None
     """Process id on this machine, if the worker runs here."""
-    partition: int
-    """Number of items in the worker's partition."""
+    partition: int | None
+    """Number of items in the worker's partition, or in its shard of a stream; None: the stream does not tell."""
     iterations: int
     """Local iterations per round."""
     passes: int | None

@@ -143,12 +143,10 @@ def load_dataset(loaded: LoadedJob, content: Content) -> Dataset:
 
 def split_items(loaded: LoadedJob, dataset: Dataset) -> tuple[Any, Any]:
     """Return the indices of training items and of validation items."""
-    from partrain.data.partition import hold_out
+    from partrain.data.partition import split
 
     job = loaded.job
-    labels = dataset.targets if job.dataset.stratify else None
-    section, order = job.dataset, job.partition.order
-    return hold_out(dataset.items, section.held_out, order, job.seed, dataset.gap, labels, dataset.rows)
+    return split(dataset, job.dataset, job.partition.order, job.seed)
 
 
 def evaluate_items(network: TrainedNetwork, items: Samples, on_batch: OnBatch | None = None) -> dict[str, Any]:

@@ -17,12 +17,13 @@ from partrain.comm.machine import Machine
 from partrain.config.problems import FileFinding, Finding, KeyPath
 from partrain.data import DatasetSpec, read_spec
 from partrain.data.augment import ImageChanges, faults
-from partrain.data.base import WrongContent, WrongSetting
+from partrain.data.base import StreamForm, WrongContent, WrongSetting
 from partrain.data.fetch import missing_urls
 from partrain.data.folds import Fold
 from partrain.data.partition import uncovered, windows
 from partrain.errors import BadJob, InputMissing
 from partrain.job.schema import is_rateless, kind_of_task
+from partrain.job.stream_checks import STREAM_CHECKS
 from partrain.job.sweep import SweepSection
 from partrain.job.task_checks import judged_names, loss_keys, metric_names
 from partrain.job.workers import WorkerGroup, cuda_count
@@ -133,25 +134,16 @@ def check_start(tables: Tables, folder: Path) -> Iterator[Finding]:
 
 def check_data(tables: Tables, spec: DatasetSpec) -> Iterator[Finding]:
     """Check tables against the data set."""
-    return _run(
-        (
-            _remarks,
-            _task,
-            _accuracy,
-            loss_keys,
-            metric_names,
-            judged_names,
-            _augmented_items,
-            _stratify,
-            _sampling,
-            _order,
-            _k_folds,
-            _partitions,
-            _rule_partitions,
-            _batch_size,
-        ),
-        {**tables, "spec": spec},
-    )
+    of_targets = _remarks, _task, _accuracy, loss_keys, metric_names, judged_names
+    of_items = _augmented_items, _stratify, _sampling, _order, _k_folds, _partitions, _rule_partitions, _batch_size
+    checks = of_targets if spec.stream else (*of_targets, *of_items)
+    yield from _run(checks, {**tables, "spec": spec})
+    yield from check_stream(tables, spec.stream) if spec.stream else ()
+
+
+def check_stream(tables: Tables, stream: StreamForm) -> Iterator[Finding]:
+    """Check tables against a data set whose training items are a stream."""
+    return _run(STREAM_CHECKS, {**tables, "stream": stream})
 
 
 def _run(checks: Sequence[Callable[..., Iterator[Finding]]], tables: Tables) -> Iterator[Finding]:

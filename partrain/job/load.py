@@ -93,7 +93,7 @@ def load_dataset(
     loaded: LoadedJob, allocate: Allocate | None = None, report: TransferReport | None = None, in_memory: bool = True
 ) -> Dataset:
     """Load the data set of a job; see `data.load`. Raises Stalled if user code gives no item for `stall_seconds`, or for STARTUP_LIMIT_S if that is longer."""
-    from partrain.data.user.load import waiting_at_most
+    from partrain.data.user.pipe import waiting_at_most
 
     job = loaded.job
     with waiting_at_most(max(job.transport.stall_seconds, STARTUP_LIMIT_S)):
@@ -130,9 +130,10 @@ def validate(data: dict[str, Any], folder: Path, here: bool, resuming: bool = Fa
     named = [getattr(tables.get(name), "name", "") for name in ("model", "dataset", "task")]
     named += [*(getattr(tables.get("task"), "metrics", None) or ()), getattr(tables.get("hooks"), "after_judgement", "")]
     if here and any(set(":<") & set(str(name)) for name in named):
-        from partrain.job.code_checks import check_code  # few jobs name code
+        from partrain.job.code_checks import check_code, stream_in  # few jobs name code
 
         findings += check_code(tables, folder)
+        findings += checks.check_stream(tables, stream) if (stream := stream_in(tables, folder)) else ()
     findings += checks.check_start(tables, folder) if here and not resuming else ()
     return job, findings
 

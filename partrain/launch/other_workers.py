@@ -46,10 +46,18 @@ def shared_out(arrays: dict[str, NDArray[Any]], size: int) -> dict[str, NDArray[
         own[1:3] += counts[kept:, 1:3].sum(0) if rank == 0 else 0
         own[3] = counts[:, 3].max()
         shared[f"workers/{rank}/counts"] = own
+        if "stream" in parts:  # no shard is what it was: all begin with a pass that no worker has begun
+            shared[f"workers/{rank}/stream"] = np.array([next_pass(arrays), 0, 0], counts.dtype)
         for name, each in parts.items():
             if name.split("/")[0] in ("params", "optimizer", "buffers"):
                 shared[f"workers/{rank}/{name}"] = _mean([each[one] for one in sorted(each)])
     return shared
+
+
+def next_pass(arrays: dict[str, NDArray[Any]]) -> int | None:
+    """Return the first pass over a stream that no worker has begun; None if there is no stream."""
+    begun = [int(array[0]) for path, array in arrays.items() if (match := OWN.fullmatch(path)) and match[2] == "stream"]
+    return 1 + max(begun) if begun else None
 
 
 def begins_anew(path: str) -> bool:

@@ -21,7 +21,7 @@ from partrain.display.summary import summary
 from partrain.display.worker_state import WorkerState
 from partrain.job.load import LoadedJob
 from partrain.launch.context import RunContext, Start
-from partrain.launch.other_workers import history_of, shared_out
+from partrain.launch.other_workers import history_of, next_pass, shared_out
 from partrain.launch.outcome import Outcome, scores_by_name
 from partrain.launch.run import prepare, train
 from partrain.launch.run_folder import check_same_run, locked, relink, remove_stale, removed_unless_begun
@@ -159,7 +159,7 @@ def resume(loaded: LoadedJob, content: Content, context: RunContext, moved: bool
             start.arrays, start.other_workers = shared_out(content.arrays, len(now)), True
             context.note(
                 f"{_described(before)} before, {_described(now)} from round {progress.round + 1} on: the network, moments and center "
-                "stay, partitions are drawn anew"
+                f"stay, {_shared_out(content.arrays)}"
             )
         if not earlier.workers:
             restore_run_state(earlier, start, prepared.manifest)
@@ -172,6 +172,12 @@ def resume(loaded: LoadedJob, content: Content, context: RunContext, moved: bool
         finally:
             if ended and not made_progress(context, content):
                 write_summary(folder / "summary.json", ended)
+
+
+def _shared_out(arrays: dict[str, Any]) -> str:
+    """Tell how the items are shared among other workers."""
+    number = next_pass(arrays)
+    return "partitions are drawn anew" if number is None else f"the stream is sharded anew, and begins with pass {number}"
 
 
 def _described(workers: Sequence[WorkerRecord]) -> str:

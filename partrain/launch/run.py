@@ -19,7 +19,7 @@ from partrain.display.event_log import EventLog
 from partrain.display.events import FaultEvent
 from partrain.errors import BadJob, Failure, InputOutputFailed
 from partrain.job.load import LoadedJob, locating
-from partrain.job.plan import Plan, make_plan
+from partrain.job.plan import Plan, plan_for
 from partrain.launch.context import Ended, RunContext, Start
 from partrain.launch.coordinator import Coordinator
 from partrain.launch.manifest import continued, manifest_for
@@ -86,7 +86,7 @@ def _prepare(loaded: LoadedJob, context: RunContext, content: Content | None, mo
         check_targets(job, dataset)
         if text := remark(job, dataset):
             context.warn(text)
-        plan = make_plan(job, dataset.items, context.machine.count if context.machine else 1)
+        plan = plan_for(loaded, dataset, context.machine.count if context.machine else 1)
         manifest = manifest_for(loaded, plan, dataset, initial.file.sha256 if initial else None)
         if content is not None:
             warn_if_newer(manifest, content, context)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from partrain.config.problems import Finding, WrongValue, did_you_mean
-from partrain.data.partition import hold_out
+from partrain.data.partition import split
 from partrain.tasks import BuiltinTask
 
 if TYPE_CHECKING:
@@ -33,9 +33,8 @@ def check_targets(job: Job, dataset: Dataset) -> None:
         return
     if "target_mean" in dataset.codec:
         raise WrongValue(Finding(("task", "loss"), '"poisson" is for counts, and these are standardised', UNSCALED))
-    if (
-        lowest := min(float(each.min()) for each in (dataset.targets, dataset.test_targets) if each is not None and len(each))
-    ) < 0:
+    given = [each for each in (dataset.targets, dataset.test_targets) if each is not None and len(each)]
+    if (lowest := min((float(each.min()) for each in given), default=0.0)) < 0:
         raise WrongValue(Finding(("task", "loss"), f'"poisson" is for counts, and a target is {lowest:g}'))
 
 
@@ -46,6 +45,7 @@ def remark(job: Job, dataset: Dataset) -> str:
         chosen
         or job.kind_of_task(dataset.task) != "regression"
         or dataset.outputs < 2
+        or not len(dataset.targets)
         or not np.isin(dataset.targets, (0, 1)).all()
     ):
         return ""
@@ -84,6 +84,4 @@ def class_weights(job: Job, dataset: Dataset) -> list[float] | None:
 
 def _training_items(job: Job, dataset: Dataset) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return the items that are not held out."""
-    section = job.dataset
-    labels = dataset.targets if section.stratify else None
-    return hold_out(dataset.items, section.held_out, job.partition.order, job.seed, dataset.gap, labels, dataset.rows)[0]
+    return split(dataset, job.dataset, job.partition.order, job.seed)[0]

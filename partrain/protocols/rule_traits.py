@@ -89,6 +89,11 @@ class RuleTraits(Section):
         return False
 
     @property
+    def needs_partition_sizes(self) -> bool:
+        """True: the rule asks a worker for the number of items of its partition."""
+        return self.full_batch
+
+    @property
     def still_moves(self) -> str:
         """The part of the rule that moves the network while local steps are zero, as where a schedule has ended; "" if none does."""
         return ""

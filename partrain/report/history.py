@@ -230,7 +230,7 @@ def _take(event: Event, run: RunHistory, totals: dict[int, RoundTotal]) -> None:
             if run.starts:
                 run.faults.append(_incident(run, event.t, f"resumed from round {event.resumed_from or 0:,}"))
             for worker in workers:
-                _check_numbers(worker["rank"], worker["partition"], worker["threads"])
+                _check_numbers(worker["rank"], worker["partition"] or 0, worker["threads"])
             run.starts.append(event)
         case FaultEvent():
             run.faults.append(_incident(run, event.t, event.what, event.rank))

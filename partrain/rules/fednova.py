@@ -73,6 +73,10 @@ class Fednova(Rule):
         sized = any(passes and table.partition_size for (_, passes), table in zip(caps, context.worker_tables, strict=True))
         return len(set(caps)) > 1 or sized
 
+    @property
+    def needs_partition_sizes(self) -> bool:
+        return self.weights == "items"
+
     def round(self, worker: Worker, group: Group, state: State) -> None:
         anchor = worker.params.clone()
         worker.train()

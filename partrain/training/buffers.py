@@ -17,6 +17,7 @@ from partrain.errors import Diverged
 from partrain.flat import first_non_finite
 from partrain.models.freeze import frozen_buffers
 from partrain.protocols import Rule
+from partrain.training.batches import Batches
 from partrain.training.replica import persistent_buffers
 from partrain.training.worker import LocalWorker
 
@@ -72,6 +73,7 @@ def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
         norm.train()
         norm.reset_running_stats()
     hooks = [norm.register_forward_pre_hook(_watch(rows), with_kwargs=True) for norm, rows in zip(norms, seen, strict=True)]
+    assert isinstance(worker.batches, Batches)  # a job's checks refuse streams here
     partition = worker.batches.partition
     index = torch.from_numpy(partition[:: -(-len(partition) // RECALIBRATION_ITEMS)])
     with torch.no_grad():

@@ -247,7 +247,7 @@ def _exchange(
 ) -> tuple[list[tuple[float, float]], Signal]:
     """Exchange items and training loss of every worker, and the signals that any of them has got."""
     signal = hooks.poll(worker.clock() - began)
-    newest = worker.batches.per_pass if config.stop.judge == "any-worker" else 0
+    newest = worker.per_pass if config.stop.judge == "any-worker" else 0
     scores = group.scores(worker.items, worker.loss(newest), signal, worker.guard.excluded)
     if scores[worker.rank][3] and all(excluded or not items for items, _, _, excluded in scores):
         raise worker.guard.none_left(worker.rank, worker.round)

@@ -27,6 +27,7 @@ from partrain.training.gradient import AutogradEngine, GradientEngine, Gradients
 from partrain.training.learning_rate import LearningRate
 from partrain.training.replica import Replica
 from partrain.training.section import Precision
+from partrain.training.stream_batches import StreamBatches
 from partrain.training.update_guard import UpdateGuard
 
 FULL_GRADIENT_ITEMS = 1024
@@ -42,7 +43,7 @@ class LocalWorker:
         rank: int,
         replica: Replica,
         samples: Samples,
-        batches: Batches,
+        batches: Batches | StreamBatches,
         task: Task,
         rule: Rule,
         seed: int,
@@ -60,7 +61,7 @@ class LocalWorker:
             rank: The worker's rank, from 0.
             replica: The network over the worker's row.
             samples: All items of the training set.
-            batches: The worker's partition, cut into batches in its order.
+            batches: The worker's partition, cut into batches in its order, or its shard of a stream.
             task: The task, which has the loss.
             rule: The sync rule, which scales the learning rate and names the active workers.
             seed: The job's seed.
@@ -119,14 +120,20 @@ class LocalWorker:
         return self._feed.samples
 
     @property
-    def batches(self) -> Batches:
-        """The worker's partition, cut into batches in its order."""
+    def batches(self) -> Batches | StreamBatches:
+        """The worker's partition, cut into batches in its order, or its shard of a stream."""
         return self._feed.batches
 
     @property
     def partition_size(self) -> int:
         """Number of items in the worker's partition."""
-        return len(self.batches.partition)
+        assert self.batches.size is not None  # a job's checks refuse streams of unknown length here
+        return self.batches.size
+
+    @property
+    def per_pass(self) -> int:
+        """Iterations of one pass, the last of which may be short."""
+        return -(-self.partition_size // self.batches.batch_size)
 
     def begin(self, round: int, item_iterations: int) -> None:
         """Start a round (from 1). `item_iterations` of all workers so far place the learning rate's schedule."""
@@ -241,7 +248,7 @@ class LocalWorker:
             self.replica.store_gradient(gradients, len(targets) / self.partition_size, add=number > 0)
 
     def _pass_ended_below(self, loss: float) -> bool:
-        per_pass = self.batches.per_pass
+        per_pass = self.per_pass
         return self.done % per_pass == 0 and self.loss(per_pass) <= loss
 
     def _count_seconds(self, began: float) -> None:

@@ -8,7 +8,7 @@ network starts from is matched here, too; without user code the dry run ends the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import util
 from typing import Any
 
@@ -28,6 +28,7 @@ from partrain.tasks import UserTask
 from partrain.tasks.kinds import Task
 from partrain.tasks.known_metrics import import_torchmetrics
 from partrain.training.after_judgement import AfterJudgement
+from partrain.training.batches import Batches
 from partrain.training.replica import persistent_buffers
 from partrain.training.snapshot import slot_map
 from partrain.training.stop import Progress
@@ -51,10 +52,14 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
     """Try user code, and the file that the network starts from, in this process."""
     (rank,) = spec.ranks
     beats = Arena(spec.arena_fd.detach(), len(spec.plan.shares), len(spec.job.metrics(spec.dataset.task))).beats
-    steps, doing = _steps(rank, spec, channel), ""
+
+    def beat() -> None:
+        beats[rank] += 1
+
+    steps, doing = _steps(rank, spec, channel, beat), ""
     try:
         while doing := next(steps, ""):
-            beats[rank] += 1
+            beat()
         channel.send(DryRunPassed())
     except BaseException as error:
         where = f"before any worker starts, {doing}"
@@ -62,7 +67,7 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
         report(rank, where, error, explain(error, where, code, built=doing != BUILDING), channel)
 
 
-def _steps(rank: int, spec: ProcessSpec, channel: Channel) -> Iterator[str]:
+def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[], None]) -> Iterator[str]:
     """Do what a worker does first. Yields the name of each step before it is taken.
 
     From the first name on, a step that takes longer than `stall_seconds` has stalled.
@@ -70,14 +75,14 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel) -> Iterator[str]:
     if spec.job.task and spec.job.task.metrics and util.find_spec("torchmetrics"):
         import_torchmetrics()  # it takes seconds
     yield BUILDING
-    setup = WorkerSetup(rank, spec)
+    setup = WorkerSetup(rank, spec, on_wait)
     if setup.start_note:
         channel.send(StartedFrom(setup.start_note))
     if not user_code_under_test(spec.job, judging=True) and not spec.try_built_in:
         return
     hook = AfterJudgement(spec.job.hooks, spec.folder) if spec.job.hooks.code else None
     batches, layout, job = setup.batches, setup.layout, spec.job
-    if batches.batch_size == len(batches.partition):
+    if batches.batch_size == batches.size and isinstance(batches, Batches):
         batches.batch_size = min(batches.batch_size, MOST)
     _watch(setup.task, setup.interface, spec, channel)
     worker = setup.worker(torch.zeros(layout.numbers, dtype=layout.params.dtype, device=setup.device))

@@ -9,8 +9,8 @@ from PIL import Image
 from support.runs import Command, descendants, eventually, partrain, summary, train, write_job
 
 from partrain.data import Dataset, load, read_spec
-from partrain.data.user import load as user_load
-from partrain.data.user.load import waiting_at_most
+from partrain.data.user import pipe
+from partrain.data.user.pipe import waiting_at_most
 from partrain.data.user.section import UserData
 from partrain.errors import Stalled, UserCodeFailed
 from partrain.job import load as jobs
@@ -297,7 +297,7 @@ def test_one_that_takes_its_time_gives_signs_of_life(tmp_path: Path, monkeypatch
 
 def test_one_that_closes_its_stream_and_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It gives no more items, so it is killed soon."""
-    monkeypatch.setattr(user_load, "EXIT_S", 0.3)
+    monkeypatch.setattr(pipe, "EXIT_S", 0.3)
     code = "import os, time\nclass data(list):\n def __len__(self): return 3\n def __getitem__(self, n):\n  if n > 1: os.closerange(0, 64); time.sleep(1000)\n  return 1.0, n"
     failure = refused(tmp_path, code)
     assert failure.message == "[dataset] name: `own.py:data` closed the stream of its items before all items were read"
