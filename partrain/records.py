@@ -36,6 +36,8 @@ class RoundRecord:
     """Training seconds up to the round's end: of this session, and in events of the whole run."""
     judged_loss: float = NAN
     accuracy: float = NAN
+    cap: float = NAN
+    """Cap on local iterations, if `round_seconds` sets one."""
 
     def row(self) -> tuple[float, ...]:
         """Give the record as numbers, for the ring."""
@@ -54,6 +56,8 @@ class RoundRecord:
         values = vars(self).copy()
         for name in JUDGED:
             del values[name]
+        if math.isnan(self.cap):
+            del values["cap"]
         return values
 
     @classmethod

@@ -116,6 +116,8 @@ def _check(stored: StoredManifest) -> None:
             raise _wrong(f"progress.{name}", "not a count")
         if name.endswith("_round") and value > stored.round:
             raise _wrong(f"progress.{name}", f"a round after round {stored.round}")
+    if (caps := stored.progress.caps) and (len(caps) != len(stored.workers) or not all(0 < cap < 2**63 for cap in caps)):
+        raise _wrong("progress.caps", "not a number of iterations, from 1, for each worker")
     if stored.network.task not in (*get_args(Kind), "user"):
         raise _wrong("network.task", "no kind of task")
     if math.prod(stored.network.input) > MAX_ITEM:

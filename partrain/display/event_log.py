@@ -151,10 +151,12 @@ def write_summary(path: Path, content: Mapping[str, Any]) -> None:
 
 def _worker_summary(worker: WorkerState, train: float) -> dict[str, Any]:
     unlike = {} if worker.unevenness is None else {"unevenness": worker.unevenness}
+    slow = {"slow": {"factor": worker.slow.factor, "since": worker.slow.since}} if worker.slow else {}
     return {
         "rank": worker.rank,
         "device": worker.device,
         **unlike,
+        **slow,
         "iterations": worker.iterations,
         "item_iterations": worker.item_iterations,
         "items_per_second": round((worker.item_iterations - worker.elsewhere) / train, 3) if train > 0 else None,

@@ -178,6 +178,27 @@ class ReplayEvent:
 
 
 @dataclass(kw_only=True)
+class SlowEvent:
+    """A worker has become slow against the others, has changed much, or has recovered (`display.stragglers` has the rule)."""
+
+    kind: ClassVar = "slow"
+    t: float
+    round: int
+    rank: int
+    factor: float
+    """Seconds of computing per item-iteration over the median of the others'."""
+    since: int
+    """First round in which the worker was slow."""
+    recovered: bool = False
+
+    def describe(self) -> str:
+        """Tell in one line how slow the worker is."""
+        if self.recovered:
+            return f"worker {self.rank} keeps up again: {self.factor:.1f} times the others' seconds per item"
+        return f"worker {self.rank} takes {self.factor:.1f} times as long per item as the others, since round {self.since:,}"
+
+
+@dataclass(kw_only=True)
 class StoppingEvent:
     """The coordinator answers a signal."""
 
@@ -210,11 +231,13 @@ class UnknownEvent:
     round: int | None
 
 
-KnownEvent = StartEvent | RoundEvent | JudgementEvent | CommitEvent | FaultEvent | ReplayEvent | StoppingEvent | EndEvent
+KnownEvent = (
+    StartEvent | RoundEvent | JudgementEvent | CommitEvent | FaultEvent | ReplayEvent | SlowEvent | StoppingEvent | EndEvent
+)
 Event = KnownEvent | UnknownEvent
 KINDS: dict[str, type[KnownEvent]] = {
     each.kind: each
-    for each in (StartEvent, RoundEvent, JudgementEvent, CommitEvent, FaultEvent, ReplayEvent, StoppingEvent, EndEvent)
+    for each in (StartEvent, RoundEvent, JudgementEvent, CommitEvent, FaultEvent, ReplayEvent, SlowEvent, StoppingEvent, EndEvent)
 }
 
 

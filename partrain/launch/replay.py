@@ -34,6 +34,8 @@ class Replays:
     ) -> None:
         """Prepare replays of a run that starts at `start`."""
         self._job, self._start, self._context = job, start, context
+        self._origin = replace(start.progress)
+        """The progress from which the run started; the records move that of the start on."""
         self._attempt, self._records, self._checkpointer = attempt, records, checkpointer
         self._rounds: deque[int] = deque()
         """Rounds in which the newest replays were needed."""
@@ -59,18 +61,19 @@ class Replays:
         attempt, records, began = self._attempt, self._records, time.time()
         self._count(loss)
         state = self._checkpointer.restart()
-        progress = Progress(**state.progress) if state else self._start.progress
+        progress = Progress(**state.progress) if state else replace(self._origin)
         discarded = self._trained_since(state)
         elapsed = self._elapsed_at(state, started_at)
         repeats = self._job.sync.repeatable
         if not repeats:
             self._context.rewind(progress.round)
-        begun = progress.round > self._start.progress.round
+        begun = progress.round > self._origin.round
         start = Start(
             progress,
             elapsed=elapsed,
             arrays_elsewhere=state is not None or self._start.resuming,
             other_workers=self._start.other_workers and not begun,
+            caps=self._caps_after(progress.round) if repeats else [],
         )
         attempt.restart(start, records.newest if repeats else 0, state.reason if state else None)
         records.rewind(replace(progress), elapsed, repeats)
@@ -107,6 +110,11 @@ class Replays:
         rounds.append(round)
         if stalled:
             self._stalled_round = round
+
+    def _caps_after(self, round: int) -> list[list[int]]:
+        """Return the recorded caps of the rounds after a round: of this session, then of the one that it repeats."""
+        ours, earlier = self._records.caps_after(round), self._start.caps[round - self._origin.round :]
+        return ours + earlier[len(ours) :]
 
     def _trained_since(self, state: PendingSnapshot | None) -> list[int]:
         """Return the item-iterations of each worker since a state, or since the start."""

@@ -18,6 +18,7 @@ from partrain.display.events import FaultEvent
 from partrain.errors import BadJob, Failure, InputOutputFailed
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan, make_plan
+from partrain.launch.checkpoint_writer import own_columns
 from partrain.launch.context import Ended, RunContext, Start
 from partrain.launch.coordinator import Coordinator
 from partrain.launch.manifest import continued, manifest_for
@@ -132,7 +133,8 @@ def _go_on(loaded: LoadedJob, lost: Outcome, context: RunContext) -> Outcome:
     context.warn(text)
     arrays = shared_out(content.arrays, sum(group.count for group in loaded.job.workers))
     manifest = manifest_of(content)
-    history = history_of(content, tuple(loaded.job.metrics(manifest.network.task)))  # type: ignore[arg-type]
+    columns = own_columns(loaded.job, manifest.network.task, len(manifest.workers) - 1)  # type: ignore[arg-type]
+    history = history_of(content, columns)
     start = Start(manifest.progress, arrays, history, context.state.clock.train, other_workers=True)
     with closing(prepare(loaded, context, content, other_workers=True)) as ready:
         return _perform(loaded, context, start, ready)

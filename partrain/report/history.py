@@ -18,6 +18,7 @@ from partrain.display.events import (
     JudgementEvent,
     ReplayEvent,
     RoundEvent,
+    SlowEvent,
     StartEvent,
     StoppingEvent,
 )
@@ -232,6 +233,9 @@ def _take(event: Event, run: RunHistory, totals: dict[int, RoundTotal]) -> None:
             run.faults.append(_incident(run, event.t, event.what, event.rank))
         case ReplayEvent():
             _check_numbers(event.after, event.seconds, *event.discarded)
+            run.faults.append(_incident(run, event.t, event.describe(), event.rank))
+        case SlowEvent():
+            _check_numbers(event.round, event.rank, event.factor, event.since)
             run.faults.append(_incident(run, event.t, event.describe(), event.rank))
         case StoppingEvent():
             run.faults.append(_incident(run, event.t, f"{event.signal}: {event.what}"))

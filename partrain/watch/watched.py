@@ -19,6 +19,7 @@ from partrain.display.events import (
     JudgementEvent,
     ReplayEvent,
     RoundEvent,
+    SlowEvent,
     StartEvent,
     StoppingEvent,
     decode,
@@ -229,6 +230,8 @@ def _is_sound(event: Event) -> bool:
             return isinstance(event.what, str)
         case ReplayEvent():
             return isinstance(event.what, str) and None not in map(_number, (event.after, event.seconds, *event.discarded))
+        case SlowEvent():
+            return None not in map(_number, (event.round, event.rank, event.factor, event.since))
         case CommitEvent():
             return None not in map(_number, (event.round, event.bytes, event.seconds))
         case EndEvent():
