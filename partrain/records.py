@@ -56,8 +56,9 @@ class RoundRecord:
         values = vars(self).copy()
         for name in JUDGED:
             del values[name]
-        if math.isnan(self.cap):
-            del values["cap"]
+        if math.isnan(cap := values.pop("cap")):
+            return values
+        values["cap"] = int(cap)
         return values
 
     @classmethod

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import dropwhile, takewhile
 from statistics import median
 
 from partrain.display.events import SlowEvent
@@ -77,10 +78,12 @@ class Stragglers:
 
     def _judge(self, t: float, round: int, rank: int) -> SlowEvent | None:
         """Decide whether a worker's state is worth a report."""
-        factor, before = median(factor for _, factor in self._factors[rank]), self._slow.get(rank)
+        factors, before = [factor for _, factor in self._factors[rank]], self._slow.get(rank)
+        if (factor := median(factors)) >= SLOW:  # without the span in which it became so
+            factor = median(one for one in factors if one >= SLOW)
         changed = before is not None and not 1 / CHANGED < factor / before.factor < CHANGED
         if factor >= SLOW and (changed or before is None):
-            since = before.since if before else next(first for first, one in self._factors[rank] if one >= SLOW)
+            since = before.since if before else self._slow_since(rank)
             event = SlowEvent(t=t, round=round, rank=rank, factor=round_to(factor), since=since)
             self._slow[rank] = event
             return event
@@ -88,6 +91,11 @@ class Stragglers:
             del self._slow[rank]
             return SlowEvent(t=t, round=round, rank=rank, factor=round_to(factor), since=before.since, recovered=True)
         return None
+
+    def _slow_since(self, rank: int) -> int:
+        """Find the first round of the newest slow spans in a row; a hiccup before them does not count."""
+        newest_first = dropwhile(lambda span: span[1] < SLOW, reversed(self._factors[rank]))
+        return min(first for first, _ in takewhile(lambda span: span[1] >= SLOW, newest_first))
 
 
 def median_of_others(ordered: Sequence[float], value: float) -> float:
