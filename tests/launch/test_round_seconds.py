@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.aftermath import Aftermath
+from support.machines import MANY, Site
 from support.runs import events, newest, partrain, resume, round_file, sabotage, summary, train, write_job
 
 from partrain import checkpoint
@@ -109,7 +110,7 @@ def test_other_workers_measure_anew(tmp_path: Path) -> None:
 def test_a_replay_repeats_the_record(tmp_path: Path) -> None:
     """The caps follow real clocks, so no other run has them. partrain compares each round that runs again, and warns of other numbers."""
     few = "checkpoint.commit='coalesce'", "checkpoint.every=1000", "stop.judge_every=100"
-    job = slowed(tmp_path, KILL, *few, call=12 + 24)
+    job = slowed(tmp_path, KILL, *few, call=12 + 9)
     run = tmp_path / "run"
     said = partrain("run", job, "--out", run)
     assert said.code == 0, said
@@ -149,6 +150,8 @@ def test_a_run_that_is_slow_is_told_what_to_do(tmp_path: Path) -> None:
     end = "the others waited 75% of their time: give it fewer `iterations` in [[workers]], or set [faults] round_seconds"
     assert f"slow: worker 1 takes 4.0 times as long per item as the others since round 1; {end}\n" in said.out
     assert summary(tmp_path / "run")["workers"][1]["slow"] == {"factor": 4.0, "since": 1}
+    assert partrain("report", tmp_path / "run", "-o", tmp_path / "report.html").code == 0
+    assert "takes 4.0 times as long per item" in (tmp_path / "report.html").read_text()
 
 
 def test_damaged_caps(tmp_path: Path) -> None:
@@ -161,3 +164,20 @@ def test_damaged_caps(tmp_path: Path) -> None:
         checkpoint.write(path, checkpoint.encode(content))
         said = partrain("resume", path, "--until", "rounds=9", "--out", tmp_path / "out")
         assert (said.code, "`progress.caps`" in said.err) == (65, True), said
+
+
+def test_two_machines_decide_alike(tmp_path: Path) -> None:
+    """Four workers, two on each machine. A resume gives the record to the machine that has no run folder, too."""
+    sets = "sync.iterations=12", "faults.round_seconds=0.004", "stop.rounds=5", "workers.0.count=2"
+    job, run, site = write_job(tmp_path / "job", *sets, text=MANY), tmp_path / "run", Site(tmp_path)
+    for said in site.run(("run", job, "--out", run, "--quiet")):
+        assert said.code == 0, said
+    first = caps(run)
+    assert [len(each) for each in first] == [4] * 5
+    assert iterations(run) == first
+    whole = checkpoint.read(run / "checkpoint.h5").arrays
+    for said in site.run(("resume", round_file(run, 2), "--quiet"), ("resume", round_file(run, 2), "--quiet")):
+        assert said.code == 0, said
+    assert caps(run) == first
+    again = checkpoint.read(run / "checkpoint.h5").arrays
+    assert all(np.array_equal(again[path], whole[path], equal_nan=True) for path in whole)
