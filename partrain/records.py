@@ -49,6 +49,8 @@ class RoundRecord:
     """The numbers that were not finite, as an index of NOT_FINITE: the worker was left out of means. 0: it was not."""
     discarded: int = 0
     """Item-iterations that were taken back because of that; `items` does not count them."""
+    cap: float = NAN
+    """Cap on local iterations, if `round_seconds` sets one."""
 
     def row(self) -> tuple[float, ...]:
         """Give the record as numbers, for the ring."""
@@ -69,6 +71,9 @@ class RoundRecord:
             del values[name]
         if math.isnan(self.clipped_norm):
             del values["clipped_norm"]
+        if math.isnan(cap := values.pop("cap")):
+            return values
+        values["cap"] = int(cap)
         return values
 
     @classmethod

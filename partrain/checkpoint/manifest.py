@@ -128,6 +128,8 @@ def _check(stored: StoredManifest) -> None:
             raise _wrong(f"progress.{name}", "beyond the numbers of a network")
     if not 0 <= (progress.accuracy or 0.0) <= 1:
         raise _wrong("progress.accuracy", "not between 0 and 1")
+    if (caps := stored.progress.caps) and (len(caps) != len(stored.workers) or not all(0 < cap < 2**63 for cap in caps)):
+        raise _wrong("progress.caps", "not a number of iterations, from 1, for each worker")
     if stored.network.task not in (*get_args(Kind), "user"):
         raise _wrong("network.task", "no kind of task")
     if math.prod(stored.network.input) > MAX_ITEM:

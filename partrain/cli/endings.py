@@ -13,6 +13,7 @@ import typer
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
     from partrain.job.load import LoadedJob
+    from partrain.job.schema import Job
     from partrain.launch.outcome import Outcome
 
 
@@ -33,11 +34,24 @@ def finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[s
         spent = _rate_is_zero(loaded, outcome.horizon, outcome.summary["item_iterations"])
         code, hook = bool(loaded.job.item_code), bool(loaded.job.hooks.code)
         signed = outcome.checkpoint is not None and is_signed(run_folder_of(outcome.checkpoint), loaded.text, loaded.folder)
-        lines = closing_lines(outcome.summary, outcome.folder, outcome.checkpoint, stop, code, spent, until, hook, signed)
+        remedy = remedy_of(loaded.job)
+        lines = closing_lines(outcome.summary, outcome.folder, outcome.checkpoint, stop, code, spent, until, hook, signed, remedy)
         print("\n".join(lines), flush=True)  # before the failure, even if both go to one file
     if outcome.failure:
         print(outcome.failure.render(), file=sys.stderr)
     raise typer.Exit(outcome.code)
+
+
+def remedy_of(job: Job) -> str:
+    """Advise what makes the others wait less for a slow worker."""
+    if any(group.passes or (job.sync.passes and not group.iterations) for group in job.workers):
+        return "give it a smaller `partition_size` in [[workers]]"
+    if job.faults.round_seconds:
+        return "set [faults] round_seconds above the seconds of one of its iterations, and below those of its whole round"
+    if job.sync.syncs_every_iteration:
+        return "leave it out, or take a rule whose workers train several iterations alone"
+    own = "give it fewer `iterations` in [[workers]]"
+    return own if job.sync.uncapped_reason else f"{own}, or set [faults] round_seconds"
 
 
 def nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, as_json: bool) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from partrain.display.number_format import number
 from partrain.display.run_state import COMPLETED
 from partrain.display.stop_conditions import Standing, suggest_until
+
+COSTLY = 0.05
+"""Share of the others' time, spent waiting, from which a slow worker is worth a remedy."""
 
 
 def closing_lines(
@@ -22,6 +25,7 @@ def closing_lines(
     until: Sequence[str] = (),
     own_hook: bool = False,
     signed: bool = False,
+    remedy: str = "",
 ) -> list[str]:
     """Return the last lines of a run: its end, results and folder, and commands to continue, ready to paste.
 
@@ -29,6 +33,7 @@ def closing_lines(
     and added nothing. `stop` is the `[stop]` table. `own_code`: the network is user code, which each command must trust. `spent`: the
     learning rate is 0, so continuing is useless. `until`: stop conditions that the user moved for a run that added nothing. `own_hook`:
     the run calls user code, which `resume` must trust. `signed`: the user has trained the run, so that each command trusts its code.
+    `remedy`: advice about slow workers, if there are any.
     """
     reason = f" ({content['reason']})" if content.get("reason") not in (None, content["status"]) else ""
     seconds = content["seconds"]["train"]
@@ -46,7 +51,7 @@ def closing_lines(
     earlier_best = _earlier_best(content)
     kept = bool(earlier_best) and (folder / "best.h5").exists()
     lines += [earlier_best + " (best.h5)" * kept] if earlier_best else _newest_best(content)
-    lines += _waiting(content["workers"])
+    lines += [*_waiting(content["workers"]), *_slow(content["workers"], remedy)]
     if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
         mean, most = sum(unlike) / len(unlike), max(unlike)
         lines.append(f"label skew of partitions: mean {mean:.0%}, max {most:.0%} (total variation distance)")
@@ -105,6 +110,17 @@ def _waiting(workers: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     least, most = min(shares), max(shares)
     return [f"waiting for other workers: {least:.0%} to {most:.0%} of each worker's time"]
+
+
+def _slow(workers: Sequence[Mapping[str, Any]], remedy: str) -> Iterator[str]:
+    """Yield a line for each worker that is slow at the end: since when, the others' waiting, and the remedy if they wait much."""
+    for worker in workers:
+        if slow := worker.get("slow"):
+            spent = [other["seconds"] for other in workers if other is not worker]
+            cost = sum(one["wait"] for one in spent) / max(sum(sum(one.values()) for one in spent), 1e-9)
+            text = f"slow: worker {worker['rank']} takes {slow['factor']:.1f} times as long per item as the others"
+            text += f" since round {slow['since']:,}; the others waited {cost:.0%} of their time"
+            yield text + (f": {remedy}" if remedy and cost >= COSTLY else "")
 
 
 def _until(content: Mapping[str, Any], stop: Mapping[str, Any]) -> list[str]:

@@ -24,6 +24,7 @@ from partrain.display.events import (
     JudgementEvent,
     ReplayEvent,
     RoundEvent,
+    SlowEvent,
     SpikeEvent,
     StartEvent,
 )
@@ -139,6 +140,9 @@ class PlainDisplay(Display):
             self._lines.append(f"replay: {printable(event.describe())}\n")
         elif isinstance(event, ExclusionEvent | SpikeEvent):  # its round's line follows
             self._lines.append(f"{event.kind}: {event.describe()}\n")
+        elif isinstance(event, SlowEvent):
+            self._finish()
+            self._lines.append(f"{'recovered' if event.recovered else 'slow'}: {event.describe()}\n")
 
     def refresh(self, now: float) -> None:
         if abs(now - self._written) < REDRAW_S:

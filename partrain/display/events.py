@@ -245,6 +245,30 @@ class SpikeEvent:
 
 
 @dataclass(kw_only=True)
+class SlowEvent:
+    """A worker has become slow against the others, has changed much, or has recovered (`display.stragglers` has the rule)."""
+
+    kind: ClassVar = "slow"
+    t: float
+    round: int
+    """The round."""
+    rank: int
+    """Rank of the worker."""
+    factor: float
+    """Seconds of computing per item-iteration over the median of the others'."""
+    since: int
+    """First round in which the worker was slow."""
+    recovered: bool = False
+    """True if the worker keeps up again."""
+
+    def describe(self) -> str:
+        """Tell in one line how slow the worker is."""
+        if self.recovered:
+            return f"worker {self.rank} keeps up again: {self.factor:.1f} times the others' seconds per item"
+        return f"worker {self.rank} takes {self.factor:.1f} times as long per item as the others, since round {self.since:,}"
+
+
+@dataclass(kw_only=True)
 class StoppingEvent:
     """The coordinator answers a signal."""
 
@@ -291,6 +315,7 @@ KnownEvent = (
     | ReplayEvent
     | ExclusionEvent
     | SpikeEvent
+    | SlowEvent
     | StoppingEvent
     | EndEvent
 )

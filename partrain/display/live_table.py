@@ -16,8 +16,8 @@ from partrain.display.worker_state import CELLS, WorkerState
 
 FLASH_S = 1.5
 """Seconds for which a new best is highlighted."""
-SLOW, VERY_SLOW = 1.2, 1.5
-"""Slowdowns from which a worker is yellow, and red: its computing time over that of the fastest worker."""
+VERY_SLOW = 2.0
+"""Factor from which a slow worker is red, not yellow."""
 Line = list[tuple[str, str]]
 """Pieces of text, each with its style."""
 
@@ -150,7 +150,7 @@ def _trimmed(line: Line) -> Line:
 
 def _state(at: Cells) -> tuple[str, str]:
     """Return text and style of a state; a worker that others wait for shows its slowdown."""
-    if at.state == "training" and at.slowdown >= SLOW:
+    if at.state == "training" and at.slowdown > 1:
         return f"slow {at.slowdown:.1f}x", "bold red" if at.slowdown >= VERY_SLOW else "yellow"
     return at.state, STATE_STYLES[at.state]
 

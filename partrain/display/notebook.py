@@ -11,7 +11,7 @@ from typing import Any
 
 from partrain.display.display import Display
 from partrain.display.events import Event
-from partrain.display.live_table import SLOW, VERY_SLOW
+from partrain.display.live_table import VERY_SLOW
 from partrain.display.number_format import clock, count, number, size, tenths
 from partrain.display.run_state import RunState
 from partrain.display.worker_state import WorkerState
@@ -150,7 +150,7 @@ def _more(workers: int) -> str:
 
 def _worker_row(state: RunState, worker: WorkerState, slowdown: float) -> str:
     doing, color = state.activity(worker), RED if worker.lost else "inherit"
-    if state.status is None and not worker.lost and slowdown >= SLOW:
+    if state.status is None and not worker.lost and slowdown > 1:
         doing, color = f"slow {slowdown:.1f}x", RED if slowdown >= VERY_SLOW else YELLOW
     total = max(worker.compute + worker.mix + worker.wait, 1e-9)
     parts = "".join(

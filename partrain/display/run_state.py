@@ -21,6 +21,7 @@ from partrain.display.events import (
     JudgementEvent,
     ReplayEvent,
     RoundEvent,
+    SlowEvent,
     SpikeEvent,
     StartEvent,
 )
@@ -152,6 +153,9 @@ class RunState:
             case SpikeEvent():
                 self.spikes += 1
                 self.spike = event.describe()
+            case SlowEvent():
+                if event.rank in self.workers:
+                    self.workers[event.rank].slow = None if event.recovered else event
             case EndEvent():
                 self.status, self.reason, self.round = event.status, event.reason, event.round
                 self.clock.pass_to(event.t)
@@ -183,11 +187,9 @@ class RunState:
         return max((recent.compute, "training"), (recent.wait, "waiting"), (recent.mix, "mixing"))[1]
 
     def slowdowns(self) -> dict[int, float]:
-        """Map ranks to computing time per round lately, over that of the fastest worker; empty before three rounds."""
-        recents = {rank: worker.recent() for rank, worker in self.workers.items() if not worker.lost and not worker.left}
-        times = {rank: recent.compute / recent.rounds for rank, recent in recents.items() if recent and recent.rounds >= 3}
-        fastest = min(times.values(), default=0.0)
-        return {rank: time / fastest for rank, time in times.items()} if fastest > 0 else {}
+        """Map the ranks of slow workers to their factors, as last reported."""
+        present = (worker for worker in self.workers.values() if not worker.lost and not worker.left)
+        return {worker.rank: worker.slow.factor for worker in present if worker.slow}
 
     def standing(self) -> Standing:
         """Return the numbers that stop conditions compare with their goals."""

@@ -65,8 +65,20 @@ class SummaryOptions(TypedDict, total=False):
     """Losses far above those of the rounds before."""
 
 
+class SlowWorker(TypedDict):
+    """A worker that is slow against the others."""
+
+    factor: float
+    """Its seconds of computing per item-iteration, over the median of the others'."""
+    since: int
+    """First round in which it was slow."""
+
+
 class WorkerOptions(TypedDict, total=False):
     """Fields that only some workers have."""
+
+    slow: SlowWorker
+    """The newest report, if the worker is slow at the end."""
 
     unevenness: float
     """Label skew of the partition: total variation distance to all items, 0 to 1."""
@@ -148,6 +160,8 @@ def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> 
 
 def _worker_summary(worker: WorkerState, train: float) -> WorkerSummary:
     unlike: WorkerOptions = {} if worker.unevenness is None else {"unevenness": worker.unevenness}
+    if worker.slow:
+        unlike["slow"] = {"factor": worker.slow.factor, "since": worker.slow.since}
     return {
         "rank": worker.rank,
         "device": worker.device,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from partrain.display.events import CountsBefore
+from partrain.display.events import CountsBefore, SlowEvent
 from partrain.display.loss_band import LossBand
 from partrain.records import RoundRecord, finite
 
@@ -94,6 +94,8 @@ class WorkerState:
     lost: bool = False
     left: bool = False
     """The run goes on without it, after a resume with other workers."""
+    slow: SlowEvent | None = None
+    """The newest report of a slow worker."""
     curve: Curve = field(default_factory=Curve)
     band: LossBand = field(default_factory=LossBand)
     """Its usual training losses."""
@@ -108,6 +110,7 @@ class WorkerState:
             self.elsewhere = self.item_iterations
         self.device, self.round, self.unevenness = device, round_, unevenness
         self.lost = self.left = False
+        self.slow = None
         self.marks.clear()
 
     def count(self, t: float, record: RoundRecord, seconds: float) -> None:

@@ -62,6 +62,7 @@ def check_job(tables: Tables) -> Iterator[Finding]:
     checks = (
         _round_length,
         _equal_rounds,
+        _round_seconds,
         _rule,
         _optimizer_given,
         _shared_params,
@@ -201,6 +202,22 @@ def _equal_rounds(sync: AnyRule, workers: list[WorkerGroup]) -> Iterator[Finding
             return
 
 
+def _round_seconds(sync: AnyRule, workers: list[WorkerGroup], faults: Faults) -> Iterator[Finding]:
+    """Refuse `round_seconds` where a round has no iterations that a cap could lower."""
+    if faults.round_seconds is None:
+        return
+    caps = [_caps(sync, group) for group in workers]
+    message, advice = f'under rule "{sync.rule}" `round_seconds` cannot cap a round: {sync.uncapped_reason}', "remove it"
+    if not sync.uncapped_reason:
+        if any(passes for _, passes in caps):
+            message, advice = "`round_seconds` caps iterations, and a round is counted in `passes`", "use `iterations`"
+        elif any(iterations != 1 for iterations, _ in caps):
+            return
+        else:
+            message, advice = "`round_seconds` caps iterations, and a round has only one", "raise `iterations`, or remove it"
+    yield Finding(("faults", "round_seconds"), message, advice, at="key")
+
+
 # The rule and its workers
 
 
@@ -213,9 +230,12 @@ def _count(workers: list[WorkerGroup]) -> int:
     return sum(group.count for group in workers)
 
 
-def _rule(sync: AnyRule, workers: list[WorkerGroup], optimizer: AnyOptimizer | None = None) -> Iterator[Finding]:
+def _rule(
+    sync: AnyRule, workers: list[WorkerGroup], optimizer: AnyOptimizer | None = None, faults: Faults | None = None
+) -> Iterator[Finding]:
     """Let the rule check its settings."""
-    yield from sync.check(JobContext(_count(workers), optimizer, workers))
+    capped = faults is not None and faults.round_seconds is not None
+    yield from sync.check(JobContext(_count(workers), optimizer, workers, capped))
 
 
 def _optimizer_given(sync: AnyRule, given: Set[str]) -> Iterator[Finding]:
@@ -357,10 +377,10 @@ def _average(sync: AnyRule, stop: Stop) -> Iterator[Finding]:
         yield Finding(("sync", "swa"), message, "add `rounds` or `item_iterations` to [stop]", at="key")
 
 
-def _varying_rounds(optimizer: AnyOptimizer, stop: Stop, sync: AnyRule) -> Iterator[Finding]:
+def _varying_rounds(optimizer: AnyOptimizer, stop: Stop, sync: AnyRule, faults: Faults) -> Iterator[Finding]:
     """Warn if `rounds` must imply the end of the learning-rate schedule, but rounds vary in length."""
     counted = optimizer.needs_horizon and not optimizer.horizon and stop.rounds
-    if counted and not stop.item_iterations and sync.varies_round_length:
+    if counted and not stop.item_iterations and (sync.varies_round_length or faults.round_seconds):
         message = "rounds vary in length, so this number of rounds may end before the learning-rate schedule does"
         yield Finding(("stop", "rounds"), message, "give `item_iterations`, or `horizon` in [optimizer]", severity="warning")
 

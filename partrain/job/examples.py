@@ -105,6 +105,7 @@ EXAMPLES: dict[str, Any] = {
     "[stop] rounds": 200,
     "[stop] item_iterations": 1_000_000,
     "[stop] seconds": 600,
+    "[faults] round_seconds": 2.0,
     "[stop] loss": 0.05,
     "[stop] accuracy": 0.97,
     "[stop] patience": 10,

@@ -151,6 +151,7 @@ class Attempt:
                 memory=self._memory,
                 other_workers=self.start.other_workers,
                 known_rounds=self._known_rounds,
+                caps=self.start.caps,
                 ended=self._ended,
                 start_file=self._initial.file if self._initial else None,
                 start_fd=MemoryFile(self._initial.descriptor) if self._initial else None,

@@ -16,13 +16,17 @@ from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from partrain import checkpoint
 from partrain.errors import Diverged, Failure, InputOutputFailed, Internal
 from partrain.launch.signals import STOPPING
 from partrain.system.parent_death import describe_exit, die_with_parent
 from partrain.training.snapshot_layout import SlotMap
+
+if TYPE_CHECKING:
+    from partrain.job.schema import Job
+    from partrain.tasks import Kind
 
 BUSY_SHARE = 0.005
 """Share of a core that a coalescing writer takes at most: on a small machine it is a worker's core."""
@@ -33,7 +37,7 @@ LETTING_GO_S = 5.0
 """A killed writer has this long to exit."""
 
 HISTORY = ("round", "item_iterations", "loss", "lr", "judged_loss", "accuracy")
-"""Columns of `/history`, one row per round; NaN where a round was not judged. A column of each metric follows."""
+"""Columns of `/history`, one row per round; NaN where a round was not judged. Those of `own_columns` follow."""
 
 
 @dataclass
@@ -49,8 +53,14 @@ class CheckpointContext:
     slots: Sequence[memoryview]
     history: list[tuple[float, ...]] = field(default_factory=list)
     """Rows so far. The writer process appends to its copy."""
-    metrics: tuple[str, ...] = ()
-    """Names of the judged metrics."""
+    columns: tuple[str, ...] = ()
+    """The history's columns that only some jobs have."""
+
+
+def own_columns(job: Job, kind: Kind, workers: int) -> tuple[str, ...]:
+    """Name the history's columns that only some jobs have: judged metrics, and each worker's cap under `round_seconds`."""
+    caps = range(workers) if job.faults.round_seconds is not None else ()
+    return (*job.metrics(kind), *(f"cap_{rank}" for rank in caps))
 
 
 def preload() -> None:
@@ -163,7 +173,7 @@ def commit(context: CheckpointContext, slot: int, progress: dict[str, Any]) -> d
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise Diverged(f"round {number}: non-finite numbers in `{name}`; lower the learning rate, or look at the data")
-    names = HISTORY + context.metrics
+    names = HISTORY + context.columns
     rows = np.array([row for row in context.history if row[0] <= number], dtype=np.float64).reshape(-1, len(names))
     for column, name in enumerate(names):
         values = np.ascontiguousarray(rows[:, column])

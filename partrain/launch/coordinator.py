@@ -22,7 +22,7 @@ from partrain.job.load import Job
 from partrain.job.plan import Plan
 from partrain.launch import forkserver
 from partrain.launch.attempt import Attempt
-from partrain.launch.checkpoint_writer import CheckpointContext, preload
+from partrain.launch.checkpoint_writer import CheckpointContext, own_columns, preload
 from partrain.launch.checkpointer import Checkpointer
 from partrain.launch.context import Ended, RunContext, Start
 from partrain.launch.rendezvous import STOPPED, Rendezvous
@@ -75,7 +75,9 @@ class Coordinator:
         arena = self.attempt.arena
         judge_every = 1 if job.stop.judge == "any-worker" else plan.judge_every
         hooked = job.hooks.after_judgement is not None and 0 in self.attempt.members
-        self.round_records = RoundRecords(arena, start.progress, start.elapsed, job, dataset.task, judge_every, context, hooked)
+        self.round_records = RoundRecords(
+            arena, start.progress, start.elapsed, job, plan, dataset.task, judge_every, context, hooked
+        )
         coalesce = job.checkpoint.commit == "coalesce"
         self.checkpointer = Checkpointer(arena, self.round_records, coalesce, job.transport.stall_seconds, context)
         self._replays = Replays(job, start, self.attempt, self.round_records, self.checkpointer, context)
@@ -84,7 +86,7 @@ class Coordinator:
         self.started_at: float | None = None
         """Unix time of the first local iteration."""
         self._stall_timer = StallTimer()
-        self._metrics = tuple(job.metrics(dataset.task))
+        self._columns = own_columns(job, dataset.task, len(plan.shares))
         self._stops = self._commits = 0
         """Requests answered so far."""
 
@@ -114,7 +116,7 @@ class Coordinator:
                 history = list(self.start.history)
                 keep = self.job.checkpoint.keep
                 self.checkpointer.open(
-                    CheckpointContext(folder, keep, text, manifest, attempt.ready.map, slots, history, self._metrics)
+                    CheckpointContext(folder, keep, text, manifest, attempt.ready.map, slots, history, self._columns)
                 )
             on_start(attempt.ready.processes, attempt.ready.parameters)
             self._training = True
@@ -263,6 +265,7 @@ class Coordinator:
                 self._drain_records()
                 self.attempt.free_start()
                 self.checkpointer.offer(PendingSnapshot(**vars(message)))
+                self.round_records.forget_caps(message.progress["round"])
             case MemoryTight():
                 self.context.warn(message.text)
             case StartedFrom():

@@ -53,6 +53,7 @@ def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], 
         elapsed=proposal["elapsed"],
         arrays_elsewhere=proposal["resuming"],
         other_workers=proposal["other_workers"],
+        caps=proposal["caps"],
     )
     rendezvous.machine = replace(machine, timeout_s=loaded.job.transport.stall_seconds)
     context = RunContext(folder=None, display=None, warn=show, machine=rendezvous.machine, note=show)

@@ -66,12 +66,12 @@ def begins_anew(path: str) -> bool:
     return match is not None and match[2].startswith("rule/")
 
 
-def history_of(content: Content, metrics: tuple[str, ...]) -> list[tuple[float, ...]]:
-    """Read the rows of `/history`, one for each round; NaN for metrics that the job did not have before."""
+def history_of(content: Content, columns_of_job: tuple[str, ...]) -> list[tuple[float, ...]]:
+    """Read the rows of `/history`, one for each round; NaN in columns that the job did not have before."""
     columns = [content.arrays.get(f"history/{name}") for name in HISTORY]
     if any(column is None or column.shape != (content.round,) for column in columns):
         raise BadCheckpoint(f"/history does not hold {', '.join(HISTORY)} of {content.round} rounds")
-    columns += [content.arrays.get(f"history/{name}") for name in metrics]
+    columns += [content.arrays.get(f"history/{name}") for name in columns_of_job]
     missing = [math.nan] * content.round
     return list(zip(*(missing if column is None else column.tolist() for column in columns), strict=True))
 

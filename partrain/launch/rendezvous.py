@@ -52,6 +52,7 @@ class Rendezvous:
             "elapsed": start.elapsed,
             "resuming": start.resuming,
             "other_workers": start.other_workers,
+            "caps": start.caps,
             "refusal": refusal(loaded),
         }
         self._store.set("start", json.dumps(proposal))

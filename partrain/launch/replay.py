@@ -36,7 +36,7 @@ class Replays:
     ) -> None:
         """Prepare replays of a run that starts at `start`."""
         self._job, self._context = job, context
-        self._start = replace(start, progress=Progress(**start.progress.stored()))  # the run's own progress moves on
+        self._start = replace(start, progress=replace(start.progress))  # the run's own progress moves on
         self._attempt, self._records, self._checkpointer = attempt, records, checkpointer
         self._rounds: deque[int] = deque()
         """Rounds in which the newest replays were needed."""
@@ -63,7 +63,7 @@ class Replays:
         self.count(loss)
         self._tell_start()  # of a replay that lost a worker while its workers started
         state = self._checkpointer.restart()
-        progress = Progress(**state.progress) if state else self._start.progress
+        progress = Progress(**state.progress) if state else replace(self._start.progress)
         discarded = self._trained_since(state)
         elapsed = self._elapsed_at(state, started_at)
         repeats = self._job.sync.repeatable
@@ -75,6 +75,7 @@ class Replays:
             elapsed=elapsed,
             arrays_elsewhere=state is not None or self._start.resuming,
             other_workers=self._start.other_workers and not begun,
+            caps=self._caps_after(progress.round) if repeats else [],
         )
         attempt.restart(start, records.newest if repeats else 0, state.reason if state else None)
         records.rewind(replace(progress), elapsed, repeats)
@@ -118,6 +119,11 @@ class Replays:
         rounds.append(round)
         if stalled:
             self._stalled_round = round
+
+    def _caps_after(self, round: int) -> list[list[int]]:
+        """Return the recorded caps of the rounds after a round: of this session, then of the one that it repeats."""
+        ours, earlier = self._records.caps_after(round), self._start.caps[round - self._start.progress.round :]
+        return ours + earlier[len(ours) :]
 
     def _trained_since(self, state: PendingSnapshot | None) -> list[int]:
         """Return the item-iterations of each worker since a state, or since the start."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import tomllib
 from collections.abc import Callable, Sequence
@@ -14,12 +15,13 @@ from partrain.checkpoint.manifest import Manifest, WorkerRecord, manifest_of
 from partrain.config.overrides import as_toml
 from partrain.config.toml_source import TomlSource
 from partrain.display.event_log import EventLog, read_events, truncate_after, write_summary
-from partrain.display.events import EndEvent
+from partrain.display.events import EndEvent, RoundEvent
 from partrain.display.run_state import COMPLETED, RunState
 from partrain.display.stop_conditions import CONDITIONS
 from partrain.display.summary import summary
 from partrain.display.worker_state import WorkerState
 from partrain.job.load import LoadedJob
+from partrain.launch.checkpoint_writer import own_columns
 from partrain.launch.context import RunContext, Start
 from partrain.launch.other_workers import history_of, next_pass, shared_out
 from partrain.launch.outcome import Outcome, scores_by_name
@@ -146,15 +148,17 @@ def resume(loaded: LoadedJob, content: Content, context: RunContext, moved: bool
     """
     manifest, folder = manifest_of(content), context.run_folder
     progress = manifest.progress
-    history = history_of(content, tuple(loaded.job.metrics(manifest.network.task)))  # type: ignore[arg-type]
     with locked(folder), removed_unless_begun(folder, context.made):
         check_same_run(content, folder)
         warn_if_schedule_ended(loaded, content, context)
         prepared = prepare(loaded, context, content, moved, other_workers)
-        relink(content, folder, progress.best_round or None)
-        earlier = truncate_after(folder / "events.jsonl", progress.round)
-        start = Start(progress, content.arrays, history, earlier.clock.train, content=content)
         before, now = manifest_of(content).workers, prepared.manifest.workers
+        columns = own_columns(loaded.job, manifest.network.task, len(now))  # type: ignore[arg-type]
+        history = history_of(content, columns)
+        relink(content, folder, progress.best_round or None)
+        recorded = recorded_caps(folder / "events.jsonl", progress.round) if before == now else []
+        earlier = truncate_after(folder / "events.jsonl", progress.round)
+        start = Start(progress, content.arrays, history, earlier.clock.train, content=content, caps=recorded)
         if before != now:
             start.arrays, start.other_workers = shared_out(content.arrays, len(now)), True
             context.note(
@@ -178,6 +182,21 @@ def _shared_out(arrays: dict[str, Any]) -> str:
     """Tell how the items are shared among other workers."""
     number = next_pass(arrays)
     return "partitions are drawn anew" if number is None else f"the stream is sharded anew, and begins with pass {number}"
+
+
+def recorded_caps(path: Path, after_round: int) -> list[list[int]]:
+    """Read the caps of `round_seconds` in the rounds after a checkpoint, as a session recorded them that went on from it.
+
+    The resumed run repeats these rounds. By round, then by rank; rounds that not all workers have finished are left out.
+    """
+    found: dict[int, dict[int, int]] = {}
+    for event in read_events(path) if path.exists() else ():
+        if isinstance(event, RoundEvent) and event.record.round > after_round and math.isfinite(event.record.cap):
+            found.setdefault(event.record.round, {})[event.rank] = int(event.record.cap)
+    workers, rows = max(map(len, found.values()), default=0), list[list[int]]()
+    while len(caps := found.get(after_round + 1 + len(rows), {})) == workers > 0:
+        rows.append([caps[rank] for rank in sorted(caps)])
+    return rows
 
 
 def _described(workers: Sequence[WorkerRecord]) -> str:

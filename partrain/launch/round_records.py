@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from partrain.comm.arena import RING, Arena
 from partrain.display.events import ExclusionEvent, JudgementEvent, RoundEvent
+from partrain.display.stragglers import Stragglers
+from partrain.job.plan import Plan
 from partrain.job.schema import Job
 from partrain.launch.context import RunContext
 from partrain.records import FIELDS, NOT_FINITE, RoundRecord, finite
@@ -25,6 +27,7 @@ class RoundRecords:
         progress: Progress,
         elapsed: float,
         job: Job,
+        plan: Plan,
         kind: Kind,
         judge_every: int,
         context: RunContext,
@@ -37,6 +40,7 @@ class RoundRecords:
             progress: The run's progress, which this object keeps up to date.
             elapsed: Training seconds before this session.
             job: The job, which names its metrics and the number that decides which judgement is the best.
+            plan: The job's workers.
             kind: Kind of the data set's items.
             judge_every: Rounds between two regular evaluations.
             context: Gets the events.
@@ -61,11 +65,24 @@ class RoundRecords:
         self.pace = 0.0
         """Seconds of the newest round."""
         self._items = progress.item_iterations
+        specs = [share.spec for share in plan.shares]
+        self._stragglers = Stragglers([(spec.device.partition(":")[0], spec.threads) for spec in specs])
+        self._capped = job.faults.round_seconds is not None
+        self._caps: dict[int, list[int]] = {}
+        """Caps of each worker in the rounds since the newest copy of the state, if `round_seconds` sets any."""
         arena.put("drained", self.newest)
 
     def add(self, round: int, numbers: dict[str, float]) -> None:
         """Take the numbers that the user's function adds to the judgement of a round."""
         self._added[round] = numbers
+
+    def caps_after(self, round: int) -> list[list[int]]:
+        """Return the caps of the rounds after a round, as recorded: by round, then by rank."""
+        return [caps for number, caps in sorted(self._caps.items()) if number > round]
+
+    def forget_caps(self, round: int) -> None:
+        """Forget the caps of rounds up to one: there is a copy of the state after it."""
+        self._caps = {number: caps for number, caps in self._caps.items() if number > round}
 
     def drain(self) -> None:
         """Read the records of rounds that all workers have finished."""
@@ -94,6 +111,8 @@ class RoundRecords:
         if not repeats:
             self.progress, self.newest, self.seconds = progress, progress.round, elapsed
             self._items = progress.item_iterations
+            self._caps = {}
+            self._stragglers.rewind(self.newest)
             self.rows = [row for row in self.rows if row[0] <= progress.round]
 
     def _emit(self, number: int, records: Sequence[RoundRecord], metrics: dict[str, float]) -> None:
@@ -106,6 +125,8 @@ class RoundRecords:
                 what, discarded = NOT_FINITE[record.excluded], record.discarded
                 self._context.emit(ExclusionEvent(t=t, round=number, rank=rank, what=what, discarded=discarded))
         self._close_round(t, records, metrics)
+        for event in self._stragglers.add(t, records):
+            self._context.emit(event)
         self._emitted.append((number, _numbers(records)))
         self.newest = number
 
@@ -127,7 +148,10 @@ class RoundRecords:
         loss = math.fsum(record.loss * record.items for record in trained) / max(items, 1)
         before, self.seconds = self.seconds, first.seconds
         self.pace = self.seconds - before
-        self.rows.append((first.round, self._items, loss, first.lr, first.judged_loss, first.accuracy, *metrics.values()))
+        caps = [record.cap for record in records] if self._capped else []
+        if self._capped:
+            self._caps[first.round] = [int(cap) for cap in caps]
+        self.rows.append((first.round, self._items, loss, first.lr, first.judged_loss, first.accuracy, *metrics.values(), *caps))
         self.progress.round, self.progress.item_iterations = first.round, self._items
         if not _judged(first):
             return

@@ -20,6 +20,7 @@ from partrain.display.events import FaultEvent
 from partrain.errors import BadJob, Failure, InputOutputFailed
 from partrain.job.load import LoadedJob, locating
 from partrain.job.plan import Plan, plan_for
+from partrain.launch.checkpoint_writer import own_columns
 from partrain.launch.context import Ended, RunContext, Start
 from partrain.launch.coordinator import Coordinator
 from partrain.launch.manifest import continued, manifest_for
@@ -155,7 +156,7 @@ def _go_on(lost: LostWorker, first: Start, context: RunContext) -> Outcome | Los
     start = Start(elapsed=context.state.clock.train)
     if content:
         manifest, size = manifest_of(content), sum(group.count for group in loaded.job.workers)
-        history = history_of(content, tuple(loaded.job.metrics(manifest.network.task)))  # type: ignore[arg-type]
+        history = history_of(content, own_columns(loaded.job, manifest.network.task, size))  # type: ignore[arg-type]
         arrays = shared_out(content.arrays, size)
         start = replace(start, progress=manifest.progress, arrays=arrays, history=history, other_workers=True)
     with closing(prepare(loaded, context, content, other_workers=True)) as ready:

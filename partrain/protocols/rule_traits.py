@@ -22,6 +22,8 @@ class JobContext:
     """The `[optimizer]` table; None if it is invalid."""
     worker_tables: Sequence[Any] = ()
     """The `[[workers]]` tables."""
+    capped: bool = False
+    """`round_seconds` caps the iterations of each worker by its speed."""
 
 
 class Partitions(NamedTuple):
@@ -82,6 +84,13 @@ class RuleTraits(Section):
     def syncs_every_iteration(self) -> bool:
         """True: workers meet after each iteration, and so need equal numbers of iterations."""
         return False
+
+    @property
+    def uncapped_reason(self) -> str:
+        """Reason why `round_seconds` cannot cap the iterations of each worker; empty if it can."""
+        if self.syncs_every_iteration:
+            return "its workers meet after each iteration, and so need equal numbers of them"
+        return "it already varies the iterations of a round" if self.varies_round_length else ""
 
     @property
     def full_batch(self) -> bool:

@@ -19,6 +19,7 @@ from partrain.display.events import (
     JudgementEvent,
     ReplayEvent,
     RoundEvent,
+    SlowEvent,
     SpikeEvent,
     StartEvent,
     StoppingEvent,
@@ -244,6 +245,9 @@ def _take(event: Event, run: RunHistory, totals: dict[int, RoundTotal]) -> None:
             _check_numbers(event.round, event.loss, *event.usual)
             run.spikes.append(event)
             run.faults.append(_incident(run, event.t, f"spike: {event.describe()}", event.rank))
+        case SlowEvent():
+            _check_numbers(event.round, event.rank, event.factor, event.since)
+            run.faults.append(_incident(run, event.t, event.describe(), event.rank))
         case StoppingEvent():
             run.faults.append(_incident(run, event.t, f"{event.signal}: {event.what}"))
 

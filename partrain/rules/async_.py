@@ -83,6 +83,10 @@ class Async(AsyncRule):
         return self.parts
 
     @property
+    def uncapped_reason(self) -> str:
+        return "`paced` already gives slower workers fewer iterations" if self.paced else ""
+
+    @property
     def still_moves(self) -> str:
         return "the momentum of the center" if self.momentum else ""
 

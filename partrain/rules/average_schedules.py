@@ -66,6 +66,10 @@ class ScheduledIterations(Rule):
         return self.schedule != "constant"
 
     @property
+    def uncapped_reason(self) -> str:
+        return f'schedule = "{self.schedule}" already decides the iterations of a round' if self.varies_round_length else ""
+
+    @property
     def repeatable(self) -> bool:
         return super().repeatable and self.schedule != "overhead"
 

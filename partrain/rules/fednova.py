@@ -71,7 +71,7 @@ class Fednova(Rule):
         own = [(table.iterations, table.passes) for table in context.worker_tables]
         caps = [cap if any(cap) else (self.iterations, self.passes) for cap in own]
         sized = any(passes and table.partition_size for (_, passes), table in zip(caps, context.worker_tables, strict=True))
-        return len(set(caps)) > 1 or sized
+        return len(set(caps)) > 1 or sized or context.capped
 
     @property
     def needs_partition_sizes(self) -> bool:

@@ -23,3 +23,5 @@ class Faults(Section):
     """If the loss, parameters, gradient, optimizer state or buffers of a worker are not finite, `stop` ends the run with 76. `exclude` takes the worker's newest local iterations back, leaves the worker out of the means of this round, and goes on; 76 only if no worker is left."""
     max_update_norm: float | None = Field(None, gt=0, allow_inf_nan=False)
     """Bound of the L2 norm of a worker's update, the change of its parameters by local iterations: a longer one is scaled down to it before it is mixed."""
+    round_seconds: float | None = Field(None, gt=0)
+    """Cap each worker's local iterations, at least 1, so that the local part of a round takes it about these seconds. Measured in the round before: results depend on the machine's clock."""

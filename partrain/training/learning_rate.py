@@ -25,9 +25,13 @@ class LearningRate:
             horizon: Item-iterations of all workers over which the schedule runs.
         """
         self._optimizer, self._rule = optimizer, rule
-        self._planned_items, self._planned_iterations = planned_items, planned_iterations
+        self.plan(planned_items, planned_iterations)
         self._horizon = horizon or 1
         self.begin(1, 0, len(planned_items))
+
+    def plan(self, planned_items: Sequence[int], planned_iterations: int) -> None:
+        """Plan for rounds of another length; the arguments are those of the constructor."""
+        self._planned_items, self._planned_iterations = planned_items, planned_iterations
 
     def begin(self, round: int, item_iterations: int, active_workers: int) -> None:
         """Start a round (from 1) after `item_iterations` of all workers."""

@@ -133,6 +133,9 @@ def run(
         record = _train_and_mix(worker, group, rule, state, progress, measure=evaluation_due)
         waited = group.waited
         trained, signal = _exchange(worker, group, hooks, config, began)
+        if worker.round_caps:
+            measured = group.scores(worker.done, worker.seconds)
+            progress.caps = worker.round_caps.decide(progress.round + 1, progress.caps, measured)
         record.wait += group.waited - waited  # the first meeting, if the rule has had none
         progress.item_iterations += sum(int(items) for items, _ in trained)
         if worker.average:
@@ -194,7 +197,7 @@ def _train_and_mix(
     """Run the rule's round, then sync optimizer state and buffers. Returns the record, still without judgement."""
     began, waited = worker.clock(), group.waited
     group.begin(measure)
-    worker.begin(progress.round, progress.item_iterations)
+    worker.begin(progress.round, progress.item_iterations, progress.caps)
     try:
         rule.round(worker, group, state)
     except NothingToMix:
@@ -225,6 +228,7 @@ def _train_and_mix(
         clipped_norm=worker.guard.clipped_norm,
         excluded=worker.guard.excluded,
         discarded=worker.discarded,
+        cap=worker.iterations if worker.round_caps else NAN,
     )
 
 

@@ -92,14 +92,16 @@ class Progress:
     """Regular evaluations since the best of them; `patience` limits these."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Judged numbers by name, as of `[task] metrics`, without loss and accuracy. Numbers that are not finite are left out."""
+    caps: list[int] = field(default_factory=list)
+    """Caps on each worker's local iterations in the next round, by rank; empty without `round_seconds`, and before the first round."""
 
     def standing(self, seconds: float = 0.0) -> Standing:
         """Return the numbers that stop conditions compare with their goals; `seconds`: training time."""
         return Standing(self.round, self.item_iterations, seconds, self.loss, self.accuracy, self.misses, self.metrics)
 
     def stored(self) -> dict[str, Any]:
-        """Return the fields as a checkpoint holds them. Without metrics, the bytes are those of older versions."""
-        return {name: value for name, value in asdict(self).items() if name != "metrics" or value}
+        """Return the fields as a checkpoint holds them. Without metrics and caps, the bytes are those of older versions."""
+        return {name: value for name, value in asdict(self).items() if name not in ("metrics", "caps") or value}
 
     def judge(
         self,

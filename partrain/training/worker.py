@@ -26,6 +26,7 @@ from partrain.training.feed import Feed
 from partrain.training.gradient import AutogradEngine, GradientEngine, Gradients, engine_for
 from partrain.training.learning_rate import LearningRate
 from partrain.training.replica import Replica
+from partrain.training.round_caps import RoundCaps
 from partrain.training.section import Precision
 from partrain.training.stream_batches import StreamBatches
 from partrain.training.update_guard import UpdateGuard
@@ -86,6 +87,7 @@ class LocalWorker:
         planned_iterations = batches.iterations * (rule.visits_per_worker or 1)
         self._learning_rate = LearningRate(optimizer, rule, planned_items, planned_iterations, horizon)
         self._rule, self._seed, self._user_code, self.metrics = rule, seed, user_code, metrics
+        self._planned_items = planned_items
         self.heartbeat: Callable[[], None] = lambda: None
         """A sign of life, called at every iteration and now and then by other long work."""
         self.on_iteration: Callable[[], None] = lambda: None
@@ -96,6 +98,8 @@ class LocalWorker:
         """If set, a pass over the partition with a mean loss of at most this ends the round's training."""
         self.average: NetworkAverage | None = None
         """The average over rounds that counts as the run's network, if there is one (`ema`, `swa`)."""
+        self.round_caps: RoundCaps | None = None
+        """The rule by which the iterations of each round are capped, if there is one (`round_seconds`)."""
         self.total_items = self.total_iterations = 0
         self.guard = UpdateGuard(replica, faults or Faults())
         self._reset_counters(0)
@@ -135,9 +139,16 @@ class LocalWorker:
         """Iterations of one pass, the last of which may be short."""
         return -(-self.partition_size // self.batches.batch_size)
 
-    def begin(self, round: int, item_iterations: int) -> None:
-        """Start a round (from 1). `item_iterations` of all workers so far place the learning rate's schedule."""
+    def begin(self, round: int, item_iterations: int, caps: Sequence[int] = ()) -> None:
+        """Start a round (from 1). `item_iterations` of all workers so far place the learning rate's schedule.
+
+        `caps`: each worker's local iterations in this round, if `round_caps` decided them.
+        """
         self._reset_counters(round)
+        if self.round_caps and caps:
+            self.iterations = self.batches.iterations = caps[self.rank]
+            planned = self.round_caps.items(self._planned_items, caps)
+            self._learning_rate.plan(planned, self.iterations * self.round_caps.visits)
         active = self._rule.active_workers(self.size, round)
         self.active = self.rank < active
         self._feed.begin(round)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from partrain.display.live_table import (
-    SLOW,
     UNICODE,
     VERY_SLOW,
     Glyphs,
@@ -241,7 +240,7 @@ def worker_lines(state: RunState, width: int, height: int, glyphs: Glyphs = UNIC
 def _worker_line(state: RunState, worker: WorkerState, slowdown: float, bar: int, glyphs: Glyphs) -> Line:
     doing = state.activity(worker)
     style = {"training": "green", "mixing": "blue", "lost": "bold red", "stopped": "yellow", "starting": "cyan"}.get(doing, "dim")
-    if state.status is None and not worker.lost and slowdown >= SLOW:
+    if state.status is None and not worker.lost and slowdown > 1:
         doing, style = f"slow {slowdown:.1f}x", "bold red" if slowdown >= VERY_SLOW else "yellow"
     recent = worker.recent() if state.status is None else None
     compute, mix, wait = (recent.compute, recent.mix, recent.wait) if recent else (worker.compute, worker.mix, worker.wait)

@@ -40,7 +40,7 @@ S               stop the run after its round, with a checkpoint
 c               have the run commit a checkpoint now
 q               quit; the runs go on
 
-A slow worker computes at least 1.2 times as long as the fastest.
+A slow worker takes 1.5 times as long per item as the others, or more.
 Runs are read from their folders; nothing is changed there."""
 
 

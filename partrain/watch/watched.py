@@ -20,6 +20,7 @@ from partrain.display.events import (
     JudgementEvent,
     ReplayEvent,
     RoundEvent,
+    SlowEvent,
     SpikeEvent,
     StartEvent,
     StoppingEvent,
@@ -235,6 +236,8 @@ def _is_sound(event: Event) -> bool:
             return isinstance(event.what, str) and None not in map(_number, (event.round, event.rank, event.discarded))
         case SpikeEvent():
             return len(event.usual) == 2 and None not in map(_number, (event.round, event.loss, event.bound, *event.usual))
+        case SlowEvent():
+            return None not in map(_number, (event.round, event.rank, event.factor, event.since))
         case CommitEvent():
             return None not in map(_number, (event.round, event.bytes, event.seconds))
         case EndEvent():

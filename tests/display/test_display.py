@@ -17,7 +17,7 @@ from rich.console import Console
 
 from partrain.display.closing_lines import closing_lines
 from partrain.display.display import Display, LiveDisplay, PlainDisplay, make_display
-from partrain.display.events import CommitEvent, EndEvent, FaultEvent, JudgementEvent, RoundEvent, StartEvent, encode
+from partrain.display.events import CommitEvent, EndEvent, FaultEvent, JudgementEvent, RoundEvent, SlowEvent, StartEvent, encode
 from partrain.display.live_table import ASCII, COLUMNS, frame, sparkline
 from partrain.display.number_format import clock, count, number, size, tenths
 from partrain.display.run_state import RunState
@@ -40,6 +40,8 @@ def fake_run(rounds=40, workers=2, slow=1.0, **stop):
                 distance=0.01 if round_ % 10 == 0 else NAN, bytes=0, staleness=NAN, seconds=0.5 * round_,
             )  # fmt: skip
             yield RoundEvent(t=t, rank=rank, record=record)
+        if slow > 1 and round_ == 5:
+            yield SlowEvent(t=t, round=5, rank=workers - 1, factor=slow, since=1)
         if round_ % 10 == 0:
             yield JudgementEvent(
                 t=t, round=round_, item_iterations=640 * workers * round_, seconds=0.5 * round_, loss=2.5 * 0.9**round_,
@@ -192,15 +194,15 @@ def test_faults_and_the_older_rule_are_named():
 
 
 def test_styles():
-    state = viewed(slow=1.6)
+    state = viewed(slow=2.1)
 
     def styles(now):
         return {text.strip(): style for line in frame(state, now, 140, 40) for text, style in line}
 
-    assert styles(state.t)["slow 1.6x"] == "bold red"
+    assert styles(state.t)["slow 2.1x"] == "bold red"
     assert styles(state.t)["best 0.8843"] == "bold reverse green"
     assert styles(state.t + 2)["best 0.8843"] == "green"
-    assert {text.strip(): style for line in frame(viewed(slow=1.3), T, 140, 40) for text, style in line}["slow 1.3x"] == "yellow"
+    assert {text.strip(): style for line in frame(viewed(slow=1.6), T, 140, 40) for text, style in line}["slow 1.6x"] == "yellow"
 
 
 def test_only_ascii_where_the_terminal_knows_no_more():

@@ -18,6 +18,7 @@ from partrain.display.events import (
     FaultEvent,
     JudgementEvent,
     RoundEvent,
+    SlowEvent,
     StartEvent,
     StoppingEvent,
     UnknownEvent,
@@ -413,13 +414,18 @@ def test_rates_go_by_the_workers_clocks():
     assert state.eta(T + 2.2) == pytest.approx(0.8), "for whoever waits"
 
 
-def test_a_worker_is_called_slow_only_after_three_rounds():
-    state = fed(start())
-    for number in range(1, 4):
-        for rank, seconds in ((0, 10.0), (1, 16.0)):
-            assert 1 not in state.slowdowns()
-            state.apply(round_(number, rank, T + 16 * number + rank, compute=seconds, wait=16.0 - seconds, mix=0.0))
-    assert state.slowdowns() == pytest.approx({0: 1.0, 1: 1.6})
+def test_a_worker_is_slow_from_its_report_until_it_recovers_or_another_session_begins():
+    state = fed(start(), round_(1), round_(1, 1), SlowEvent(t=T, round=9, rank=1, factor=1.6, since=5))
+    assert state.slowdowns() == {1: 1.6}
+    assert [worker.get("slow") for worker in summary(state)["workers"]] == [None, {"factor": 1.6, "since": 5}]
+    state.apply(SlowEvent(t=T, round=12, rank=1, factor=1.1, since=5, recovered=True))
+    assert state.slowdowns() == {}
+    assert all("slow" not in worker for worker in summary(state)["workers"])
+    state.apply(SlowEvent(t=T, round=20, rank=1, factor=3.0, since=18))
+    state.apply(start(resumed_from=20))
+    assert state.slowdowns() == {}, "the new session measures anew"
+    state.apply(SlowEvent(t=T, round=20, rank=7, factor=3.0, since=18))  # of a damaged file
+    assert set(state.workers) == {0, 1}
 
 
 def test_states():

@@ -488,3 +488,49 @@ def test_rules_without_updates_have_no_bound_of_them(said, sync, reason):
 @pytest.mark.parametrize("bound", ["0", "-1.0", "inf", "nan", "true"])
 def test_a_bound_of_updates_is_a_positive_number(said, bound):
     assert said(*FAULTS[:1], FAULTS[1].format(f"max_update_norm = {bound}"))
+
+
+ROUND_SECONDS = "[stop]", "[faults]\nround_seconds = 0.5\n[stop]"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            ('rule = "average"', 'rule = "bsp"'),
+            'under rule "bsp" `round_seconds` cannot cap a round: its workers meet after each iteration',
+        ),
+        (
+            ('rule = "average"', 'rule = "average"\nschedule = "overhead"'),
+            'schedule = "overhead" already decides the iterations of a round',
+        ),
+        (('rule = "average"', 'rule = "async"\npaced = true'), "`paced` already gives slower workers fewer iterations"),
+        (
+            ("iterations = 10", "passes = 1"),
+            "`round_seconds` caps iterations, and a round is counted in `passes`; use `iterations`",
+        ),
+        (
+            ("count = 2", "count = 2\n[[workers]]\npasses = 1"),
+            "`round_seconds` caps iterations, and a round is counted in `passes`",
+        ),
+        (("iterations = 10", "iterations = 1"), "`round_seconds` caps iterations, and a round has only one; raise `iterations`"),
+    ],
+)
+def test_rounds_that_cannot_be_capped(said, changes: tuple[str, str], reason: str) -> None:
+    (line,) = said(*ROUND_SECONDS, *changes)
+    assert reason in line
+    assert "warning" not in line
+
+
+@pytest.mark.parametrize("rule", ["average", "diloco", "easgd", "async", "hogwild", "gossip", "fednova", "slowmo"])
+def test_rounds_that_can_be_capped(said, rule: str) -> None:
+    assert not [line for line in said(*ROUND_SECONDS, 'rule = "average"', f'rule = "{rule}"') if "round_seconds" in line]
+
+
+def test_capped_rounds_and_other_tables(said) -> None:
+    """The learning rate's schedule may not end with the rounds; unequal work matters to rules that compensate for it."""
+    (warning,) = said(*ROUND_SECONDS, "lr = 0.1", 'lr = 0.1\nschedule = "cosine"')
+    assert "warning: rounds vary in length" in warning
+    adam = 'rule = "average"', 'rule = "fednova"', '"sgd"', '"adam"'
+    assert "the bias towards more work stays" in said(*ROUND_SECONDS, *adam)[0]
+    assert said(*adam) == []

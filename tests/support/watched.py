@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from partrain.display.events import EndEvent, Event, FaultEvent, JudgementEvent, RoundEvent, StartEvent, encode
+from partrain.display.events import EndEvent, Event, FaultEvent, JudgementEvent, RoundEvent, SlowEvent, StartEvent, encode
 from partrain.records import NAN, RoundRecord
 
 T = 1795255200.0
@@ -28,6 +28,8 @@ def events_of(rounds: int = 20, workers: int = 2, name: str = "job", start: floa
                 distance=0.01, bytes=1000, staleness=NAN, seconds=0.5 * round_,
             )  # fmt: skip
             found.append(RoundEvent(t=start + 2 + round_ / 2, rank=rank, record=record))
+        if round_ == 5:
+            found.append(SlowEvent(t=start + 2 + round_ / 2, round=5, rank=1, factor=1.5, since=1))
         if round_ % 2 == 0:
             found.append(judgement(round_, workers, start))
     return found

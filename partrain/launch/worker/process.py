@@ -39,6 +39,7 @@ from partrain.tasks import UserTask
 from partrain.training.after_judgement import AfterJudgement
 from partrain.training.average import NetworkAverage
 from partrain.training.loop import Ending, LoopConfig, Signal, run
+from partrain.training.round_caps import RoundCaps
 from partrain.training.snapshot import restore, save, slot_map
 from partrain.training.stop import Progress
 from partrain.training.worker import LocalWorker
@@ -149,6 +150,7 @@ class WorkerProcess:
         """Workers of other machines, by rank."""
         if spec.job.stop.judge == "any-worker":
             self.worker.stop_below = spec.job.stop.loss
+        self._cap_rounds()
         self.group.broadcast(self.worker.params)
         self.state = rule.init(self.worker, self.group)
         self.group.barrier()
@@ -177,6 +179,17 @@ class WorkerProcess:
         if rule.averages_networks:
             self.worker.average = NetworkAverage(self.worker.replica, rule, spec.plan.average_from)
         return end
+
+    def _cap_rounds(self) -> None:
+        """Let the worker cap its rounds, if the job says so; otherwise no cap of a checkpoint counts."""
+        spec, progress, rule = self.spec, self.progress, self.spec.job.sync
+        if (seconds := spec.job.faults.round_seconds) is None:
+            progress.caps = []
+            return
+        iterations = [share.iterations for share in spec.plan.shares]
+        caps = spec.caps[0] if spec.caps else [] if spec.other_workers else progress.caps
+        progress.caps = [min(cap, most) for cap, most in zip(caps, iterations, strict=True)] if caps else []
+        self.worker.round_caps = RoundCaps(seconds, iterations, rule.visits_per_worker or 1, spec.caps, progress.round + 1)
 
     def _center(self, vectors: torch.Tensor, scratch: list[torch.Tensor]) -> CenterClient:
         """Reach what all workers share: in memory, or in processes of its own if there are several machines."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +53,8 @@ class ProcessSpec:
     """The state to restore is of other workers: each worker's own state of the rule begins anew."""
     known_rounds: int = 0
     """Rounds up to this one are known from an earlier attempt, and run again as they were: no request or time limit ends them."""
+    caps: list[list[int]] = field(default_factory=list)
+    """Recorded caps of the rounds that follow, which run again (`round_seconds`): by round, then by rank."""
     ended: str | None = None
     """Reason for the end of training, if only the test is left."""
     start_file: StartFile | None = None
