@@ -20,14 +20,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import context, forkserver, get_context, process, resource_tracker
+from multiprocessing import context, forkserver, get_context, process, resource_tracker, util
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from partrain.launch.signals import STOPPING
-from partrain.system.parent_death import PARENT
+from partrain.system.parent_death import PARENT, orphans_ended
 from partrain.system.surroundings import surroundings_failure
 
 _server: Any = forkserver._forkserver
@@ -38,6 +38,9 @@ _socket = -1
 """Descriptor of the socket of the forkserver that `start` started."""
 _adopted = False
 """The forkserver is that of the workflow runner, which started this process."""
+
+AFTER_CHILDREN = -1
+"""Priority of what multiprocessing does at the end of a process after it has waited for its children."""
 
 _lock = threading.RLock()
 """Held while the forkserver is started or stopped."""
@@ -89,6 +92,8 @@ def _start_without_files() -> None:
     with tempfile.TemporaryDirectory(prefix="partrain-") as config["tempdir"]:
         try:
             forkserver.ensure_running()
+            if not _ours:
+                util.Finalize(None, stop, exitpriority=AFTER_CHILDREN)
             _ours = pid()
             _close_socket()
             _socket = os.open(_server._forkserver_address, os.O_PATH | os.O_CLOEXEC)
@@ -150,15 +155,16 @@ def kill() -> None:
 
 
 def stop() -> None:
-    """Kill the forkserver at once, even while it imports torch for a command that has failed."""
+    """Kill the forkserver at once, even while it imports torch for a command that has failed. Processes that user code left behind end, too."""
     with _undisturbed(), _lock:
         _cancel()
         if pid() and pid() == _ours:
-            os.kill(_ours, signal.SIGKILL)
-            if _socket >= 0:
-                _server._forkserver_address = "\0"  # nothing to unlink
-            _server._stop()
-            _close_socket()
+            with orphans_ended(_ours):
+                os.kill(_ours, signal.SIGKILL)
+                if _socket >= 0:
+                    _server._forkserver_address = "\0"  # nothing to unlink
+                _server._stop()
+                _close_socket()
 
 
 def stop_later(seconds: float) -> None:

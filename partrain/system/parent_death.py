@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import sys
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import forkserver
+from pathlib import Path
 from typing import Any
 
 PARENT = "PARTRAIN_PARENT"
 """Environment variable that tells the forkserver its parent's process id."""
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+ORPHAN_GRACE_S = 2.0
+"""Processes that user code has left behind have this long to end by themselves."""
 
 
 def die_with_parent(parent: int) -> None:
@@ -29,7 +37,7 @@ def bind_forks() -> None:
     """Have processes that user code forks from this one's main thread die with it: they would go on training beside the next run.
 
     The kernel takes the end of another thread that forked for the end of the parent, so forks of such threads are left alone; so are
-    forks of forks, as daemons are.
+    forks of forks, as daemons are: see `orphans_ended`.
     """
     parent, from_main = os.getpid(), False
 
@@ -42,6 +50,43 @@ def bind_forks() -> None:
             die_with_parent(parent)
 
     os.register_at_fork(before=before, after_in_child=after)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of all descendants whose own parent dies, instead of the init process: so they can be found."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+@contextmanager
+def orphans_ended(ancestor: int) -> Iterator[None]:
+    """End the descendants of a process, one that adopts orphans, if they outlive its end, which the block brings about.
+
+    These are programs and daemons that user code has started and left behind. They would hold the command's output open, so that a
+    reader of it waits for them.
+    """
+    with ExitStack() as opened:
+        found, left = [], select.poll()
+        for pid in _descendants(ancestor):
+            with suppress(OSError):  # it has ended
+                found.append(os.pidfd_open(pid))
+                opened.callback(os.close, found[-1])
+        yield
+        until = time.monotonic() + ORPHAN_GRACE_S
+        for descriptor in found:  # readable once the process has ended
+            left.register(descriptor, select.POLLIN)
+            left.poll(max(0.0, until - time.monotonic()) * 1000)
+            left.unregister(descriptor)
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+
+
+def _descendants(pid: int) -> list[int]:
+    """List the children of a process, their children, and so on; fewer if the kernel does not tell."""
+    with suppress(OSError):
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+        return [one for child in children for one in (child, *_descendants(child))]
+    return []
 
 
 def describe_exit(exitcode: int | None) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -236,6 +238,24 @@ def test_for_programs(tmp_path: Path) -> None:
     assert (said.code, told["code"], told["status"], told["reason"]) == (71, 71, "failed", "user-code")
     assert summary(tmp_path / "run")["rounds"] == 1
     assert events(tmp_path / "run", "fault")[0]["rank"] == 1
+
+
+ORPHANS = {
+    "program": "import subprocess; subprocess.Popen(['sleep', '300'])",
+    "daemon": "os.fork() or (os.setsid(), os.fork() and os._exit(0), time.sleep(300))",
+    "of a killed worker": "import subprocess; subprocess.Popen(['sleep', '300'], start_new_session=True); os.kill(os.getpid(), 9)",
+}
+"""Processes that user code starts and leaves behind. They hold the command's output open."""
+
+
+@pytest.mark.parametrize("name", ORPHANS)
+def test_processes_that_user_code_leaves_behind_end_with_the_command(tmp_path: Path, name: str) -> None:
+    """So a reader of its output, as `| cat`, comes to an end."""
+    job = sabotage(tmp_path, ORPHANS[name], call=5)
+    words = (sys.executable, "-m", "partrain", "run", job, "--out", tmp_path / "run", "-q")
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "Traceback" in done.stderr, "waitpid" in done.stderr) == (0, False, False), done.stderr
+    assert (tmp_path / "done").exists()
 
 
 def test_a_fork_of_a_worker_ends_with_it(tmp_path: Path) -> None:

@@ -7,12 +7,15 @@ and leaves the terminal's Ctrl-C to the coordinator: workers are forked with the
 import os
 import signal
 import sys
+import warnings
 from types import TracebackType
 
 from partrain.launch.signals import STOPPING
-from partrain.system.parent_death import PARENT, die_with_parent
+from partrain.system.parent_death import PARENT, adopt_orphans, die_with_parent
 
 die_with_parent(int(os.environ.pop(PARENT, os.getppid())))
+adopt_orphans()
+warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an orphan
 for _number in STOPPING:
     signal.signal(_number, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
