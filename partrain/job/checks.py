@@ -24,7 +24,7 @@ from partrain.data.partition import uncovered, windows
 from partrain.errors import BadJob, InputMissing
 from partrain.job.schema import is_rateless, kind_of_task
 from partrain.job.sweep import SweepSection
-from partrain.job.task_checks import judged_names, loss_keys, metric_names
+from partrain.job.task_checks import judged_names, loss_keys, metric_names, target_numbers
 from partrain.job.workers import WorkerGroup, cuda_count
 from partrain.models import Interface
 from partrain.protocols.rule_traits import JobContext, Partitions
@@ -137,6 +137,7 @@ def check_data(tables: Tables, spec: DatasetSpec) -> Iterator[Finding]:
             _task,
             _accuracy,
             loss_keys,
+            target_numbers,
             metric_names,
             judged_names,
             _augmented_items,

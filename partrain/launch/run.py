@@ -82,7 +82,7 @@ def _prepare(loaded: LoadedJob, context: RunContext, content: Content | None, mo
     initial = None
     try:
         initial = load_start(loaded) if content is None else None
-        check_targets(job, dataset)
+        check_targets(loaded, dataset)
         if text := remark(job, dataset):
             context.warn(text)
         plan = make_plan(job, dataset.items, context.machine.count if context.machine else 1)
