@@ -95,16 +95,16 @@ class WrongValue(BadJob):
     def __init__(self, finding: Finding, detail: str = "", prefix: str = "") -> None:
         """Make the error; `detail` holds further lines, and `prefix` replaces table and key where the message names the key."""
         what = f"{finding.message}; {finding.suggestion}" if finding.suggestion else finding.message
-        super().__init__(f"{prefix or _heading(finding.path) + ':'} {what}", detail)
+        super().__init__(f"{prefix or _heading(finding.path)} {what}", detail)
         self.finding = finding
 
 
 def _heading(path: KeyPath) -> str:
-    """Return table and key as users write them: `[model] freeze`, `[[optimizer.groups]] match`."""
+    """Return table and key before a message: `[model] freeze:`, `[[optimizer.groups]] match:`; messages about a name begin with it."""
     for at in range(1, len(path) - 1):
         if isinstance(path[at], int) and isinstance(path[at + 1], str):
-            return f"[[{'.'.join(map(str, path[:at]))}]] {path[at + 1]}"
-    return " ".join([f"[{path[0]}]", *map(str, path[1:2])])
+            return f"[[{'.'.join(map(str, path[:at]))}]] {path[at + 1]}:"
+    return f"[{path[0]}]" if path[1:] in ((), ("name",)) else f"[{path[0]}] {path[1]}:"
 
 
 class Unreadable(Rejected):

@@ -26,6 +26,7 @@ from partrain.data.base import (
     require_memory,
     views,
 )
+from partrain.data.channels import check_channels, with_channel_scale
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -119,6 +120,8 @@ def read_spec(section: DataSection, folder: Path) -> DatasetSpec | None:
     if fetch.missing_urls(section):
         return None
     spec: DatasetSpec | None = import_module(_kind(section).headers).read_spec(section, folder)
+    if spec and _by_channel(section):
+        check_channels(section, spec)
     return spec
 
 
@@ -156,11 +159,13 @@ def load(
         return given(size)
 
     dataset: Dataset = import_module(_kind(section).loader).load(section, folder, checked, training or _all)
-    if getattr(section, "standardise", None) == "channel" or getattr(section, "mean", None):
-        from partrain.data.channels import with_channel_scale
-
+    if _by_channel(section):
         return with_channel_scale(section, dataset, training or _all)
     return dataset
+
+
+def _by_channel(section: DataSection) -> bool:
+    return getattr(section, "standardise", None) == "channel" or bool(getattr(section, "mean", None))
 
 
 def _kind(section: DataSection) -> DatasetKind:

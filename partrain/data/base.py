@@ -138,6 +138,14 @@ class Remark(NamedTuple):
     advice: str
 
 
+class TargetNumbers(NamedTuple):
+    """Facts of targets that are numbers, for tasks that take labels or counts."""
+
+    smallest: float
+    other: float | None
+    """A number that is neither 0 nor 1; None if all are."""
+
+
 @dataclass(frozen=True)
 class StreamForm:
     """A stream: training items that user code yields while workers train, so that they never are in memory together."""
@@ -177,6 +185,12 @@ class DatasetSpec:
     """The inputs of an item, if there are several."""
     stream: StreamForm | None = None
     """The training items, if they are a stream; `items` are then those held out alone."""
+    classes: tuple[Class, ...] = ()
+    """Names of the classes by label, as far as they are known."""
+    standardised: bool = False
+    """Targets are standardised numbers."""
+    numbers: TargetNumbers | None = None
+    """Facts of targets that are numbers; None where only reading everything tells."""
 
 
 @dataclass(frozen=True)
@@ -324,17 +338,29 @@ class Dataset(DatasetInfo):
     def spec(self) -> DatasetSpec:
         """Facts of the loaded data set."""
         tests = 0 if self.test_inputs is None else len(self.test_inputs)
-        tokens = self.vocabulary is not None
         return DatasetSpec(
             self.items,
             tests,
             self.item_shape,
             self.task,
             self.outputs,
-            tokens,
+            self.vocabulary is not None,
             self.categories,
             parts=self.parts,
+            classes=tuple(self.codec.get("classes") or ()),
+            standardised="target_mean" in self.codec,
             stream=self.stream,
+        )
+
+    @property
+    def target_numbers(self) -> TargetNumbers:
+        """Facts of all targets, test items included, which are numbers."""
+        import numpy as np
+
+        found = [each for each in (self.targets, self.test_targets) if each is not None and each.size]
+        others = (each[~np.isin(each, (0, 1))] for each in found)
+        return TargetNumbers(
+            min((float(each.min()) for each in found), default=0.0), next((float(each[0]) for each in others if len(each)), None)
         )
 
     @property

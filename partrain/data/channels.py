@@ -7,30 +7,41 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from partrain.data.base import DataSection, Dataset, Training, WrongSetting
-from partrain.data.standardize import moments
+from partrain.data.base import DataSection, Dataset, DatasetSpec, Training, WrongSetting
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+def check_channels(section: DataSection, spec: DatasetSpec) -> None:
+    """Raise WrongSetting if items are no images, or if `mean` does not have a number for each channel."""
+    given, shape = getattr(section, "mean", None), spec.shape
+    key = "mean" if given else "standardise"
+    if len(shape) != 3 or spec.parts or spec.tokens:
+        raise WrongSetting(key, f"`{key}` by channel is for images (channels, height, width), and items are {shape}", "remove it")
+    if given and len(given) != shape[0]:
+        raise WrongSetting(
+            key,
+            f"`mean` has {len(given)} number{'s'[: len(given) > 1]}, and images have {shape[0]} channels",
+            "give one for each",
+        )
+
+
 def with_channel_scale(section: DataSection, dataset: Dataset, training: Training) -> Dataset:
     """Add mean and deviation of each channel, of the training items or as the section gives them, to the codec.
 
-    Raises WrongSetting if items are no images.
+    Raises WrongSetting if items are no images, or standardised already.
     """
+    check_channels(section, dataset.spec)
     given = getattr(section, "mean", None)
     key = "mean" if given else "standardise"
-    shape = dataset.item_shape
-    if len(shape) != 3 or dataset.parts or dataset.vocabulary is not None:
-        raise WrongSetting(key, f"`{key}` by channel is for images (channels, height, width), and items are {shape}", "remove it")
     if "mean" in dataset.codec:
         raise WrongSetting(key, f"`{key}`: the items of this file are standardised already", "remove it")
     if given:
         mean, std = list(given), list(getattr(section, "deviation"))  # noqa: B009
-        if len(mean) != shape[0]:
-            raise WrongSetting(key, f"`mean` has {len(mean)} numbers, and images have {shape[0]} channels", "give one for each")
     else:
+        from partrain.data.standardize import moments
+
         found = moments(dataset.inputs, _trained(dataset, training), "[dataset] standardise")
         mean, std = ((one * dataset.scale).tolist() for one in found)
     codec: dict[str, Any] = {**dataset.codec, "mean": mean, "std": std, "axis": 1, "by_batch": True, "learnt": not given}

@@ -70,7 +70,9 @@ def read_spec(section: ImagesSection, folder: Path) -> DatasetSpec:
     """Find the images; see `data.read_spec`."""
     found = _ImageFolders(section, folder)
     shape = (section.channels, *section.size)
-    return DatasetSpec(len(found.training), len(found.tests), shape, "classification", len(found.classes))
+    return DatasetSpec(
+        len(found.training), len(found.tests), shape, "classification", len(found.classes), classes=tuple(found.classes)
+    )
 
 
 def load(section: ImagesSection, folder: Path, allocate: Allocate, training: Training) -> Dataset:

@@ -25,7 +25,7 @@ from partrain.errors import BadJob, InputMissing
 from partrain.job.schema import is_rateless, kind_of_task
 from partrain.job.stream_checks import STREAM_CHECKS
 from partrain.job.sweep import SweepSection
-from partrain.job.task_checks import judged_names, loss_keys, metric_names
+from partrain.job.task_checks import judged_names, loss_keys, metric_names, target_numbers
 from partrain.job.workers import WorkerGroup, cuda_count
 from partrain.models import Interface
 from partrain.protocols.rule_traits import JobContext, Partitions
@@ -135,7 +135,7 @@ def check_start(tables: Tables, folder: Path) -> Iterator[Finding]:
 
 def check_data(tables: Tables, spec: DatasetSpec) -> Iterator[Finding]:
     """Check tables against the data set."""
-    of_targets = _remarks, _task, _accuracy, loss_keys, metric_names, judged_names
+    of_targets = _remarks, _task, _accuracy, loss_keys, target_numbers, metric_names, judged_names
     of_items = _augmented_items, _stratify, _sampling, _order, _k_folds, _partitions, _rule_partitions, _batch_size
     checks = of_targets if spec.stream else (*of_targets, *of_items)
     yield from _run(checks, {**tables, "spec": spec})

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import re
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from partrain.config.problems import FileFinding, Finding, did_you_mean, similar_file
+from partrain.config.problems import FileFinding, Finding, KeyPath, did_you_mean, similar_file
 from partrain.config.python_objects import PYTHON, absent, current
 from partrain.config.usercode import UserCode
 from partrain.data.base import StreamForm
 from partrain.models.image_sections import Published, Timm
+from partrain.tasks import BuiltinTask
 
 MAX_LISTED = 200
 """Maximum number of names of networks in a message."""
+
+
+WITHOUT_ARGUMENTS = ("Module", "Task", "Dataset", "IterableDataset")
+"""Classes of torch and partrain whose `__init__` takes no arguments."""
 
 
 def stream_in(tables: Mapping[str, Any], folder: Path) -> StreamForm | None:
@@ -47,15 +51,22 @@ def check_code(tables: Mapping[str, Any], folder: Path) -> Iterator[Finding]:
             if table not in current().pickled:
                 yield Finding((table, "name"), absent(table).message)
         elif isinstance(section, UserCode):
-            place, _, attribute = section.name.partition(":")
-            check = _check_file if place.endswith(".py") else _check_package
-            yield from check(table, section, folder, place, attribute)
-    hooks = tables.get("hooks")
-    if hooks and (code := hooks.code):
-        place, _, attribute = code.name.partition(":")
-        check = _check_file if place.endswith(".py") else _check_package
-        for finding in check("hooks", code, folder, place, attribute):
-            yield finding._replace(path=("hooks", "after_judgement"))
+            yield from _check_named(table, section, folder, (table, "name"))
+    hooks, task = tables.get("hooks"), tables.get("task")
+    if hooks and hooks.code:
+        yield from _check_named("hooks", hooks.code, folder, ("hooks", "after_judgement"))
+    for index, name in enumerate((task and task.metrics) or ()):
+        if ":" in name:
+            yield from _check_named("metrics", UserCode(name=name), folder, ("task", "metrics", index))
+
+
+def _check_named(table: str, section: UserCode, folder: Path, key: KeyPath) -> Iterator[Finding]:
+    """Check the code that a key names."""
+    place, _, attribute = section.name.partition(":")
+    check = _check_file if place.endswith(".py") else _check_package
+    found: Iterator[Finding] = check(table, section, folder, place, attribute)
+    for finding in found:
+        yield finding._replace(path=key) if finding.path == (table, "name") else finding
 
 
 def _check_package(table: str, section: UserCode, folder: Path, place: str, attribute: str) -> Iterator[Finding]:
@@ -93,40 +104,77 @@ def _check_file(table: str, section: UserCode, folder: Path, place: str, attribu
         kept = sorted(name for name, node in names.items() if isinstance(node, ast.ClassDef | ast.FunctionDef))
         advice = f"did you mean `{near}`?" if near else f"it has {', '.join(kept[:8])}" if kept else ""
         yield Finding((table, "name"), f"`{place}` has no `{first}`", advice)
-    elif names is not None and "." not in attribute and table != "hooks":  # whose functions take no keys of the job
-        yield from _check_arguments(table, section, names[first])
+    elif names is not None and "." not in attribute and table not in ("hooks", "metrics"):  # which take no keys of the job
+        yield from _check_arguments(table, section, names[first], names)
 
 
 def _top_level(tree: ast.Module) -> dict[str, ast.AST] | None:
     """Return what a module defines at its top level, by name; None if names may come by other ways."""
-    names: dict[str, ast.AST] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
+        if isinstance(node, ast.Global) or (isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)):
             return None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("exec", "globals", "setattr"):
             return None
         if isinstance(node, ast.FunctionDef) and node.name == "__getattr__":
             return None
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):  # also in a branch of an `if` or `try`
-            names.setdefault(node.id, node)
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names.update({(alias.asname or alias.name).partition(".")[0]: node for alias in node.names})
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not hasattr(builtins, node.name):
-            names[node.name] = node
-    for node in tree.body:  # a name at the top level wins over one inside a function
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            names[node.name] = node
-    return names
+    return dict(_bound(tree))
 
 
-def _check_arguments(table: str, section: UserCode, node: ast.AST) -> Iterator[Finding]:
-    """Compare the keys of a table with the parameters of a plain function, or of a class with an `__init__`."""
+def _bound(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Yield the names that a block binds, also in a branch of an `if` or `try`, but not inside functions and classes."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield child.name, child
+        elif isinstance(child, ast.Import | ast.ImportFrom):
+            yield from (((alias.asname or alias.name).partition(".")[0], child) for alias in child.names)
+        elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+            yield child.id, child
+        elif not isinstance(child, ast.Lambda):
+            yield from _bound(child)
+
+
+def _constructor(node: ast.ClassDef, names: Mapping[str, ast.AST], depth: int = 8) -> ast.FunctionDef | None:
+    """Return the `__init__` of a class, its own or that of a base in the same file.
+
+    A class without one, whose bases are known to have none with parameters, has the `__init__` of `object`. None if it is not known.
+    """
+    own = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name in ("__init__", "__new__")]
+    if own or node.decorator_list or node.keywords or not depth:
+        fits = len(own) == 1 and own[0].name == "__init__" and not node.decorator_list and not node.keywords
+        return own[0] if fits else None
+    for base in node.bases:
+        if isinstance(base, ast.Name) and isinstance(known := names.get(base.id), ast.ClassDef):
+            return _constructor(known, names, depth - 1) if len(node.bases) == 1 else None
+        if not _takes_nothing(base, names):
+            return None
+    (empty,) = ast.parse("def __init__(self): ...").body
+    return empty if isinstance(empty, ast.FunctionDef) else None
+
+
+def _takes_nothing(base: ast.expr, names: Mapping[str, ast.AST]) -> bool:
+    """Tell if a base class is known to take no arguments: `object`, or one of WITHOUT_ARGUMENTS by import."""
+    if isinstance(base, ast.Name) and base.id == "object":
+        return base.id not in names
+    first, _, rest = ast.unparse(base).partition(".")
+    origin = names.get(first)
+    if isinstance(origin, ast.ImportFrom):
+        package = (origin.module or "").partition(".")[0]
+    else:
+        package = next(
+            (one.name for one in getattr(origin, "names", ()) if (one.asname or one.name).partition(".")[0] == first), ""
+        )
+        package = package.partition(".")[0]
+    return package in ("torch", "partrain") and (rest or first).rpartition(".")[2] in WITHOUT_ARGUMENTS
+
+
+def _check_arguments(table: str, section: UserCode, node: ast.AST, names: Mapping[str, ast.AST]) -> Iterator[Finding]:
+    """Compare the keys of a table with the parameters of a plain function, or of a class whose `__init__` is known."""
     bound = 0
     if isinstance(node, ast.ClassDef):
-        methods = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
-        if len(methods) != 1 or node.decorator_list or node.keywords:
+        constructor = _constructor(node, names)
+        if constructor is None:
             return
-        node, bound = methods[0], 1
+        node, bound = constructor, 1
     if not isinstance(node, ast.FunctionDef) or node.decorator_list:
         return
     given = node.args
@@ -137,13 +185,15 @@ def _check_arguments(table: str, section: UserCode, node: ast.AST) -> Iterator[F
             if key not in known:
                 near = did_you_mean(key, known)
                 advice = f"did you mean `{near}`?" if near else f"it takes {', '.join(known) or 'no arguments'}"
+                if table == "task" and key in BuiltinTask.model_fields:
+                    advice = "a key of the built-in tasks: do it in `loss`, or take it as an argument"
                 yield Finding((table, key), f"`{section.name}` takes no argument `{key}`", advice, at="key")
     needed = [one.arg for one in positional[: len(positional) - len(given.defaults)]]
     needed += [one.arg for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default is None]
     if lacking := [name for name in needed if name not in section.arguments]:
-        names = ", ".join(f"`{name}`" for name in lacking)
+        words = ", ".join(f"`{name}`" for name in lacking)
         advice = f"add {'it' if len(lacking) == 1 else 'them'} to [{table}]"
-        yield Finding((table, "name"), f"`{section.name}` needs the argument{'s'[: len(lacking) > 1]} {names}", advice)
+        yield Finding((table, "name"), f"`{section.name}` needs the argument{'s'[: len(lacking) > 1]} {words}", advice)
 
 
 def _check_published(section: Published) -> Iterator[Finding]:

@@ -10,13 +10,16 @@ from partrain.config.problems import Finding, did_you_mean
 from partrain.data import DatasetSpec
 from partrain.job.schema import kind_of_task, metrics_of
 from partrain.tasks import KEYS, NUMBER_LOSSES, BuiltinTask
-from partrain.tasks.metric_names import LOWER, METRICS
+from partrain.tasks.metric_names import BOUNDS, LOWER, METRICS, name_of
 
 if TYPE_CHECKING:
+    from partrain.data import AnyDataset
     from partrain.models import AnyModel
     from partrain.tasks import AnyTask
     from partrain.training.stop import Stop
 
+MAX_NAMES = 20
+"""Maximum number of classes in a message."""
 GOALS = {"at_least": False, "at_most": True}
 """Keys of [stop] with goals by metric, and whether they are for metrics of which lower is better."""
 
@@ -35,6 +38,29 @@ def loss_keys(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> Itera
     if isinstance(task.class_weights, list) and spec.outputs and len(task.class_weights) != spec.outputs:
         message = f"{len(task.class_weights)} weights, but the data set has {spec.outputs} classes"
         yield Finding(("task", "class_weights"), message)
+    names = list(map(str, spec.classes or range(spec.outputs or 0)))
+    for name in task.class_weights if names and isinstance(task.class_weights, dict) else ():
+        if name not in names:
+            near = did_you_mean(name, names)
+            hint = f"did you mean `{near}`?" if near else f"it has {', '.join(names[:MAX_NAMES])}"
+            yield Finding(("task", "class_weights", name), f"the data set has no class `{name}`", hint, at="key")
+
+
+def target_numbers(model: AnyModel, dataset: AnyDataset, task: AnyTask | None, spec: DatasetSpec) -> Iterator[Finding]:
+    """Require labels 0 and 1, or counts, of the targets of tasks that take them."""
+    unscaled = "set standardise_target = false in [dataset]"
+    key = "standardise_target"  # its default is off for these tasks, which a job with errors may not know yet
+    standardised = spec.standardised and (key in dataset.model_fields_set or key not in type(dataset).model_fields)
+    if kind_of_task(task, model, spec.task) == "multi-label":
+        if standardised:
+            yield Finding(("task", "kind"), '"multi-label" is for 0 and 1, and these are standardised', unscaled)
+        elif spec.numbers and spec.numbers.other is not None:
+            yield Finding(("task", "kind"), f'"multi-label" is for targets 0 and 1, and one is {spec.numbers.other:g}')
+    if isinstance(task, BuiltinTask) and task.loss == "poisson":
+        if standardised:
+            yield Finding(("task", "loss"), '"poisson" is for counts, and these are standardised', unscaled)
+        elif spec.numbers and spec.numbers.smallest < 0:
+            yield Finding(("task", "loss"), f'"poisson" is for counts, and a target is {spec.numbers.smallest:g}')
 
 
 def metric_names(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> Iterator[Finding]:
@@ -76,9 +102,17 @@ def judged_names(stop: Stop, model: AnyModel, task: AnyTask | None, spec: Datase
         hint = f"did you mean `{near}`?" if near else f'add it: metrics = ["{number}"] in [task]'
         at: Literal["key", "value"] = "value" if key == "patience_by" else "key"
         yield Finding(path, f"the job judges no `{number}`" + (f", only {', '.join(legal)}" if legal else ""), hint, at=at)
+    own = {name_of(name) for name in (task and task.metrics_code) or ()}
     for key, lower in GOALS.items():
-        for number in getattr(stop, key) or ():
+        for number, goal in (getattr(stop, key) or {}).items():
             if metrics.get(number, lower) is not lower:
                 other = next(each for each in GOALS if each != key)
                 better = "higher" if lower else "lower"
                 yield Finding(("stop", key, number), f"`{number}` is better the {better} it is", f"use `{other}`", at="key")
+            elif number in BOUNDS and number not in own and not _reachable(goal, *BOUNDS[number], lower):
+                what = f"`{number}` is never {'below' if lower else 'above'} {BOUNDS[number][not lower]:g}"
+                yield Finding(("stop", key, number), f"the target {goal:g} cannot be reached: {what}")
+
+
+def _reachable(goal: float, smallest: float, largest: float, lower: bool) -> bool:
+    return goal >= smallest if lower else goal <= largest

@@ -84,7 +84,7 @@ def _prepare(loaded: LoadedJob, context: RunContext, content: Content | None, mo
     initial = None
     try:
         initial = load_start(loaded) if content is None else None
-        check_targets(job, dataset)
+        check_targets(loaded, dataset)
         if text := remark(job, dataset):
             context.warn(text)
         plan = plan_for(loaded, dataset, context.machine.count if context.machine else 1)

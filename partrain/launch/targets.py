@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from partrain.config.problems import Finding, WrongValue, did_you_mean
+from partrain.config.problems import Finding, WrongValue
 from partrain.data.partition import split
+from partrain.job.load import LoadedJob, check_against_data
 from partrain.tasks import BuiltinTask
 
 if TYPE_CHECKING:
@@ -16,26 +17,12 @@ if TYPE_CHECKING:
     from partrain.job.schema import Job
 
 
-UNSCALED = "set standardise_target = false in [dataset]"
-
-
-def check_targets(job: Job, dataset: Dataset) -> None:
-    """Raise WrongValue if the numbers of the targets do not fit the loss."""
-    task = job.task
-    if job.kind_of_task(dataset.task) == "multi-label":
-        if "target_mean" in dataset.codec:
-            raise WrongValue(Finding(("task", "kind"), '"multi-label" is for 0 and 1, and these are standardised', UNSCALED))
-        for targets in (dataset.targets, dataset.test_targets):
-            if targets is not None and not np.isin(targets, (0, 1)).all():
-                other = targets[~np.isin(targets, (0, 1))][0]
-                raise WrongValue(Finding(("task", "kind"), f'"multi-label" is for targets 0 and 1, and one is {other:g}'))
-    if not isinstance(task, BuiltinTask) or task.loss != "poisson":
-        return
-    if "target_mean" in dataset.codec:
-        raise WrongValue(Finding(("task", "loss"), '"poisson" is for counts, and these are standardised', UNSCALED))
-    given = [each for each in (dataset.targets, dataset.test_targets) if each is not None and len(each)]
-    if (lowest := min((float(each.min()) for each in given), default=0.0)) < 0:
-        raise WrongValue(Finding(("task", "loss"), f'"poisson" is for counts, and a target is {lowest:g}'))
+def check_targets(loaded: LoadedJob, dataset: Dataset) -> None:
+    """Raise Rejected if the numbers of the targets do not fit a task of labels or counts."""
+    job = loaded.job
+    counts = isinstance(job.task, BuiltinTask) and job.task.loss == "poisson"
+    if counts or job.kind_of_task(dataset.task) == "multi-label":
+        check_against_data(loaded, replace(dataset.spec, numbers=dataset.target_numbers))
 
 
 def remark(job: Job, dataset: Dataset) -> str:
@@ -53,23 +40,13 @@ def remark(job: Job, dataset: Dataset) -> str:
 
 
 def class_weights(job: Job, dataset: Dataset) -> list[float] | None:
-    """Resolve the weights; None if the job sets none. Raises WrongValue if classes and weights do not fit."""
+    """Resolve the weights; None if the job sets none. Raises WrongValue if a class has no item to balance."""
     given = job.task.class_weights if isinstance(job.task, BuiltinTask) else None
     if given is None:
         return None
     count, names = dataset.outputs, [str(name) for name in dataset.codec.get("classes") or range(dataset.outputs)]
-    if isinstance(given, list):
-        if len(given) != count:
-            what = f"{len(given)} weights, but the data set has {count} classes"
-            raise WrongValue(Finding(("task", "class_weights"), what))
-        return given
-    if isinstance(given, Mapping):
-        if unknown := [name for name in given if name not in names]:
-            near = did_you_mean(unknown[0], names)
-            hint = f"did you mean `{near}`?" if near else f"it has {', '.join(names[:20])}"
-            what = f"the data set has no class `{unknown[0]}`"
-            raise WrongValue(Finding(("task", "class_weights", unknown[0]), what, hint, at="key"))
-        return [given.get(name, 1.0) for name in names]
+    if given != "balanced":
+        return given if isinstance(given, list) else [given.get(name, 1.0) for name in names]
     training = _training_items(job, dataset)
     labels = dataset.targets[training].ravel()
     if dataset.task == "segmentation" and isinstance(job.task, BuiltinTask):

@@ -52,8 +52,8 @@ def rates_of(section: AnyOptimizer, module: nn.Module) -> tuple[ParamRate, ...]:
         rates.append(ParamRate(lr if section.layer_decay is None else lr * section.layer_decay ** (last - layer[name]), decay))
     for number, group in enumerate(section.groups):
         if number not in used:
-            what = f"earlier groups have all parameters that {group.match} match"
-            raise WrongValue(Finding(("optimizer", "groups", number, "match"), what, "put this group first"))
+            what = f"earlier groups have all these parameters: {', '.join(group.match)}"
+            raise WrongValue(Finding(("optimizer", "groups", number, "match"), what, "put this one first"))
     return tuple(rates)
 
 

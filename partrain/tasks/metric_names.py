@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -21,22 +22,32 @@ class KnownMetric(NamedTuple):
     """Arguments beside the number of classes, labels or numbers."""
     least: int = 1
     """Least number of classes that it is defined for."""
+    bounds: tuple[float, float] = (0.0, 1.0)
+    """The smallest and the largest number that it can give."""
+
+
+_SIGNED = ("mcc", "cohen_kappa")
+"""Metrics of classes that are negative for answers worse than guessing."""
+_ERROR = (0.0, math.inf)
 
 
 def _of(prefix: str, **classes: str) -> dict[str, KnownMetric]:
-    return {name: KnownMetric(f"classification:{prefix}{each}") for name, each in classes.items()}
+    return {
+        name: KnownMetric(f"classification:{prefix}{each}", bounds=(-1.0 if name in _SIGNED else 0.0, 1.0))
+        for name, each in classes.items()
+    }
 
 
 _NUMBERS = {
-    "mae": KnownMetric("regression:MeanAbsoluteError", True),
-    "mse": KnownMetric("regression:MeanSquaredError", True),
-    "rmse": KnownMetric("regression:MeanSquaredError", True, {"squared": False}),
-    "mape": KnownMetric("regression:MeanAbsolutePercentageError", True),
-    "smape": KnownMetric("regression:SymmetricMeanAbsolutePercentageError", True),
-    "msle": KnownMetric("regression:MeanSquaredLogError", True),
-    "r2": KnownMetric("regression:R2Score"),
-    "explained_variance": KnownMetric("regression:ExplainedVariance"),
-    "spearman": KnownMetric("regression:SpearmanCorrCoef"),
+    "mae": KnownMetric("regression:MeanAbsoluteError", True, bounds=_ERROR),
+    "mse": KnownMetric("regression:MeanSquaredError", True, bounds=_ERROR),
+    "rmse": KnownMetric("regression:MeanSquaredError", True, {"squared": False}, bounds=_ERROR),
+    "mape": KnownMetric("regression:MeanAbsolutePercentageError", True, bounds=_ERROR),
+    "smape": KnownMetric("regression:SymmetricMeanAbsolutePercentageError", True, bounds=(0.0, 2.0)),
+    "msle": KnownMetric("regression:MeanSquaredLogError", True, bounds=_ERROR),
+    "r2": KnownMetric("regression:R2Score", bounds=(-math.inf, 1.0)),
+    "explained_variance": KnownMetric("regression:ExplainedVariance", bounds=(-math.inf, 1.0)),
+    "spearman": KnownMetric("regression:SpearmanCorrCoef", bounds=(-1.0, 1.0)),
 }
 _QUALITY = {"f1": "F1Score", "precision": "Precision", "recall": "Recall", "specificity": "Specificity"}
 _RANKING = {"auroc": "AUROC", "average_precision": "AveragePrecision"}
@@ -51,13 +62,15 @@ METRICS: dict[str, dict[str, KnownMetric]] = {
     "segmentation": _of("Multiclass", **_QUALITY, mcc="MatthewsCorrCoef"),
     "regression": _NUMBERS,
     "forecast": _NUMBERS,
-    "language": {"perplexity": KnownMetric("text.perplexity:Perplexity", True)},
+    "language": {"perplexity": KnownMetric("text.perplexity:Perplexity", True, bounds=(1.0, math.inf))},
     "autoencoder": {},
 }
 """Metrics by kind of task. Those of classes and labels are means over classes or labels (macro)."""
 
 LOWER = {name: metric.lower for known in METRICS.values() for name, metric in known.items()}
 """All names; True if lower is better."""
+BOUNDS = {"mean_iou": (0.0, 1.0)} | {name: metric.bounds for known in METRICS.values() for name, metric in known.items()}
+"""The smallest and the largest number of each metric, by name."""
 
 
 def name_of(metric: str) -> str:

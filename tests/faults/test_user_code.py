@@ -134,7 +134,7 @@ BUILDS = {
     "no such package": (78, 'name="nowhere.at_all:Net"', "6:8: no module `nowhere` in this"),
     "no such module of a package": (71, 'name="json.at_all:Net"', "no module `json.at_all` in this"),
     "other arguments": (78, 'name="net.py:Net", depth=3', "7:1: `net.py:Net` takes no argument `depth`"),
-    "arguments of a base class": (71, 'name="net.py:Extra", depth=3', "depth"),
+    "arguments of a base class": (78, 'name="net.py:Extra", depth=3', "7:1: `net.py:Extra` takes no argument `depth`"),
     "an argument too few": (78, 'name="net.py:deep", depht=3', "7:1: `net.py:deep` takes no argument `depht`"),
     "arguments too few": (78, 'name="net.py:deep"', "6:8: `net.py:deep` needs the argument `depth`"),
     "a constructor that fails": (71, 'name="net.py:Broken"', "ZeroDivisionError"),

@@ -11,6 +11,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from partrain.config.overrides import as_toml
@@ -145,6 +146,66 @@ def test_a_metric_of_more_classes_than_there_are(said) -> None:
     metrics = 'rounds = 3\n[task]\nmetrics = ["f1", "top5_accuracy"]'
     assert said("rounds = 3", metrics) == ["16:18 `top5_accuracy` needs at least 5 classes, and the data set has 3; remove it"]
     assert said('"blobs"', '"blobs"\nclasses = 5', "rounds = 3", metrics) == []
+
+
+def test_targets_of_metrics_that_no_network_reaches(said) -> None:
+    """Accuracies above 1 are refused, too."""
+    task = '\n[task]\nmetrics = ["f1", "mcc", "calibration_error"]'
+    assert said("rounds = 3", f"rounds = 3\nat_least = {{ f1 = 1.5, mcc = 1.0 }}{task}") == [
+        "15:19 the target 1.5 cannot be reached: `f1` is never above 1"
+    ]
+    assert said("rounds = 3", f"rounds = 3\nat_most = {{ calibration_error = -0.1 }}{task}") == [
+        "15:33 the target -0.1 cannot be reached: `calibration_error` is never below 0"
+    ]
+    numbers = '\n[task]\nmetrics = ["r2", "rmse"]'
+    sine = ('"blobs"', '"sine"')
+    assert said(*sine, "rounds = 3", f"rounds = 3\nat_least = {{ r2 = -5.0 }}\nat_most = {{ rmse = 1e9 }}{numbers}") == []
+    assert len(said(*sine, "rounds = 3", f"rounds = 3\nat_least = {{ r2 = 1.1 }}\nat_most = {{ rmse = -1 }}{numbers}")) == 2
+
+
+def test_weights_of_classes_that_there_are(said) -> None:
+    assert said("rounds = 3", 'rounds = 3\n[task]\nclass_weights = { "0" = 2.0, "2" = 3, "9" = 1 }') == [
+        "16:38 the data set has no class `9`; it has 0, 1, 2"
+    ]
+
+
+TABLE = """\
+a,b,kind,one,two
+1,2,lo,0,1
+2,3,mid,1,0
+3,1,hi,0,1
+4,1,lo,1.5,-3.5
+"""
+
+
+@pytest.mark.parametrize(
+    ("dataset", "task", "words"),
+    [
+        ('target = "kind"', "class_weights = { hii = 2.0 }", "20:19 the data set has no class `hii`; did you mean `hi`?"),
+        ('target = "kind"\nclasses = ["lo", "hi"]', "class_weights = { mid = 2.0 }", "no class `mid`; it has lo, hi"),
+        ('target = ["one", "two"]', 'kind = "multi-label"', '"multi-label" is for targets 0 and 1, and one is 1.5'),
+        ('target = "two"\ntest_path = "t.csv"', 'loss = "poisson"', '"poisson" is for counts, and a target is -3.5'),
+        (
+            'target = ["one", "two"]\nstandardise_target = true',
+            'kind = "multi-label"',
+            '"multi-label" is for 0 and 1, and these are standardised; set standardise_target = false in [dataset]',
+        ),
+    ],
+)
+def test_targets_of_a_table_that_do_not_fit_the_task(said, tmp_path: Path, dataset: str, task: str, words: str) -> None:
+    """`validate` reads the rows anyway, so it compares their classes and numbers with [task]."""
+    (tmp_path / "t.csv").write_text(TABLE)
+    columns = 'path = "t.csv"\ninputs = ["a", "b"]\nvalidation = 1\n'
+    changes = ('kind = "synthetic"\nfunction = "blobs"\nvalidation = 500\n', f'kind = "csv"\n{columns}{dataset}\n')
+    found = said(*changes, "count = 2", f"count = 2\n[task]\n{task}")
+    assert [one for one in found if words in one], found
+
+
+def test_a_mean_for_each_channel(said, tmp_path: Path) -> None:
+    np.savez(tmp_path / "i.npz", inputs=np.zeros((9, 3, 4, 4), np.uint8), targets=np.arange(9) % 3)
+    images = 'kind = "npz"\npath = "i.npz"\nvalidation = 1\nmean = [0.5]\ndeviation = [0.2]\n'
+    found = said('kind = "synthetic"\nfunction = "blobs"\nvalidation = 500\n', images)
+    assert "7:1 `mean` has 1 number, and images have 3 channels; give one for each" in found
 
 
 def test_a_schedule_has_an_end(said) -> None:

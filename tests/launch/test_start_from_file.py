@@ -161,7 +161,8 @@ def test_a_network_that_does_not_fit_ends_the_run_once(tmp_path: Path, origin: P
     assert said.code == 78, said
     assert said.errors == ["bad-job"]
     assert said.err.count("is not of this network") == 1
-    assert "name" in said.err.splitlines()[1]
+    assert "shape in the network" in said.err
+    assert f"{path}:" in said.err.splitlines()[0]
     assert "other shape" in said.err
     assert not (tmp_path / "run").exists()
 

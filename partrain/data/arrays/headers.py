@@ -104,7 +104,17 @@ def spec_of(section: ArraySection, found: ArraySources) -> DatasetSpec:
     known = slots["test_inputs"].shape[0] if "test_inputs" in slots else tests
     parts = found["inputs"].parts
     shape = parts[0].shape if of_unequal_lengths(parts) else slots["inputs"].shape[1:]
-    return DatasetSpec(slots["inputs"].shape[0] - tests, known, shape, forms.task, width, section.tokens is True, parts=parts)
+    return DatasetSpec(
+        slots["inputs"].shape[0] - tests,
+        known,
+        shape,
+        forms.task,
+        width,
+        section.tokens is True,
+        parts=parts,
+        classes=tuple(section.classes or ()),
+        standardised=section.standardises("targets", forms.task),
+    )
 
 
 def forms_of(section: ArraySection, found: ArraySources) -> Forms:

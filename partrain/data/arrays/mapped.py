@@ -81,7 +81,17 @@ def read_spec(section: Mapped, folder: Path) -> DatasetSpec:
     tests = slots["test_inputs"].shape[0] if "test_inputs" in slots else 0
     shape = list(info.parts[0].shape) if of_unequal_lengths(info.parts) else shape
     tokens = info.vocabulary is not None
-    return DatasetSpec(items - (info.gap or 0), tests, tuple(shape), info.task, info.outputs, tokens, parts=info.parts)
+    return DatasetSpec(
+        items - (info.gap or 0),
+        tests,
+        tuple(shape),
+        info.task,
+        info.outputs,
+        tokens,
+        parts=info.parts,
+        classes=tuple(info.codec.get("classes") or ()),
+        standardised="target_mean" in info.codec,
+    )
 
 
 def load(section: Mapped, folder: Path, allocate: Allocate, training: Training) -> Dataset:

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from partrain.data.base import Class, DatasetSpec, MappedFile, Remark, WrongContent, WrongSetting
+from partrain.data.base import Class, DatasetSpec, MappedFile, Remark, TargetNumbers, WrongContent, WrongSetting
 from partrain.data.fetch import local_path
 from partrain.data.tables.cells import (
     MAX_DIGITS,
@@ -52,6 +52,8 @@ class TableStats:
     test_rows: int
     """Rows of the test file."""
     remarks: tuple[Remark, ...] = ()
+    numbers: TargetNumbers | None = None
+    """Facts of targets that are numbers."""
 
     @property
     def items(self) -> int:
@@ -70,7 +72,16 @@ def read_spec(section: Tabular, folder: Path) -> DatasetSpec:
     task: Kind = "regression" if classes is None else "classification"
     schema = known.schema
     return DatasetSpec(
-        known.items, known.test_items, (schema.width,), task, outputs, categories=schema.categories, remarks=known.remarks
+        known.items,
+        known.test_items,
+        (schema.width,),
+        task,
+        outputs,
+        categories=schema.categories,
+        remarks=known.remarks,
+        classes=classes or (),
+        standardised=section.standardise_target and classes is None,
+        numbers=known.numbers,
     )
 
 
@@ -118,14 +129,23 @@ def _scan(text: str, kind: type[Tabular], folder: Path, files: tuple[MappedFile,
         classes = _in_given_order(classes, chosen, f"{table.path}: column `{section.target[0]}`")
     schema = replace(schema, words=words, codes=codes, classes=classes, dates={name: found.clock[name] for name in dates})
     remarks += _remarks(section, schema, table, found)
-    tested = 0
+    tested, all_found = 0, [found]
     if len(paths) > 1:
-        tested, more = _check_test_rows(section, paths[1], schema)
-        remarks += more
+        tests, more = _check_test_rows(section, paths[1], schema)
+        remarks, tested = remarks + more, tests.rows
+        all_found.append(tests)
     split = section.count_test_items(found.rows, str(table.path), "rows")
     if split and classes:
         _require_trained_classes(section, table, schema, found, split)
-    return TableStats(schema, found.rows, split, tested, tuple(remarks))
+    return TableStats(schema, found.rows, split, tested, tuple(remarks), None if classes else _target_numbers(schema, all_found))
+
+
+def _target_numbers(schema: TableSchema, found: Sequence[_Contents]) -> TargetNumbers:
+    """Return the facts of targets that are numbers, from their distinct cells."""
+    cells = [cell for one in found for name in schema.targets for cell in one.cells[name] if not is_missing(cell)]
+    truths = ((parse_bool(cell), cell) for cell in cells)
+    numbers = [float(cell if truth is None else truth) for truth, cell in truths]
+    return TargetNumbers(min(numbers), next((number for number in numbers if number not in (0, 1)), None))
 
 
 def _require_trained_classes(section: Tabular, table: TableFile, schema: TableSchema, found: _Contents, split: int) -> None:
@@ -340,8 +360,8 @@ def _is_word(cell: Any) -> bool:
     return not is_missing(cell) and not is_number(cell)
 
 
-def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple[int, list[Remark]]:
-    """Count the rows of the test file, check that its classes are known, and remark on words that are not."""
+def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple[_Contents, list[Remark]]:
+    """Look at the rows of the test file, check that its classes are known, and remark on words that are not."""
     table = open_table(section, path)
     faults = []
     for name in schema.used:
@@ -368,7 +388,7 @@ def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple
             rows = sum(found.cells[name][one] for one in unseen)
             message = f"{place}: column `{name}`: the word `{str(cell).strip()[:60]}` is not in {section.path}, in {rows:,} rows"
             remarks.append(Remark("test_path", message, "words that were not trained on are a category of their own"))
-    return found.rows, remarks
+    return found, remarks
 
 
 def _is_unknown(schema: TableSchema, cell: Any) -> bool:
