@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from partrain.config.python_objects import ARRAYS, FRAME, PYTHON, PythonObjects, dumps
+from partrain.api.arguments import check_keys
+from partrain.config.python_objects import ABOUT, ARRAYS, FRAME, PYTHON, PythonObjects, dumps
 from partrain.config.section import Section
 from partrain.data.python.frames import Frames, add_column, is_frame, is_series
 from partrain.data.python.load import to_array
@@ -35,14 +36,17 @@ class Given(NamedTuple):
     """Number of items, as far as objects tell."""
 
 
-def given(model: Any = None, dataset: Any = None, task: Any = None) -> Given:
-    """Turn the arguments of `train` and `load` into tables. Raises BadJob for an object that can be none of them."""
+def given(model: Any = None, dataset: Any = None, task: Any = None, whole: bool = True) -> Given:
+    """Turn the arguments of `train` and `load` into tables. Raises BadJob for an object that can be none of them.
+
+    `whole`: the arguments of classes are all given; else a checkpoint has the others.
+    """
     tables: dict[str, Any] = {}
     pickled: dict[str, bytes] = {}
     data, items = None, None
     for name, value in (("model", model), ("task", task)):
         if value is not None:
-            tables[name], code = _code_table(name, value)
+            tables[name], code = _code_table(name, value, whole)
             pickled |= {name: code} if code else {}
     if dataset is not None:
         tables["dataset"], data, items, code = _dataset_table(dataset)
@@ -60,7 +64,7 @@ def _kind(task: Any) -> str:
     return str(task.get("kind", "")) if isinstance(task, Mapping) else str(getattr(task, "kind", ""))
 
 
-def _code_table(name: str, value: Any) -> tuple[Any, bytes]:
+def _code_table(name: str, value: Any, whole: bool) -> tuple[Any, bytes]:
     """Return the table of `[model]` or `[task]`, and the pickle of the object that it stands for, if any."""
     if isinstance(value, str):
         return {"kind" if name == "task" and ":" not in value else "name": value}, b""
@@ -80,10 +84,11 @@ def _code_table(name: str, value: Any) -> tuple[Any, bytes]:
     if is_module and any(one.device.type != "cpu" for one in (*thing.parameters(), *thing.buffers())):
         thing = deepcopy(thing).cpu()
     kind = thing if isinstance(thing, type | FunctionType) else type(thing)
-    about = {"class": getattr(kind, "__qualname__", type(thing).__name__), "digest": digest(thing)}
+    about = {"name": getattr(kind, "__qualname__", type(thing).__name__), "digest": digest(thing)}
     if is_module:
         about["initial"] = _numbers(thing)
-    return {"name": PYTHON, **keys, **about}, dumps(name, thing)
+    made = is_module or (name == "task" and not isinstance(thing, type | FunctionType))
+    return {"name": PYTHON, **check_keys(name, thing, keys, made, whole), ABOUT: about}, dumps(name, thing)
 
 
 def _module_class() -> Any:
@@ -210,7 +215,8 @@ def _items(data: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes
     lacking = [name for name in ("__len__", "__getitem__") if not hasattr(data, name)]
     if lacking:
         raise BadJob(f"dataset: an object of type `{type(data).__name__}`, which has no {lacking[0]}; expected {FORMS}")
-    return {"name": PYTHON, "class": type(data).__name__, **keys}, None, len(data), dumps("dataset", data)
+    keys = check_keys("dataset", data, keys, made=True)
+    return {"name": PYTHON, **keys, ABOUT: {"name": type(data).__name__}}, None, len(data), dumps("dataset", data)
 
 
 def with_target(frame: Any, targets: Any, column: str) -> Any:

@@ -18,12 +18,14 @@ import torch
 from partrain import checkpoint
 from partrain.api import objects, session
 from partrain.api.items import as_file
-from partrain.config.python_objects import PYTHON, PythonObjects, loads, standing_for_tables
+from partrain.config.overrides import toml_value
+from partrain.config.python_objects import ABOUT, PYTHON, PythonObjects, loads, standing_for_tables
 from partrain.display.notebook import summary_html, summary_text
 from partrain.errors import BadCheckpoint, BadJob, InputMissing, NotTrusted
 from partrain.inference import network as networks
 from partrain.inference.codec import Codec
 from partrain.inference.open import load_job, open_checkpoint
+from partrain.job.python_job import as_data, check_table
 from partrain.launch.hook_process import HookProcess
 from partrain.launch.outcome import Outcome
 from partrain.launch.resume import already_finished, drop_met_targets, resume
@@ -186,7 +188,8 @@ class Trained:
         """
         with session.alone(self._objects):
             content, started = self._content, time.time()
-            until = [f"{key}={json.dumps(value)}" for key, value in (stop or {}).items()]
+            check_table("stop", stop or {})
+            until = [f"{key}={toml_value(value)}" for key, value in as_data(stop or {}).items()]
             loaded = load_job(content, self.checkpoint, self._trusted, until, here=True)
             _check_objects(loaded, self._objects)
             loaded = drop_met_targets(loaded, content, until)
@@ -244,12 +247,14 @@ def load(
     Example: `partrain.load("runs/mnist").predict(X)`
     """
     path, content = open_checkpoint(Path(run))
-    given = objects.given(model, dataset, task).objects
+    told = objects.given(model, dataset, task, whole=False)
+    given = told.objects
     with standing_for_tables(given):
         try:
             loaded = load_job(content, path, trust_code, data=False)
         except NotTrusted as refused:
             raise NotTrusted(refused.message.replace("run this again with --trust-code", "give trust_code=True")) from None
+        _check_keys(loaded, told.tables)
         folder = next((one for one in path.absolute().parents[:2] if (one / "events.jsonl").exists()), path.parent)
         try:
             summary = dict(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
@@ -283,13 +288,22 @@ def as_trained(content: Content) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
+def _check_keys(loaded: LoadedJob, tables: dict[str, Any]) -> None:
+    """Raise BadJob if a key beside an object has another value than in the job that was trained."""
+    for name in ("model", "task"):
+        told, section = tables.get(name), getattr(loaded.job, name)
+        if not isinstance(told, dict) or told.get("name") != PYTHON or getattr(section, "name", "") != PYTHON:
+            continue
+        trained = section.model_dump(by_alias=True)
+        for key, value in told.items():
+            if key not in ("name", ABOUT) and value != trained.get(key):
+                raise BadJob(f"{name}: the run was trained with {key} = {trained.get(key)!r}, not {value!r}; leave `{key}` out")
+
+
 def _check_objects(loaded: LoadedJob, given: PythonObjects) -> None:
     """Raise BadCheckpoint if a network or task is not of the code that was trained."""
     for table in ("model", "task"):
         section = getattr(loaded.job, table)
-        if (
-            getattr(section, "name", "") == PYTHON
-            and objects.digest(loads(given.pickled[table])) != section.model_extra["digest"]
-        ):
-            what = f"the {'network' if table == 'model' else table} given is not the `{section.model_extra['class']}` that was trained"
+        if getattr(section, "name", "") == PYTHON and objects.digest(loads(given.pickled[table])) != section.about["digest"]:
+            what = f"the {'network' if table == 'model' else table} given is not the `{section.about['name']}` that was trained"
             raise BadCheckpoint(f"{what}: its structure or code differs; a new run trains it")

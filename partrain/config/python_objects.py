@@ -17,6 +17,8 @@ from partrain.errors import BadJob, UserCodeFailed
 
 PYTHON = "<python>"
 """Name of user code that is an object of the calling script."""
+ABOUT = "class"
+"""Key of such a table whose value describes the object. No argument can have this name: it is a keyword of Python."""
 ARRAYS = "<arrays>"
 """Name of a data set of arrays in memory."""
 FRAME = "<dataframe>"

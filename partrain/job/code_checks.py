@@ -12,7 +12,7 @@ from typing import Any
 
 from partrain.config.problems import FileFinding, Finding, did_you_mean, similar_file
 from partrain.config.python_objects import PYTHON, absent, current
-from partrain.config.usercode import UserCode
+from partrain.config.usercode import Parameters, UserCode, unfit_arguments
 from partrain.models.image_sections import Published, Timm
 
 MAX_LISTED = 200
@@ -114,18 +114,11 @@ def _check_arguments(table: str, section: UserCode, node: ast.AST) -> Iterator[F
     given = node.args
     positional = [*given.posonlyargs, *given.args][bound:]
     known = [one.arg for one in (*positional, *given.kwonlyargs)]
-    if given.kwarg is None:
-        for key in section.arguments:
-            if key not in known:
-                near = did_you_mean(key, known)
-                advice = f"did you mean `{near}`?" if near else f"it takes {', '.join(known) or 'no arguments'}"
-                yield Finding((table, key), f"`{section.name}` takes no argument `{key}`", advice, at="key")
     needed = [one.arg for one in positional[: len(positional) - len(given.defaults)]]
     needed += [one.arg for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default is None]
-    if lacking := [name for name in needed if name not in section.arguments]:
-        names = ", ".join(f"`{name}`" for name in lacking)
-        advice = f"add {'it' if len(lacking) == 1 else 'them'} to [{table}]"
-        yield Finding((table, "name"), f"`{section.name}` needs the argument{'s'[: len(lacking) > 1]} {names}", advice)
+    takes = Parameters(known, needed, given.kwarg is not None)
+    for key, message, advice in unfit_arguments(section.name, table, section.arguments, takes, list(type(section).model_fields)):
+        yield Finding((table, key), message, advice, at="value" if key == "name" else "key")
 
 
 def _check_published(section: Published) -> Iterator[Finding]:

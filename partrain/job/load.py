@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from partrain.config.overrides import SET, Flag, override
-from partrain.config.problems import FileFinding, Finding, Problem, Rejected, UnfitOverrides, Unreadable, by_line
+from partrain.config.problems import IN_PYTHON, FileFinding, Finding, Problem, Rejected, UnfitOverrides, Unreadable, by_line
 from partrain.config.toml_source import TomlSource
 from partrain.data import DatasetSpec
 from partrain.job import checks
@@ -30,6 +30,8 @@ class LoadedJob:
     folder: Path
     """Folder that relative data paths start from."""
     warnings: list[Problem]
+    name: str = "job.toml"
+    """Name of the text in messages: the run folder's file, or IN_PYTHON."""
 
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), resuming: bool = False) -> LoadedJob:
@@ -64,7 +66,7 @@ def parse(
 def check_against_data(loaded: LoadedJob, spec: DatasetSpec) -> None:
     """Raise `Rejected` if a job contradicts its data set, whose `spec` may be known only after loading."""
     if errors := [finding for finding in checks.check_data(tables_of(loaded.job), spec) if finding.severity == "error"]:
-        text = TomlSource.parse(loaded.text, "job.toml")
+        text = TomlSource.parse(loaded.text, loaded.name)
         raise Rejected([text.problem(finding) for finding in errors])
 
 
@@ -84,7 +86,7 @@ def _check(text: TomlSource, folder: Path, here: bool, resuming: bool = False) -
         raise Unreadable(found)
     if job is None or errors:
         raise Rejected(found)
-    return LoadedJob(job, text.text, folder, by_line(found))
+    return LoadedJob(job, text.text, folder, by_line(found), IN_PYTHON if text.file.name == IN_PYTHON else "job.toml")
 
 
 def validate(data: dict[str, Any], folder: Path, here: bool, resuming: bool = False) -> tuple[Job | None, list[Finding]]:
