@@ -13,8 +13,9 @@ import numpy as np
 from partrain.api.arguments import check_keys
 from partrain.config.python_objects import ABOUT, ARRAYS, FRAME, PYTHON, PythonObjects, dumps
 from partrain.config.section import Section
+from partrain.data.python.convert import to_array
 from partrain.data.python.frames import Frames, add_column, is_frame, is_series
-from partrain.data.python.load import to_array
+from partrain.data.python.several import Ragged, inputs_of, unequal
 from partrain.errors import BadJob
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ def given(model: Any = None, dataset: Any = None, task: Any = None, whole: bool 
         pickled |= {"dataset": code} if code else {}
         if isinstance(data, dict) and _kind(tables.get("task")) == "regression":  # whole numbers would be classes
             data = {
-                role: one.astype(np.float64) if role.endswith("targets") and one.dtype.kind in "iu" else one
+                role: one.astype(np.float64)
+                if isinstance(one, np.ndarray) and role.endswith("targets") and one.dtype.kind in "iu"
+                else one
                 for role, one in data.items()
             }
     return Given(tables, PythonObjects(pickled, data), items)
@@ -201,8 +204,19 @@ def _parts(parts: dict[str, Any], keys: dict[str, Any]) -> tuple[Any, Any, int |
             if f"{prefix}inputs" in parts
         ]
         return _frame_table(frames[0], frames[1] if frames[1:] else None, {"target": column, **keys})
-    arrays = {role: to_array(one, f"`{role}`") for role, one in parts.items()}
-    return {"name": ARRAYS, **keys}, arrays, len(arrays["inputs"]) if arrays["inputs"].ndim else 0, b""
+    arrays: dict[str, Any] = {}
+    for prefix in ("", "test_")[: len(parts) // 2]:
+        answers = parts[f"{prefix}targets"]
+        arrays[f"{prefix}targets"] = (
+            Ragged.of(answers, f"`{prefix}targets`") if unequal(answers) else to_array(answers, f"`{prefix}targets`")
+        )
+        count = len(answers) if hasattr(answers, "__len__") else 0
+        arrays[f"{prefix}inputs"] = inputs_of(parts[f"{prefix}inputs"], count, f"`{prefix}inputs`")
+    found = arrays["inputs"]
+    if isinstance(found, Ragged) and found.values.ndim == 1 and found.values.dtype.kind in "iu":
+        keys = {"tokens": True, **keys}  # elements of one number are no steps of a series
+    items = len(found) if not isinstance(found, np.ndarray) or found.ndim else 0
+    return {"name": ARRAYS, **keys}, {role: arrays[role] for role in ROLES if role in arrays}, items, b""
 
 
 def _frame_table(data: Any, test: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:

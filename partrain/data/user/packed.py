@@ -157,6 +157,11 @@ class PackedItems:
             found.append({"name": name, "dtype": "int64", "shape": (), "tokens": False})
         return found
 
+    def items(self) -> Iterator[Item]:
+        """Yield the items, each checked."""
+        for number in range(self.count):
+            yield self._checked(number)
+
     def blocks(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Yield inputs, or rows of bytes, and targets in the types of the buffer, some items at a time."""
         parts, width = lay_out_parts([(one["name"], one["dtype"], one["shape"]) for one in self.parts()])
