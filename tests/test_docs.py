@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from test_layers import LAYERS
 
+from partrain.config.section import Section
 from partrain.job.load import parse
+from partrain.job.schema import Job, tables_under
 from partrain.job.words import WORDS
 
 ROOT = Path(__file__).parents[1]
@@ -54,6 +59,35 @@ def jobs_in(page: str) -> list[str]:
 @pytest.mark.parametrize(("page", "job"), [(page, job) for page in DOCS for job in jobs_in(page)])
 def test_every_job_on_a_page_is_valid(page: str, job: str) -> None:
     parse(job, ROOT / "docs", page, here=True)
+
+
+def tables_in(page: str) -> list[tuple[str, str, Any]]:
+    """Tables in blocks of TOML that are parts of a job: key, text of the block, table. Keys without the header of a table do not count."""
+    found = []
+    for block in re.findall(r"^```toml\n(.*?)^```", text_of(page), re.MULTILINE | re.DOTALL):
+        data = tomllib.loads(block) if "[[workers]]" not in block and re.search(r"^\[", block, re.MULTILINE) else {}
+        found += [(key, block, table) for key, table in data.items() if not data.keys() & {"steps", "folder"}]
+    return found
+
+
+def misfits(options: list[type[Section]], table: Any) -> list[str]:
+    """Return why a table is none of the alternatives, as the nearest of them says it. A part of a table may lack keys."""
+    told = []
+    for option in options:
+        try:
+            option.model_validate(table)
+            return []
+        except ValidationError as error:
+            told.append([f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors() if one["type"] != "missing"])
+    return min(told, key=len, default=[])
+
+
+@pytest.mark.parametrize(("page", "key", "block", "table"), [(page, *one) for page in DOCS for one in tables_in(page)])
+def test_every_table_on_a_page_is_valid(page: str, key: str, block: str, table: Any) -> None:
+    assert key in Job.model_fields, block
+    options = tables_under(Job.model_fields[key])
+    for one in table if isinstance(table, list) else [table]:
+        assert not options or misfits(options, one) == [], block
 
 
 def test_the_first_job_is_valid_on_any_machine() -> None:

@@ -75,7 +75,7 @@ def _from_dataset(network: TrainedNetwork, items: Any, targets: Any) -> tuple[An
     name = type(items).__name__
     if targets is not None:
         raise BadJob(f"evaluate: `{name}` gives inputs and targets: leave y out")
-    if not network.record.parts:
+    if not network.record.parts and hasattr(items, "__len__") and hasattr(items, "__getitem__"):
         arrays = objects.arrays_of(items)
         return arrays["inputs"], arrays["targets"]
     packed = PackedItems(items, f"`{name}`", held=True)

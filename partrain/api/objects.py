@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +13,7 @@ import numpy as np
 from partrain.api.arguments import check_keys
 from partrain.config.python_objects import ABOUT, ARRAYS, FRAME, PYTHON, PythonObjects, dumps
 from partrain.config.section import Section
-from partrain.data.python.convert import to_array
+from partrain.data.python.convert import is_boolean, to_array
 from partrain.data.python.frames import Frames, add_column, is_frame, is_series
 from partrain.data.python.several import Ragged, inputs_of, unequal
 from partrain.errors import BadJob
@@ -37,7 +37,7 @@ class Given(NamedTuple):
     """Number of items, as far as objects tell."""
 
 
-def given(model: Any = None, dataset: Any = None, task: Any = None, whole: bool = True) -> Given:
+def given(model: Any = None, dataset: Any = None, task: Any = None, hooks: Any = None, whole: bool = True) -> Given:
     """Turn the arguments of `train` and `load` into tables. Raises BadJob for an object that can be none of them.
 
     `whole`: the arguments of classes are all given; else a checkpoint has the others.
@@ -49,6 +49,9 @@ def given(model: Any = None, dataset: Any = None, task: Any = None, whole: bool 
         if value is not None:
             tables[name], code = _code_table(name, value, whole)
             pickled |= {name: code} if code else {}
+    if hooks is not None:
+        tables["hooks"], code = _hooks_table(hooks)
+        pickled |= {"hooks": code} if code else {}
     if dataset is not None:
         tables["dataset"], data, items, code = _dataset_table(dataset)
         pickled |= {"dataset": code} if code else {}
@@ -92,6 +95,15 @@ def _code_table(name: str, value: Any, whole: bool) -> tuple[Any, bytes]:
         about["initial"] = _numbers(thing)
     made = is_module or (name == "task" and not isinstance(thing, type | FunctionType))
     return {"name": PYTHON, **check_keys(name, thing, keys, made, whole), ABOUT: about}, dumps(name, thing)
+
+
+def _hooks_table(value: Any) -> tuple[Any, bytes]:
+    """Return the table of `[hooks]`, and the pickle of the function in it, if it is no name."""
+    keys = dict(value) if isinstance(value, Mapping) else {"after_judgement": value}
+    function = keys.get("after_judgement")
+    if isinstance(value, Section) or not callable(function):
+        return value if isinstance(value, Section) else keys, b""
+    return {**keys, "after_judgement": PYTHON}, dumps("hooks", function)
 
 
 def _module_class() -> Any:
@@ -175,6 +187,8 @@ def _dataset_table(value: Any) -> tuple[Any, Any, int | None, bytes]:
         if len(value) not in (2, 4):
             raise BadJob(f"dataset: a {type(value).__name__} of {len(value)}; expected {FORMS}")
         return _parts(dict(zip(ROLES, value, strict=False)), {})
+    if hasattr(value, "__array__") and not hasattr(value, "columns"):
+        raise BadJob("dataset: an array alone has no targets: give dataset=(X, y)")
     if is_frame(value):
         raise BadJob('dataset: a DataFrame alone names no target; give dataset={"data": frame, "target": "COLUMN"}')
     return _items(value, {})
@@ -210,6 +224,8 @@ def _parts(parts: dict[str, Any], keys: dict[str, Any]) -> tuple[Any, Any, int |
         arrays[f"{prefix}targets"] = (
             Ragged.of(answers, f"`{prefix}targets`") if unequal(answers) else to_array(answers, f"`{prefix}targets`")
         )
+        if not prefix and is_boolean(answers):
+            keys = {"booleans": True, **keys}
         count = len(answers) if hasattr(answers, "__len__") else 0
         arrays[f"{prefix}inputs"] = inputs_of(parts[f"{prefix}inputs"], count, f"`{prefix}inputs`")
     found = arrays["inputs"]
@@ -226,11 +242,21 @@ def _frame_table(data: Any, test: Any, keys: dict[str, Any]) -> tuple[Any, Any, 
 
 def _items(data: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:
     """Return the table of a torch Dataset, or another sequence of items."""
+    name = type(data).__name__
+    if isinstance(data, type):
+        raise BadJob(f"dataset: `{data.__name__}` is a class: give an object of it, as {data.__name__}()")
+    if hasattr(data, "batch_sampler"):
+        raise BadJob(
+            f"dataset: a `{name}` gives batches: give its data set, as loader.dataset; `batch_size` belongs to the optimizer"
+        )
+    if isinstance(data, Iterator):
+        advice = "give an IterableDataset, or a list of items"
+        raise BadJob(f"dataset: a `{name}` gives its items once, and cannot be sent to another process; {advice}")
     lacking = [name for name in ("__len__", "__getitem__") if not hasattr(data, name)]
-    if lacking:
-        raise BadJob(f"dataset: an object of type `{type(data).__name__}`, which has no {lacking[0]}; expected {FORMS}")
+    if lacking and not hasattr(data, "__iter__"):
+        raise BadJob(f"dataset: an object of type `{name}`, which has no {lacking[0]}; expected {FORMS}")
     keys = check_keys("dataset", data, keys, made=True)
-    return {"name": PYTHON, **keys, ABOUT: {"name": type(data).__name__}}, None, len(data), dumps("dataset", data)
+    return {"name": PYTHON, **keys, ABOUT: {"name": name}}, None, None if lacking else len(data), dumps("dataset", data)
 
 
 def with_target(frame: Any, targets: Any, column: str) -> Any:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from partrain.inference.evaluate import Split
     from partrain.inference.export import Format
     from partrain.inference.network import TrainedNetwork
+    from partrain.inference.preprocess import InputType
     from partrain.job.load import LoadedJob
 
 SUFFIXES: dict[str, Format] = {
@@ -116,6 +117,8 @@ class Trained:
         columns, codec = self._answers(X), Codec(self.network.codec)
         if "label" in columns:
             labels = np.asarray(columns["label"])
+            if self._booleans:
+                return labels.astype(bool)
             return np.asarray(codec.stored["classes"])[labels] if codec.classes else labels
         answers = np.asarray(columns["answer" if "answer" in columns else "error"])
         return answers[:, 0] if answers.ndim == 2 and answers.shape[1] == 1 else answers
@@ -129,26 +132,55 @@ class Trained:
         """The classes of a classification, in the order of labels; None for other tasks."""
         if self.network.kind != "classification":
             return None
+        if self._booleans:
+            return [False, True]
         return list(self.network.codec.get("classes") or range(self.network.record.outputs))
 
-    def export(self, path: str | os.PathLike[str], format: Format | None = None, *, force: bool = False) -> Path:
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        format: Format | None = None,
+        *,
+        with_preprocessing: bool = False,
+        input_type: InputType | None = None,
+        snippet: bool = False,
+        card: bool = False,
+        force: bool = False,
+    ) -> Path:
         """Write the network in another program's format, after both have given the same answers. Returns the path.
 
         Args:
             path: The file.
             format: `safetensors`, `state-dict`, `torch-export` or `onnx`; default: by the suffix.
-            force: Replace a file that is there.
+            with_preprocessing: Raw values in, answers as of `predict` out (onnx, torch-export).
+            input_type: With `with_preprocessing`: `uint8` (bytes of images) or `float64`; default: as trained.
+            snippet: Write a Python program that uses the file, without partrain, beside it: `path` with the suffix .py.
+            card: Write a model card beside it: `path` with the suffix .md.
+            force: Replace files that are there.
 
-        Example: `trained.export("net.onnx")`
+        Example: `trained.export("net.onnx", with_preprocessing=True, card=True)`
         """
-        from partrain.inference.export import export
+        from partrain.inference.card import card as describe
+        from partrain.inference.deliver import deliver
         from partrain.inference.output import check, create
 
         path = Path(path)
         if (chosen := format or SUFFIXES.get(path.suffix.lower())) is None:
             raise BadJob(f"export: {path}: the suffix says the format: {', '.join(SUFFIXES)}; or give format=")
-        check(path, force)
-        create(path, export(self.network, chosen)[0], force)
+        if input_type and not with_preprocessing:
+            raise BadJob("export: `input_type` is only for with_preprocessing=True")
+        beside = {"snippet": path.with_suffix(".py"), "card": path.with_suffix(".md")}
+        wanted = [beside[what] for what, asked in (("snippet", snippet), ("card", card)) if asked]
+        if path in wanted:
+            raise BadJob(f"export: {path}: what is written beside it takes this name; choose another suffix, and give format=")
+        for file in (path, *wanted):
+            check(file, force)
+        made = deliver(self.network, chosen, path, with_preprocessing, input_type, snippet or (None if card else False))
+        create(path, made.data, force)
+        if snippet:
+            create(beside["snippet"], made.snippet.encode(), force)
+        if card:
+            create(beside["card"], describe(self.network, self._content, self.checkpoint, made).encode(), force)
         return path
 
     def plot(self, what: str = "loss", by: str | None = None, path: str | os.PathLike[str] | None = None) -> RunFigure | Path:
@@ -209,6 +241,11 @@ class Trained:
         """Return a small table, which a notebook shows."""
         return summary_html(self.summary, self.folder) if self.summary else ""
 
+    @property
+    def _booleans(self) -> bool:
+        """True if the classes of the data set were True and False."""
+        return self.network.kind == "classification" and bool(getattr(self._loaded.job.dataset, "booleans", False))
+
     @cached_property
     def _content(self) -> Content:
         return checkpoint.read(self.checkpoint)
@@ -230,7 +267,13 @@ class Trained:
 
 
 def load(
-    run: str | os.PathLike[str], *, model: Any = None, dataset: Any = None, task: Any = None, trust_code: bool = False
+    run: str | os.PathLike[str],
+    *,
+    model: Any = None,
+    dataset: Any = None,
+    task: Any = None,
+    hooks: Any = None,
+    trust_code: bool = False,
 ) -> Trained:
     """Load a trained network from a run folder, a folder of runs (its newest), or a checkpoint.
 
@@ -239,6 +282,7 @@ def load(
         model: The network as given to `train`, if it was an object: its class, or a module of the same structure.
         dataset: The data set as given to `train`, if it was objects. Only `evaluate` without items and `resume` need it.
         task: The task as given to `train`, if it was an object.
+        hooks: The function as given to `train`, if it was an object. Only `resume` needs it.
         trust_code: Run code that the checkpoint names, as `net.py:Net`.
 
     Raises:
@@ -247,7 +291,7 @@ def load(
     Example: `partrain.load("runs/mnist").predict(X)`
     """
     path, content = open_checkpoint(Path(run))
-    told = objects.given(model, dataset, task, whole=False)
+    told = objects.given(model, dataset, task, hooks, whole=False)
     given = told.objects
     with standing_for_tables(given):
         try:

@@ -50,6 +50,8 @@ def train(
     transport: Table | None = None,
     engine: Table | None = None,
     checkpoint: Table | None = None,
+    faults: Table | None = None,
+    hooks: Any = None,
     seed: int = 0,
     name: str = "python",
     out: str | os.PathLike[str] | None = None,
@@ -76,6 +78,8 @@ def train(
         transport: The way the workers communicate.
         engine: Precision and compilation.
         checkpoint: How often to commit a checkpoint.
+        faults: What happens when a worker is lost, or a number is not finite.
+        hooks: A function to call after each judgement, see `help(partrain.training.hooks.Judgement)`; or the table `[hooks]`.
         seed: Seed of all that is drawn: the same objects and seed give the same bits.
         name: Name of the run.
         out: The run folder; default: `runs/<name>/<time>`.
@@ -97,16 +101,17 @@ def train(
             "a process of the run imported a script that calls `partrain.train`: put the call under `if __name__ == '__main__':`"
         )
     tables = {"stop": stop, "optimizer": optimizer, "sync": sync, "partition": partition, "transport": transport, "engine": engine,
-              "checkpoint": checkpoint}  # fmt: skip
+              "checkpoint": checkpoint, "faults": faults}  # fmt: skip
     tables = {key: value for key, value in tables.items() if value is not None}
     if job is not None:
-        if (others := [*tables, *(["model"] * (model is not None)), *(["dataset"] * (dataset is not None))]) or task is not None:
-            raise BadJob(f"train: a whole job and `{others[0] if others else 'task'}` were given: write it into the job")
+        more = {**tables, "model": model, "dataset": dataset, "task": task, "hooks": hooks}
+        if others := [name for name, value in more.items() if value is not None]:
+            raise BadJob(f"train: a whole job and `{others[0]}` were given: write it into the job")
         given = objects.Given({}, PythonObjects(), None)
     else:
         if lacking := [key for key, value in (("model", model), ("dataset", dataset)) if value is None]:
             raise BadJob(f"train: `{lacking[0]}` is missing: give a job, or model=... and dataset=...")
-        given = objects.given(model, dataset, task)
+        given = objects.given(model, dataset, task, hooks)
         tables |= given.tables | {"name": name, "seed": seed, "workers": workers}
     return train_given(tables if job is None else job, given, out, show, log)
 

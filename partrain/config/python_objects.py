@@ -27,6 +27,7 @@ HOW = {
     "model": "partrain.load(RUN, model=...)",
     "dataset": "partrain.load(RUN, dataset=...)",
     "task": "partrain.load(RUN, task=...)",
+    "hooks": "partrain.load(RUN, hooks=...)",
 }
 """The call that gives the object of a table to a run that is read again."""
 
@@ -61,7 +62,7 @@ def current() -> PythonObjects:
 
 def absent(table: str) -> BadJob:
     """Make the error for a table whose object is not in this process."""
-    what = {"model": "network", "dataset": "data set"}.get(table, table)
+    what = {"model": "network", "dataset": "data set", "hooks": "function"}.get(table, table)
     return BadJob(f"[{table}] the {what} is an object of the Python script that trained; in Python, {HOW[table]} reads the run")
 
 

@@ -52,6 +52,11 @@ class UserCode(Section):
         return {key: value for key, value in (self.model_extra or {}).items() if self.name != PYTHON or key != ABOUT}
 
     @property
+    def called(self) -> str:
+        """Name of the code for people: of a Python object, that of its class or function."""
+        return self.about["name"] if self.name == PYTHON and "name" in self.about else self.name
+
+    @property
     def about(self) -> Mapping[str, str]:
         """The description of a Python object: `class`, `digest` and perhaps `initial`."""
         told: Mapping[str, str] = (self.model_extra or {}).get(ABOUT, {})

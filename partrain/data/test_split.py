@@ -71,6 +71,7 @@ class HasTestSplit(DataSection):
         if len(only := np.setdiff1d(tested, trained)):
             name = names[only[0]] if names else only[0]
             way = 'test_from = "shuffled"' if self.test_from == "end" else "stratify = true"
-            raise InputMissing(
-                f"{where}: the class `{name}` occurs among the test items only: set {way}, or hold fewer items out"
-            )
+            advice = f"set {way}, or hold fewer items out"
+            if np.count_nonzero(tested == only[0]) == 1:
+                advice = "it has one item: give it more, or leave the class out"
+            raise InputMissing(f"{where}: the class `{name}` occurs among the test items only: {advice}")

@@ -33,7 +33,10 @@ def check_code(tables: Mapping[str, Any], folder: Path) -> Iterator[Finding]:
             check = _check_file if place.endswith(".py") else _check_package
             yield from check(table, section, folder, place, attribute)
     hooks = tables.get("hooks")
-    if hooks and (code := hooks.code):
+    if hooks and hooks.after_judgement == PYTHON:
+        if "hooks" not in current().pickled:
+            yield Finding(("hooks", "after_judgement"), absent("hooks").message)
+    elif hooks and (code := hooks.code):
         place, _, attribute = code.name.partition(":")
         check = _check_file if place.endswith(".py") else _check_package
         for finding in check("hooks", code, folder, place, attribute):

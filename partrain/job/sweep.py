@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from partrain.config.problems import did_you_mean
 from partrain.config.section import Section
 from partrain.data.folds import Fold
 from partrain.seeds import generator
@@ -137,15 +138,21 @@ class SweepSection(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> SweepSection:
+        from partrain.job.schema import Job  # it holds this table
+
         for key, value in (self.model_extra or {}).items():
+            if (first := key.partition(".")[0]) not in Job.model_fields:
+                near = did_you_mean(first, Job.model_fields)
+                how = f"did you mean `{near}`?" if near else '[sweep] takes those directly: "optimizer.lr" = [0.1, 0.01]'
+                raise ValueError(f"`{first}` is no table or key of a job; {how}")
             if not isinstance(value, list | dict) or not value:
                 raise ValueError(f"`{key}` {NEEDS}")
             if isinstance(value, dict):
                 try:
                     Range.model_validate(value)
                 except ValidationError as error:
-                    first = error.errors()[0]
-                    reason = first["ctx"]["error"] if first["type"] == "value_error" else NEEDS
+                    problem = error.errors()[0]
+                    reason = problem["ctx"]["error"] if problem["type"] == "value_error" else NEEDS
                     raise ValueError(f"`{key}` {reason}" if reason is NEEDS else f"`{key}`: {reason}") from None
         ranges = [key for key, value in self.values.items() if isinstance(value, Range)]
         if ranges and self.trials is None:

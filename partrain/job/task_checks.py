@@ -69,7 +69,12 @@ def judged_names(stop: Stop, model: AnyModel, task: AnyTask | None, spec: Datase
             continue
         legal = [*metrics, *["loss", "accuracy"] * (key == "patience_by")]
         near = did_you_mean(number, legal)
-        hint = f"did you mean `{near}`?" if near else f'add it: metrics = ["{number}"] in [task]'
+        known = number in METRICS.get(kind_of_task(task, model, spec.task), LOWER)
+        add = f'add it: metrics = ["{number}"] in [task]'
+        own = (
+            f'write a metric of your own: metrics = ["file.py:{number}"] in [task]; a function of [hooks] asks to stop by itself'
+        )
+        hint = f"did you mean `{near}`?" if near else add if known else own
         at: Literal["key", "value"] = "value" if key == "patience_by" else "key"
         yield Finding(path, f"the job judges no `{number}`" + (f", only {', '.join(legal)}" if legal else ""), hint, at=at)
     for key, lower in GOALS.items():

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import partrain
 from partrain.api.objects import digest, given
@@ -132,7 +133,14 @@ def test_the_file_of_a_dataframe_is_private_and_goes_with_it() -> None:
         ({"model": "mlp"}, "`dataset` is missing"),
         ({"model": "mlp", "dataset": FRAME}, "a DataFrame alone names no target"),
         ({"model": "mlp", "dataset": (X,)}, "a tuple of 1; expected"),
-        ({"model": "mlp", "dataset": (one for one in X)}, "`generator`, which has no __len__"),
+        ({"model": "mlp", "dataset": (one for one in X)}, "a `generator` gives its items once"),
+        ({"model": "mlp", "dataset": X}, "an array alone has no targets: give dataset=(X, y)"),
+        (
+            {"model": "mlp", "dataset": DataLoader(TensorDataset(torch.zeros(1, 2)))},
+            "a `DataLoader` gives batches: give its data set",
+        ),
+        ({"model": "mlp", "dataset": TensorDataset}, "`TensorDataset` is a class: give an object of it"),
+        ({"model": "mlp", "dataset": 3}, "an object of type `int`, which has no __len__"),
         ({"model": "mlp", "dataset": (X, Y[:5])}, "holds 5 targets for 12 inputs"),
         ({"model": "mlp", "dataset": (X, np.arange(12) * 3 + 100)}, "holds no"),
         ({"model": "mlp", "dataset": {"inputs": X, "targets": Y, "valdation": 3}}, "did you mean `validation`?"),

@@ -34,3 +34,10 @@ def to_array(value: Any, where: str) -> NDArray[Any]:
         with suppress(ValueError, TypeError):
             array = array.astype(str) if all(words) else array.astype(np.float64) if not any(words) else array
     return array.astype(np.int8) if array.dtype.kind == "b" else array
+
+
+def is_boolean(value: Any) -> bool:
+    """Tell if a value is one array of True and False, with one axis."""
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(one, bool | np.bool_) for one in value)
+    return str(getattr(value, "dtype", "")) in ("bool", "torch.bool") and len(getattr(value, "shape", ())) == 1

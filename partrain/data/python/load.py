@@ -18,8 +18,8 @@ from partrain.data.arrays.load import load_arrays
 from partrain.data.arrays.packed import longest, named_inputs, padded, padded_targets
 from partrain.data.base import Allocate, Dataset, DatasetSpec, Training, WrongContent, WrongSetting
 from partrain.data.python.frames import NAME, TEST_NAME, Frames
-from partrain.data.python.several import Ragged, Several
 from partrain.data.python.section import PythonArrays, PythonTable
+from partrain.data.python.several import Ragged, Several
 from partrain.data.tables import load as tables
 from partrain.data.tables import schema
 from partrain.data.tables.labels import encode_labels

@@ -536,6 +536,7 @@ def test_names_with_line_breaks_are_told_in_one_line(tmp_path: Path) -> None:
 def test_a_class_only_among_the_test_items(tmp_path: Path) -> None:
     section = table(tmp_path, BIRDS + "9,9,rare\n", target="kind", test_items=1, test_from="end")
     assert said(section, tmp_path).startswith("t.csv: the class `rare` occurs among the test items only")
+    assert said(section, tmp_path).endswith("it has one item: give it more, or leave the class out")
 
 
 @pytest.mark.parametrize("numbers", [["1", "1.5", "2"], ["1", "2", "3"]])
