@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from partrain.api.items import as_file
 from partrain.config.overrides import toml_value
 from partrain.config.python_objects import ABOUT, PYTHON, PythonObjects, loads, standing_for_tables
 from partrain.display.notebook import summary_html, summary_text
-from partrain.errors import BadCheckpoint, BadJob, InputMissing, NotTrusted
+from partrain.errors import BadCheckpoint, BadJob, CannotCreate, InputMissing, NotTrusted
 from partrain.inference import network as networks
 from partrain.inference.codec import Codec
 from partrain.inference.open import load_job, open_checkpoint
@@ -48,6 +48,13 @@ SUFFIXES: dict[str, Format] = {
     ".onnx": "onnx",
 }
 """Formats of exports by the suffix of their files."""
+_ARGUMENTS = {
+    "--force": "force=True",
+    "--with-preprocessing": "with_preprocessing=True",
+    "--snippet": "snippet=True",
+    "--input-type": "input_type",
+}
+"""Arguments of `export` for the options of the command line, which its messages name."""
 AXES = ("seconds", "items", "rounds")
 """Horizontal axes of figures."""
 
@@ -160,11 +167,11 @@ class Trained:
 
         Example: `trained.export("net.onnx", with_preprocessing=True, card=True)`
         """
+        path = Path(path)
         from partrain.inference.card import card as describe
         from partrain.inference.deliver import deliver
         from partrain.inference.output import check, create
 
-        path = Path(path)
         if (chosen := format or SUFFIXES.get(path.suffix.lower())) is None:
             raise BadJob(f"export: {path}: the suffix says the format: {', '.join(SUFFIXES)}; or give format=")
         if input_type and not with_preprocessing:
@@ -173,9 +180,12 @@ class Trained:
         wanted = [beside[what] for what, asked in (("snippet", snippet), ("card", card)) if asked]
         if path in wanted:
             raise BadJob(f"export: {path}: what is written beside it takes this name; choose another suffix, and give format=")
-        for file in (path, *wanted):
-            check(file, force)
-        made = deliver(self.network, chosen, path, with_preprocessing, input_type, snippet or (None if card else False))
+        try:
+            for file in (path, *wanted):
+                check(file, force)
+            made = deliver(self.network, chosen, path, with_preprocessing, input_type, snippet or (None if card else False))
+        except CannotCreate as refused:
+            raise CannotCreate(reduce(lambda text, pair: text.replace(*pair), _ARGUMENTS.items(), refused.message)) from None
         create(path, made.data, force)
         if snippet:
             create(beside["snippet"], made.snippet.encode(), force)

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from partrain.config.problems import did_you_mean
 from partrain.config.section import Section
 from partrain.data.folds import Fold
 from partrain.seeds import generator
@@ -138,13 +137,7 @@ class SweepSection(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> SweepSection:
-        from partrain.job.schema import Job  # it holds this table
-
         for key, value in (self.model_extra or {}).items():
-            if (first := key.partition(".")[0]) not in Job.model_fields:
-                near = did_you_mean(first, Job.model_fields)
-                how = f"did you mean `{near}`?" if near else '[sweep] takes those directly: "optimizer.lr" = [0.1, 0.01]'
-                raise ValueError(f"`{first}` is no table or key of a job; {how}")
             if not isinstance(value, list | dict) or not value:
                 raise ValueError(f"`{key}` {NEEDS}")
             if isinstance(value, dict):
