@@ -52,6 +52,16 @@ def of_unequal_lengths(parts: Sequence[InputPart]) -> bool:
     return len(parts) == 2 and parts[1].name == LENGTHS and not parts[0].name
 
 
+def input_names(names: Sequence[str]) -> list[str]:
+    """Return the names of inputs in files and graphs. Inputs without names, which a network takes by position, get some by their order.
+
+    Of items of unequal length, the first is `inputs`.
+    """
+    if list(names[1:]) == [LENGTHS] and not names[0]:
+        return ["inputs", LENGTHS]
+    return [name or f"input_{number}" for number, name in enumerate(names)]
+
+
 def offsets(sizes: Iterable[int]) -> Iterator[int]:
     """Yield the first byte of each of several arrays of `sizes` bytes, laid out in order and aligned."""
     start = 0

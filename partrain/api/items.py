@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.api import objects
+from partrain.byte_layout import LENGTHS, input_names
+from partrain.data.python.convert import to_array
 from partrain.data.python.frames import NAME, Frames, is_frame
-from partrain.data.python.load import needs_names, to_array
+from partrain.data.python.load import needs_names
+from partrain.data.python.several import Ragged, unequal
+from partrain.data.user.packed import PackedItems
 from partrain.errors import BadJob, Failure, InputMissing
 from partrain.inference.codec import Codec
 
@@ -35,8 +39,8 @@ def as_file(network: TrainedNetwork, items: Any, targets: Any = None, labeled: b
             raise BadJob(f"evaluate: {items} holds inputs and targets: leave y out")
         yield Path(items)
         return
-    if not is_frame(items) and hasattr(items, "__getitem__") and not (hasattr(items, "__array__") or isinstance(items, list)):
-        items, targets = _from_dataset(items, targets)
+    if _is_dataset(items):
+        items, targets = _from_dataset(network, items, targets)
     if labeled and targets is None and network.kind != "autoencoder" and not (is_frame(items) and codec.is_table):
         raise BadJob("evaluate: X has no targets: give y, too")
     if is_frame(items) and codec.is_table:
@@ -50,7 +54,7 @@ def as_file(network: TrainedNetwork, items: Any, targets: Any = None, labeled: b
         path = Path(name) / NAME
         if not path.exists():
             path = Path(name) / "X.npz"
-            np.savez(path, allow_pickle=False, **_arrays(codec, items, targets, labeled))
+            np.savez(path, allow_pickle=False, **_arrays(network, items, targets, labeled))
         try:
             yield path
         except Failure as failure:
@@ -59,23 +63,72 @@ def as_file(network: TrainedNetwork, items: Any, targets: Any = None, labeled: b
             raise
 
 
-def _from_dataset(items: Any, targets: Any) -> tuple[Any, Any]:
+def _is_dataset(items: Any) -> bool:
+    """Tell if a value gives items by number, or one after the other: a torch Dataset, say."""
+    if is_frame(items) or isinstance(items, Mapping | list | tuple) or hasattr(items, "__array__") or hasattr(items, "to_numpy"):
+        return False
+    return hasattr(items, "__getitem__") or hasattr(items, "__iter__")
+
+
+def _from_dataset(network: TrainedNetwork, items: Any, targets: Any) -> tuple[Any, Any]:
     """Return inputs and targets of a torch Dataset."""
+    name = type(items).__name__
     if targets is not None:
-        raise BadJob(f"evaluate: `{type(items).__name__}` gives inputs and targets: leave y out")
-    arrays = objects.arrays_of(items)
-    return arrays["inputs"], arrays["targets"]
+        raise BadJob(f"evaluate: `{name}` gives inputs and targets: leave y out")
+    if not network.record.parts and hasattr(items, "__len__") and hasattr(items, "__getitem__"):
+        arrays = objects.arrays_of(items)
+        return arrays["inputs"], arrays["targets"]
+    packed = PackedItems(items, f"`{name}`", held=True)
+    read = list(packed.items())
+    answers = [one.target for one in read]
+    columns = [[one.inputs[position] for one in read] for position in range(len(packed.inputs))]
+    inputs: Any = dict(zip(packed.names, columns, strict=True)) if packed.names and packed.names[0] else tuple(columns)
+    return inputs if packed.names else columns[0], answers if unequal(answers) else np.stack(answers)
 
 
-def _arrays(codec: Codec, items: Any, targets: Any, labeled: bool) -> dict[str, NDArray[Any]]:
+def _arrays(network: TrainedNetwork, items: Any, targets: Any, labeled: bool) -> dict[str, NDArray[Any]]:
     """Return the arrays of an NPZ file. Class labels of other kinds than 0, 1, ... are written as texts."""
-    arrays = {"inputs": to_array(items, "X")}
+    arrays = _several_arrays(network, items) if network.record.parts else {"inputs": to_array(items, "X")}
     if labeled and targets is not None:
-        answers = to_array(targets, "y")
-        if codec.classes and (needs_names(answers) or answers.dtype.kind in "iu"):
+        answers = Ragged.of(targets, "y").values if unequal(targets) else to_array(targets, "y")
+        if (
+            network.kind == "classification"
+            and Codec(network.codec).classes
+            and (needs_names(answers) or answers.dtype.kind in "iu")
+        ):
             answers = answers.astype(str)
         arrays["targets"] = answers
     for name, array in arrays.items():
         if array.dtype.kind == "O":
-            raise InputMissing(f"{'X' if name == 'inputs' else 'y'}: holds objects, not numbers or words")
+            raise InputMissing(f"{'y' if name == 'targets' else 'X'}: holds objects, not numbers or words")
+    return arrays
+
+
+def _several_arrays(network: TrainedNetwork, items: Any) -> dict[str, NDArray[Any]]:
+    """Return several inputs by name, or sequences of unequal length one behind the other."""
+    parts = network.record.parts
+    names = input_names([part.name for part in parts])
+    if network.record.interface.unequal:
+        ragged = Ragged.of(items if isinstance(items, list | tuple) else list(to_array(items, "X")), "X")
+        return {"inputs": ragged.values, "offsets": ragged.offsets}
+    shapes = dict(zip(names, (part.shape for part in parts), strict=True))
+    counted = [name for name in names if f"{name}_{LENGTHS}" in names]
+    wanted = [name for name in names if name not in [f"{one}_{LENGTHS}" for one in counted]]
+    if isinstance(items, Mapping):
+        given = dict(items)
+    elif isinstance(items, list | tuple) and len(items) == len(wanted):
+        given = dict(zip(wanted, items, strict=True))
+    else:
+        raise InputMissing(
+            f"X: the network takes several inputs: give a dict of {', '.join(wanted)}, or a tuple of them in this order"
+        )
+    if lacking := [name for name in wanted if name not in given]:
+        raise InputMissing(f"X: no input `{lacking[0]}`; the network takes {', '.join(wanted)}")
+    arrays = {}
+    for name in wanted:
+        if name in counted:
+            ragged = Ragged.of(list(given[name]), f"X: `{name}`")
+            arrays[name], arrays[f"{name}_{LENGTHS}"] = ragged.padded(shapes[name][0], f"X: `{name}`")
+        else:
+            arrays[name] = to_array(given[name], f"X: `{name}`")
     return arrays

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from partrain.config.python_objects import ARRAYS, FRAME, PYTHON, PythonObjects, dumps
+from partrain.api.arguments import check_keys
+from partrain.config.python_objects import ABOUT, ARRAYS, FRAME, PYTHON, PythonObjects, dumps
 from partrain.config.section import Section
+from partrain.data.python.convert import is_boolean, to_array
 from partrain.data.python.frames import Frames, add_column, is_frame, is_series
-from partrain.data.python.load import to_array
+from partrain.data.python.several import Ragged, inputs_of, unequal
 from partrain.errors import BadJob
 
 if TYPE_CHECKING:
@@ -35,21 +37,29 @@ class Given(NamedTuple):
     """Number of items, as far as objects tell."""
 
 
-def given(model: Any = None, dataset: Any = None, task: Any = None) -> Given:
-    """Turn the arguments of `train` and `load` into tables. Raises BadJob for an object that can be none of them."""
+def given(model: Any = None, dataset: Any = None, task: Any = None, hooks: Any = None, whole: bool = True) -> Given:
+    """Turn the arguments of `train` and `load` into tables. Raises BadJob for an object that can be none of them.
+
+    `whole`: the arguments of classes are all given; else a checkpoint has the others.
+    """
     tables: dict[str, Any] = {}
     pickled: dict[str, bytes] = {}
     data, items = None, None
     for name, value in (("model", model), ("task", task)):
         if value is not None:
-            tables[name], code = _code_table(name, value)
+            tables[name], code = _code_table(name, value, whole)
             pickled |= {name: code} if code else {}
+    if hooks is not None:
+        tables["hooks"], code = _hooks_table(hooks)
+        pickled |= {"hooks": code} if code else {}
     if dataset is not None:
         tables["dataset"], data, items, code = _dataset_table(dataset)
         pickled |= {"dataset": code} if code else {}
         if isinstance(data, dict) and _kind(tables.get("task")) == "regression":  # whole numbers would be classes
             data = {
-                role: one.astype(np.float64) if role.endswith("targets") and one.dtype.kind in "iu" else one
+                role: one.astype(np.float64)
+                if isinstance(one, np.ndarray) and role.endswith("targets") and one.dtype.kind in "iu"
+                else one
                 for role, one in data.items()
             }
     return Given(tables, PythonObjects(pickled, data), items)
@@ -60,7 +70,7 @@ def _kind(task: Any) -> str:
     return str(task.get("kind", "")) if isinstance(task, Mapping) else str(getattr(task, "kind", ""))
 
 
-def _code_table(name: str, value: Any) -> tuple[Any, bytes]:
+def _code_table(name: str, value: Any, whole: bool) -> tuple[Any, bytes]:
     """Return the table of `[model]` or `[task]`, and the pickle of the object that it stands for, if any."""
     if isinstance(value, str):
         return {"kind" if name == "task" and ":" not in value else "name": value}, b""
@@ -80,10 +90,20 @@ def _code_table(name: str, value: Any) -> tuple[Any, bytes]:
     if is_module and any(one.device.type != "cpu" for one in (*thing.parameters(), *thing.buffers())):
         thing = deepcopy(thing).cpu()
     kind = thing if isinstance(thing, type | FunctionType) else type(thing)
-    about = {"class": getattr(kind, "__qualname__", type(thing).__name__), "digest": digest(thing)}
+    about = {"name": getattr(kind, "__qualname__", type(thing).__name__), "digest": digest(thing)}
     if is_module:
         about["initial"] = _numbers(thing)
-    return {"name": PYTHON, **keys, **about}, dumps(name, thing)
+    made = is_module or (name == "task" and not isinstance(thing, type | FunctionType))
+    return {"name": PYTHON, **check_keys(name, thing, keys, made, whole), ABOUT: about}, dumps(name, thing)
+
+
+def _hooks_table(value: Any) -> tuple[Any, bytes]:
+    """Return the table of `[hooks]`, and the pickle of the function in it, if it is no name."""
+    keys = dict(value) if isinstance(value, Mapping) else {"after_judgement": value}
+    function = keys.get("after_judgement")
+    if isinstance(value, Section) or not callable(function):
+        return value if isinstance(value, Section) else keys, b""
+    return {**keys, "after_judgement": PYTHON}, dumps("hooks", function)
 
 
 def _module_class() -> Any:
@@ -167,6 +187,8 @@ def _dataset_table(value: Any) -> tuple[Any, Any, int | None, bytes]:
         if len(value) not in (2, 4):
             raise BadJob(f"dataset: a {type(value).__name__} of {len(value)}; expected {FORMS}")
         return _parts(dict(zip(ROLES, value, strict=False)), {})
+    if hasattr(value, "__array__") and not hasattr(value, "columns"):
+        raise BadJob("dataset: an array alone has no targets: give dataset=(X, y)")
     if is_frame(value):
         raise BadJob('dataset: a DataFrame alone names no target; give dataset={"data": frame, "target": "COLUMN"}')
     return _items(value, {})
@@ -196,8 +218,21 @@ def _parts(parts: dict[str, Any], keys: dict[str, Any]) -> tuple[Any, Any, int |
             if f"{prefix}inputs" in parts
         ]
         return _frame_table(frames[0], frames[1] if frames[1:] else None, {"target": column, **keys})
-    arrays = {role: to_array(one, f"`{role}`") for role, one in parts.items()}
-    return {"name": ARRAYS, **keys}, arrays, len(arrays["inputs"]) if arrays["inputs"].ndim else 0, b""
+    arrays: dict[str, Any] = {}
+    for prefix in ("", "test_")[: len(parts) // 2]:
+        answers = parts[f"{prefix}targets"]
+        arrays[f"{prefix}targets"] = (
+            Ragged.of(answers, f"`{prefix}targets`") if unequal(answers) else to_array(answers, f"`{prefix}targets`")
+        )
+        if not prefix and is_boolean(answers):
+            keys = {"booleans": True, **keys}
+        count = len(answers) if hasattr(answers, "__len__") else 0
+        arrays[f"{prefix}inputs"] = inputs_of(parts[f"{prefix}inputs"], count, f"`{prefix}inputs`")
+    found = arrays["inputs"]
+    if isinstance(found, Ragged) and found.values.ndim == 1 and found.values.dtype.kind in "iu":
+        keys = {"tokens": True, **keys}  # elements of one number are no steps of a series
+    items = len(found) if not isinstance(found, np.ndarray) or found.ndim else 0
+    return {"name": ARRAYS, **keys}, {role: arrays[role] for role in ROLES if role in arrays}, items, b""
 
 
 def _frame_table(data: Any, test: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:
@@ -207,14 +242,26 @@ def _frame_table(data: Any, test: Any, keys: dict[str, Any]) -> tuple[Any, Any, 
 
 def _items(data: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes]:
     """Return the table of a torch Dataset or another sequence of items, or of a stream."""
+    name = type(data).__name__
+    if isinstance(data, type):
+        raise BadJob(f"dataset: `{data.__name__}` is a class: give an object of it, as {data.__name__}()")
+    if hasattr(data, "batch_sampler"):
+        raise BadJob(
+            f"dataset: a `{name}` gives batches: give its data set, as loader.dataset; `batch_size` belongs to the optimizer"
+        )
+    if isinstance(data, Iterator):
+        advice = "give an IterableDataset, or a list of items"
+        raise BadJob(f"dataset: a `{name}` gives its items once, and cannot be sent to another process; {advice}")
     if callable(getattr(data, "stream", None)) and not hasattr(data, "__getitem__"):
         length = getattr(data, "length", None)
         count = length(rank=0, size=1) if callable(length) else None
-        return {"name": PYTHON, "class": type(data).__name__, **keys}, None, count, dumps("dataset", data)
+        keys = check_keys("dataset", data, keys, made=True)
+        return {"name": PYTHON, **keys, ABOUT: {"name": name}}, None, count, dumps("dataset", data)
     lacking = [name for name in ("__len__", "__getitem__") if not hasattr(data, name)]
-    if lacking:
-        raise BadJob(f"dataset: an object of type `{type(data).__name__}`, which has no {lacking[0]}; expected {FORMS}")
-    return {"name": PYTHON, "class": type(data).__name__, **keys}, None, len(data), dumps("dataset", data)
+    if lacking and not hasattr(data, "__iter__"):
+        raise BadJob(f"dataset: an object of type `{name}`, which has no {lacking[0]}; expected {FORMS}")
+    keys = check_keys("dataset", data, keys, made=True)
+    return {"name": PYTHON, **keys, ABOUT: {"name": name}}, None, None if lacking else len(data), dumps("dataset", data)
 
 
 def with_target(frame: Any, targets: Any, column: str) -> Any:

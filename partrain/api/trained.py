@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,14 @@ import torch
 from partrain import checkpoint
 from partrain.api import objects, session
 from partrain.api.items import as_file
-from partrain.config.python_objects import PYTHON, PythonObjects, loads, standing_for_tables
+from partrain.config.overrides import toml_value
+from partrain.config.python_objects import ABOUT, PYTHON, PythonObjects, loads, standing_for_tables
 from partrain.display.notebook import summary_html, summary_text
-from partrain.errors import BadCheckpoint, BadJob, InputMissing, NotTrusted
+from partrain.errors import BadCheckpoint, BadJob, CannotCreate, InputMissing, NotTrusted
 from partrain.inference import network as networks
 from partrain.inference.codec import Codec
 from partrain.inference.open import load_job, open_checkpoint
+from partrain.job.python_job import as_data, check_table
 from partrain.launch.hook_process import HookProcess
 from partrain.launch.outcome import Outcome
 from partrain.launch.resume import already_finished, drop_met_targets, resume
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from partrain.inference.evaluate import Split
     from partrain.inference.export import Format
     from partrain.inference.network import TrainedNetwork
+    from partrain.inference.preprocess import InputType
     from partrain.job.load import LoadedJob
 
 SUFFIXES: dict[str, Format] = {
@@ -45,6 +48,13 @@ SUFFIXES: dict[str, Format] = {
     ".onnx": "onnx",
 }
 """Formats of exports by the suffix of their files."""
+_ARGUMENTS = {
+    "--force": "force=True",
+    "--with-preprocessing": "with_preprocessing=True",
+    "--snippet": "snippet=True",
+    "--input-type": "input_type",
+}
+"""Arguments of `export` for the options of the command line, which its messages name."""
 AXES = ("seconds", "items", "rounds")
 """Horizontal axes of figures."""
 
@@ -114,6 +124,8 @@ class Trained:
         columns, codec = self._answers(X), Codec(self.network.codec)
         if "label" in columns:
             labels = np.asarray(columns["label"])
+            if self._booleans:
+                return labels.astype(bool)
             return np.asarray(codec.stored["classes"])[labels] if codec.classes else labels
         answers = np.asarray(columns["answer" if "answer" in columns else "error"])
         return answers[:, 0] if answers.ndim == 2 and answers.shape[1] == 1 else answers
@@ -127,26 +139,58 @@ class Trained:
         """The classes of a classification, in the order of labels; None for other tasks."""
         if self.network.kind != "classification":
             return None
+        if self._booleans:
+            return [False, True]
         return list(self.network.codec.get("classes") or range(self.network.record.outputs))
 
-    def export(self, path: str | os.PathLike[str], format: Format | None = None, *, force: bool = False) -> Path:
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        format: Format | None = None,
+        *,
+        with_preprocessing: bool = False,
+        input_type: InputType | None = None,
+        snippet: bool = False,
+        card: bool = False,
+        force: bool = False,
+    ) -> Path:
         """Write the network in another program's format, after both have given the same answers. Returns the path.
 
         Args:
             path: The file.
             format: `safetensors`, `state-dict`, `torch-export` or `onnx`; default: by the suffix.
-            force: Replace a file that is there.
+            with_preprocessing: Raw values in, answers as of `predict` out (onnx, torch-export).
+            input_type: With `with_preprocessing`: `uint8` (bytes of images) or `float64`; default: as trained.
+            snippet: Write a Python program that uses the file, without partrain, beside it: `path` with the suffix .py.
+            card: Write a model card beside it: `path` with the suffix .md.
+            force: Replace files that are there.
 
-        Example: `trained.export("net.onnx")`
+        Example: `trained.export("net.onnx", with_preprocessing=True, card=True)`
         """
-        from partrain.inference.export import export
+        path = Path(path)
+        from partrain.inference.card import card as describe
+        from partrain.inference.deliver import deliver
         from partrain.inference.output import check, create
 
-        path = Path(path)
         if (chosen := format or SUFFIXES.get(path.suffix.lower())) is None:
             raise BadJob(f"export: {path}: the suffix says the format: {', '.join(SUFFIXES)}; or give format=")
-        check(path, force)
-        create(path, export(self.network, chosen)[0], force)
+        if input_type and not with_preprocessing:
+            raise BadJob("export: `input_type` is only for with_preprocessing=True")
+        beside = {"snippet": path.with_suffix(".py"), "card": path.with_suffix(".md")}
+        wanted = [beside[what] for what, asked in (("snippet", snippet), ("card", card)) if asked]
+        if path in wanted:
+            raise BadJob(f"export: {path}: what is written beside it takes this name; choose another suffix, and give format=")
+        try:
+            for file in (path, *wanted):
+                check(file, force)
+            made = deliver(self.network, chosen, path, with_preprocessing, input_type, snippet or (None if card else False))
+        except CannotCreate as refused:
+            raise CannotCreate(reduce(lambda text, pair: text.replace(*pair), _ARGUMENTS.items(), refused.message)) from None
+        create(path, made.data, force)
+        if snippet:
+            create(beside["snippet"], made.snippet.encode(), force)
+        if card:
+            create(beside["card"], describe(self.network, self._content, self.checkpoint, made).encode(), force)
         return path
 
     def plot(self, what: str = "loss", by: str | None = None, path: str | os.PathLike[str] | None = None) -> RunFigure | Path:
@@ -186,7 +230,8 @@ class Trained:
         """
         with session.alone(self._objects):
             content, started = self._content, time.time()
-            until = [f"{key}={json.dumps(value)}" for key, value in (stop or {}).items()]
+            check_table("stop", stop or {})
+            until = [f"{key}={toml_value(value)}" for key, value in as_data(stop or {}).items()]
             loaded = load_job(content, self.checkpoint, self._trusted, until, here=True)
             _check_objects(loaded, self._objects)
             loaded = drop_met_targets(loaded, content, until)
@@ -205,6 +250,11 @@ class Trained:
     def _repr_html_(self) -> str:
         """Return a small table, which a notebook shows."""
         return summary_html(self.summary, self.folder) if self.summary else ""
+
+    @property
+    def _booleans(self) -> bool:
+        """True if the classes of the data set were True and False."""
+        return self.network.kind == "classification" and bool(getattr(self._loaded.job.dataset, "booleans", False))
 
     @cached_property
     def _content(self) -> Content:
@@ -227,7 +277,13 @@ class Trained:
 
 
 def load(
-    run: str | os.PathLike[str], *, model: Any = None, dataset: Any = None, task: Any = None, trust_code: bool = False
+    run: str | os.PathLike[str],
+    *,
+    model: Any = None,
+    dataset: Any = None,
+    task: Any = None,
+    hooks: Any = None,
+    trust_code: bool = False,
 ) -> Trained:
     """Load a trained network from a run folder, a folder of runs (its newest), or a checkpoint.
 
@@ -236,6 +292,7 @@ def load(
         model: The network as given to `train`, if it was an object: its class, or a module of the same structure.
         dataset: The data set as given to `train`, if it was objects. Only `evaluate` without items and `resume` need it.
         task: The task as given to `train`, if it was an object.
+        hooks: The function as given to `train`, if it was an object. Only `resume` needs it.
         trust_code: Run code that the checkpoint names, as `net.py:Net`.
 
     Raises:
@@ -244,12 +301,14 @@ def load(
     Example: `partrain.load("runs/mnist").predict(X)`
     """
     path, content = open_checkpoint(Path(run))
-    given = objects.given(model, dataset, task).objects
+    told = objects.given(model, dataset, task, hooks, whole=False)
+    given = told.objects
     with standing_for_tables(given):
         try:
             loaded = load_job(content, path, trust_code, data=False)
         except NotTrusted as refused:
             raise NotTrusted(refused.message.replace("run this again with --trust-code", "give trust_code=True")) from None
+        _check_keys(loaded, told.tables)
         folder = next((one for one in path.absolute().parents[:2] if (one / "events.jsonl").exists()), path.parent)
         try:
             summary = dict(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
@@ -283,13 +342,22 @@ def as_trained(content: Content) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
+def _check_keys(loaded: LoadedJob, tables: dict[str, Any]) -> None:
+    """Raise BadJob if a key beside an object has another value than in the job that was trained."""
+    for name in ("model", "task"):
+        told, section = tables.get(name), getattr(loaded.job, name)
+        if not isinstance(told, dict) or told.get("name") != PYTHON or getattr(section, "name", "") != PYTHON:
+            continue
+        trained = section.model_dump(by_alias=True)
+        for key, value in told.items():
+            if key not in ("name", ABOUT) and value != trained.get(key):
+                raise BadJob(f"{name}: the run was trained with {key} = {trained.get(key)!r}, not {value!r}; leave `{key}` out")
+
+
 def _check_objects(loaded: LoadedJob, given: PythonObjects) -> None:
     """Raise BadCheckpoint if a network or task is not of the code that was trained."""
     for table in ("model", "task"):
         section = getattr(loaded.job, table)
-        if (
-            getattr(section, "name", "") == PYTHON
-            and objects.digest(loads(given.pickled[table])) != section.model_extra["digest"]
-        ):
-            what = f"the {'network' if table == 'model' else table} given is not the `{section.model_extra['class']}` that was trained"
+        if getattr(section, "name", "") == PYTHON and objects.digest(loads(given.pickled[table])) != section.about["digest"]:
+            what = f"the {'network' if table == 'model' else table} given is not the `{section.about['name']}` that was trained"
             raise BadCheckpoint(f"{what}: its structure or code differs; a new run trains it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -12,16 +13,18 @@ from typing import Any
 from partrain.api import objects, session
 from partrain.api.trained import Trained, trained
 from partrain.config.overrides import as_toml
+from partrain.config.problems import IN_PYTHON
 from partrain.config.python_objects import PYTHON, PythonObjects
 from partrain.config.section import Section
 from partrain.errors import BadJob, UserCodeFailed
 from partrain.job import schema
 from partrain.job.load import LoadedJob, load, parse
-from partrain.job.python_job import PythonJob
+from partrain.job.python_job import PythonJob, as_data
 from partrain.launch.hook_process import HookProcess
 from partrain.launch.outcome import Outcome
 from partrain.launch.run import run
 from partrain.launch.run_folder import new_folder
+from partrain.optim import OPTIMIZERS
 
 Table = Mapping[str, Any] | Section
 """A table of a job: a dict, or a section such as `partrain.rules.average.Average(iterations=10)`."""
@@ -30,6 +33,7 @@ BATCH_SIZE = 32
 """Items per iteration and worker where `train` is given objects; fewer if a partition has fewer."""
 ITERATIONS = 10
 """Iterations of a round, where passes cannot count it."""
+_OPTIMIZER = {"name": "adam", "lr": 0.001}
 ROUNDS = 20
 """Rounds of a training that is given no `stop`: passes over the data, with the default `sync`."""
 
@@ -48,6 +52,8 @@ def train(
     transport: Table | None = None,
     engine: Table | None = None,
     checkpoint: Table | None = None,
+    faults: Table | None = None,
+    hooks: Any = None,
     seed: int = 0,
     name: str = "python",
     out: str | os.PathLike[str] | None = None,
@@ -67,13 +73,15 @@ def train(
             the name of a data set as "mnist"; or its table.
         workers: The number of workers, one process each, or their tables, as `[{"device": "cuda:0"}, {"device": "cpu", "count": 2}]`.
         stop: When to stop, whichever comes first; default: `{"rounds": 20}`.
-        optimizer: Default: `{"name": "adam", "lr": 0.001, "batch_size": 32}`.
+        optimizer: A name or a table; default: `{"name": "adam", "lr": 0.001, "batch_size": 32}`. Without `lr` it is torch's default.
         sync: The rule that mixes the workers, and the length of a round; default: `{"rule": "average", "passes": 1}`.
         task: A name as "regression", a `partrain.Task` or its class; default: as the targets imply. Whole numbers and words are classes.
         partition: The division of the items among the workers.
         transport: The way the workers communicate.
         engine: Precision and compilation.
         checkpoint: How often to commit a checkpoint.
+        faults: What happens when a worker is lost, or a number is not finite.
+        hooks: A function to call after each judgement, see `help(partrain.training.hooks.Judgement)`; or the table `[hooks]`.
         seed: Seed of all that is drawn: the same objects and seed give the same bits.
         name: Name of the run.
         out: The run folder; default: `runs/<name>/<time>`.
@@ -95,16 +103,17 @@ def train(
             "a process of the run imported a script that calls `partrain.train`: put the call under `if __name__ == '__main__':`"
         )
     tables = {"stop": stop, "optimizer": optimizer, "sync": sync, "partition": partition, "transport": transport, "engine": engine,
-              "checkpoint": checkpoint}  # fmt: skip
+              "checkpoint": checkpoint, "faults": faults}  # fmt: skip
     tables = {key: value for key, value in tables.items() if value is not None}
     if job is not None:
-        if (others := [*tables, *(["model"] * (model is not None)), *(["dataset"] * (dataset is not None))]) or task is not None:
-            raise BadJob(f"train: a whole job and `{others[0] if others else 'task'}` were given: write it into the job")
+        more = {**tables, "model": model, "dataset": dataset, "task": task, "hooks": hooks}
+        if others := [name for name, value in more.items() if value is not None]:
+            raise BadJob(f"train: a whole job and `{others[0]}` were given: write it into the job")
         given = objects.Given({}, PythonObjects(), None)
     else:
         if lacking := [key for key, value in (("model", model), ("dataset", dataset)) if value is None]:
             raise BadJob(f"train: `{lacking[0]}` is missing: give a job, or model=... and dataset=...")
-        given = objects.given(model, dataset, task)
+        given = objects.given(model, dataset, task, hooks)
         tables |= given.tables | {"name": name, "seed": seed, "workers": workers}
     return train_given(tables if job is None else job, given, out, show, log)
 
@@ -134,30 +143,28 @@ def train_given(
 
 
 def _parse(job: schema.Job) -> LoadedJob:
-    return parse(as_toml(schema.given_in(job)), Path.cwd(), "<Job>", here=True)
+    return parse(as_toml(schema.given_in(job)), Path.cwd(), IN_PYTHON, here=True)
 
 
 def _with_defaults(tables: dict[str, Any], items: int | None) -> PythonJob:
     """Make a job of tables as `train` is given them."""
+    tables = as_data(tables)
     workers = tables["workers"]
-    groups = (
-        [{"count": workers}]
-        if isinstance(workers, int)
-        else [workers]
-        if isinstance(workers, Mapping | Section)
-        else list(workers)
-    )
+    groups = workers if isinstance(workers, list) else [workers if isinstance(workers, dict | Section) else {"count": workers}]
     whole = {"stop": {"rounds": ROUNDS}, **tables, "workers": groups}
     for key, naming in ("sync", "rule"), ("optimizer", "name"):
         if isinstance(whole.get(key), str):
             whole[key] = {naming: whole[key]}
+    if isinstance(whole.get("optimizer"), dict):
+        whole["optimizer"] = _with_rate(whole["optimizer"])
     sync = whole["sync"] = whole.get("sync", {"rule": "average"})
+    sync = schema.given_in(sync) if isinstance(sync, Section) else sync
     if isinstance(sync, dict) and not {"iterations", "passes"} & sync.keys():
         counted = {"iterations": ITERATIONS} if _has_no_length(tables["dataset"], items) else {"passes": 1}
         sync = whole["sync"] = {**sync, **counted}
         if PythonJob(**{**whole, "sync": sync}).sync.syncs_every_iteration:
             whole["sync"] = {key: value for key, value in sync.items() if key != "passes"} | {"iterations": ITERATIONS}
-    optimizer = whole.get("optimizer", {"name": "adam", "lr": 0.001})
+    optimizer = whole.get("optimizer", _OPTIMIZER)
     if "optimizer" in whole or not PythonJob(**whole).sync.full_batch:
         whole["optimizer"] = optimizer
         if isinstance(optimizer, dict) and not {"batch_size", "full_batch"} & optimizer.keys():
@@ -169,6 +176,24 @@ def _with_defaults(tables: dict[str, Any], items: int | None) -> PythonJob:
 def _has_no_length(dataset: Any, items: int | None) -> bool:
     """Tell if a data set is a stream that does not tell the lengths of its shards."""
     return items is None and isinstance(dataset, Mapping) and dataset.get("name") == PYTHON
+
+
+def _with_rate(optimizer: dict[str, Any]) -> dict[str, Any]:
+    """Give an optimizer torch's default learning rate, if it has none of its own."""
+    from torch import optim
+
+    name = str(optimizer.get("name"))
+    kind = next((kind for known, kind in vars(optim).items() if known.lower() == name and isinstance(kind, type)), None)
+    if kind is None or name not in OPTIMIZERS or "lr" in optimizer or not set(optimizer) <= set(_table(name).model_fields):
+        return optimizer
+    return {**optimizer, "lr": float(inspect.signature(kind).parameters["lr"].default)}
+
+
+def _table(optimizer: str) -> type[Section]:
+    """Return the table of an optimizer."""
+    return next(
+        option for option in schema.tables_under(schema.Job.model_fields["optimizer"]) if optimizer in schema.identity(option)[1]
+    )
 
 
 def _smallest_partition(job: schema.Job, items: int) -> int:

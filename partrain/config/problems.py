@@ -30,6 +30,10 @@ class FileFinding(Finding):
     """A problem with a file that the value at a path names."""
 
 
+IN_PYTHON = "Job"
+"""Name of the text of a job made in Python. Its problems are named by keys: no user wrote its lines."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """A problem at one place of a file, or of the command line (`line` 0). Lines and columns count from 1."""
@@ -45,6 +49,12 @@ class Problem:
     severity: Severity = "error"
     excerpt: tuple[str, str, str] = ("", "", "")
     """The line of text: before the place, the place itself, after it."""
+
+    @classmethod
+    def in_python(cls, finding: Finding) -> Problem:
+        """Name a problem of a job made in Python by its key."""
+        path, message, suggestion, _, severity = finding
+        return cls(f"{IN_PYTHON}: {'.'.join(map(str, path))}", 0, 0, 0, message, suggestion, severity)
 
     @property
     def summary(self) -> str:
@@ -83,6 +93,13 @@ class Rejected(BadJob):
         shown = [p.render() for p in self.problems[:100]]
         left = [f"... and {len(self.problems) - 100:,} more"] if len(self.problems) > 100 else []
         super().__init__(first + more, "\n\n".join(shown + left + [detail] * bool(detail)))
+
+    @classmethod
+    def in_python(cls, problems: Iterable[Problem]) -> Rejected:
+        """Make the exception for a job made in Python. A traceback shows its text alone, so all problems and suggestions are in it."""
+        made = cls(problems)
+        made.args = ("\n".join(f"{each.summary}; {each.suggestion}".removesuffix("; ") for each in made.problems),)
+        return made
 
     def render(self) -> str:
         """Render like `Failure.render`, but do not repeat a single problem."""

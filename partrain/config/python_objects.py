@@ -17,6 +17,8 @@ from partrain.errors import BadJob, UserCodeFailed
 
 PYTHON = "<python>"
 """Name of user code that is an object of the calling script."""
+ABOUT = "class"
+"""Key of such a table whose value describes the object. No argument can have this name: it is a keyword of Python."""
 ARRAYS = "<arrays>"
 """Name of a data set of arrays in memory."""
 FRAME = "<dataframe>"
@@ -25,6 +27,7 @@ HOW = {
     "model": "partrain.load(RUN, model=...)",
     "dataset": "partrain.load(RUN, dataset=...)",
     "task": "partrain.load(RUN, task=...)",
+    "hooks": "partrain.load(RUN, hooks=...)",
 }
 """The call that gives the object of a table to a run that is read again."""
 
@@ -59,7 +62,7 @@ def current() -> PythonObjects:
 
 def absent(table: str) -> BadJob:
     """Make the error for a table whose object is not in this process."""
-    what = {"model": "network", "dataset": "data set"}.get(table, table)
+    what = {"model": "network", "dataset": "data set", "hooks": "function"}.get(table, table)
     return BadJob(f"[{table}] the {what} is an object of the Python script that trained; in Python, {HOW[table]} reads the run")
 
 

@@ -12,7 +12,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import Any
 
-from partrain.config.problems import Finding, KeyPath, Problem, Rejected, SourceText, shown, similar_file
+from partrain.config.problems import IN_PYTHON, Finding, KeyPath, Problem, Rejected, SourceText, shown, similar_file
 from partrain.config.toml_positions import Position, Scanner, TomlRefused
 from partrain.errors import InputMissing
 
@@ -56,7 +56,12 @@ class TomlSource:
         return cls(text, data, scanner.positions, file)
 
     def problem(self, finding: Finding) -> Problem:
-        """Give a finding its position: the key or value itself, else the header of the innermost table that exists."""
+        """Give a finding its position: the key or value itself, else the header of the innermost table that exists.
+
+        The position in a job made in Python is the key.
+        """
+        if self.file.name == IN_PYTHON:
+            return Problem.in_python(finding)
         path, message, suggestion, at, severity = finding
         position, at_value = self.positions.get(path), at == "value"
         while position is None and path:

@@ -7,16 +7,17 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from partrain.config import python_objects
-from partrain.config.python_objects import PYTHON
+from partrain.config.problems import did_you_mean
+from partrain.config.python_objects import ABOUT, PYTHON
 from partrain.config.section import Section
 from partrain.errors import UserCodeFailed
 
@@ -47,8 +48,47 @@ class UserCode(Section):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """Keyword arguments for the user code. The other keys of a Python object describe it."""
-        return {} if self.name == PYTHON else self.model_extra or {}
+        """Keyword arguments for the user code. One key of a Python object describes it."""
+        return {key: value for key, value in (self.model_extra or {}).items() if self.name != PYTHON or key != ABOUT}
+
+    @property
+    def called(self) -> str:
+        """Name of the code for people: of a Python object, that of its class or function."""
+        return self.about["name"] if self.name == PYTHON and "name" in self.about else self.name
+
+    @property
+    def about(self) -> Mapping[str, str]:
+        """The description of a Python object: `class`, `digest` and perhaps `initial`."""
+        told: Mapping[str, str] = (self.model_extra or {}).get(ABOUT, {})
+        return told
+
+
+class Parameters(NamedTuple):
+    """The parameters of a function, or of a class."""
+
+    known: Sequence[str]
+    needed: Sequence[str]
+    """Those without a default."""
+    any: bool
+    """It takes other keyword arguments, too."""
+
+
+def unfit_arguments(
+    name: str, table: str, given: Collection[str], takes: Parameters, own: Sequence[str] = ()
+) -> Iterator[tuple[str, str, str]]:
+    """Compare the keyword arguments given in `[table]` with the parameters of the code `name`.
+
+    Yields key, message and suggestion of each that does not fit. `own`: keys of the table that are no arguments.
+    """
+    for key in given:
+        if not takes.any and key not in takes.known:
+            near = did_you_mean(key, [*takes.known, *own])
+            advice = f"did you mean `{near}`?" if near else f"it takes {', '.join(takes.known) or 'no arguments'}"
+            yield key, f"`{name}` takes no argument `{key}`", advice
+    if lacking := [one for one in takes.needed if one not in given]:
+        names = ", ".join(f"`{one}`" for one in lacking)
+        advice = f"add {'it' if len(lacking) == 1 else 'them'} to [{table}]"
+        yield "name", f"`{name}` needs the argument{'s'[: len(lacking) > 1]} {names}", advice
 
 
 def make(table: str, section: UserCode, folder: Path, kind: type[Instance], known_as: str) -> Instance:

@@ -16,9 +16,11 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from partrain.api import objects, session
 from partrain.api.training import train_given
+from partrain.errors import BadJob
 from partrain.inference.codec import Codec
 from partrain.inference.inputs.read import Sample
 from partrain.inference.predict import predict
+from partrain.job.python_job import as_data
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,7 +33,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     """Parameters and training, common to both.
 
     Args:
-        hidden: Units of each hidden layer.
+        hidden: Units of each hidden layer; a number is one layer.
         activation: relu, leaky_relu, elu, gelu, silu, tanh or sigmoid.
         dropout: Share of hidden units dropped in training.
         model: Another network, as `partrain.train` takes it, instead of the fully connected one.
@@ -53,7 +55,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        hidden: Sequence[int] = (64, 64),
+        hidden: int | Sequence[int] = (64, 64),
         *,
         activation: str = "relu",
         dropout: float = 0.0,
@@ -91,7 +93,10 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _train(self, inputs: NDArray[Any], targets: NDArray[Any], stratify: bool) -> None:
         """Train in a temporary run folder, and keep the network."""
         items = len(inputs)
-        held = round(self.validation * items) if self.patience is not None and items >= FEW else 0
+        share = as_data(self.validation)
+        if not isinstance(share, int | float) or not 0 <= share < 1:
+            raise BadJob(f"validation: expected a share of the items, from 0 to below 1, got {share!r}")
+        held = round(share * items) if self.patience is not None and items >= FEW else 0
         dataset = {"inputs": inputs, "targets": targets, "standardise": self.standardise, "validation": held}
         dataset |= {"stratify": True} if stratify and held else {}
         dataset |= {"standardise_target": True} if self._task == "regression" else {}
@@ -115,15 +120,17 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _model(self) -> Any:
         if self.model is not None:
             return self.model
-        return {"name": "mlp", "hidden": list(self.hidden), "activation": self.activation, "dropout": self.dropout}
+        hidden = as_data(self.hidden)
+        layers = hidden if isinstance(hidden, list) else [hidden]
+        return {"name": "mlp", "hidden": layers, "activation": self.activation, "dropout": self.dropout}
 
     def _optimizer(self, items: int) -> Any:
         if not isinstance(self.optimizer, str):
             return self.optimizer
         decay = {"weight_decay": self.weight_decay} if self.weight_decay else {}
-        groups = [self.workers] if isinstance(self.workers, dict) else self.workers
-        count = groups if isinstance(groups, int) else sum(group.get("count", 1) for group in groups)
-        batch = max(1, min(self.batch_size, items // max(count, 1)))
+        batch = as_data(self.batch_size)
+        if isinstance(batch, int):
+            batch = max(1, min(batch, items // max(_count(as_data(self.workers)), 1)))
         return {"name": self.optimizer, "lr": self.lr, "batch_size": batch, **decay}
 
     def _answers(self, items: Any, probabilities: bool = False) -> dict[str, Any]:
@@ -193,6 +200,13 @@ class PartrainRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.target_tags.single_output, tags.target_tags.multi_output = True, True
         return tags
+
+
+def _count(workers: Any) -> int:
+    """Return the number of workers, without those that are not given as a number: the job refuses these."""
+    groups = workers if isinstance(workers, list) else [workers]
+    counts = [one.get("count", 1) if isinstance(one, dict) else getattr(one, "count", one) for one in groups]
+    return sum(count for count in counts if isinstance(count, int))
 
 
 def _ignore(text: str) -> None:

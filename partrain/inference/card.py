@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partrain.checkpoint.manifest import StoredManifest, manifest_of
+from partrain.config.python_objects import ARRAYS, FRAME, PYTHON
+from partrain.config.section import Section
+from partrain.config.usercode import UserCode
 from partrain.inference.codec import Codec
 from partrain.version import __version__
 
@@ -32,7 +35,7 @@ def card(network: TrainedNetwork, content: Content, checkpoint: Path, made: Deli
     parameters = sum(tensor.numel() for tensor in network.module.parameters())
     facts = {
         "task": network.kind,
-        "network": f"`{job.model.name}`, {parameters:,} parameters in {str(network.dtype).removeprefix('torch.')}",
+        "network": f"`{_called(job.model)}`, {parameters:,} parameters in {str(network.dtype).removeprefix('torch.')}",
         "inputs and outputs": made.usage.rpartition("; ")[0],
         "rule": f"`{job.sync.rule}` over {len(manifest.workers)} worker{'s' * (len(manifest.workers) > 1)}",
         "workers": "; ".join(f"{one.rank}: {one.device}, {_items(one.partition)}" for one in manifest.workers),
@@ -78,7 +81,7 @@ def card(network: TrainedNetwork, content: Content, checkpoint: Path, made: Deli
 
 def _front_matter(network: TrainedNetwork, made: Delivery, manifest: StoredManifest, scores: Mapping[str, str]) -> str:
     job = network.loaded.job
-    tags = ["partrain", network.kind, str(job.model.name), job.sync.rule]
+    tags = ["partrain", network.kind, _called(job.model), job.sync.rule]
     metrics = ["accuracy", "loss"] if any("accuracy" in name for name in scores) else ["loss"]
     lines = [f"library_name: {_LIBRARIES[made.format]}", "tags:", *(f"- {_yaml(one)}" for one in tags)]
     lines += ["metrics:", *(f"- {one}" for one in metrics), f"model_name: {_yaml(manifest.name)}"]
@@ -106,8 +109,15 @@ def _standing(manifest: StoredManifest) -> str:
     return " (the best judged round)" if progress.best_round == progress.round else f" (round {progress.best_round} was the best)"
 
 
+def _called(section: Section) -> str:
+    """Name the network or task of a table for people."""
+    return section.called if isinstance(section, UserCode) else str(getattr(section, "name", ""))
+
+
 def _source(table: Mapping[str, Any]) -> str:
     """Name the files of a data set as the job does: a card is for others, who do not have the folders of this machine."""
+    if (name := table.get("name")) in (PYTHON, ARRAYS, FRAME):
+        return {ARRAYS: "arrays in memory", FRAME: "a DataFrame in memory"}.get(str(name), "a Python object")
     files = table.get("path") or table.get("inputs")
     if "name" in table or not files:
         return str(table.get("name") or table.get("kind"))
@@ -210,8 +220,7 @@ def _codec_facts(network: TrainedNetwork) -> dict[str, str]:
 
 
 def _caveats(network: TrainedNetwork, made: Delivery) -> list[str]:
-    codec = Codec(network.codec)
-    found = []
+    codec, job, found = Codec(network.codec), network.loaded.job, list[str]()
     if "preprocessing" in made.facts:
         found.append(
             "The graph refuses nothing. An item with a missing value that is not filled in, or with a number that is too large, "
@@ -223,8 +232,9 @@ def _caveats(network: TrainedNetwork, made: Delivery) -> list[str]:
         found.append(f"Words that it was not trained on are all alike to it, in {', '.join(words)}.")
     if codec.resizes:
         found.append("Images must have the size of its items. In training Pillow resized them (bilinear).")
-    if network.loaded.job.user_code:
-        found.append(f"Its job names code of the user: {', '.join(network.loaded.job.user_code)}.")
+    objects = [one for one in (job.model, job.dataset, job.task) if isinstance(one, UserCode) and one.name == PYTHON]
+    if code := [*(name for name in job.user_code if name != PYTHON), *map(_called, objects)]:
+        found.append(f"Its job names code of the user: {', '.join(code)}.")
     found.append("Numbers far from those of the training items were never seen in training.")
     return found
 

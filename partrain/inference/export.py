@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from partrain.byte_layout import input_names
 from partrain.errors import CannotCreate, Internal, UserCodeFailed
 from partrain.inference.codec import Codec
 from partrain.inference.network import TrainedNetwork, blame_user_code
@@ -106,7 +107,8 @@ def usage(network: TrainedNetwork, format: Format) -> str:
     shape = ", ".join(map(str, ("items", *network.record.input)))
     if network.record.parts:
         each = [
-            f"{part.name or number} {part.dtype} {('items', *part.shape)}" for number, part in enumerate(network.record.parts)
+            f"{name} {part.dtype} {('items', *part.shape)}"
+            for name, part in zip(input_names([part.name for part in network.record.parts]), network.record.parts, strict=True)
         ]
         return f"inputs: {', '.join(each).replace(chr(39), '')}; {METADATA_PLACE[format]}"
     answers = "" if codec.target_scale is None or network.kind == "autoencoder" else "; its answers are standardized, too"
@@ -221,7 +223,7 @@ def _onnx(network: TrainedNetwork) -> tuple[bytes, Run]:
     require_onnx()
     _refuse_names(network, "onnx")
     args, kwargs, shapes = _arguments(network, _random_inputs(network, 2))
-    names = [part.name or f"input_{number}" for number, part in enumerate(network.record.parts)] or ["inputs"]
+    names = input_names([part.name for part in network.record.parts]) or ["inputs"]
     with _blame_packing(network, "onnx"):
         program = torch.onnx.export(
             network.module, args, kwargs=kwargs or None, dynamo=True, dynamic_shapes=shapes, verbose=False,

@@ -1,35 +1,28 @@
-"""A trained network with the conversion of raw values in front of it and that of answers behind it, as one module.
+"""The preprocessing of a trained network, checked: its raw inputs and its outputs, which `graph.Preprocessed` computes.
 
-    raw values -> [fill in, one-hot, codes, parts of dates, differences, scale, standardize] -> network
-               -> [softmax, label | units of the targets, sums of differences | error]
-
-The recipe is the codec of the checkpoint. The inputs of the module depend on it:
+The recipe is the codec of the checkpoint. The raw inputs depend on it:
 
     tables             `numbers` (n, k) float64, `dates` (n, d) float64: seconds since 1970, and `codes` (n, c) int64: indices of words,
                        -1 for another word, -2 for none; each is left out if there are no such columns
-    everything else    `inputs` (n, *shape), float64, or uint8 for images; windows of a differenced series have `sum(lags)` moments more
-
-A graph cannot refuse an item. So an item with a missing value that is not filled in, or a number beyond the network's type gets NaN
-as its answers, and -1 as its label. `predict` refuses the same items.
+    several inputs     each by its name, (n, *shape): float64, uint8 (bytes of images) or int64 (tokens)
+    unequal lengths    `inputs` (n, longest, ...), padded with zeros, and `lengths` (n,)
+    everything else    `inputs` (n, *shape), float64, uint8 for images, or int64 for tokens; windows of a differenced series have
+                       `sum(lags)` moments more
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from partrain.byte_layout import input_names
 from partrain.data.standardize import broadcastable
-from partrain.data.tables.differences import integrate
 from partrain.errors import CannotCreate
 from partrain.inference.codec import Codec
-from partrain.inference.metrics import reconstruction_errors
-from partrain.inference.table_graph import TableFeatures, TableInputs
+from partrain.inference.table_graph import TableInputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,17 +35,20 @@ RawItems = dict[str, Tensor]
 """Raw values by the name of the module's input."""
 
 _SCALE = {"mean", "std", "axis"}
+_BY_CHANNEL = _SCALE | {"by_batch", "learnt"}
 _KNOWN: dict[str | None, set[str]] = {
     "table": _SCALE
     | {"inputs", "one_hot", "categories", "cardinalities", "dates", "features", "targets", "classes", "missing", "fill"}
     | {"missing_indicator", "target_mean", "target_std"},
     "series": {"columns", "target", "window", "steps", "mean", "deviation", "difference", "season", "time", "step", "missing"},
-    "images": {"classes", "renumbered", "size", "channels"} | _SCALE,
-    None: {"classes", "renumbered", "targets", "target_mean", "target_std"} | _SCALE,
+    "images": {"classes", "renumbered", "size", "channels"} | _BY_CHANNEL,
+    None: {"classes", "renumbered", "targets", "target_mean", "target_std", "parts"} | _BY_CHANNEL,
 }
 """Keys of a codec that a graph carries out, by its form. Another key may change the numbers, so it is refused."""
 _MISSING = {"error", "drop", "mean", "median", "category"}
-_KINDS = {"classification", "regression", "forecast", "autoencoder", "user"}
+_KINDS = {"classification", "multi-label", "segmentation", "regression", "forecast", "autoencoder", "user"}
+PROBABILITIES = ("classification", "multi-label", "segmentation")
+"""Kinds of tasks whose answers are probabilities and labels."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +78,11 @@ class GraphRecipe:
                 raise _cannot(f'no graph is known for missing = "{other}"')
         if form == "table" and len(stored["features"]) != network.record.input[0]:
             raise _cannot("its items are not the features of the table")
-        if network.record.vocabulary is not None:
-            raise _cannot("its items are tokens, which have no preprocessing")
-        images = form == "images" or (len(network.record.input) == 3 and "mean" not in stored)
-        if type == "uint8" and (form in ("table", "series") or "mean" in stored):
+        if type and (network.record.parts or network.record.vocabulary is not None):
+            raise _cannot("its inputs have types of their own: leave --input-type out")
+        scaled = "mean" in stored and not stored.get("by_batch")
+        images = form == "images" or (len(network.record.input) == 3 and not scaled)
+        if type == "uint8" and (form in ("table", "series") or scaled):
             raise _cannot("its items are no bytes: leave --input-type out")
         return cls(network, type or ("uint8" if images else "float64"))
 
@@ -121,25 +118,44 @@ class GraphRecipe:
         return (sum(lags) + self.codec.stored["window"], len(self.columns)) if lags else tuple(self.network.record.input)
 
     @property
+    def names(self) -> list[str]:
+        """Names of several inputs, or of padded items and their lengths; empty if there is one input."""
+        return input_names([part.name for part in self.network.record.parts])
+
+    @property
+    def raw(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Type and shape of each raw input that is not from a table, by name."""
+        record = self.network.record
+        if record.parts:
+            types = {"float32": "float64"}
+            parts = zip(self.names, record.parts, strict=True)
+            return {name: (types.get(part.dtype, part.dtype), tuple(part.shape)) for name, part in parts}
+        return {"inputs": ("int64" if record.vocabulary is not None else self.type, self.shape)}
+
+    @property
     def outputs(self) -> list[str]:
         """Names of the module's outputs."""
-        return {"classification": ["probabilities", "label"], "autoencoder": ["error"]}.get(self.network.kind, ["answers"])
+        if self.network.kind in PROBABILITIES:
+            return ["probabilities", "label"]
+        return ["error" if self.network.kind == "autoencoder" else "answers"]
 
     def describe(self, strings: bool) -> dict[str, Any]:
         """Describe the inputs and outputs of the module. `strings`: words are given as text, not as their codes."""
         if self.table:
             inputs = self.table.describe(strings)
         else:
-            inputs = {"inputs": {"type": self.type, "shape": list(self.shape)}}
+            inputs = {name: {"type": type, "shape": list(shape)} for name, (type, shape) in self.raw.items()}
             if self.codec.is_series:
                 inputs["inputs"]["columns"] = self.columns
-        names = {"class": {"type": "string"}} if strings and self.codec.classes and self.network.kind == "classification" else {}
+        kind, count = self.network.kind, self.network.record.outputs
+        names = {"class": {"type": "string"}} if strings and self.codec.classes and kind == "classification" else {}
         outputs: dict[str, Any] = {name: {} for name in self.outputs} | names
-        if "probabilities" in outputs:
-            count = self.network.record.outputs
+        if kind == "multi-label":
+            outputs["probabilities"] = {"labels": self.codec.names(count)}
+        elif "probabilities" in outputs:
             outputs["probabilities"] = {"classes": [self.codec.class_name(label) for label in range(count)]}
         if "answers" in outputs:
-            outputs["answers"] = {"names": self.codec.names(self.network.record.outputs)}
+            outputs["answers"] = {"names": self.codec.names(count)}
         return {"inputs": inputs, "outputs": outputs}
 
     def scale(self, dimensions: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -147,90 +163,6 @@ class GraphRecipe:
         assert self.codec.scale is not None
         mean, std = (broadcastable(one, self.codec.stored.get("axis", -1), dimensions) for one in self.codec.scale)
         return mean, std
-
-
-class Preprocessed(nn.Module):
-    """Raw values in, answers as `predict` gives them out."""
-
-    mean: Tensor
-    std: Tensor
-    target_mean: Tensor
-    target_std: Tensor
-
-    def __init__(self, recipe: GraphRecipe) -> None:
-        super().__init__()
-        codec, record = recipe.codec, recipe.network.record
-        self.network = recipe.network.module
-        self.kind, self.lags, self.continues = recipe.network.kind, codec.lags, recipe.continues
-        self.dtype = torch.float64 if recipe.network.dtype == torch.float64 else torch.float32
-        self.table = TableFeatures(recipe.table, codec.stored["fill"]) if recipe.table else None
-        self.standardizes, self.restores = codec.scale is not None, codec.target_scale is not None
-        self.predicted = recipe.network.task.predicted
-        if codec.scale is not None:
-            mean, std = recipe.scale(1 + len(record.input))
-            self._keep(mean=mean, std=std)
-        if self.lags:
-            self.columns = [recipe.columns.index(name) for name in codec.columns]
-        if self.continues:
-            self.targets = [recipe.columns.index(name) for name in codec.targets]
-        if codec.target_scale is not None:
-            mean, std = (np.tile(one, record.outputs // len(one)) for one in codec.target_scale)
-            self._keep(target_mean=mean, target_std=std)
-
-    def _keep(self, **arrays: NDArray[Any]) -> None:
-        for name, array in arrays.items():
-            self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(array)))
-
-    def forward(
-        self,
-        inputs: Tensor | None = None,
-        numbers: Tensor | None = None,
-        dates: Tensor | None = None,
-        codes: Tensor | None = None,
-    ) -> Mapping[str, Tensor]:
-        """Compute the outputs (n, ...) by name."""
-        raw, known = self.table(numbers, dates, codes) if self.table else (inputs, None)
-        assert raw is not None
-        items = self._items(raw)
-        fine = torch.isfinite(items).flatten(1).all(1)
-        if self.continues:
-            fine = fine & torch.isfinite(raw).flatten(1).all(1)
-        if known is not None:
-            fine = fine & known
-        answers = self.network(items)
-        if self.kind == "classification":
-            probabilities = answers.softmax(1)
-            label = torch.where(fine, answers.argmax(1), torch.full_like(answers[:, 0], -1, dtype=torch.int64))
-            return {"probabilities": _masked(probabilities, fine[:, None]), "label": label}
-        if self.kind == "autoencoder":
-            return {"error": _masked(reconstruction_errors(answers, items), fine)}
-        answers = self.predicted(answers).flatten(1)
-        if self.restores:
-            answers = answers.double() * self.target_std + self.target_mean
-        if self.continues:
-            newest = raw[:, -sum(self.lags) :, self.targets].double()
-            steps = torch.unflatten(answers.double(), 1, (-1, len(self.targets)))
-            answers = integrate(steps, newest, self.lags).flatten(1)
-        return {"answers": _masked(answers, fine[:, None])}
-
-    def _items(self, raw: Tensor) -> Tensor:
-        """Convert raw numbers to what the network saw in training."""
-        if raw.dtype == torch.uint8:
-            raw = raw.float() * float(np.float32(1 / 255))
-        if self.lags:
-            raw = raw.double()
-            for lag in self.lags:
-                raw = raw[:, lag:] - raw[:, :-lag]
-            raw = raw[:, :, self.columns]
-        if self.standardizes:
-            raw = (raw.double() - self.mean) / self.std
-        if self.table:
-            raw = raw.float()  # rows of tables are stored in single precision
-        return raw.to(self.dtype)
-
-
-def _masked(answers: Tensor, fine: Tensor) -> Tensor:
-    return torch.where(fine, answers, torch.full_like(answers, float("nan")))
 
 
 def _cannot(why: str) -> CannotCreate:

@@ -28,10 +28,12 @@ from partrain.inference.export import (
     silent,
     verify,
 )
+from partrain.inference.graph import Preprocessed
 from partrain.inference.network import blame_user_code
 from partrain.inference.onnx_text import class_names, words_for_codes
-from partrain.inference.preprocess import GraphRecipe, Preprocessed, RawItems
+from partrain.inference.preprocess import GraphRecipe, RawItems
 from partrain.inference.raw_samples import as_text, sample
+from partrain.tasks.kinds import MultiLabel
 
 if TYPE_CHECKING:
     from partrain.inference.predict import Columns
@@ -58,23 +60,29 @@ def export_preprocessed(recipe: GraphRecipe, format: Format) -> tuple[bytes, dic
         with torch.no_grad():
             parts = zip(*(torch.split(tensor, list(COMPARED)) for tensor in raw.values()), strict=True)
             found = [run(dict(zip(raw, part, strict=True))) for part in parts]
+    threshold = network.task.threshold if isinstance(network.task, MultiLabel) else 0.5
     whole = {name: torch.cat([one[name] for one in found]) for name in recipe.outputs}
     newest = raw["inputs"][:, -1, [recipe.columns.index(name) for name in recipe.codec.targets]] if recipe.continues else None
-    return data, verify(network, format, *difference(whole, expected, recipe.codec, newest))
+    return data, verify(network, format, *difference(whole, expected, recipe.codec, newest, threshold))
 
 
-def difference(found: Mapping[str, Tensor], expected: Columns, codec: Codec, newest: Tensor | None = None) -> tuple[float, float]:
+def difference(
+    found: Mapping[str, Tensor], expected: Columns, codec: Codec, newest: Tensor | None = None, threshold: float = 0.5
+) -> tuple[float, float]:
     """Return the largest difference from the answers of `predict`, and the largest answer (at least 1).
 
     Answers in units are compared in standard deviations; those that continue the `newest` values (n, targets) by their distance
-    from these. A label may differ only where the two likeliest classes are as likely.
+    from these. A label may differ only where the two likeliest classes are as likely, or where its probability is the `threshold`.
     """
     if "label" in found:
         probabilities = torch.as_tensor(np.asarray(expected["probability"]))
         largest = _largest(found["probabilities"], probabilities)
-        ours = torch.as_tensor(np.asarray(expected["label"]))
-        chosen = probabilities.gather(1, found["label"].clamp(0, probabilities.shape[1] - 1)[:, None])[:, 0]
-        gap = float((probabilities.gather(1, ours[:, None])[:, 0] - chosen).abs().max())
+        ours = torch.as_tensor(np.asarray(expected["label"])).long()
+        if ours.shape == probabilities.shape:  # labels that are right or wrong each
+            gap = float(torch.where(ours == found["label"], 0.0, (probabilities - threshold).abs()).max())
+        else:
+            chosen = probabilities.gather(1, found["label"].clamp(0, probabilities.shape[1] - 1).unsqueeze(1))
+            gap = float((probabilities.gather(1, ours.unsqueeze(1)) - chosen).abs().max())
         return max(largest, gap), 1.0
     name = "error" if "error" in found else "answer"
     wanted = torch.as_tensor(np.asarray(expected[name])).double()
@@ -115,20 +123,20 @@ def _extent(described: Mapping[str, Any]) -> str:
 
 def _torch_export(recipe: GraphRecipe, module: nn.Module, raw: RawItems) -> tuple[bytes, Graph]:
     """`raw`: items to trace the module with."""
-    program = torch.export.export(module, (), _first_items(raw), dynamic_shapes=dict.fromkeys(raw, any_number()[0]))
+    program = torch.export.export(module, (), _arguments(recipe, _first_items(raw)), dynamic_shapes=_dynamic(recipe, raw))
     buffer = io.BytesIO()
     text = json.dumps(preprocessed_metadata(recipe, "torch-export"), sort_keys=True)
     torch.export.save(program, buffer, extra_files={"partrain.json": text})
     buffer.seek(0)
     loaded = torch.export.load(buffer).module()
-    return buffer.getvalue(), lambda part: loaded(**part)
+    return buffer.getvalue(), lambda part: loaded(**_arguments(recipe, part))
 
 
 def _onnx(recipe: GraphRecipe, module: nn.Module, raw: RawItems) -> tuple[bytes, Graph]:
     """`raw`: items to trace the module with."""
     require_onnx()
     program = torch.onnx.export(
-        module, (), kwargs=_first_items(raw), dynamo=True, dynamic_shapes=dict.fromkeys(raw, any_number()[0]),
+        module, (), kwargs=_arguments(recipe, _first_items(raw)), dynamo=True, dynamic_shapes=_dynamic(recipe, raw),
         verbose=False, input_names=list(raw), output_names=recipe.outputs, external_data=False,
     )  # fmt: skip
     assert program is not None
@@ -153,6 +161,16 @@ def _onnx(recipe: GraphRecipe, module: nn.Module, raw: RawItems) -> tuple[bytes,
         }
 
     return data, run
+
+
+def _arguments(recipe: GraphRecipe, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the module for its raw inputs. Several inputs are one, a dict: their names are the network's, and may be any."""
+    return {"inputs": raw} if recipe.names else dict(raw)
+
+
+def _dynamic(recipe: GraphRecipe, raw: RawItems) -> dict[str, Any]:
+    """Declare the first axis of each input as dynamic."""
+    return _arguments(recipe, dict.fromkeys(raw, any_number()[0]))
 
 
 def _first_items(raw: RawItems) -> RawItems:

@@ -18,9 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from partrain.byte_layout import LENGTHS
 from partrain.data.tables.differences import integrate
 from partrain.inference.inputs.read import read
 from partrain.inference.predict import predict
+from partrain.inference.preprocess import PROBABILITIES
 from partrain.inference.table_graph import DAY_S, MISSING, UNSEEN, TableInputs
 from partrain.seeds import derive
 
@@ -48,17 +50,19 @@ def sample(recipe: GraphRecipe, count: int) -> tuple[RawItems, Columns]:
             return raw, _answers(network, path / "items.csv")
         if recipe.codec.lags:
             return _windows(recipe, draw, count, path)
-        inputs = _array(recipe, draw, count)
-        np.savez(path / "items.npz", inputs=inputs)
-        return {"inputs": torch.from_numpy(inputs)}, _answers(network, path / "items.npz")
+        arrays = _several(recipe, draw, count) if recipe.names else {"inputs": _array(recipe, draw, count)}
+        np.savez(path / "items.npz", allow_pickle=False, **_as_file(recipe, arrays))
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}, _answers(network, path / "items.npz")
 
 
 def _answers(network: TrainedNetwork, path: Path) -> Columns:
-    return predict(network, read(network, path), probabilities=network.kind == "classification").columns
+    return predict(network, read(network, path), probabilities=network.kind in PROBABILITIES).columns
 
 
 def _array(recipe: GraphRecipe, draw: np.random.Generator, count: int) -> NDArray[Any]:
     shape = (count, *recipe.shape)
+    if (vocabulary := recipe.network.record.vocabulary) is not None:
+        return draw.integers(0, vocabulary, shape)
     if recipe.type == "uint8":
         return draw.integers(0, 256, shape, np.uint8)
     inputs = draw.standard_normal(shape)
@@ -67,6 +71,34 @@ def _array(recipe: GraphRecipe, draw: np.random.Generator, count: int) -> NDArra
     mean, std = recipe.scale(len(shape))
     scaled: NDArray[Any] = mean + std * inputs
     return scaled
+
+
+def _several(recipe: GraphRecipe, draw: np.random.Generator, count: int) -> dict[str, NDArray[Any]]:
+    """Draw several inputs, or padded items and their lengths. The first item is of the full length."""
+    parts = dict(zip(recipe.names, recipe.network.record.parts, strict=True))
+    found: dict[str, NDArray[Any]] = {}
+    for name, part in parts.items():
+        shape = (count, *part.shape)
+        if part.vocabulary is not None:
+            found[name] = draw.integers(0, part.vocabulary, shape)
+        elif part.dtype == "int64":
+            padded = "inputs" if name == LENGTHS else name.removesuffix(f"_{LENGTHS}")
+            longest = parts[padded].shape[0]
+            found[name] = np.concatenate([[longest], draw.integers(1, longest + 1, count - 1)])
+            for row, length in zip(found[padded], found[name], strict=True):
+                row[length:] = 0
+        else:
+            bytes = part.dtype == "uint8"
+            found[name] = draw.integers(0, 256, shape, np.uint8) if bytes else draw.standard_normal(shape)
+    return found
+
+
+def _as_file(recipe: GraphRecipe, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the arrays as files hold them: items of unequal length without padding, one behind the other."""
+    if not recipe.network.record.interface.unequal:
+        return arrays
+    values = [row[:length] for row, length in zip(arrays["inputs"], arrays[LENGTHS], strict=True)]
+    return {"inputs": np.concatenate(values), "offsets": np.cumsum([0, *arrays[LENGTHS]])}
 
 
 def _windows(recipe: GraphRecipe, draw: np.random.Generator, count: int, folder: Path) -> tuple[RawItems, Columns]:

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from partrain.byte_layout import LENGTHS
 from partrain.data.tables.columns import DAY
 from partrain.data.tables.differences import coefficients
 from partrain.data.tables.files import MISSING as NO_VALUE
 from partrain.inference.export import Format
 from partrain.inference.network import TrainedNetwork
 from partrain.inference.preprocess import GraphRecipe
+from partrain.inference.snippet_several import arguments, array_text, example_of_several, prepare_several
 from partrain.inference.table_graph import DAY_S, UNSEEN
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,7 +32,7 @@ module.eval()
 
 def network(items):
     with torch.no_grad():
-        return module(torch.from_numpy(items)).numpy()
+        return module({arguments}).numpy()
 """,
     "state-dict": """\
 import torch
@@ -40,7 +42,7 @@ module.eval()
 
 def network(items):
     with torch.no_grad():
-        return module(torch.from_numpy(items)).numpy()
+        return module({arguments}).numpy()
 """,
     "torch-export": """\
 import torch
@@ -49,7 +51,7 @@ program = torch.export.load({file}).module()
 
 def network(items):
     with torch.no_grad():
-        return program(torch.from_numpy(items)).numpy()
+        return program({arguments}).numpy()
 """,
     "onnx": """\
 import onnxruntime
@@ -57,7 +59,7 @@ import onnxruntime
 session = onnxruntime.InferenceSession({file}, providers=["CPUExecutionProvider"])
 
 def network(items):
-    return session.run(None, {{"inputs": items}})[0]
+    return session.run(None, {feed})[0]
 """,
 }
 _DATES = """\
@@ -113,6 +115,16 @@ def finish(logits):
     label = logits.argmax(1)
     return {"probabilities": odds / odds.sum(1, keepdims=True), "label": label, "class": [classes[one] for one in label]}
 """,
+    "multi-label": """\
+def finish(logits):
+    probabilities = 1 / (1 + np.exp(-logits))
+    return {"probabilities": probabilities, "label": (probabilities >= threshold).astype(int), "names": names}
+""",
+    "segmentation": """\
+def finish(logits):
+    odds = np.exp(logits - logits.max(1, keepdims=True))
+    return {"probabilities": odds / odds.sum(1, keepdims=True), "label": logits.argmax(1)}
+""",
     "autoencoder": """\
 def finish(answers, items):
     return {"error": ((answers.astype(float) - items) ** 2).reshape(len(items), -1).mean(1)}
@@ -125,8 +137,11 @@ def snippet(network: TrainedNetwork, format: Format, path: Path) -> str:
     recipe = GraphRecipe.of(network)
     codec, kind = recipe.codec, network.kind
     dated = "import math\nfrom datetime import datetime, timezone\n\n" if codec.stored.get("dates") else ""
-    parts = [f"{dated}import numpy as np\n" + _LOADERS[format].format(file=_quoted(path)), _constants(recipe)]
-    parts.append(_prepare_rows(recipe) if codec.is_table else _prepare_numbers(recipe))
+    feed = "items" if recipe.names else '{"inputs": items}'
+    loader = _LOADERS[format].format(file=_quoted(path), arguments=arguments(recipe), feed=feed)
+    parts = [f"{dated}import numpy as np\n{loader}", *filter(str.strip, [_constants(recipe)])]
+    prepare = prepare_several if recipe.names else _prepare_rows if codec.is_table else _prepare_numbers
+    parts.append(prepare(recipe))
     units = " * target_std + target_mean" if codec.target_scale is not None else ""
     numbers = f'def finish(answers):\n    return {{"answers": answers.reshape(len(answers), -1){units}}}\n'
     parts.append(_CONTINUED if recipe.continues else _FINISH.get(kind, numbers))
@@ -163,7 +178,11 @@ def _indented(text: str) -> list[str]:
 
 def _prepare_numbers(recipe: GraphRecipe) -> str:
     """Return the function that converts numbers which do not come from a table."""
-    codec, bytes = recipe.codec, recipe.type == "uint8"
+    codec, bytes, vocabulary = recipe.codec, recipe.type == "uint8", recipe.network.record.vocabulary
+    if vocabulary is not None:
+        shape = ", ".join(map(str, ("n", *recipe.shape)))
+        head = f'def prepare(tokens):\n    """Convert tokens ({shape}), whole numbers below {vocabulary}, to items."""\n'
+        return f"{head}    return np.asarray(tokens).astype(np.int64)\n"
     steps = ["    numbers = np.asarray(numbers)"]
     if bytes:
         steps.append("    numbers = numbers.astype(np.float32) * np.float32(1 / 255)")
@@ -189,9 +208,9 @@ def snippet_preprocessed(recipe: GraphRecipe, format: Format, path: Path) -> str
         if name == "codes" and format == "onnx":
             lines.append(f'    "words": np.array({[_first_words(recipe)]!r}, object),{remark}')
         elif format == "onnx":
-            lines.append(f'    "{name}": {_array(tensor)},{remark}')
+            lines.append(f'    "{name}": {array_text(tensor)},{remark}')
         else:
-            lines.append(f'    "{name}": torch.from_numpy({_array(tensor)}),{remark}')
+            lines.append(f'    "{name}": torch.from_numpy({array_text(tensor)}),{remark}')
     given = "items = {\n" + "\n".join(lines) + "\n}\n"
     if format == "onnx":
         load = f'session = onnxruntime.InferenceSession({_quoted(path)}, providers=["CPUExecutionProvider"])\n'
@@ -201,7 +220,7 @@ def snippet_preprocessed(recipe: GraphRecipe, format: Format, path: Path) -> str
         f"words = {recipe.words!r}  # the codes are indices of these; -1: another word, -2: no value\n" if recipe.words else ""
     )
     names = f"classes = {_classes(recipe)!r}\n" if recipe.network.kind == "classification" else ""
-    call = f"with torch.no_grad():\n    answers = torch.export.load({_quoted(path)}).module()(**items)\n"
+    call = f"with torch.no_grad():\n    answers = torch.export.load({_quoted(path)}).module()({'inputs=' if recipe.names else '**'}items)\n"
     return f"import numpy as np\nimport torch\n\n{words}{names}{given}{call}print(answers)\n"
 
 
@@ -226,6 +245,9 @@ def _constants(recipe: GraphRecipe) -> str:
         found |= {name: np.tile(one, copies).tolist() for name, one in pair}
     if recipe.network.kind == "classification":
         found["classes"] = _classes(recipe)
+    if recipe.network.kind == "multi-label":
+        found["names"] = codec.names(recipe.network.record.outputs)
+        found["threshold"] = getattr(recipe.network.task, "threshold", 0.5)
     return (
         "\n".join(f"{name} = {pformat(value, width=120, compact=True, sort_dicts=False)}" for name, value in found.items()) + "\n"
     )
@@ -238,8 +260,10 @@ def _classes(recipe: GraphRecipe) -> list[str]:
 def _example(recipe: GraphRecipe) -> str:
     """Return one raw item as Python."""
     raw = _first_item(recipe)
+    if recipe.names:
+        return example_of_several(recipe, raw)
     if recipe.table is None:
-        return _array(raw["inputs"])
+        return array_text(raw["inputs"])
     row: dict[str, Any] = dict(zip(recipe.table.numbers, raw["numbers"][0].tolist(), strict=True)) if "numbers" in raw else {}
     if "dates" in raw:
         moments = [(_EPOCH + timedelta(seconds=seconds)).date().isoformat() for seconds in raw["dates"][0].tolist()]
@@ -258,7 +282,10 @@ def _first_item(recipe: GraphRecipe) -> dict[str, Tensor]:
 
     table, stored = recipe.table, recipe.codec.stored
     if table is None:
-        return {"inputs": torch.zeros(1, *recipe.shape, dtype=getattr(torch, recipe.type))}
+        found = {name: torch.zeros(1, *shape, dtype=getattr(torch, type)) for name, (type, shape) in recipe.raw.items()}
+        for name in found.keys() & {one for one in recipe.names if one == LENGTHS or one.endswith(f"_{LENGTHS}")}:
+            found[name] += 1
+        return found
     raw = {}
     if table.numbers:
         at = [stored["features"].index(name) for name in table.numbers]
@@ -270,14 +297,6 @@ def _first_item(recipe: GraphRecipe) -> dict[str, Tensor]:
         codes = [0 if known else UNSEEN for known in table.words.values()]
         raw["codes"] = torch.tensor([codes], dtype=torch.int64)
     return raw
-
-
-def _array(tensor: Tensor) -> str:
-    """Return a tensor as Python: its numbers, or zeros where they are many."""
-    type = str(tensor.dtype).removeprefix("torch.")
-    if tensor.numel() > 64:
-        return f'np.zeros({tuple(tensor.shape)}, "{type}")'
-    return f'np.array({tensor.tolist()!r}, "{type}")'
 
 
 def _quoted(path: Path) -> str:

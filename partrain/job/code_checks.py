@@ -11,7 +11,7 @@ from typing import Any
 
 from partrain.config.problems import FileFinding, Finding, KeyPath, did_you_mean, similar_file
 from partrain.config.python_objects import PYTHON, absent, current
-from partrain.config.usercode import UserCode
+from partrain.config.usercode import Parameters, UserCode, unfit_arguments
 from partrain.data.base import StreamForm
 from partrain.models.image_sections import Published, Timm
 from partrain.tasks import BuiltinTask
@@ -53,7 +53,10 @@ def check_code(tables: Mapping[str, Any], folder: Path) -> Iterator[Finding]:
         elif isinstance(section, UserCode):
             yield from _check_named(table, section, folder, (table, "name"))
     hooks, task = tables.get("hooks"), tables.get("task")
-    if hooks and hooks.code:
+    if hooks and hooks.after_judgement == PYTHON:
+        if "hooks" not in current().pickled:
+            yield Finding(("hooks", "after_judgement"), absent("hooks").message)
+    elif hooks and hooks.code:
         yield from _check_named("hooks", hooks.code, folder, ("hooks", "after_judgement"))
     for index, name in enumerate((task and task.metrics) or ()):
         if ":" in name:
@@ -180,20 +183,13 @@ def _check_arguments(table: str, section: UserCode, node: ast.AST, names: Mappin
     given = node.args
     positional = [*given.posonlyargs, *given.args][bound:]
     known = [one.arg for one in (*positional, *given.kwonlyargs)]
-    if given.kwarg is None:
-        for key in section.arguments:
-            if key not in known:
-                near = did_you_mean(key, known)
-                advice = f"did you mean `{near}`?" if near else f"it takes {', '.join(known) or 'no arguments'}"
-                if table == "task" and key in BuiltinTask.model_fields:
-                    advice = "a key of the built-in tasks: do it in `loss`, or take it as an argument"
-                yield Finding((table, key), f"`{section.name}` takes no argument `{key}`", advice, at="key")
     needed = [one.arg for one in positional[: len(positional) - len(given.defaults)]]
     needed += [one.arg for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default is None]
-    if lacking := [name for name in needed if name not in section.arguments]:
-        words = ", ".join(f"`{name}`" for name in lacking)
-        advice = f"add {'it' if len(lacking) == 1 else 'them'} to [{table}]"
-        yield Finding((table, "name"), f"`{section.name}` needs the argument{'s'[: len(lacking) > 1]} {words}", advice)
+    takes = Parameters(known, needed, given.kwarg is not None)
+    for key, message, advice in unfit_arguments(section.name, table, section.arguments, takes, list(type(section).model_fields)):
+        if table == "task" and key in BuiltinTask.model_fields:
+            advice = "a key of the built-in tasks: do it in `loss`, or take it as an argument"
+        yield Finding((table, key), message, advice, at="value" if key == "name" else "key")
 
 
 def _check_published(section: Published) -> Iterator[Finding]:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from datetime import date, time
 from typing import Any
 
 from pydantic import ValidationError
 
 from partrain.config.problems import Finding, KeyPath, Problem, Rejected
-from partrain.job.schema import Job
+from partrain.config.section import Section
+from partrain.job.schema import Job, given_in
 from partrain.job.validation_errors import explain
 
 _STAND_IN = "linear"
 """Name of a network, for an object in its place: the rest is checked with it."""
+_STAND_INS: dict[str, Any] = {
+    "model": {"name": _STAND_IN},
+    "dataset": {"name": "mnist"},
+    "optimizer": {"name": "adam", "lr": 0.001},
+    "sync": {"rule": "average", "passes": 1},
+    "workers": [{"count": 2}],
+    "stop": {"rounds": 20},
+}
+"""Tables in the place of objects, by key."""
+_CODE = {"model": "network", "dataset": "data set", "task": "task"}
+"""Tables that objects may stand for."""
 
 
 class PythonJob(Job):
@@ -20,45 +33,71 @@ class PythonJob(Job):
 
     def __init__(self, **tables: Any) -> None:
         """Make a job from its tables, given as in a job file. Raises `BadJob` with all problems."""
+        data = as_data(tables)
+        if found := _without_objects(data, ())[1]:
+            raise _refused(data, found)
         try:
-            super().__init__(**tables)
+            super().__init__(**data)
         except ValidationError:
-            raise _refused(tables) from None
+            raise _refused(data, []) from None
 
 
-def _refused(tables: dict[str, Any]) -> Rejected:
-    """Return the error for tables that are no job."""
-    data, findings = _without_objects(tables, ())
+def as_data(value: Any) -> Any:
+    """Return what a script gives as a job has it: numbers of numpy and torch as Python's, arrays and tuples as lists, paths as texts."""
+    if isinstance(value, dict):
+        return {key: as_data(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_data(each) for each in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist") and hasattr(value, "dtype"):
+        return value.tolist()
+    return value
+
+
+def _refused(data: dict[str, Any], findings: list[Finding]) -> Rejected:
+    """Return the error for tables that are no job. `findings`: their objects that no job can hold."""
     places = [each.path for each in findings]
+    plain = _without_objects(data, ())[0]
     try:
-        Job.model_validate(data)
+        Job.model_validate(plain)
     except ValidationError as remaining:
-        others = explain(data, remaining)[1]
-        findings += [each for each in others if not any(each.path[: len(place)] == place for place in places)]
-    rejected = Rejected(Problem(f"Job: {_dotted(each.path)}", 0, 0, 0, each.message, each.suggestion) for each in findings)
-    # A traceback shows the text of the exception alone, so all problems and suggestions belong to it.
-    rejected.args = ("\n".join(f"{each.summary}; {each.suggestion}".removesuffix("; ") for each in rejected.problems),)
-    return rejected
+        others = explain(plain, remaining)[1]
+        findings = findings + [each for each in others if not any(each.path[: len(place)] == place for place in places)]
+    return Rejected.in_python(map(Problem.in_python, findings))
 
 
 def _without_objects(value: Any, path: KeyPath) -> tuple[Any, list[Finding]]:
-    """Return data without Python objects that no job can hold, and a finding for each."""
+    """Return data with tables in place of sections and without other Python objects, and a finding for each of these."""
+    if isinstance(value, Section):
+        value = given_in(value)
     if isinstance(value, dict):
         named = {str(key): _without_objects(each, (*path, str(key))) for key, each in value.items()}
         return {key: data for key, (data, _) in named.items()}, [each for _, found in named.values() for each in found]
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         listed = [_without_objects(each, (*path, index)) for index, each in enumerate(value)]
         return [data for data, _ in listed], [each for _, found in listed for each in found]
     if value is None or isinstance(value, str | int | float | date | time):
         return value, []
     kind = value if isinstance(value, type) else type(value)
     what = f"the class `{kind.__name__}`" if kind is value else f"an object of type `{kind.__name__}`"
-    message = f"a job holds texts, numbers, lists and tables, not {what}"
-    finding = Finding(
-        path, message, f'partrain.train({path[0]}=...) takes it; or write the class to a file: name = "file.py:{kind.__name__}"'
-    )
-    return {"name": _STAND_IN} if len(path) == 1 else _STAND_IN, [finding]
+    finding = Finding(path, f"a job holds texts, numbers, lists and tables, not {what}", _instead_of(kind, path))
+    return _STAND_INS.get(str(path[0]), _STAND_IN) if len(path) == 1 else _STAND_IN, [finding]
 
 
-def _dotted(path: KeyPath) -> str:
-    return ".".join(map(str, path))
+def _instead_of(kind: type, path: KeyPath) -> str:
+    """Return what to give in the place of an object."""
+    table = str(path[0])
+    if table in _CODE and path[1:] in ((), ("name",)):
+        return f'partrain.train({table}=...) takes it; or write the class to a file: name = "file.py:{kind.__name__}"'
+    if table in _CODE:
+        return f"write a text, a number, a list or a table; or a function that makes the {_CODE[table]}: {table}=lambda: ..."
+    if len(path) == 1:
+        example = _STAND_INS.get(table)
+        return f"give a table: {f'a dict as {example}' if example else 'a dict'}, or one of partrain.sections"
+    return "write a text, a number, a list or a table"
+
+
+def check_table(key: str, table: Any) -> None:
+    """Raise `BadJob` for a table that no job can hold under this key."""
+    PythonJob(**{"name": "job", **_STAND_INS, key: table})

@@ -144,8 +144,8 @@ class SweepSection(Section):
                 try:
                     Range.model_validate(value)
                 except ValidationError as error:
-                    first = error.errors()[0]
-                    reason = first["ctx"]["error"] if first["type"] == "value_error" else NEEDS
+                    problem = error.errors()[0]
+                    reason = problem["ctx"]["error"] if problem["type"] == "value_error" else NEEDS
                     raise ValueError(f"`{key}` {reason}" if reason is NEEDS else f"`{key}`: {reason}") from None
         ranges = [key for key, value in self.values.items() if isinstance(value, Range)]
         if ranges and self.trials is None:

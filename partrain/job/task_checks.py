@@ -99,7 +99,12 @@ def judged_names(stop: Stop, model: AnyModel, task: AnyTask | None, spec: Datase
             continue
         legal = [*metrics, *["loss", "accuracy"] * (key == "patience_by")]
         near = did_you_mean(number, legal)
-        hint = f"did you mean `{near}`?" if near else f'add it: metrics = ["{number}"] in [task]'
+        known = number in METRICS.get(kind_of_task(task, model, spec.task), LOWER)
+        add = f'add it: metrics = ["{number}"] in [task]'
+        write = (
+            f'write a metric of your own: metrics = ["file.py:{number}"] in [task]; a function of [hooks] asks to stop by itself'
+        )
+        hint = f"did you mean `{near}`?" if near else add if known else write
         at: Literal["key", "value"] = "value" if key == "patience_by" else "key"
         yield Finding(path, f"the job judges no `{number}`" + (f", only {', '.join(legal)}" if legal else ""), hint, at=at)
     own = {name_of(name) for name in (task and task.metrics_code) or ()}

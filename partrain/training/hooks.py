@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr, model_validator
 
 from partrain.config.section import Section
 from partrain.config.usercode import NAME, UserCode
@@ -15,17 +15,30 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+class HookCode(UserCode):
+    """A function of the user."""
+
+    table: ClassVar[str] = "hooks"
+
+
 class HookSection(Section):
     """The `[hooks]` table."""
 
-    after_judgement: str | None = Field(None, pattern=NAME)
+    after_judgement: str | None = Field(None, pattern=rf"{NAME}|^<python>$")
     """Function that worker 0 calls after each judgement, `package.module:function` or `file.py:function` beside the job: it may log,
     add numbers and ask the run to stop."""
 
+    _code: HookCode | None = PrivateAttr(None)
+
+    @model_validator(mode="after")
+    def _name_code(self) -> Self:
+        self._code = HookCode(name=self.after_judgement) if self.after_judgement else None
+        return self
+
     @property
-    def code(self) -> UserCode | None:
-        """The function's name as user code; None if the job names none."""
-        return UserCode(name=self.after_judgement) if self.after_judgement else None
+    def code(self) -> HookCode | None:
+        """The function as user code; None if the job names none."""
+        return self._code
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import partrain
 from partrain.api.objects import digest, given
@@ -20,6 +21,7 @@ from partrain.data import load
 from partrain.data.python.frames import to_polars
 from partrain.data.python.section import PythonArrays, PythonTable
 from partrain.job.python_job import PythonJob
+from partrain.models import Interface, build
 
 X = np.arange(24.0).reshape(12, 2)
 Y = np.arange(12) % 2
@@ -131,7 +133,14 @@ def test_the_file_of_a_dataframe_is_private_and_goes_with_it() -> None:
         ({"model": "mlp"}, "`dataset` is missing"),
         ({"model": "mlp", "dataset": FRAME}, "a DataFrame alone names no target"),
         ({"model": "mlp", "dataset": (X,)}, "a tuple of 1; expected"),
-        ({"model": "mlp", "dataset": (one for one in X)}, "`generator`, which has no __len__"),
+        ({"model": "mlp", "dataset": (one for one in X)}, "a `generator` gives its items once"),
+        ({"model": "mlp", "dataset": X}, "an array alone has no targets: give dataset=(X, y)"),
+        (
+            {"model": "mlp", "dataset": DataLoader(TensorDataset(torch.zeros(1, 2)))},
+            "a `DataLoader` gives batches: give its data set",
+        ),
+        ({"model": "mlp", "dataset": TensorDataset}, "`TensorDataset` is a class: give an object of it"),
+        ({"model": "mlp", "dataset": 3}, "an object of type `int`, which has no __len__"),
         ({"model": "mlp", "dataset": (X, Y[:5])}, "holds 5 targets for 12 inputs"),
         ({"model": "mlp", "dataset": (X, np.arange(12) * 3 + 100)}, "holds no"),
         ({"model": "mlp", "dataset": {"inputs": X, "targets": Y, "valdation": 3}}, "did you mean `validation`?"),
@@ -177,7 +186,7 @@ def test_the_digest_is_of_structure_and_code_not_of_numbers() -> None:
 def test_the_start_of_a_network_is_in_its_table() -> None:
     one, other = Net(), Net()
     assert given(model=one).tables["model"] == given(model=one).tables["model"]
-    assert given(model=one).tables["model"]["initial"] != given(model=other).tables["model"]["initial"]
+    assert given(model=one).tables["model"]["class"]["initial"] != given(model=other).tables["model"]["class"]["initial"]
 
 
 def test_lambdas_travel_too() -> None:
@@ -226,3 +235,119 @@ def test_a_job_of_objects_is_refused_elsewhere() -> None:
         pytest.raises(partrain.Failure, match=r"in Python, partrain.load\(RUN, dataset=...\)"),
     ):
         load(PythonArrays(name="<arrays>"), __import__("pathlib").Path())
+
+
+class Weighted(partrain.Task):
+    """A task of this module, with an argument."""
+
+    def __init__(self, weight: float = 1.0) -> None:
+        self.weight = weight
+
+    def loss(self, answers: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return self.weight * nn.functional.cross_entropy(answers, targets)
+
+
+def test_keys_beside_a_class_are_its_arguments(tmp_path: Any) -> None:
+    made = given(model={"name": Net, "width": np.int64(5), "freeze": ["layer.bias"]}, task={"name": Weighted, "weight": 3.0})
+    with standing_for_tables(made.objects):
+        job = PythonJob(
+            **made.tables, name="x", dataset={"name": "mnist"}, sync={"rule": "average", "passes": 1}, workers=[{}], stop={"rounds": 1},
+            optimizer={"name": "sgd", "lr": 0.1},
+        )  # fmt: skip
+        network = build(job.model, tmp_path, Interface((2,), 5, "user"))
+        task = job.make_task("classification", tmp_path)
+    assert (network.layer.out_features, [one.requires_grad for one in network.parameters()]) == (5, [True, False])  # type: ignore[union-attr]
+    assert task.weight == 3.0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": {"name": Net, "wdth": 3}}, "Job: model.wdth: `Net` takes no argument `wdth`; did you mean `width`?"),
+        ({"model": {"name": Net, "freze": []}}, "Job: model.freze: `Net` takes no argument `freze`; did you mean `freeze`?"),
+        ({"model": {"name": Net(), "freze": []}}, "`Net` is made already, and takes no arguments; did you mean `freeze`?"),
+        ({"model": {"name": Net(), "width": 4}}, "unknown key `width` in [model]: `Net` is made already"),
+        ({"model": {"name": lambda width: Net(width)}}, "needs the argument `width`; add it to [model]"),
+        ({"model": {"name": Net, "width": nn.ReLU}}, "not the class `ReLU`; write a text, a number"),
+        ({"model": {"name": Net, "width": None}}, "Job: model.width: `width`: a job cannot hold None"),
+        ({"model": Net, "task": {"name": Weighted, "wight": 4}}, "`Weighted` takes no argument `wight`; did you mean `weight`?"),
+        ({"model": Net, "task": {"name": Weighted(), "weight": 4}}, "unknown key `weight` in [task]: `Weighted` is made already"),
+        ({"model": Net, "dataset": {"data": [(X[0], 1)], "valdation": 4}}, "unknown key `valdation` in [dataset]"),
+    ],
+)
+def test_keys_beside_an_object_that_it_does_not_take_are_refused(arguments: dict[str, Any], message: str, tmp_path: Any) -> None:
+    with pytest.raises(partrain.Failure) as caught:
+        partrain.train(**{"dataset": (X, Y), **arguments}, out=tmp_path / "run")
+    assert message in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def job_of(**tables: Any) -> PythonJob:
+    """Make the job that `train` makes of its arguments."""
+    made = given(tables.pop("model", "mlp"), tables.pop("dataset", (X, Y)), tables.pop("task", None))
+    with standing_for_tables(made.objects):
+        return _with_defaults(made.tables | {"name": "x", "workers": 1} | tables, made.items)
+
+
+def test_numbers_of_numpy_and_torch_are_numbers() -> None:
+    make = partrain.sections
+    job: Any = job_of(
+        model={"name": "mlp", "hidden": (np.int64(8), torch.tensor(4))},
+        workers=np.int32(2),
+        seed=np.int64(3),
+        stop={"rounds": np.int64(7), "loss": np.float32(0.5)},
+        optimizer={"name": "sgd", "lr": np.float64(0.1), "nesterov": np.bool_(True), "momentum": 0.9},
+        dataset={"inputs": X, "targets": Y, "validation": np.uint8(2)},
+    )
+    assert (job.model.hidden, job.workers[0].count, job.seed, job.stop.rounds, job.stop.loss) == ([8, 4], 2, 3, 7, 0.5)
+    assert (job.optimizer.lr, job.optimizer.nesterov, job.dataset.validation) == (0.1, True, 2)
+    assert (make.Mlp(hidden=np.array([3, 2])).hidden, make.Stop(rounds=np.int64(4)).rounds) == ([3, 2], 4)
+
+
+@pytest.mark.parametrize(
+    ("workers", "message"),
+    [
+        (2.0, "Job: workers.0.count: `count`: expected an integer, got 2.0; write 2"),
+        ("2", 'expected an integer, got the string "2"; write 2 without quotes'),
+        ([np.float64(2)], "Job: workers.0: expected a table"),
+        (None, "Job: workers.0.count: `count`: expected an integer"),
+    ],
+)
+def test_a_wrong_number_of_workers_is_named(workers: Any, message: str) -> None:
+    with pytest.raises(partrain.Failure) as caught:
+        job_of(workers=workers)
+    assert message in str(caught.value)
+
+
+def test_a_mistake_is_not_blamed_on_the_sections_beside_it() -> None:
+    make = partrain.sections
+    with pytest.raises(partrain.Failure) as caught:
+        job_of(
+            model=make.Mlp(hidden=[8]),
+            dataset={"inputs": X, "targets": Y, "validation": 0.2},
+            optimizer=make.Adam(lr=0.01),
+            sync=make.Average(iterations=5),
+            stop=make.Stop(rounds=3),
+        )
+    assert str(caught.value) == "Job: dataset.validation: `validation`: expected an integer, got 0.2"
+
+
+def test_an_object_in_the_place_of_a_table_is_told_what_to_give() -> None:
+    with pytest.raises(partrain.Failure) as caught:
+        job_of(optimizer=torch.optim.Adam([torch.zeros(1, requires_grad=True)]))
+    assert "an object of type `Adam`; give a table: a dict as {'name': 'adam', 'lr': 0.001}" in str(caught.value)
+
+
+@pytest.mark.parametrize(("given", "rate"), [("adam", 0.001), ({"name": "sgd"}, 0.001), ("rmsprop", 0.01), ("lbfgs", 1.0)])
+def test_an_optimizer_by_its_name_alone_has_torchs_rate(given: Any, rate: float) -> None:
+    assert job_of(optimizer=given).optimizer.lr == rate
+
+
+def test_a_misspelt_rate_is_named() -> None:
+    with pytest.raises(partrain.Failure, match=r"unknown key `lrr` in \[optimizer\]; did you mean `lr`\?"):
+        job_of(optimizer={"name": "adam", "lrr": 0.1})
+
+
+def test_a_section_of_a_rule_has_the_length_of_a_dict() -> None:
+    assert job_of(sync=partrain.sections.Average()).sync.passes == 1
+    assert job_of(sync=partrain.sections.Average(iterations=3)).sync.iterations == 3

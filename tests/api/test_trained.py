@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 from support.runs import partrain as command_line
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 
 import partrain
 
@@ -166,3 +167,58 @@ print(partrain.train(model=Net, dataset=(np.random.rand(100, 2), np.arange(100) 
 """)
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "finished\n"), done.stderr
+
+
+class Stream(IterableDataset[Any]):
+    """Items one after the other, without a length."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return zip(X.astype(np.float32), map(int, Y), strict=True)
+
+
+def test_a_stream_of_items_is_trained_and_asked(tmp_path: Path) -> None:
+    trained = partrain.train(model=net(), dataset={"data": Stream(), "validation": 40}, stop={"rounds": 1}, out=tmp_path / "run")
+    assert trained.evaluate()["items"] == 40
+    assert trained.evaluate(Stream()) == trained.evaluate(X.astype(np.float32), Y)
+
+
+def gap(judgement: Any) -> Any:
+    """A function of this module."""
+    return {"gap": 2 * judgement.loss, "stop": judgement.round == 2}
+
+
+def test_a_run_of_objects_is_exported_with_its_preprocessing_a_program_and_a_card(tmp_path: Path) -> None:
+    """With a function after each judgement, and classes that are True and False."""
+    data = {"inputs": 10 + 3 * X, "targets": Y > 0, "standardise": True, "validation": 40}
+    module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    trained = partrain.train(
+        model=module,
+        dataset=data,
+        hooks=gap,
+        faults={"max_replays": 1},
+        stop={"rounds": 9, "judge_every": 1},
+        out=tmp_path / "run",
+    )
+    assert trained.summary["rounds"] == 2
+    assert trained.summary["metrics"]["gap"] > 0
+    assert (trained.classes, trained.predict(10 + 3 * X).dtype) == ([False, True], np.dtype(bool))
+    with pytest.raises(partrain.Failure, match=r"the function is an object of the Python script"):
+        partrain.load(tmp_path / "run", model=module, dataset=data).resume(stop={"rounds": 12})
+
+    written = trained.export(tmp_path / "net.pt2", with_preprocessing=True, snippet=True, card=True)
+    answers = torch.export.load(written).module()(inputs=torch.from_numpy(10 + 3 * X))
+    assert np.array_equal(answers["label"].numpy().astype(bool), trained.predict(10 + 3 * X))
+    space: dict[str, Any] = {}
+    exec((tmp_path / "net.py").read_text(), space)
+    assert space["answers"]["probabilities"].shape == (1, 2)
+    card = (tmp_path / "net.md").read_text()
+    assert "| network | `Sequential`, 58 parameters in float32 |" in card
+    assert "| source | `arrays in memory` |" in card
+    assert "python&gt;" not in card
+    with pytest.raises(partrain.Failure, match=r"net.md exists already; force=True replaces it"):
+        trained.export(tmp_path / "net.safetensors", card=True)
+    assert not (tmp_path / "net.safetensors").exists()
+    with pytest.raises(partrain.Failure, match="holds tensors, no computation"):
+        trained.export(tmp_path / "other.safetensors", with_preprocessing=True)
+    with pytest.raises(partrain.Failure, match="`input_type` is only for"):
+        trained.export(tmp_path / "other.onnx", input_type="uint8")

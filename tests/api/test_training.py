@@ -80,7 +80,7 @@ def test_what_goes_wrong_is_an_exception(tmp_path: Path, change: dict[str, Any],
     with pytest.raises(Failure) as caught:
         partrain.train(Job(**tomllib.loads(JOB) | change), out=tmp_path / "run")
     assert caught.value.code == code
-    assert caught.value.message.startswith("<Job>:")
+    assert caught.value.message.startswith("Job: ")
     assert words in caught.value.message
     assert not events(tmp_path / "run")
 

@@ -91,3 +91,33 @@ def test_without_scikit_learn_one_line_says_so(tmp_path: Path) -> None:
     program = "import sys; sys.modules['sklearn'] = None\nimport partrain\ntry: partrain.PartrainClassifier\nexcept partrain.Failure as failure: print(failure)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=60)
     assert done.stdout == "PartrainClassifier and PartrainRegressor need scikit-learn: pip install 'partrain[sklearn]'\n"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"hidden": 2.5}, "hidden.0: `hidden[0]`: expected an integer, got 2.5"),
+        ({"hidden": "64"}, 'expected an integer, got the string "64"; write 64 without quotes'),
+        ({"workers": "2"}, 'expected an integer, got the string "2"; write 2 without quotes'),
+        ({"batch_size": "8"}, 'expected an integer, got the string "8"'),
+        ({"validation": 20}, "validation: expected a share of the items, from 0 to below 1, got 20"),
+    ],
+)
+def test_parameters_of_a_wrong_type_are_named(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(partrain.Failure) as caught:
+        PartrainClassifier(**parameters).fit(*load_wine(return_X_y=True))
+    assert message in str(caught.value)
+
+
+def test_numbers_of_numpy_are_parameters() -> None:
+    whole = {
+        "hidden": np.int64(4),
+        "rounds": np.int64(2),
+        "workers": np.int64(2),
+        "batch_size": np.int64(8),
+        "patience": np.int64(2),
+    }
+    fitted = PartrainClassifier(**whole, random_state=np.int64(0)).fit(*load_wine(return_X_y=True))
+    layers: Any = fitted.network_.module
+    assert layers[-1].in_features == 4
+    assert fitted.n_iter_ == 2

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.runs import JOB, train
 from support.sample_tables import passengers, sales
@@ -20,11 +21,25 @@ from partrain.inference.open import load_job, open_checkpoint
 USERS = '''"""A network of the user's own."""
 from pathlib import Path
 
+import torch
 from torch import nn
 
 class Net(nn.Sequential):
     def __init__(self, width):
         super().__init__(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 3))
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.image = nn.Linear(16, 4)  # named like an input
+        self.last = nn.Linear(7, 2)
+
+    def forward(self, image, numbers):
+        return self.last(torch.cat([self.image(image.flatten(1)).relu(), numbers], 1))
+
+class Maps(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 3, 1))
 '''
 WORDS = ["red", "green", "blue"]
 TEXT = "a rose is a rose is a rose. " * 40
@@ -43,6 +58,23 @@ def table(path: Path, rows: int = 120) -> None:
 def series(path: Path, rows: int = 300) -> None:
     lines = ["month,spots"] + [f"{row},{100 + 40 * math.sin(row / 4):.4f}" for row in range(rows)]
     path.write_text("\n".join(lines) + "\n")
+
+
+def arrays(folder: Path, items: int = 60) -> None:
+    """Write NPZ files: images with label maps, two inputs, labels that are right or wrong each, tokens, sequences of unequal length."""
+    draw = np.random.default_rng(0)
+    images = draw.integers(0, 256, (items, 1, 4, 4), np.uint8)
+    bright = (images.mean((1, 2, 3)) > 127).astype(int)
+    numbers = draw.normal(3, 2, (items, 3))
+    np.savez(folder / "images.npz", inputs=images, targets=bright)
+    np.savez(folder / "maps.npz", inputs=images, targets=(images[:, 0] // 90).astype(np.uint8))
+    np.savez(folder / "pair.npz", image=images, numbers=numbers, targets=bright)
+    np.savez(folder / "labels.npz", inputs=numbers, targets=(numbers > 3).astype(int))
+    tokens = draw.integers(0, 5, (items, 6))
+    np.savez(folder / "tokens.npz", inputs=tokens, targets=tokens[:, 0] % 2)
+    lengths = draw.integers(1, 7, items)
+    words = np.concatenate([row[:length] for row, length in zip(tokens, lengths, strict=True)])
+    np.savez(folder / "unequal.npz", inputs=words, offsets=np.cumsum([0, *lengths]), targets=tokens[:, 0] % 2)
 
 
 def dataset(**keys: object) -> str:
@@ -113,6 +145,15 @@ JOBS: dict[str, tuple[str, ...]] = {
         dataset(kind="series", path="sales.csv", target="made", columns=["sold"], window=8, difference=2, validation=20),
         'model={name="autoencoder", hidden=[8], code=2}',
     ),
+    "pixels": (dataset(kind="npz", path="images.npz", validation=10, standardise="channel"),),
+    "maps": (dataset(kind="npz", path="maps.npz", validation=10), 'model={name="users.py:Maps"}'),
+    "pair": (dataset(kind="npz", path="pair.npz", inputs=["image", "numbers"], validation=10), 'model={name="users.py:Pair"}'),
+    "labels": (dataset(kind="npz", path="labels.npz", validation=10), 'task={kind="multi-label", threshold=0.3}'),
+    "tokens": (dataset(kind="npz", path="tokens.npz", tokens=True, validation=10), 'model={name="gru", hidden=8}'),
+    "unequal": (
+        dataset(kind="npz", path="unequal.npz", tokens=True, offsets="offsets", validation=10),
+        'model={name="transformer", layers=1, width=16, heads=2}',
+    ),
     "codes": ('model={name="autoencoder", hidden=[4], code=1}',),
 }  # fmt: skip
 
@@ -128,6 +169,7 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         series(folder / "series.csv")
         passengers(folder / "passengers.csv")
         sales(folder / "sales.csv")
+        arrays(folder)
         train(folder, *JOBS[name], "stop.judge_every=1000", text=JOB)
 
     return lambda name: once(tmp_path_factory, f"network-{name}", partial(made, name)) / "run"

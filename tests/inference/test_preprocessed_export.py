@@ -22,11 +22,12 @@ from partrain.data.tables.load import _date_parts
 from partrain.errors import CannotCreate
 from partrain.inference.card import _scores, _standing
 from partrain.inference.export import Format
+from partrain.inference.graph import Preprocessed
 from partrain.inference.inputs.read import read
 from partrain.inference.network import TrainedNetwork, load_network
 from partrain.inference.open import load_job, open_checkpoint
 from partrain.inference.predict import predict
-from partrain.inference.preprocess import GraphRecipe, InputType, Preprocessed
+from partrain.inference.preprocess import GraphRecipe, InputType
 from partrain.inference.preprocessed_export import export_preprocessed
 from partrain.inference.raw_samples import sample
 from partrain.inference.snippet import snippet, snippet_preprocessed
@@ -54,7 +55,7 @@ def predicted(network: TrainedNetwork, folder: Path, rows: list[dict[str, Any]])
 
 def computed(recipe: GraphRecipe, **raw: Any) -> dict[str, torch.Tensor]:
     with torch.no_grad():
-        return dict(Preprocessed(recipe).eval()(**raw))
+        return dict(Preprocessed(recipe).eval()(**({"inputs": raw} if recipe.names else raw)))
 
 
 def rows_as_tensors(recipe: GraphRecipe, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
@@ -196,13 +197,45 @@ def test_forecasts_of_differences_are_values(network_of: Networks, tmp_path: Pat
     assert computed(recipe, inputs=hole)["answers"].isnan().all()
 
 
-@pytest.mark.parametrize("name", ["clouds", "spots", "windows", "codes", "own", "sales", "holes", "changes"])
+ARRAYS = ["pixels", "maps", "pair", "labels", "tokens", "unequal"]
+
+
+@pytest.mark.parametrize("name", ["clouds", "spots", "windows", "codes", "own", "sales", "holes", "changes", *ARRAYS])
 def test_other_items(network_of: Networks, name: str) -> None:
     recipe = GraphRecipe.of(network_of(name))
     raw, expected = sample(recipe, 10)
     found = computed(recipe, **raw)
     column = {"probabilities": "probability", "error": "error", "answers": "answer"}[recipe.outputs[0]]
     np.testing.assert_allclose(found[recipe.outputs[0]].numpy(), expected[column], rtol=1e-6, atol=1e-7)
+    if "label" in recipe.outputs:
+        np.testing.assert_array_equal(found["label"].numpy(), expected["label"])
+
+
+def test_tokens_and_lengths_that_predict_refuses_get_no_answer(network_of: Networks) -> None:
+    tokens = computed(
+        GraphRecipe.of(network_of("tokens")), inputs=torch.tensor([[0, 1, 2, 3, 4, 4], [0, 1, 2, 3, 5, 0], [-1, 0, 0, 0, 0, 0]])
+    )
+    assert tokens["label"][1:].tolist() == [-1, -1]
+    assert tokens["probabilities"].isnan().all(1).tolist() == [False, True, True]
+    some = {"inputs": torch.zeros(3, 6, dtype=torch.int64), "lengths": torch.tensor([6, 0, 7])}
+    assert computed(GraphRecipe.of(network_of("unequal")), **some)["label"][1:].tolist() == [-1, -1]
+    hole = {"image": torch.zeros(2, 1, 4, 4, dtype=torch.uint8), "numbers": torch.tensor([[1.0, 2, 3], [1, torch.nan, 3]])}
+    assert computed(GraphRecipe.of(network_of("pair")), **hole)["label"].tolist()[1] == -1
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_graphs_of_arrays_are_those_of_torch_export(network_of: Networks, name: str) -> None:
+    """`export_preprocessed` compares the loaded program with `predict`, and refuses another."""
+    assert export_preprocessed(GraphRecipe.of(network_of(name)), "torch-export")[1]["items"] == 10
+
+
+def test_onnx_takes_several_inputs_by_name(network_of: Networks) -> None:
+    import onnxruntime
+
+    recipe = GraphRecipe.of(network_of("pair"))
+    session = onnxruntime.InferenceSession(export_preprocessed(recipe, "onnx")[0], providers=["CPUExecutionProvider"])
+    assert [(one.name, one.type) for one in session.get_inputs()] == [("image", "tensor(uint8)"), ("numbers", "tensor(double)")]
+    assert [one.name for one in session.get_outputs()] == ["probabilities", "label"]
 
 
 def test_bytes_of_images_are_scaled(network_of: Networks) -> None:
@@ -296,7 +329,7 @@ def test_a_table_as_init_reads_it_becomes_an_onnx_graph(tmp_path: Path) -> None:
     assert names.tolist() == expected["class"]
 
 
-SNIPPETS = ["tabular", "prices", "titanic", "both", "spots", "sales", "holes", "changes", "clouds", "codes"]
+SNIPPETS = ["tabular", "prices", "titanic", "both", "spots", "sales", "holes", "changes", "clouds", "codes", *ARRAYS]
 
 
 @pytest.mark.slow
@@ -329,7 +362,7 @@ def test_snippets_of_networks(run_of: Runs, network_of: Networks, tmp_path: Path
 def test_snippets_of_tensors(run_of: Runs, network_of: Networks, tmp_path: Path, name: str, format: Format) -> None:
     """The printed program, given a module of the same architecture, gives the answers of `predict`."""
     network, path = network_of(name), tmp_path / "out.pt"
-    said = partrain("export", run_of(name), "-f", format, "-o", path, "--snippet", "--json")
+    said = partrain("export", run_of(name), "-f", format, "-o", path, "--snippet", "--json", "--trust-code")
     program = json.loads(said.out)["snippet"]
     assert program == snippet(network, format, path)
     check_program(program, {"module": network.module}, network, name, tmp_path)
@@ -344,7 +377,11 @@ def check_program(program: str, space: dict[str, Any], network: TrainedNetwork, 
         expected = predicted(network, folder, raw)
     else:
         tensors, expected = sample(recipe, 10)
-        raw = tensors["inputs"].numpy()
+        raw = {key: tensor.numpy() for key, tensor in tensors.items()}
+        if recipe.network.record.interface.unequal:
+            raw = [row[:length] for row, length in zip(raw["inputs"], raw["lengths"], strict=True)]
+        elif not recipe.names:
+            raw = raw["inputs"]
     items = space["prepare"](raw)
     answers = space["network"](items)
     more = [items] if network.kind == "autoencoder" else [raw] if recipe.continues else []

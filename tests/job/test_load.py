@@ -618,6 +618,8 @@ trials = 2
         ("optimizer.lr = {low = 1.0, high = 0.1}", "`optimizer.lr`: `low` must be below `high`"),
         ('"optimizer.lr" = {low = 0.1, top = 1.0}', "`optimizer.lr` needs a list of values"),
         ("optimizer.lr = 0.1", "`optimizer.lr` needs a list of values"),
+        ("[sweep.grid]\noptimizer.lr = [0.1]", "[sweep] `grid` is no table or key of a job; write those directly"),
+        ("optimizr.lr = [0.1]", "[sweep] `optimizr` is no table or key of a job; did you mean `optimizer`?"),
     ],
 )
 def test_wrong_values_of_a_sweep(tmp_path: Path, line: str, message: str) -> None:
@@ -625,6 +627,7 @@ def test_wrong_values_of_a_sweep(tmp_path: Path, line: str, message: str) -> Non
     path.write_text((Path(__file__).parents[2] / "jobs/sine.toml").read_text() + SWEEP + line + "\n")
     (found,) = [problem for problem in problems(path) if problem.severity == "error"]
     assert found.message.startswith(message)
+    assert found.line > 1
 
 
 def test_keys_of_a_sweep_need_no_quotes(tmp_path: Path) -> None:

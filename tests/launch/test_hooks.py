@@ -149,15 +149,26 @@ def test_a_table_that_is_wrong_is_told_by_validate(sets: list[str], message: str
 @pytest.mark.parametrize(
     ("end", "remarked"), [("Softmax(1)", "softmax"), ("Sigmoid()", "sigmoid"), ("LogSoftmax(1)", ""), ("Identity()", "")]
 )
-def test_probabilities_where_logits_are_expected_get_a_remark(end: str, remarked: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("plain", [True, False], ids=["nn.Sequential", "a subclass"])
+def test_probabilities_where_logits_are_expected_get_a_remark(end: str, remarked: str, plain: bool, tmp_path: Path) -> None:
+    """A plain stack of layers, too, whose gradient is computed without the task."""
+    own = f"class Net(nn.Sequential):\n def __init__(self): super().__init__(nn.Linear(2, 3), nn.{end})"
     (tmp_path / "net.py").write_text(
-        f"from torch import nn\nclass Net(nn.Sequential):\n def __init__(self): super().__init__(nn.Linear(2, 3), nn.{end})\n"
+        f"from torch import nn\n{f'def Net(): return nn.Sequential(nn.Linear(2, 3), nn.{end})' if plain else own}\n"
     )
     job = write_job(tmp_path, 'model={name="net.py:Net"}', "stop.rounds=1")
     said = partrain("run", job, "--out", tmp_path / "run", "--quiet")
     assert said.code == 0, said
     assert said.err.count("expects logits") == bool(remarked)
     assert f"`net.py:Net` ends in a {remarked}" in said.err or not remarked
+
+
+def test_a_plain_stack_with_too_few_outputs_is_told_how_many(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\ndef net(): return nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))\n"
+    )
+    said = partrain("run", write_job(tmp_path, 'model={name="net.py:net"}'), "--out", tmp_path / "run", "--quiet")
+    assert (said.code, said.err.count("expected (items, 3) for this data set and task")) == (71, 1), said
 
 
 def test_a_sigmoid_in_a_regression_is_no_mistake(tmp_path: Path) -> None:

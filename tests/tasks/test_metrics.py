@@ -132,6 +132,10 @@ def test_processes_judge_as_simulated_workers_do(tmp_path: Path) -> None:
         ("stop.at_least={Wrong=3}", "`Wrong` is better the lower it is"),
         ("stop.at_least={accuracy=0.5}", "it has a key of its own in [stop]"),
         ('stop.patience_by="auroca"', "did you mean `auroc`?"),
+        (
+            'stop.patience_by="gap"',
+            'write a metric of your own: metrics = ["file.py:gap"] in [task]; a function of [hooks] asks to stop',
+        ),
         ('task.lower_is_better=["f1"]', "`f1` is none of your own metrics"),
     ],
 )

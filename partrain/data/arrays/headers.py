@@ -192,7 +192,7 @@ def _inputs(array: ArraySource, tokens: bool) -> ArrayField:
 def _targets(array: ArraySource, tokens: bool) -> ArrayField:
     items, *axes = array.shape
     if array.texts is not None:
-        if axes not in ([], [1]) or tokens:
+        if axes not in ([], [1]):
             what = "tokens are whole numbers (n, length)" if tokens else "names of classes have one axis"
             raise InputMissing(f"{array.where}: texts of shape {array.shape}; {what}")
         return ArrayField("", "int64", (items,), 0)

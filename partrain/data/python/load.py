@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,11 @@ from partrain.data.arrays.classes import select_classes
 from partrain.data.arrays.files import ArraySource
 from partrain.data.arrays.headers import spec_of
 from partrain.data.arrays.load import load_arrays
-from partrain.data.base import Allocate, Dataset, DatasetSpec, Training, WrongContent
+from partrain.data.arrays.packed import longest, named_inputs, padded, padded_targets
+from partrain.data.base import Allocate, Dataset, DatasetSpec, Training, WrongContent, WrongSetting
 from partrain.data.python.frames import NAME, TEST_NAME, Frames
 from partrain.data.python.section import PythonArrays, PythonTable
+from partrain.data.python.several import Ragged, Several
 from partrain.data.tables import load as tables
 from partrain.data.tables import schema
 from partrain.data.tables.labels import encode_labels
@@ -77,11 +80,48 @@ def _sources(section: PythonArrays) -> dict[str, ArraySource]:
     if not isinstance(arrays, Mapping):
         raise absent("dataset")
     targets = arrays["targets"]
-    named = needs_names(targets) and not section.tokens and not section.classes
+    if isinstance(arrays["inputs"], Several | Ragged):
+        return select_classes(_packed(section, arrays), section.classes)
+    named = needs_names(targets) and not section.classes
     if named and targets.dtype.kind in "iu" and (count := len(np.unique(targets))) > max(MANY, len(targets) // 2):
         many = f"{count:,} different whole numbers in {len(targets):,} items are hardly classes"
         raise InputMissing(f"`targets`: {many}; for a regression give floats, as y.astype(float)")
     return select_classes({role: _source(role, array, named) for role, array in arrays.items()}, section.classes)
+
+
+def _packed(section: PythonArrays, arrays: Mapping[str, Any]) -> dict[str, ArraySource]:
+    """Make the sources of several inputs, or of sequences of unequal length, and of their targets."""
+    if section.standardise:
+        raise WrongSetting("standardise", "`standardise` is for one input of one shape", "remove it")
+    found = dict[str, ArraySource]()
+    texts = needs_names(arrays["targets"]) if isinstance(arrays["targets"], np.ndarray) else False
+    inputs = {role: one for role, one in arrays.items() if role.endswith("inputs")}
+    offsets = {role: _source("offsets", one.offsets, False) for role, one in inputs.items() if isinstance(one, Ragged)}
+    values = {role: _source(role, one.values, False) for role, one in inputs.items() if isinstance(one, Ragged)}
+    if offsets and len(offsets) < len(inputs):
+        raise InputMissing("`test_inputs` and `inputs`: one is of unequal lengths, the other is not")
+    most = max((longest(values[role], offsets[role]) for role in offsets), default=0)
+    for role, one in inputs.items():
+        answers = arrays[role.removesuffix("inputs") + "targets"]
+        of = role.removesuffix("inputs") + "targets"
+        found[role] = (
+            padded(values[role], offsets[role], section.tokens is True, most) if offsets else _several(section, role, one)
+        )
+        if isinstance(answers, Ragged):
+            found[of] = padded_targets(_source(of, answers.values, False), offsets[role], found[role])
+        else:
+            found[of] = _source(of, answers, texts and not section.classes)
+    return found
+
+
+def _several(section: PythonArrays, role: str, given: Several) -> ArraySource:
+    """Make the source of several inputs. Those without names are called by their order in messages."""
+    tokens = section.tokens if isinstance(section.tokens, list) else []
+    if tokens and not given.named:
+        raise WrongSetting("tokens", "`tokens` names inputs, and these have no names", "give a dict of arrays")
+    held = {name: _source(f"{role}.{name}", array, False) for name, array in given.arrays.items()}
+    source = named_inputs(held, list(held), Path(role), role, tokens)
+    return source if given.named else replace(source, parts=tuple(replace(part, name="") for part in source.parts))
 
 
 def needs_names(targets: NDArray[Any]) -> bool:
@@ -111,26 +151,3 @@ def _source(role: str, array: NDArray[Any], named: bool) -> ArraySource:
 
     unsupported = "" if array.dtype.kind in "iuf" else "texts" if array.dtype.kind in "US" else f"objects ({array.dtype})"
     return ArraySource(where, Path(role), array.dtype.str.replace("=", "<"), array.shape, None, read, unsupported=unsupported)
-
-
-def to_array(value: Any, where: str) -> NDArray[Any]:
-    """Convert a value of a script to an array of numbers or texts: a tensor, a list, a column, an array.
-
-    Raises InputMissing for anything else.
-    """
-    if hasattr(value, "detach"):  # a tensor; numpy has no bfloat16
-        value = value.detach().cpu()
-        value = value.float() if "bfloat16" in str(value.dtype) else value
-    elif hasattr(value, "to_numpy"):
-        value = value.to_numpy()
-    elif hasattr(value, "toarray"):
-        raise InputMissing(f"{where}: is a sparse matrix; give `.toarray()`")
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError) as error:
-        raise InputMissing(f"{where}: is no array: {str(error).splitlines()[0]}") from None
-    if array.dtype.kind == "O" and array.size:
-        words = [isinstance(one, str) for one in array.flat]
-        with suppress(ValueError, TypeError):
-            array = array.astype(str) if all(words) else array.astype(np.float64) if not any(words) else array
-    return array.astype(np.int8) if array.dtype.kind == "b" else array

@@ -12,6 +12,8 @@ class PythonArrays(ArraySection):
     """Arrays of a script, given as `dataset=(X, y)` or `dataset={"inputs": X, "targets": y, ...}`."""
 
     name: Literal["<arrays>"]
+    booleans: bool = False
+    """Targets were True and False, and so are the answers of `predict`."""
 
 
 class PythonTable(Tabular):

@@ -179,6 +179,11 @@ class PackedItems:
             found.append({"name": name, "dtype": "int64", "shape": (), "tokens": False})
         return found
 
+    def items(self) -> Iterator[Item]:
+        """Yield the items, each checked."""
+        for number in range(self.count):
+            yield self._checked(number)
+
     def blocks(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Yield inputs, or rows of bytes, and targets in the types of the buffer, some items at a time."""
         most = max(1, _BLOCK // max(1, Block(self, 1).rows.nbytes))

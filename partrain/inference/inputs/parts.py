@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from partrain.byte_layout import part_view
+from partrain.byte_layout import input_names, part_view
 from partrain.data.arrays.files import ArraySource, choose_array, hdf5, npz
 from partrain.data.arrays.packed import argument_name, longest, named_inputs, padded, padded_targets
 from partrain.data.arrays.sections import NamedArrays
@@ -25,17 +25,13 @@ SUFFIXES = {".npz": npz, ".h5": hdf5, ".hdf5": hdf5}
 def read_rows(network: TrainedNetwork, path: Path) -> tuple[torch.Tensor, NDArray[Any] | None]:
     """Read items as rows (n, bytes) of the network's inputs, and their targets if the file has an array of them.
 
-    Several inputs have the names of the network's arguments. Items of unequal length lie behind one another in `inputs`, and
+    Several inputs have the names of the network's arguments, or `input_0`, `input_1`... where it takes them by position. Items of unequal length lie behind one another in `inputs`, and
     `offsets` (n + 1,) tells where each begins. The job's own names of arrays count, if it names them.
     """
     parts, kind = network.record.parts, SUFFIXES.get(path.suffix.lower())
     if kind is None:
         what = "of unequal length" if network.record.interface.unequal else f"of {len(parts)} inputs"
         raise InputMissing(f"{path}: is no NPZ or HDF5 file (.npz, .h5), and items {what} come in these")
-    if not parts[0].name and not network.record.interface.unequal:
-        raise InputMissing(
-            f"{path}: the network's inputs have no names to find them by: let the data set give a dict, not a tuple"
-        )
     held, section = kind(path), network.loaded.job.dataset
     known = section if isinstance(section, NamedArrays) else None
     named = known.targets if known and known.targets in held else "targets"
@@ -55,14 +51,16 @@ def _several(
     network: TrainedNetwork, known: NamedArrays | None, held: dict[str, ArraySource], path: Path, answers: ArraySource | None
 ) -> tuple[ArraySource, ArraySource | None]:
     parts = network.record.parts
-    wanted = [part.name for part in parts]
+    wanted = input_names([part.name for part in parts])
     own = {argument_name(name): name for name in (known.inputs if known and isinstance(known.inputs, list) else [])}
     names = [own[name] if own.get(name) in held else name for name in wanted]
-    found = named_inputs(held, names, path, "inputs", [part.name for part in parts if part.dtype == "int64"])
-    for part, one in zip(parts, found.parts, strict=True):
+    found = named_inputs(
+        held, names, path, "inputs", [name for name, part in zip(wanted, parts, strict=True) if part.dtype == "int64"]
+    )
+    for name, part, one in zip(wanted, parts, found.parts, strict=True):
         if (part.dtype, part.shape) != (one.dtype, one.shape):
             now, before = f"{one.dtype} {one.shape}", f"{part.dtype} {part.shape}"
-            raise InputMissing(f"{path}: `{part.name}` is {now}, the network takes {before}")
+            raise InputMissing(f"{path}: `{name}` is {now}, the network takes {before}")
     return found, answers
 
 

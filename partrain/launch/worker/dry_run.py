@@ -190,6 +190,9 @@ def _watch(task: Task, interface: Interface, spec: ProcessSpec, channel: Channel
         return given
 
     vars(task).update(loss=loss, differentiate=differentiate, score=score, correct=correct)
+    vars(task).update(
+        plain=False
+    )  # the gradient of a plain stack of layers is computed without the task, and so without its checks
 
 
 def _check_answers(answers: Any, interface: Interface, name: str) -> None:

@@ -1,0 +1,74 @@
+"""Keys beside an object of a script, as in `model={"name": Net, "width": 16}`: keys of the table, or arguments of a class or function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from partrain.config.problems import Finding, Problem, Rejected, did_you_mean
+from partrain.config.section import Section
+from partrain.config.usercode import Parameters, unfit_arguments
+from partrain.data.user.section import UserData
+from partrain.models.sections import UserModel
+from partrain.tasks import UserTask
+
+_TABLES: dict[str, type[Section]] = {"model": UserModel, "task": UserTask, "dataset": UserData}
+
+
+def check_keys(table: str, thing: Any, keys: Mapping[str, Any], made: bool, whole: bool = True) -> dict[str, Any]:
+    """Return the keys that a table holds, without those that are None as their defaults are.
+
+    Args:
+        table: The table of the object.
+        thing: The object.
+        keys: The keys beside it.
+        made: The object is the network, task or data set itself. False: a class or function, which the keys are arguments of.
+        whole: All arguments are given; else a checkpoint has the others.
+
+    Raises:
+        Rejected: A key is neither of the table nor an argument.
+    """
+    own = [key for key in _TABLES[table].model_fields if key != "name"]
+    name = getattr(thing, "__qualname__", type(thing).__name__)
+    given = {key: value for key, value in keys.items() if key not in own}
+    takes = None if made else _parameters(thing)
+    defaults = {} if takes is None else {one.name: one.default for one in takes}
+    given = {key: value for key, value in given.items() if value is not None or defaults.get(key, ...) is not None}
+    faults = (
+        _no_arguments(table, name, given, own) if made else unfit_arguments(name, table, given, _described(takes, whole), own)
+    )
+    findings = [Finding((table, key), message, advice) for key, message, advice in faults]
+    for key in (key for key, value in given.items() if value is None and not findings):
+        advice = f"leave it out, or give a function without arguments: {table}=lambda: {name}({key}=None)"
+        findings.append(Finding((table, key), f"`{key}`: a job cannot hold None", advice))
+    if findings:
+        raise Rejected.in_python(map(Problem.in_python, findings))
+    return {key: value for key, value in keys.items() if key in own or key in given}
+
+
+def _no_arguments(table: str, name: str, given: Mapping[str, Any], own: list[str]) -> Iterator[tuple[str, str, str]]:
+    for key in given:
+        near = did_you_mean(key, own)
+        advice = f"did you mean `{near}`?" if near else f"legal: {', '.join(own)}; arguments go with a class, or a function"
+        yield key, f"unknown key `{key}` in [{table}]: `{name}` is made already, and takes no arguments", advice
+
+
+def _parameters(thing: Any) -> list[inspect.Parameter] | None:
+    """Return the parameters of a class or function; None if Python does not know them."""
+    try:
+        return list(inspect.signature(thing).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+def _described(parameters: list[inspect.Parameter] | None, whole: bool) -> Parameters:
+    if parameters is None:
+        return Parameters((), (), True)
+    named = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    needed = [
+        one.name for one in parameters if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    return Parameters(
+        [one.name for one in named], needed if whole else (), any(one.kind is one.VAR_KEYWORD for one in parameters)
+    )

@@ -1,0 +1,43 @@
+"""Values of a script as arrays."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partrain.errors import InputMissing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def to_array(value: Any, where: str) -> NDArray[Any]:
+    """Convert a value of a script to an array of numbers or texts: a tensor, a list, a column, an array.
+
+    Raises InputMissing for anything else.
+    """
+    if hasattr(value, "detach"):  # a tensor; numpy has no bfloat16
+        value = value.detach().cpu()
+        value = value.float() if "bfloat16" in str(value.dtype) else value
+    elif hasattr(value, "to_numpy"):
+        value = value.to_numpy()
+    elif hasattr(value, "toarray"):
+        raise InputMissing(f"{where}: is a sparse matrix; give `.toarray()`")
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise InputMissing(f"{where}: is no array: {str(error).splitlines()[0]}") from None
+    if array.dtype.kind == "O" and array.size:
+        words = [isinstance(one, str) for one in array.flat]
+        with suppress(ValueError, TypeError):
+            array = array.astype(str) if all(words) else array.astype(np.float64) if not any(words) else array
+    return array.astype(np.int8) if array.dtype.kind == "b" else array
+
+
+def is_boolean(value: Any) -> bool:
+    """Tell if a value is one array of True and False, with one axis."""
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(one, bool | np.bool_) for one in value)
+    return str(getattr(value, "dtype", "")) in ("bool", "torch.bool") and len(getattr(value, "shape", ())) == 1
