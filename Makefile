@@ -5,6 +5,7 @@ PY := $(VENV)/bin/python
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 INTEGRATIONS := $(VENV)/.integrations
+DOCS := $(VENV)/.docs
 INSTALL = $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
 # Four at a time on two cores: tests wait for their processes. With more, workers of too many runs wait busily for each other.
@@ -14,7 +15,7 @@ TEST := $(PYTEST) -m 'not gpu and not slow and not soak'
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak soak-faults bits messages schema format lint types bench bench-tables clean
+.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak soak-faults bits messages schema references pictures real-pictures docs format lint types bench bench-tables clean
 
 check: lint types test
 
@@ -69,6 +70,25 @@ schema: $(STAMP)
 	$(VENV)/bin/partrain schema > partrain/templates/job.schema.json
 	$(VENV)/bin/partrain schema --workflow > partrain/templates/workflow.schema.json
 
+# The reference pages, from the models, the command line and the types; the pictures of docs/. The gate compares.
+references: $(STAMP)
+	$(PY) docs/generate references
+
+pictures: $(STAMP)
+	$(PY) docs/generate pictures
+
+# The pictures of README, from two real trainings on this machine. Make them on an idle one.
+real-pictures: $(STAMP)
+	$(PY) docs/generate real-runs
+
+# The site of docs/ in site/: every link and anchor is checked.
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+
+$(DOCS): pyproject.toml constraints.txt
+	$(INSTALL) '.[docs]'
+	touch $(RUNTIME) $@
+
 # Digests of short runs, to compare with those of another commit: see benchmarks/bits.py.
 bits: $(STAMP)
 	$(PY) benchmarks/bits.py record bits.json
@@ -84,12 +104,12 @@ soak-faults: $(STAMP)
 	$(PY) -m pytest -m soak tests/faults
 
 format: $(STAMP)
-	$(PY) -m ruff format partrain tests benchmarks
-	$(PY) -m ruff check --fix partrain tests benchmarks
+	$(PY) -m ruff format partrain tests benchmarks docs/generate
+	$(PY) -m ruff check --fix partrain tests benchmarks docs/generate
 
 lint: $(STAMP)
-	$(PY) -m ruff format --check partrain tests benchmarks
-	$(PY) -m ruff check partrain tests benchmarks
+	$(PY) -m ruff format --check partrain tests benchmarks docs/generate
+	$(PY) -m ruff check partrain tests benchmarks docs/generate
 
 types: $(STAMP)
 	$(PY) -m mypy
@@ -110,4 +130,4 @@ bench-tables: $(STAMP)
 	$(PY) benchmarks/tables.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache *.egg-info site

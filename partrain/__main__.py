@@ -56,8 +56,10 @@ def _reserve_std_fds() -> None:
 
 def _exit_on_signal(number: int, frame: object) -> None:
     """Exit on a signal before there is a run to end. No exception: half-done imports would print or swallow it."""
-    if (forkserver := sys.modules.get("partrain.launch.forkserver")) and hasattr(forkserver, "kill_now"):  # imported, and whole
-        forkserver.kill_now()
+    if (forkserver := sys.modules.get("partrain.launch.forkserver")) and hasattr(
+        forkserver, "without_main"
+    ):  # imported, and whole
+        forkserver.stop()
     code, what = 130 if number == signal.SIGINT else 143, f"stopped by {signal.Signals(number).name} before there was a result"
     try:
         os.write(2, f"partrain: {what}\n".encode())

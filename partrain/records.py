@@ -18,14 +18,21 @@ class RoundRecord:
     """One worker's numbers of one round; NaN where there is nothing to say. Durations are in seconds."""
 
     round: int
+    """Number of the round, from 1."""
     iterations: int
+    """Local iterations in this round."""
     items: int
+    """Item-iterations in this round."""
     loss: float
     """Mean training loss over the items."""
     lr: float
+    """Learning rate of the last iteration."""
     compute: float
+    """Seconds of local iterations."""
     wait: float
+    """Seconds of waiting for other workers."""
     mix: float
+    """Seconds of mixing."""
     distance: float
     """Distance of replicas from their mean: sqrt(mean_i |x_i - mean|^2)."""
     bytes: int
@@ -36,6 +43,12 @@ class RoundRecord:
     """Training seconds up to the round's end: of this session, and in events of the whole run."""
     judged_loss: float = NAN
     accuracy: float = NAN
+    clipped_norm: float = NAN
+    """L2 norm of the longest update that was scaled down to `max_update_norm`."""
+    excluded: int = 0
+    """The numbers that were not finite, as an index of NOT_FINITE: the worker was left out of means. 0: it was not."""
+    discarded: int = 0
+    """Item-iterations that were taken back because of that; `items` does not count them."""
 
     def row(self) -> tuple[float, ...]:
         """Give the record as numbers, for the ring."""
@@ -52,8 +65,10 @@ class RoundRecord:
     def event_values(self) -> dict[str, Any]:
         """Return the numbers of the `round` event by name."""
         values = vars(self).copy()
-        for name in JUDGED:
+        for name in ELSEWHERE:
             del values[name]
+        if math.isnan(self.clipped_norm):
+            del values["clipped_norm"]
         return values
 
     @classmethod
@@ -64,11 +79,13 @@ class RoundRecord:
 
 
 FIELDS = tuple(field.name for field in fields(RoundRecord))
-WHOLE = ("round", "iterations", "items", "bytes")
+WHOLE = ("round", "iterations", "items", "bytes", "excluded", "discarded")
 """Fields that are whole numbers."""
-JUDGED = ("judged_loss", "accuracy")
-"""Fields that a `judgement` event holds, not a `round` event."""
-MEASURED = tuple(name for name in FIELDS if name not in JUDGED)[3:]
+ELSEWHERE = ("judged_loss", "accuracy", "excluded", "discarded")
+"""Fields that a `judgement` or an `exclusion` event holds, not a `round` event."""
+NOT_FINITE = ("", "the training loss", "the parameters", "the gradient", "the optimizer state", "the buffers")
+"""Numbers that may be the reason for an exclusion."""
+MEASURED = tuple(name for name in FIELDS if name not in ELSEWHERE)[3:]
 """Numbers of a `round` event behind `round`, `iterations` and `items`, which each has."""
 
 

@@ -1,4 +1,4 @@
-"""Plain English: docstrings, comments, messages, README, CONTRIBUTING and the comments of jobs avoid the phrases listed here.
+"""Plain English: docstrings, comments, messages, README, CONTRIBUTING, docs/ and the comments of jobs avoid the phrases listed here.
 
 CONTRIBUTING.md states the rule. `ALLOWED` is a ratchet: it counts the hits that remain in each folder, and may only fall.
 """
@@ -100,7 +100,9 @@ def found() -> dict[str, list[str]]:
     """All hits as `file:line: phrase`, by top-level name."""
     sources = [
         *((file, file.relative_to(PACKAGE).parts[0], of_python) for file in sorted(PACKAGE.rglob("*.py"))),
-        *((ROOT / name, name, of_page) for name in ("README.md", "CONTRIBUTING.md")),
+        *((ROOT / name, name, of_page) for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+        *((file, "docs", of_page) for file in sorted((ROOT / "docs").rglob("*.md"))),
+        *((file, "docs", of_python) for file in sorted((ROOT / "docs").rglob("*.py"))),
         *((file, "jobs", of_job) for file in sorted((ROOT / "jobs").rglob("*.toml"))),
         *((file, "jobs", of_python) for file in sorted((ROOT / "jobs").rglob("*.py"))),
     ]

@@ -14,7 +14,7 @@ from partrain.api import objects, session
 from partrain.api.trained import Trained, trained
 from partrain.config.overrides import as_toml
 from partrain.config.problems import IN_PYTHON
-from partrain.config.python_objects import PythonObjects
+from partrain.config.python_objects import PYTHON, PythonObjects
 from partrain.config.section import Section
 from partrain.errors import BadJob, UserCodeFailed
 from partrain.job import schema
@@ -32,6 +32,8 @@ Table = Mapping[str, Any] | Section
 BATCH_SIZE = 32
 """Items per iteration and worker where `train` is given objects; fewer if a partition has fewer."""
 _OPTIMIZER = {"name": "adam", "lr": 0.001}
+ITERATIONS = 10
+"""Iterations of a round, where passes cannot count it."""
 ROUNDS = 20
 """Rounds of a training that is given no `stop`: passes over the data, with the default `sync`."""
 
@@ -66,8 +68,8 @@ def train(
         job: A `Job` or its tables, whose relative paths start from the current folder; or a job file.
         model: An `nn.Module` (it stays as it is; the result holds a trained copy), its class or a function that makes it, the name of
             a network as "mlp", or its table, as `{"name": "mlp", "hidden": [64]}` or `{"name": MODULE, "freeze": ["conv1.*"]}`.
-        dataset: `(X, y)` or `(X, y, X_test, y_test)` of arrays, tensors or DataFrames; a torch Dataset; a dict of `inputs` and
-            `targets`, or of `data` and `target` (a DataFrame, and its column), with further keys of [dataset] such as `validation`;
+        dataset: `(X, y)` or `(X, y, X_test, y_test)` of arrays, tensors or DataFrames; a torch Dataset; an object with a method `stream`, which is not read into
+            memory; a dict of `inputs` and `targets`, or of `data` and `target` (a DataFrame, and its column), with further keys of [dataset] such as `validation`;
             the name of a data set as "mnist"; or its table.
         workers: The number of workers, one process each, or their tables, as `[{"device": "cuda:0"}, {"device": "cpu", "count": 2}]`.
         stop: When to stop, whichever comes first; default: `{"rounds": 20}`.
@@ -158,9 +160,10 @@ def _with_defaults(tables: dict[str, Any], items: int | None) -> PythonJob:
     sync = whole["sync"] = whole.get("sync", {"rule": "average"})
     sync = schema.given_in(sync) if isinstance(sync, Section) else sync
     if isinstance(sync, dict) and not {"iterations", "passes"} & sync.keys():
-        sync = whole["sync"] = {**sync, "passes": 1}
+        counted = {"iterations": ITERATIONS} if _has_no_length(tables["dataset"], items) else {"passes": 1}
+        sync = whole["sync"] = {**sync, **counted}
         if PythonJob(**{**whole, "sync": sync}).sync.syncs_every_iteration:
-            whole["sync"] = {key: value for key, value in sync.items() if key != "passes"} | {"iterations": 10}
+            whole["sync"] = {key: value for key, value in sync.items() if key != "passes"} | {"iterations": ITERATIONS}
     optimizer = whole.get("optimizer", _OPTIMIZER)
     if "optimizer" in whole or not PythonJob(**whole).sync.full_batch:
         whole["optimizer"] = optimizer
@@ -186,6 +189,11 @@ def _table(optimizer: str) -> type[Section]:
     return next(
         option for option in schema.tables_under(schema.Job.model_fields["optimizer"]) if optimizer in schema.identity(option)[1]
     )
+
+
+def _has_no_length(dataset: Any, items: int | None) -> bool:
+    """Tell if a data set is a stream that does not tell the lengths of its shards."""
+    return items is None and isinstance(dataset, Mapping) and dataset.get("name") == PYTHON
 
 
 def _smallest_partition(job: schema.Job, items: int) -> int:

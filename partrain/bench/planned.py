@@ -12,12 +12,13 @@ from typing import Any
 from partrain.bench import Case, outcomes
 from partrain.bench.compare import facts
 from partrain.config.overrides import as_toml
+from partrain.config.problems import Finding, WrongValue
 from partrain.data import Dataset
 from partrain.display.number_format import clock, count, size
 from partrain.display.text_table import table
 from partrain.errors import BadJob
-from partrain.job.load import LoadedJob, check_against_data, parse
-from partrain.job.plan import Plan, last_item_iteration, make_plan
+from partrain.job.load import LoadedJob, check_against_data, load_dataset, locating, parse
+from partrain.job.plan import Plan, last_item_iteration, plan_for
 from partrain.system.memory import memory_limits
 
 PAYS = 1.05
@@ -26,12 +27,12 @@ PAYS = 1.05
 
 def plan(loaded: LoadedJob) -> dict[str, Any]:
     """Plan a job: its data are read, its network is built. Nothing is trained or written."""
-    from partrain.data import load
-
     job = loaded.job
-    dataset = load(job.dataset, loaded.folder, None, job.training)
-    check_against_data(loaded, dataset.spec)
-    planned = make_plan(job, dataset.items)
+    with locating(loaded):
+        dataset = load_dataset(loaded)
+        check_against_data(loaded, dataset.spec)
+        planned = plan_for(loaded, dataset)
+        built = _network(loaded, dataset, planned)
     end = last_item_iteration(job, planned.shares)
     return {
         "name": job.name,
@@ -39,11 +40,12 @@ def plan(loaded: LoadedJob) -> dict[str, Any]:
         "transport": job.transport.kind,
         "data": {
             "training_items": planned.training_items,
+            "stream": dataset.stream is not None,
             "held_out": planned.held_out,
             "test_items": dataset.spec.test_items,
             "bytes": _bytes_of(dataset),
         },
-        **_network(loaded, dataset, planned),
+        **built,
         "workers": [
             {
                 "rank": share.spec.rank,
@@ -84,7 +86,7 @@ def _network(loaded: LoadedJob, dataset: Dataset, planned: Plan) -> dict[str, An
     try:
         layout = row_layout(module, job.optimizer)
     except TypeError as error:
-        raise BadJob(f"[model] `{job.model.name}`: {error}") from None
+        raise WrongValue(Finding(("model",), f"`{job.model.name}`: {error}")) from None
     item = dataset.inputs[:1].nbytes + dataset.targets[:1].nbytes
     needs = MemoryNeeds.of(module, layout, job, planned, range(len(planned.shares)), item)
     trained = sum(field.size for field in layout.params.fields)
@@ -165,7 +167,7 @@ def render(result: dict[str, Any]) -> list[str]:
     data, network, memory, each = result["data"], result["network"], result["memory"], result["round"]
     held = [f"{data['held_out']:,} to judge with"] if data["held_out"] else []
     tests = [f"{data['test_items']:,} to test with"] if data["test_items"] else []
-    items = ", ".join([f"{data['training_items']:,} items to train with", *held, *tests])
+    items = ", ".join([_training_items(data), *held, *tests])
     frozen = network["parameters"] - network["trained"]
     vectors = network["optimizer_vectors"]
     lines = [
@@ -187,7 +189,7 @@ def render(result: dict[str, Any]) -> list[str]:
                     str(worker["rank"]),
                     worker["device"],
                     str(worker["threads"]),
-                    f"{worker['partition']:,}",
+                    "stream" if worker["partition"] is None else f"{worker['partition']:,}",
                     f"{worker['iterations']:,}",
                     f"{worker['item_iterations']:,}",
                 )
@@ -210,8 +212,14 @@ def _end(result: dict[str, Any]) -> str:
     rounds, items = result["end"]["rounds"], result["end"]["item_iterations"]
     if not items:
         return "by time, by a target or by patience"
-    passes = items / result["data"]["training_items"]
-    return f"at the latest after {rounds:,.0f} rounds: {items:,} item-iterations, {passes:,.1f} per item"
+    training = result["data"]["training_items"]
+    passes = f", {items / training:,.1f} per item" if training else ""
+    return f"at the latest after {rounds:,.0f} rounds: {items:,} item-iterations{passes}"
+
+
+def _training_items(data: dict[str, Any]) -> str:
+    count = "" if data["training_items"] is None else f"{data['training_items']:,} "
+    return f"a stream of {count}items to train with" if data["stream"] else f"{count}items to train with"
 
 
 def _speeds(result: dict[str, Any]) -> Iterator[str]:

@@ -5,14 +5,15 @@ A codec comes from a file: every field is checked here, before a command compute
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
 
 from partrain.byte_layout import InputPart
 from partrain.checkpoint.content import manifest_text
 from partrain.config.section import Section
+from partrain.data.tables.columns import OTHERS
 from partrain.data.tables.sections import Columns, Treatment
 from partrain.data.tables.time_stamps import Unit
 from partrain.models.interface import Interface
@@ -24,6 +25,19 @@ Classes = Annotated[list[Class], Field(min_length=1)]
 Numbers = Annotated[list[float], Field(min_length=1)]
 Deviations = Annotated[list[PositiveFloat], Field(min_length=1)]
 Words = dict[str, list[str]]
+FLOAT32_MAX = 3.4028234663852886e38
+LARGEST_MEAN = 1e300
+"""Mean of a column that is constant, at most: it is computed from sums."""
+
+
+def _no_truth(value: object) -> object:
+    """Refuse a truth value where a number stands: for Python they are equal."""
+    if isinstance(value, bool):
+        raise ValueError("should be a number")
+    return value
+
+
+NoTruth = BeforeValidator(_no_truth)
 
 
 class NetworkRecord(Section):
@@ -64,6 +78,7 @@ class _HasTargetScale(Section):
             raise CodecField("target_std", "`target_mean` and `target_std` go together")
         if self.target_mean is not None and self.target_std is not None:
             _same("target_std", self.target_std, "target_mean", len(self.target_mean))
+            _standardises("target_mean", zip(self.target_mean, self.target_std, strict=True))
             _divides("target_mean", len(self.target_mean), network)
 
 
@@ -75,7 +90,7 @@ class ArrayCodec(_HasTargetScale):
     targets: list[str] | None = None
     mean: Numbers | None = None
     std: Deviations | None = None
-    axis: Literal[1, -1] | None = None
+    axis: Annotated[Literal[1, -1] | None, NoTruth] = None
     by_batch: bool = False
     """Batches are standardised, not the items in memory."""
     learnt: bool = True
@@ -95,6 +110,7 @@ class ArrayCodec(_HasTargetScale):
             features = 0 if not network.input else network.input[0 if self.axis == 1 else -1]
             _same("mean", self.mean, "network.input", features)
             _same("std", self.std, "mean", len(self.mean))
+            _standardises("mean", zip(self.mean, self.std, strict=True))
 
 
 class ImageCodec(ArrayCodec):
@@ -125,6 +141,8 @@ class TextCodec(Section):
             raise CodecField("vocabulary", f"{count} tokens for a network of {network.vocabulary}")
         if len(set(self.vocabulary)) != len(self.vocabulary):
             raise CodecField("vocabulary", "a token stands there twice")
+        if self.tokens == "characters" and (longer := [token for token in self.vocabulary if len(token) != 1]):
+            raise CodecField("vocabulary", f"{longer[0][:20]!r} is not one character")
 
 
 class SeriesCodec(Section):
@@ -148,6 +166,7 @@ class SeriesCodec(Section):
         for key, known in ("mean", self.mean), ("deviation", self.deviation):
             if lacking := {*self.columns, *self.target} - known.keys():
                 raise CodecField(key, f"none for the column `{min(lacking)}`")
+        _standardises("mean", ((self.mean[name], self.deviation[name]) for name in (*self.columns, *self.target)))
         if [self.window, len(self.columns)] != network.input:
             raise CodecField(
                 "window", f"{self.window} rows of {len(self.columns)} columns for a network of items {network.input}"
@@ -194,6 +213,9 @@ class TableCodec(_HasTargetScale):
             raise CodecField("cardinalities", "not the numbers of codes of `categories`")
         for key in ("fill", "mean", "std"):
             _same(key, getattr(self, key), "features", len(self.features))
+        _standardises("mean", zip(self.mean, self.std, strict=True))
+        if not isinstance(self.missing, str) and (unknown := sorted({*self.missing} - {*self.inputs, *self.targets, OTHERS})):
+            raise CodecField("missing", f"`{unknown[0]}` is not among `inputs` and `targets`")
         if network.input != [len(self.features)]:
             raise CodecField("features", f"{len(self.features)} for a network of items {network.input}")
         _named_classes(self.classes, network)
@@ -213,9 +235,18 @@ FORMS: dict[Any, type[ArrayCodec | TextCodec | SeriesCodec | TableCodec]] = {
 """Schema of a codec, by its form."""
 
 
-def check_codec(codec: Mapping[str, Any], network: NetworkRecord) -> None:
-    """Check every field of a codec, and the codec against the network. Raises ValidationError or CodecField."""
+FORM_OF_KIND = {"text": "text", "series": "series", "csv": "table", "parquet": "table"}
+"""Form of the codec of data sets whose items are never taken as they are, by `kind` in `[dataset]`."""
+
+
+def check_codec(codec: Mapping[str, Any], network: NetworkRecord, kind: object = None) -> None:
+    """Check every field of a codec, and the codec against the network. Raises ValidationError or CodecField.
+
+    `kind` is that of the job's data set, if the job names one.
+    """
     form = codec.get("form")
+    if isinstance(kind, str) and form != FORM_OF_KIND.get(kind, form):
+        raise CodecField("form", f"{str(form)[:40]!r} for a data set of the kind {kind}")
     if form is not None and (not isinstance(form, str) or form not in FORMS):
         raise CodecField("form", f"{str(form)[:40]!r} is none of {', '.join(filter(None, FORMS))}")
     FORMS[form].model_validate_json(manifest_text(codec)).check(network)
@@ -226,11 +257,25 @@ def _same(name: str, values: list[float], other: str, count: int) -> None:
         raise CodecField(name, f"{len(values)} numbers where `{other}` has {count}")
 
 
+def _standardises(name: str, scales: Iterable[tuple[float, float]]) -> None:
+    """Raise CodecField for a mean so far from 0, by its deviation, that no training can have found it. A constant has the deviation 1."""
+    if any(abs(mean) > FLOAT32_MAX * deviation and (deviation != 1 or abs(mean) > LARGEST_MEAN) for mean, deviation in scales):
+        raise CodecField(name, "a number so large that items could not be standardised by it")
+
+
 def _divides(name: str, count: int, network: NetworkRecord) -> None:
     if not count or network.outputs % count:
         raise CodecField(name, f"{count} for a network of {network.outputs} outputs")
 
 
+def _repeated(values: list[Class]) -> list[Class]:
+    """Return the values that have stood before."""
+    seen: set[Class] = set()
+    return [one for one in values if one in seen or seen.add(one)]  # type: ignore[func-returns-value]
+
+
 def _named_classes(classes: list[Class] | None, network: NetworkRecord) -> None:
     if classes is not None and len(classes) != network.outputs:
         raise CodecField("classes", f"{len(classes)} for a network of {network.outputs} outputs")
+    if classes is not None and (twice := _repeated(classes)):
+        raise CodecField("classes", f"{str(twice[0])[:40]!r} stands there twice")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field, NonNegativeInt, ValidationError
 
-from partrain.checkpoint.codecs import CodecField, Count, NetworkRecord, check_codec
+from partrain.checkpoint.codecs import FLOAT32_MAX, CodecField, Count, NetworkRecord, NoTruth, check_codec
 from partrain.checkpoint.content import manifest_text
 from partrain.config.section import Section
 from partrain.data.fetch import describe_source
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+CountFromZero = Annotated[int, Field(ge=0, lt=2**63)]
 MAX_ITEM = 1 << 31
 """Most numbers of one item."""
 
@@ -31,9 +33,9 @@ class WorkerRecord(Section):
 
     rank: NonNegativeInt
     device: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}(:[0-9]{1,4})?$")]
-    threads: NonNegativeInt
-    partition: NonNegativeInt
-    """Items of its partition."""
+    threads: CountFromZero
+    partition: CountFromZero | None
+    """Items of its partition, or of its shard of a stream; None: the stream does not tell."""
 
 
 class Manifest(Section):
@@ -56,7 +58,7 @@ class Manifest(Section):
     workers: Annotated[list[WorkerRecord], Field(min_length=1)]
     start_file: Digest | None = None
     """SHA-256 of the file that the network started `from`; None if all its numbers were drawn."""
-    average_from: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    average_from: CountFromZero | None = None
     """Item-iterations from which networks count for the average of `[sync] swa`; None without it."""
     class_weights: list[float] | None = None
     """Factors of the items' losses, in the order of the classes."""
@@ -75,7 +77,7 @@ class Manifest(Section):
 class StoredManifest(Manifest):
     """A manifest read from a checkpoint: every field is required, `format` too."""
 
-    format: Literal[1]
+    format: Annotated[Literal[1], NoTruth]
     round: int
     progress: Progress
 
@@ -97,11 +99,15 @@ def _checked(content: Content) -> StoredManifest:
         if missing := sorted(Progress().stored().keys() - content.manifest["progress"].keys()):
             raise _wrong(f"progress.{missing[0]}", "field required")
         _check(stored)
-        check_codec(stored.codec, stored.network)
+        _check_counts(stored.progress, content.arrays)
+        check_codec(stored.codec, stored.network, _kind_of_data(content.job))
     except ValidationError as error:
         first = error.errors()[0]
+        if first["type"] == "json_invalid":  # it is JSON, but for a text that no encoding has
+            raise BadCheckpoint("the manifest is not that of a training: one of its texts is no Unicode") from None
         prefix = ("codec",) if error.title.endswith("Codec") else ()
-        raise _wrong(".".join(map(str, (*prefix, *first["loc"]))) or "it", first["msg"].lower()) from None
+        reason = first["msg"].removeprefix("Value error, ")
+        raise _wrong(".".join(map(str, (*prefix, *first["loc"]))), reason[:1].lower() + reason[1:]) from None
     except CodecField as error:
         raise _wrong(f"codec.{error.name}", error.reason) from None
     return stored
@@ -111,17 +117,45 @@ def _check(stored: StoredManifest) -> None:
     """Raise BadCheckpoint unless the fields fit each other."""
     if stored.round != stored.progress.round:
         raise BadCheckpoint(f"the manifest contradicts itself: round {stored.round} and {stored.progress.round}")
-    for name, value in vars(stored.progress).items():
+    progress = stored.progress
+    for name, value in vars(progress).items():
         if isinstance(value, int) and not 0 <= value < 2**63:
             raise _wrong(f"progress.{name}", "not a count")
         if name.endswith("_round") and value > stored.round:
             raise _wrong(f"progress.{name}", f"a round after round {stored.round}")
+    for name in ("loss", *(() if progress.metrics else ("best", "lead"))):  # a metric may be any number
+        if abs(getattr(progress, name) or 0.0) > FLOAT32_MAX:
+            raise _wrong(f"progress.{name}", "beyond the numbers of a network")
+    if not 0 <= (progress.accuracy or 0.0) <= 1:
+        raise _wrong("progress.accuracy", "not between 0 and 1")
     if stored.network.task not in (*get_args(Kind), "user"):
         raise _wrong("network.task", "no kind of task")
     if math.prod(stored.network.input) > MAX_ITEM:
         raise _wrong("network.input", f"an item of more than {MAX_ITEM:,} numbers")
     if [worker.rank for worker in stored.workers] != list(range(len(stored.workers))):
         raise _wrong("workers", "their ranks are not 0, 1, 2, ...")
+
+
+def _check_counts(progress: Progress, arrays: Mapping[str, Any]) -> None:
+    """Raise BadCheckpoint unless the item-iterations are those that the workers and the newest round of the history have."""
+    counts = [array for path, array in arrays.items() if path.startswith("workers/") and path.endswith("/counts")]
+    if counts and all(count.shape == (4,) for count in counts):
+        trained = sum(int(count[2]) for count in counts)
+        if progress.item_iterations != trained:
+            raise _wrong("progress.item_iterations", f"{progress.item_iterations:,}, but the workers have trained {trained:,}")
+    rounds, items = (arrays.get(f"history/{name}") for name in ("round", "item_iterations"))
+    if rounds is None or items is None or items.ndim != 1 or items.dtype.kind not in "iu" or not len(items):
+        return
+    if rounds[-1] == progress.round and items[-1] != progress.item_iterations:
+        raise _wrong("progress.item_iterations", f"{progress.item_iterations:,}, but /history has {int(items[-1]):,}")
+
+
+def _kind_of_data(job: str) -> object:
+    """Return the `kind` of the job's data set; None if it has none, or the job is unreadable."""
+    try:
+        return tomllib.loads(job)["dataset"].get("kind")
+    except (tomllib.TOMLDecodeError, LookupError, AttributeError):
+        return None
 
 
 def _wrong(name: str, reason: str) -> BadCheckpoint:

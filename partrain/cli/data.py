@@ -13,7 +13,7 @@ import typer
 
 from partrain.cli.options import Debug, Force, Json, Overrides
 from partrain.cli.shared import examples
-from partrain.errors import CannotCreate, InputMissing
+from partrain.errors import BadJob, CannotCreate, InputMissing
 from partrain.inference.output import check, document
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ def convert(
         return buffers[0]
 
     dataset, loaded = _loaded(source, set_ or (), allocate)
+    if dataset.stream:
+        raise BadJob(f"{source}: its training items are a stream, which a file of items cannot hold: name the data it reads from")
     for role, numbers in (("inputs", dataset.inputs), ("test inputs", dataset.test_inputs)):
         if numbers is not None:  # numbers of mapped files were not checked yet
             check_finite(numbers, f"{source}: {role}")
@@ -93,7 +95,7 @@ def _inspected(source: Path, overrides: Iterable[str]) -> dict[str, Any]:
 
     from partrain.data import inspect
     from partrain.data.arrays import mapped
-    from partrain.data.partition import hold_out
+    from partrain.data.partition import split
 
     if source.suffix != ".toml" and not _is(mapped.is_mapped, source):
         return inspect.describe_file(source)
@@ -103,9 +105,7 @@ def _inspected(source: Path, overrides: Iterable[str]) -> dict[str, Any]:
     trained, held_out = np.arange(len(dataset.inputs)), np.arange(0)
     if loaded is not None:
         job = loaded.job
-        labels, order = dataset.targets if job.dataset.stratify else None, job.partition.order
-        section = job.dataset
-        trained, held_out = hold_out(dataset.items, section.held_out, order, job.seed, dataset.gap, labels, dataset.rows)
+        trained, held_out = split(dataset, job.dataset, job.partition.order, job.seed)
     return inspect.describe_dataset(dataset, trained, held_out)
 
 
@@ -122,7 +122,7 @@ def _loaded(source: Path, overrides: Iterable[str], allocate: Any = None) -> tup
     from partrain.job import load as jobs
 
     loaded = jobs.load(source, tuple(overrides))
-    return load(loaded.job.dataset, loaded.folder, allocate, loaded.job.training, in_memory=not allocate), loaded
+    return jobs.load_dataset(loaded, allocate, in_memory=not allocate), loaded
 
 
 def _scratch(output: Path, size: int) -> memoryview:

@@ -236,7 +236,7 @@ def _job_of(content: Content, path: Path, job: Path | None, trust_code: bool, un
     from partrain.launch.moved_job import moved_job, with_advice
 
     if job is not None:
-        return moved_job(job, content, until)
+        return moved_job(job, content, until, print_note)
     try:
         return load_job(content, path, trust_code, until, here)
     except Unreadable as missing:

@@ -32,6 +32,10 @@ class NonFinite(Exception):
         self.index = index
 
 
+class NothingToMix(Exception):
+    """All weights of a mean are zero."""
+
+
 Parts = Callable[[], Sequence[Sequence[Tensor]]]
 """Function that returns pieces of shared memory: bytes by rank, of equal length for all ranks."""
 
@@ -154,8 +158,8 @@ class ArenaGroup:
     def _mean_of_all(self, x: Tensor, span: slice) -> None:
         """Sum the vectors of all workers on each machine: the bits do not depend on the number of machines."""
         self.barrier(lambda: [self._at(span), self._weights])
-        part = self._own_part(span)
-        mean_into([row[part] for row in self._rows], self.arena.weights.tolist())
+        part, weights = self._own_part(span), some_weight(self.arena.weights.tolist())
+        mean_into([row[part] for row in self._rows], weights)
         self._local_barrier()
         self._read_back(x, span, self.rank)
 
@@ -163,7 +167,7 @@ class ArenaGroup:
         """Sum the workers of each machine into its first row, in the type of x, then send only these sums."""
         self.barrier(lambda: [self._weights])
         first, part = self.members.start, self._own_part(span)
-        weights = self.arena.weights.tolist()
+        weights = some_weight(self.arena.weights.tolist())
         own = slice(first, self.members.stop)
         share_into(self._rows[first][part], [row[part] for row in self._rows[own]], weights[own], sum(weights))
         began = self.transport.clock()
@@ -203,6 +207,7 @@ class ArenaGroup:
         messages, weights = self._messages(message, mine, 1.0 if weight is None else weight, exclusive=True)
         for peer, one in zip(mine, messages, strict=True):
             read(one, d).put(self._rows[peer][span])  # overwrites the message, which only this worker of the machine reads
+        some_weight(weights)
         self._local_barrier()
         part = self._own_part(slice(span.start * self._row.itemsize, span.stop * self._row.itemsize))
         mean_into([row[part] for row in self._rows], weights, 1.0 if weight is None else None)
@@ -274,9 +279,11 @@ class ArenaGroup:
         return total.to(self._row.device), share
 
     def _check(self, x: Tensor) -> None:
-        bad = first_non_finite(x)
+        """Raise NonFinite before x is mixed. Parameters were checked by the worker that trained them."""
+        offset = self._offset(x)
+        bad = first_non_finite(x) if offset else None
         if bad is not None:
-            raise NonFinite(self._offset(x), bad)
+            raise NonFinite(offset, bad)
 
     def _read(self, x: Tensor, peers: Sequence[int], exclusive: bool = False) -> list[Tensor]:
         """Copy the x of some workers. `exclusive`: no other worker of this machine reads theirs, so there is no barrier afterwards."""
@@ -334,6 +341,13 @@ class ArenaGroup:
         if self._pinned is not None:
             flat = self._pinned[: len(flat)].copy_(flat)
         x.copy_(flat.view(x.dtype).view(x.shape))
+
+
+def some_weight(weights: list[float]) -> list[float]:
+    """Return the weights of a mean. Raises NothingToMix if all are zero."""
+    if not any(weights):
+        raise NothingToMix
+    return weights
 
 
 def bytes_by_rank(words: NDArray[Any]) -> list[Tensor]:

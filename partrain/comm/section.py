@@ -29,7 +29,7 @@ class TransportSection(Section):
     kind: Literal["shared", "simulated"] = "shared"
     """`shared`: one process per worker over shared memory; `simulated`: all workers in one process, one at a time, by a simulated clock."""
     stall_seconds: float = Field(300.0, gt=0)
-    """A worker that reports nothing for this long is taken for stuck: the run ends with 75, resumable."""
+    """A worker that reports nothing for this long is taken for stuck and killed: its round runs again, see `[faults] on_loss`. If it is stuck there again, the run ends with 75, resumable."""
     speed: list[Speed] = Field([1.0], min_length=1)
     """Simulated: speed of each worker (one number: of all); at 1 an iteration takes a simulated millisecond, at 0.25 four."""
     delay: list[Span] = Field([0.0], min_length=1)

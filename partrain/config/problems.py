@@ -85,13 +85,14 @@ def by_line(problems: Iterable[Problem]) -> list[Problem]:
 class Rejected(BadJob):
     """A job with problems: the message is the first error, the detail shows all of them in the order of their lines."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[Problem], detail: str = "") -> None:
+        """Make the error; `detail` holds lines to show below the problems."""
         self.problems = by_line(problems)
         first, *others = [p.summary for p in self.problems if p.severity == "error"]
         more = f", and {len(others):,} more problem{'s' * (len(others) > 1)}" if others else ""
         shown = [p.render() for p in self.problems[:100]]
         left = [f"... and {len(self.problems) - 100:,} more"] if len(self.problems) > 100 else []
-        super().__init__(first + more, "\n\n".join(shown + left))
+        super().__init__(first + more, "\n\n".join(shown + left + [detail] * bool(detail)))
 
     @classmethod
     def in_python(cls, problems: Iterable[Problem]) -> Rejected:
@@ -103,6 +104,24 @@ class Rejected(BadJob):
     def render(self) -> str:
         """Render like `Failure.render`, but do not repeat a single problem."""
         return super().render().replace(f"{self.message}\n{self.message}\n", f"{self.message}\n")
+
+
+class WrongValue(BadJob):
+    """A value of the job that its data, network or files contradict, found after the job was loaded. `LoadedJob` knows its place."""
+
+    def __init__(self, finding: Finding, detail: str = "", prefix: str = "") -> None:
+        """Make the error; `detail` holds further lines, and `prefix` replaces table and key where the message names the key."""
+        what = f"{finding.message}; {finding.suggestion}" if finding.suggestion else finding.message
+        super().__init__(f"{prefix or _heading(finding.path) + ':'} {what}", detail)
+        self.finding = finding
+
+
+def _heading(path: KeyPath) -> str:
+    """Return table and key as users write them: `[model] freeze`, `[[optimizer.groups]] match`."""
+    for at in range(1, len(path) - 1):
+        if isinstance(path[at], int) and isinstance(path[at + 1], str):
+            return f"[[{'.'.join(map(str, path[:at]))}]] {path[at + 1]}"
+    return " ".join([f"[{path[0]}]", *map(str, path[1:2])])
 
 
 class Unreadable(Rejected):

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, Self
 from pydantic import Field, PlainValidator, field_validator, model_validator
 
 from partrain.byte_layout import InputPart, of_unequal_lengths, offsets, view
+from partrain.config.problems import Finding, WrongValue
 from partrain.config.section import Section
 from partrain.data.folds import Fold, HeldOut, held_out_count
-from partrain.errors import BadJob, InputMissing
+from partrain.errors import InputMissing
 from partrain.system.memory import memory_limits
 from partrain.tasks import Kind
 
@@ -38,12 +39,11 @@ _BLOCK = 1 << 14
 """Items checked at a time."""
 
 
-class WrongSetting(BadJob):
+class WrongSetting(WrongValue):
     """A key of the `[dataset]` table contradicts the content of its files."""
 
     def __init__(self, key: str, problem: str, advice: str) -> None:
-        super().__init__(f"[dataset] {problem}; {advice}")
-        self.key, self.problem, self.advice = key, problem, advice
+        super().__init__(Finding(("dataset", key), problem, advice, at="key"), prefix="[dataset]")
 
 
 class WrongContent(InputMissing):
@@ -139,6 +139,24 @@ class Remark(NamedTuple):
 
 
 @dataclass(frozen=True)
+class StreamForm:
+    """A stream: training items that user code yields while workers train, so that they never are in memory together."""
+
+    counted: bool
+    """The user's class tells the length of each worker's shard."""
+    names: tuple[str, ...] = ()
+    """Names of the inputs, as those of `data.user.packed.Item`."""
+    inputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Name and shape of the `ItemForm` of each input; all items have them."""
+    target: tuple[str, tuple[int, ...]] = ("", ())
+    """Name and shape of the `ItemForm` of the targets."""
+    classes: int | None = None
+    """Number of classes, where targets are labels."""
+    vocabulary: tuple[int | None, ...] = ()
+    """Number of tokens of each input; None: numbers."""
+
+
+@dataclass(frozen=True)
 class DatasetSpec:
     """Facts of a data set that are known before it is loaded."""
 
@@ -157,6 +175,8 @@ class DatasetSpec:
     remarks: tuple[Remark, ...] = ()
     parts: tuple[InputPart, ...] = ()
     """The inputs of an item, if there are several."""
+    stream: StreamForm | None = None
+    """The training items, if they are a stream; `items` are then those held out alone."""
 
 
 @dataclass(frozen=True)
@@ -240,6 +260,8 @@ class DatasetInfo:
     """Files that are mapped beside the buffer."""
     parts: tuple[InputPart, ...] = ()
     """The inputs of an item, if there are several, or their lengths differ: `inputs` are then rows (n, bytes) that hold all of them."""
+    stream: StreamForm | None = None
+    """The training items, if they are a stream: `inputs` and `targets` are then those of held-out items alone."""
 
     @property
     def channel_scale(self) -> tuple[list[float], list[float]] | None:
@@ -285,7 +307,7 @@ class Dataset(DatasetInfo):
 
     @property
     def items(self) -> int:
-        """Number of items to train on or to hold out."""
+        """Number of items to train on or to hold out; beside a stream, of held-out items."""
         return len(self.inputs if self.rows is None else self.rows) - (self.gap or 0)
 
     @property
@@ -303,7 +325,17 @@ class Dataset(DatasetInfo):
         """Facts of the loaded data set."""
         tests = 0 if self.test_inputs is None else len(self.test_inputs)
         tokens = self.vocabulary is not None
-        return DatasetSpec(self.items, tests, self.item_shape, self.task, self.outputs, tokens, self.categories, parts=self.parts)
+        return DatasetSpec(
+            self.items,
+            tests,
+            self.item_shape,
+            self.task,
+            self.outputs,
+            tokens,
+            self.categories,
+            parts=self.parts,
+            stream=self.stream,
+        )
 
     @property
     def info(self) -> DatasetInfo:

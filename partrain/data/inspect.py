@@ -34,7 +34,8 @@ def describe_dataset(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[
         parts["test"] = (dataset.test_inputs, dataset.test_targets, np.arange(len(dataset.test_inputs)))
     parts = {name: part for name, part in parts.items() if len(part[2])}
     columns, faults = _columns(dataset)
-    seen = {name: _hashes(inputs, index) for name, (inputs, _, index) in parts.items()}
+    seen: dict[str, list[bytes]] = {"training": []}
+    seen |= {name: _hashes(inputs, index) for name, (inputs, _, index) in parts.items()}
     known = set(seen["training"])
     shared = {name: sum(one in known for one in prints) for name, prints in seen.items() if name != "training"}
     faults += [f"{count:,} of the {name} items are also trained on" for name, count in shared.items() if count]
@@ -42,6 +43,7 @@ def describe_dataset(dataset: Dataset, trained: NDArray[Any], held_out: NDArray[
         faults.append(f"{torn:,} different items to train on come with more than one target")
     return {
         "task": dataset.task,
+        "stream": dataset.stream is not None,
         "items": {name: len(index) for name, (_, _, index) in parts.items()},
         "inputs": _inputs(dataset),
         "outputs": dataset.outputs,
@@ -90,7 +92,7 @@ def _classes(dataset: Dataset, parts: dict[str, tuple[NDArray[Any], NDArray[Any]
 
 def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the range of each number of an item, or of all together, and faults. Standardized numbers are shown as before."""
-    if dataset.vocabulary is not None or dataset.parts:
+    if dataset.vocabulary is not None or dataset.parts or not len(dataset.inputs):
         return [], []
     names, shift, spread = _names(dataset)
     found, broken, where = _NumberStats(len(names)), 0, 0
@@ -263,7 +265,8 @@ def render(found: dict[str, Any]) -> Iterator[str]:
         yield f"task: {found['task']}, {found['outputs']} outputs" + (
             f", {found['vocabulary']} tokens" * bool(found["vocabulary"])
         )
-        yield "items: " + ", ".join(f"{count:,} {name}" for name, count in found["items"].items())
+        each = ["a stream to train on"] * found["stream"] + [f"{count:,} {name}" for name, count in found["items"].items()]
+        yield "items: " + ", ".join(each)
         inputs = found["inputs"]
         if "parts" in inputs:
             yield "inputs: " + ", ".join(f"{name} {form}" for name, form in inputs["parts"].items())

@@ -39,7 +39,7 @@ from pydantic import Field, model_validator
 
 from partrain.config.section import Section
 from partrain.data import orders
-from partrain.data.base import DataSection, Training
+from partrain.data.base import DataSection, Dataset, Training
 from partrain.data.folds import Fold, HeldOut, held_out_count
 from partrain.data.skew import label_groups
 from partrain.data.windows import FOLD_IN_TIME, refuse_fold
@@ -253,6 +253,16 @@ def _hold_out_fold(n: int, fold: Fold, order: Order, seed: int, labels: NDArray[
     else:
         held[np.argsort(labels[items], kind="stable")[fold.number - 1 :: fold.folds]] = True
     return items[~held], items[held]
+
+
+def split(dataset: Dataset, section: DataSection, order: Order, seed: int) -> tuple[Indices, Indices]:
+    """Return the indices of a data set's training items, of which a stream has none, and of its held-out items."""
+    import numpy as np
+
+    if dataset.stream:
+        return np.arange(0), np.arange(dataset.items)
+    labels = dataset.targets if section.stratify else None
+    return hold_out(dataset.items, section.held_out, order, seed, dataset.gap, labels, dataset.rows)
 
 
 def training_of(dataset: DataSection, section: Partition, seed: int) -> Training:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from partrain.data.base import DataSection
+from partrain.data.base import Class, DataSection, WrongContent
 from partrain.data.partition import hold_out
 from partrain.errors import InputMissing
 from partrain.seeds import derive
@@ -64,14 +64,27 @@ class HasTestSplit(DataSection):
         stay, tested = hold_out(items, tests, order, derive(0, "test items"), None, labels if self.stratify else None)
         return np.sort(stay), np.sort(tested)
 
-    def check_classes(self, where: str, names: Sequence[Any] | None, trained: Indices, tested: Indices) -> None:
-        """Raise InputMissing for a class that only test items have: it could not be learnt. `names`: of the classes, by label."""
+    def check_classes(
+        self, locate: Callable[[Class], str], names: Sequence[Class] | None, trained: Indices, tested: Indices
+    ) -> None:
+        """Raise WrongContent for a class that only test items have: it could not be learnt.
+
+        Args:
+            locate: Returns the place of a class in a file, for the message.
+            names: Names of the classes, by label; None: the labels.
+            trained: Labels (n,) of the items that stay.
+            tested: Labels (n,) of the test items.
+        """
         import numpy as np
 
-        if len(only := np.setdiff1d(tested, trained)):
-            name = names[only[0]] if names else only[0]
-            way = 'test_from = "shuffled"' if self.test_from == "end" else "stratify = true"
-            advice = f"set {way}, or hold fewer items out"
-            if np.count_nonzero(tested == only[0]) == 1:
-                advice = "it has one item: give it more, or leave the class out"
-            raise InputMissing(f"{where}: the class `{name}` occurs among the test items only: {advice}")
+        if not len(only := np.setdiff1d(tested, trained)):
+            return
+        name, count = names[int(only[0])] if names else int(only[0]), int((tested == only[0]).sum())
+        if count == 1:
+            what, advice = "occurs once, as a test item", "add items of it, or leave it out by `classes`"
+        else:
+            ways = {"end": 'set test_from = "shuffled"', "shuffled": "set stratify = true"}
+            way = "leave it out by `classes`" if self.stratify and self.test_from == "shuffled" else ways[self.test_from]
+            what, advice = f"occurs among the test items only, {count:,} times", f"{way}, or hold fewer items out"
+        more = f" (one of {len(only):,} such classes)" if len(only) > 1 else ""
+        raise WrongContent(([self.split_key], f"{locate(name)}: the class `{name}`{more} {what}; {advice}"))

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from partrain.config.problems import Finding, WrongValue
 from partrain.data.augment import SIZED, resolve
-from partrain.errors import BadJob, UserCodeFailed
+from partrain.errors import UserCodeFailed
 from partrain.system.torchvision import import_torchvision
 
 Augment = Callable[[Any, int], Any]
@@ -23,10 +24,11 @@ class ImageAugment:
     """Random changes of images (b, channels, height, width) of numbers in [0, 1]."""
 
     def __init__(self, wanted: Sequence[str | Mapping[str, Any]], shape: Sequence[int]) -> None:
-        """Make the transforms and try them on two images of a `shape` (channels, height, width). BadJob if they fail."""
+        """Make the transforms and try them on two images of a `shape` (channels, height, width). WrongValue if they fail."""
         v2 = import_torchvision("torchvision.transforms.v2")
         self._transforms = []
-        for one in wanted:
+        for index, one in enumerate(wanted):
+            place = ("dataset", "augment", index)
             kind, arguments = resolve(one)
             if kind in SIZED:
                 arguments = {"size": list(shape[1:]), **arguments}
@@ -35,10 +37,11 @@ class ImageAugment:
                 tried = self(torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)), 0)
             except Exception as error:
                 text = (str(error) or type(error).__name__).splitlines()[0]
-                raise BadJob(f"[dataset] augment: {kind} for images {tuple(shape)}: {text}") from None
+                raise WrongValue(Finding(place, f"{kind} for images {tuple(shape)}: {text}")) from None
             if tried.shape != (2, *shape) or tried.dtype != torch.float32:
                 now = f"{tuple(tried.shape[1:])} of {tried.dtype}".replace("torch.", "")
-                raise BadJob(f"[dataset] augment: {kind} turns images {tuple(shape)} into {now}; keep their shape and type")
+                what = f"{kind} turns images {tuple(shape)} into {now}"
+                raise WrongValue(Finding(place, what, "keep their shape and type"))
 
     def __call__(self, images: Tensor, seed: int) -> Tensor:
         """Change each image by draws of its own."""

@@ -21,19 +21,21 @@ def closing_lines(
     spent: bool = False,
     until: Sequence[str] = (),
     own_hook: bool = False,
+    signed: bool = False,
 ) -> list[str]:
     """Return the last lines of a run: its end, results and folder, and commands to continue, ready to paste.
 
     `content` is that of summary.json. `checkpoint` is the one to continue from; it lies outside `folder` if a run resumed from there
     and added nothing. `stop` is the `[stop]` table. `own_code`: the network is user code, which each command must trust. `spent`: the
     learning rate is 0, so continuing is useless. `until`: stop conditions that the user moved for a run that added nothing. `own_hook`:
-    the run calls user code, which `resume` must trust.
+    the run calls user code, which `resume` must trust. `signed`: the user has trained the run, so that each command trusts its code.
     """
     reason = f" ({content['reason']})" if content.get("reason") not in (None, content["status"]) else ""
     seconds = content["seconds"]["train"]
     done = f"{content['rounds']:,} rounds, {content['item_iterations']:,} item-iterations, {seconds:.1f} s of training"
     lines = [f"{content['status']}{reason}: {done}"]
     judged = {"loss": content["loss"], **content["metrics"]}
+    lines += _numbers_told(content)
     label = "judged (any-worker)" if content.get("judge") == "any-worker" else "judged"
     if "judged_round" in content:
         label += f" in round {content['judged_round']:,}"
@@ -52,19 +54,30 @@ def closing_lines(
     if checkpoint is None:
         return lines
     here = checkpoint.absolute().is_relative_to(folder.absolute())
-    trust = " --trust-code" * own_code
+    trust = " --trust-code" * (own_code and not signed)
     path, best_path = shlex.quote(str(checkpoint)) + trust, f"{shlex.quote(str(folder))} --best{trust}"
     into = "" if here else f" --out {shlex.quote(str(folder))}"
     lines += [] if here else [f"nothing was added to {shlex.quote(str(checkpoint))}"]
     further = "".join(f" --until {shlex.quote(each)}" for each in until or _until(content, stop or {}))
     again = content["status"] == "diverged"  # it would diverge again
-    resumed = path + " --trust-code" * (own_hook and not own_code)
+    resumed = path + " --trust-code" * (own_hook and not own_code and not signed)
     onward = [] if spent or again else [f"  partrain resume {resumed}{into}{further}"]
     file = shlex.quote(str(checkpoint))
     export = [] if own_code else [f"  partrain export {file} --format safetensors --output network.safetensors"]
     report = [f"  partrain report {shlex.quote(str(folder))}"]
     best = [f"  partrain evaluate {best_path}"] * kept
     return [*lines, f"  partrain evaluate {path}", *best, *export, *report, f"  partrain inspect {file}", *onward]
+
+
+def _numbers_told(content: Mapping[str, Any]) -> list[str]:
+    """Return a line that counts exclusions, clipped updates and spikes; none without any."""
+    kinds = {
+        "exclusions": "worker{} left out of a mean",
+        "clipped_updates": "update{} scaled down",
+        "spikes": "spike{} of a loss",
+    }
+    told = [f"{count:,} {words.format('s' * (count > 1))}" for key, words in kinds.items() if (count := content.get(key))]
+    return [f"numbers: {', '.join(told)}; `partrain report` shows when"] if told else []
 
 
 def _earlier_best(content: Mapping[str, Any]) -> str:

@@ -16,7 +16,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
-from partrain.display.events import EndEvent, Event, FaultEvent, JudgementEvent, ReplayEvent, RoundEvent, StartEvent
+from partrain.display.events import (
+    EndEvent,
+    Event,
+    ExclusionEvent,
+    FaultEvent,
+    JudgementEvent,
+    ReplayEvent,
+    RoundEvent,
+    SpikeEvent,
+    StartEvent,
+)
 from partrain.display.live_table import ASCII, FLASH_S, UNICODE, frame, printable
 from partrain.display.number_format import count, number, tenths
 from partrain.display.run_state import RunState
@@ -127,6 +137,8 @@ class PlainDisplay(Display):
         elif isinstance(event, ReplayEvent):
             self._finish()
             self._lines.append(f"replay: {printable(event.describe())}\n")
+        elif isinstance(event, ExclusionEvent | SpikeEvent):  # its round's line follows
+            self._lines.append(f"{event.kind}: {event.describe()}\n")
 
     def refresh(self, now: float) -> None:
         if abs(now - self._written) < REDRAW_S:

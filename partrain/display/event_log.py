@@ -16,7 +16,6 @@ from typing import Any
 
 from partrain.display.events import Event, KnownEvent, decode, encode, round_of
 from partrain.display.run_state import RunState
-from partrain.display.worker_state import WorkerState
 from partrain.errors import InputMissing, InputOutputFailed
 from partrain.records import without_nan
 from partrain.system.atomic_file import atomic_file
@@ -121,50 +120,9 @@ def _kept(path: Path, after_round: int, state: RunState) -> Iterator[bytes]:
             yield line
 
 
-def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> dict[str, Any]:
-    """Return the content of `summary.json`; `test` holds loss and metrics on the test set. Seconds cover all sessions."""
-    judged, clock = state.judged, state.clock
-    how: dict[str, Any] = {"judge": "any-worker"} if state.stop.get("judge") == "any-worker" else {}
-    if judged and judged.round != state.round:  # stopping early skips the last judgement
-        how["judged_round"] = judged.round
-    best = {"best": {"round": state.best.round, "loss": state.best.loss, "metrics": state.best.metrics}} if state.best else {}
-    return {
-        "status": state.status or "failed",
-        "reason": state.reason or "killed",
-        "rounds": state.round,
-        **how,
-        "loss": judged.loss if judged else None,
-        "metrics": judged.metrics if judged else {},
-        **best,
-        "test": dict(test or {}),
-        "seconds": {"startup": _seconds(clock.startup), "train": _seconds(clock.train), "total": _seconds(clock.total)},
-        "item_iterations": state.item_iterations,
-        **({"replays": state.replays, "discarded_item_iterations": state.discarded} if state.replays else {}),
-        "workers": [_worker_summary(worker, clock.train) for _, worker in sorted(state.workers.items())],
-    }
-
-
 def write_summary(path: Path, content: Mapping[str, Any]) -> None:
     """Write `summary.json` atomically."""
     _replace(path, [(json.dumps(without_nan(content), indent=2, allow_nan=False) + "\n").encode()])
-
-
-def _worker_summary(worker: WorkerState, train: float) -> dict[str, Any]:
-    unlike = {} if worker.unevenness is None else {"unevenness": worker.unevenness}
-    return {
-        "rank": worker.rank,
-        "device": worker.device,
-        **unlike,
-        "iterations": worker.iterations,
-        "item_iterations": worker.item_iterations,
-        "items_per_second": round((worker.item_iterations - worker.elsewhere) / train, 3) if train > 0 else None,
-        "seconds": {"compute": _seconds(worker.compute), "wait": _seconds(worker.wait), "sync": _seconds(worker.mix)},
-    }
-
-
-def _seconds(value: float) -> float:
-    """Round to microseconds: more digits are noise."""
-    return round(value, 6)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar, TypedDict, get_args
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from partrain.display.number_format import number
 from partrain.records import RoundRecord, without_nan
 
 COMMIT_MARK = b'"event":"commit"'
@@ -27,44 +28,55 @@ class CountsBefore(TypedDict):
     """The work of one worker in another folder, from which the run was resumed."""
 
     iterations: int
+    """Local iterations."""
     item_iterations: int
+    """Items that went through a backward pass."""
 
 
 class WorkerSkew(TypedDict, total=False):
     """The label skew of a worker's partition, if measured: total variation distance to all items, 0 to 1."""
 
     unevenness: float
+    """Total variation distance between the class shares of the partition and of all items, 0 to 1."""
 
 
 class WorkerBefore(TypedDict, total=False):
     """The work before this session, if the run was resumed."""
 
     before: CountsBefore
+    """Counts of the earlier folder."""
 
 
 class StartedWorker(WorkerSkew, WorkerBefore):
     """A worker in the `start` event."""
 
     rank: int
+    """Number of the worker, from 0."""
     device: str
+    """As in `cpu` or `cuda:0`."""
     threads: int
+    """Intra-op threads."""
     pid: int | None
     """Process id on this machine, if the worker runs here."""
-    partition: int
-    """Number of items in the worker's partition."""
+    partition: int | None
+    """Number of items in the worker's partition, or in its shard of a stream; None: the stream does not tell."""
     iterations: int
     """Local iterations per round."""
     passes: int | None
     """Passes over the partition per round, if the job gives these instead."""
     batch_size: int
+    """Items of a batch."""
 
 
 class EndSeconds(TypedDict, total=False):
     """The seconds of the whole run, all sessions included."""
 
     startup: float
+    """From the command to the first local iteration."""
     train: float
+    """From the first local iteration to the last judgement."""
     total: float
+    """The whole command."""
 
 
 @dataclass(kw_only=True)
@@ -78,7 +90,9 @@ class StartEvent:
     name: str
     """Name of the job."""
     run_id: str = ""
+    """Digest of job, data and versions."""
     rule: str
+    """Name of the sync rule."""
     resumed_from: int | None
     """Round of the checkpoint; None for a new run."""
     parameters: int = 0
@@ -90,6 +104,7 @@ class StartEvent:
     cores: int = 0
     """CPU cores of this machine that the process may use."""
     workers: list[StartedWorker]
+    """All workers, by rank."""
     stop: dict[str, Any]
     """The `[stop]` table."""
     start_file: str | None = None
@@ -103,6 +118,7 @@ class RoundEvent:
     kind: ClassVar = "round"
     t: float
     rank: int
+    """The worker."""
     record: RoundRecord
 
 
@@ -115,12 +131,15 @@ class JudgementEvent:
     judge: str = "mixed"
     """`mixed` or `any-worker`."""
     round: int
+    """The round that was judged."""
     item_iterations: int = 0
     """Item-iterations of all workers so far."""
     seconds: float
     """Training seconds so far."""
     loss: float | None
+    """Loss on the held-out items."""
     metrics: dict[str, float] = field(default_factory=dict)
+    """Accuracy and further metrics, by name."""
     best: bool
     """The best judgement so far."""
     regular: bool = True
@@ -134,9 +153,11 @@ class CommitEvent:
     kind: ClassVar = "commit"
     t: float
     round: int
+    """The round that the checkpoint holds."""
     file: str
     """Path in the run folder."""
     bytes: int
+    """Size of the file."""
     seconds: float
     """Duration of the write."""
     digest: str = ""
@@ -150,6 +171,7 @@ class FaultEvent:
     kind: ClassVar = "fault"
     t: float
     what: str
+    """The fault in words."""
     rank: int | None
     """Rank of the worker that failed; None if no single one did."""
 
@@ -178,12 +200,58 @@ class ReplayEvent:
 
 
 @dataclass(kw_only=True)
+class ExclusionEvent:
+    """A worker was left out of the means of a round, for its numbers were not finite."""
+
+    kind: ClassVar = "exclusion"
+    t: float
+    round: int
+    """The round."""
+    rank: int
+    """Rank of the worker."""
+    what: str
+    """The numbers that were not finite."""
+    discarded: int
+    """Item-iterations that were taken back."""
+
+    def describe(self) -> str:
+        """Tell in one line who was left out, and why."""
+        why = f"non-finite numbers in {self.what}, {self.discarded:,} item-iterations taken back"
+        return f"round {self.round:,}: worker {self.rank} is left out of the mean ({why})"
+
+
+@dataclass(kw_only=True)
+class SpikeEvent:
+    """A loss leapt above its band (`display/loss_band.py`)."""
+
+    kind: ClassVar = "spike"
+    t: float
+    round: int
+    """The round."""
+    rank: int | None
+    """Rank of the worker whose training loss it is; None: the judged loss."""
+    loss: float
+    """The loss that leapt."""
+    usual: list[float]
+    """Lowest and highest of the losses before it."""
+    bound: float
+    """Upper end of the band."""
+
+    def describe(self) -> str:
+        """Tell in one line what leapt, and from where."""
+        whose = "the judged loss" if self.rank is None else f"the training loss of worker {self.rank}"
+        low, high = map(number, self.usual)
+        return f"round {self.round:,}: {whose} leapt to {number(self.loss)}; before, it was {low} to {high}"
+
+
+@dataclass(kw_only=True)
 class StoppingEvent:
     """The coordinator answers a signal."""
 
     kind: ClassVar = "stopping"
     t: float
     signal: str
+    """As in `SIGINT`."""
     what: str
     """Message to the user."""
 
@@ -195,9 +263,13 @@ class EndEvent:
     kind: ClassVar = "end"
     t: float
     status: str
+    """As in `summary.json`."""
     reason: str
+    """As in `summary.json`."""
     round: int
+    """The last round."""
     seconds: EndSeconds = field(default_factory=EndSeconds)
+    """Seconds of the run."""
     test: dict[str, float] = field(default_factory=dict)
     """Loss and metrics on the test set, if there is one."""
 
@@ -210,12 +282,20 @@ class UnknownEvent:
     round: int | None
 
 
-KnownEvent = StartEvent | RoundEvent | JudgementEvent | CommitEvent | FaultEvent | ReplayEvent | StoppingEvent | EndEvent
+KnownEvent = (
+    StartEvent
+    | RoundEvent
+    | JudgementEvent
+    | CommitEvent
+    | FaultEvent
+    | ReplayEvent
+    | ExclusionEvent
+    | SpikeEvent
+    | StoppingEvent
+    | EndEvent
+)
 Event = KnownEvent | UnknownEvent
-KINDS: dict[str, type[KnownEvent]] = {
-    each.kind: each
-    for each in (StartEvent, RoundEvent, JudgementEvent, CommitEvent, FaultEvent, ReplayEvent, StoppingEvent, EndEvent)
-}
+KINDS: dict[str, type[KnownEvent]] = {each.kind: each for each in get_args(KnownEvent)}
 
 
 def encode(event: KnownEvent) -> bytes:

@@ -175,6 +175,10 @@ def _header(state: RunState, now: float, width: int, glyphs: Glyphs, folder: str
         yield facts_line("folder", [folder if fits else "..." + folder[-max(width - 11, 1) :]], dot)
     if state.replays:
         yield [("replays ", "dim"), (f"{state.replays}{dot}{printable(state.replay)}", "yellow")]
+    if state.exclusions:
+        yield [("exclude ", "dim"), (f"{state.exclusions}{dot}{printable(state.exclusion)}", "yellow")]
+    if state.spikes:
+        yield [("spikes  ", "dim"), (f"{state.spikes}{dot}{printable(state.spike)}", "yellow")]
     if state.faults:
         yield [("faults  ", "dim"), (f"{state.faults}{dot}{printable(state.fault)}", "red")]
     yield []

@@ -107,6 +107,10 @@ def _facts(state: RunState) -> list[tuple[str, str]]:
         facts.append(("saved", f"round {saved.round:,} · {size(saved.bytes)}"))
     if state.replays:
         facts.append(("replays", f"{state.replays} · {_safe(state.replay)}"))
+    if state.exclusions:
+        facts.append(("exclusions", f"{state.exclusions} · {_safe(state.exclusion)}"))
+    if state.spikes:
+        facts.append(("spikes", f"{state.spikes} · {_safe(state.spike)}"))
     if state.faults:
         facts.append(("faults", f'<span style="color:{RED}">{state.faults} · {_safe(state.fault)}</span>'))
     return facts

@@ -16,12 +16,15 @@ from partrain.display.events import (
     EndEvent,
     EndSeconds,
     Event,
+    ExclusionEvent,
     FaultEvent,
     JudgementEvent,
     ReplayEvent,
     RoundEvent,
+    SpikeEvent,
     StartEvent,
 )
+from partrain.display.loss_band import LossBand
 from partrain.display.stop_conditions import Standing, StopCondition, conditions_of
 from partrain.display.worker_state import Curve, WorkerState
 from partrain.records import finite
@@ -106,6 +109,18 @@ class RunState:
         """Item-iterations of all workers that ran again."""
         self.replay = ""
         """The newest replay in words."""
+        self.exclusions = self.excluded_items = 0
+        """Times that a worker was left out of a round's means; the item-iterations that were taken back."""
+        self.exclusion = ""
+        """The newest exclusion in words."""
+        self.clipped_updates = 0
+        """Rounds of workers whose update was scaled down to `max_update_norm`."""
+        self.spikes = 0
+        self.spike = ""
+        """The newest spike in words."""
+        self.leap: SpikeEvent | None = None
+        """The spike that the newest event is, if it is one: `RunContext` emits it."""
+        self._band = LossBand()
         self.status: str | None = None
         """Status at the end of the run; None while it runs, or if it was killed."""
         self.reason: str | None = None
@@ -114,7 +129,7 @@ class RunState:
 
     def apply(self, event: Event) -> None:
         """Apply the next event. Unknown kinds are skipped: a newer partrain wrote them."""
-        self.t = event.t
+        self.t, self.leap = event.t, None
         match event:
             case RoundEvent():
                 self._round(event)
@@ -130,6 +145,13 @@ class RunState:
                 self.replays += 1
                 self.discarded += sum(event.discarded)
                 self.replay = event.describe()
+            case ExclusionEvent():
+                self.exclusions += 1
+                self.excluded_items += event.discarded
+                self.exclusion = event.describe()
+            case SpikeEvent():
+                self.spikes += 1
+                self.spike = event.describe()
             case EndEvent():
                 self.status, self.reason, self.round = event.status, event.reason, event.round
                 self.clock.pass_to(event.t)
@@ -214,6 +236,8 @@ class RunState:
         if math.isnan(seconds):  # earlier versions wrote `seconds` in judgements only
             seconds = self.clock.train
         worker.count(event.t, record, seconds)
+        self.clipped_updates += not math.isnan(record.clipped_norm)
+        self._watch(worker.band, event.t, record.round, event.rank, record.loss)
         self.item_iterations += record.items
         self.lr = finite(record.lr)
         self.clock.round(event.t, record.compute + record.wait + record.mix, seconds)
@@ -236,8 +260,14 @@ class RunState:
         self.judged = event
         if event.loss is not None:
             self.judged_losses.add(event.loss)
+            self._watch(self._band, event.t, event.round, None, event.loss)
         self.best, self.misses = (event, 0) if event.best else (self.best, self.misses + event.regular)
         self.clock.train = event.seconds
+
+    def _watch(self, band: LossBand, t: float, round: int, rank: int | None, loss: float) -> None:
+        """Note a loss in its band. A worker that did not train has none."""
+        if math.isfinite(loss) and (leap := band.add(loss)):
+            self.leap = SpikeEvent(t=t, round=round, rank=rank, loss=leap.loss, usual=list(leap.usual), bound=leap.bound)
 
     def _fault(self, event: FaultEvent) -> None:
         self.faults += 1

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from partrain.display.events import CountsBefore
+from partrain.display.loss_band import LossBand
 from partrain.records import RoundRecord, finite
 
 WINDOW_S = 4.0
@@ -94,6 +95,8 @@ class WorkerState:
     left: bool = False
     """The run goes on without it, after a resume with other workers."""
     curve: Curve = field(default_factory=Curve)
+    band: LossBand = field(default_factory=LossBand)
+    """Its usual training losses."""
     marks: deque[Totals] = field(default_factory=deque)
     t: float = 0.0
     seconds: float = 0.0

@@ -38,7 +38,7 @@ def card(network: TrainedNetwork, content: Content, checkpoint: Path, made: Deli
         "network": f"`{_called(job.model)}`, {parameters:,} parameters in {str(network.dtype).removeprefix('torch.')}",
         "inputs and outputs": made.usage.rpartition("; ")[0],
         "rule": f"`{job.sync.rule}` over {len(manifest.workers)} worker{'s' * (len(manifest.workers) > 1)}",
-        "workers": "; ".join(f"{one.rank}: {one.device}, {one.partition:,} items" for one in manifest.workers),
+        "workers": "; ".join(f"{one.rank}: {one.device}, {_items(one.partition)}" for one in manifest.workers),
         "optimizer": f"`{job.optimizer.name}`",
         "rounds": f"{content.round:,}",
         "item-iterations": f"{manifest.progress.item_iterations:,}",
@@ -56,7 +56,7 @@ def card(network: TrainedNetwork, content: Content, checkpoint: Path, made: Deli
     data = {
         "source": f"`{_source(vars(job.dataset))}`",
         "digest": f"{manifest.data} (SHA-256 over content and codec)",
-        "items": f"{sum(one.partition for one in manifest.workers):,} in the partitions of all workers{repeated}",
+        "items": _all_items(manifest) + repeated,
         "shape of an item": _shape(manifest),
         **_codec_facts(network),
     }
@@ -86,6 +86,19 @@ def _front_matter(network: TrainedNetwork, made: Delivery, manifest: StoredManif
     lines = [f"library_name: {_LIBRARIES[made.format]}", "tags:", *(f"- {_yaml(one)}" for one in tags)]
     lines += ["metrics:", *(f"- {one}" for one in metrics), f"model_name: {_yaml(manifest.name)}"]
     return "\n".join(["---", *lines, "---"])
+
+
+def _items(count: int | None) -> str:
+    return "a stream" if count is None else f"{count:,} items"
+
+
+def _all_items(manifest: StoredManifest) -> str:
+    counts = [one.partition for one in manifest.workers if one.partition is not None]
+    return (
+        f"{sum(counts):,} in the partitions of all workers"
+        if counts
+        else "a stream of unknown length, one shard of it for each worker"
+    )
 
 
 def _standing(manifest: StoredManifest) -> str:

@@ -124,13 +124,13 @@ def load_network(loaded: LoadedJob, content: Content) -> TrainedNetwork:
 
 def load_dataset(loaded: LoadedJob, content: Content) -> Dataset:
     """Load the data set that a checkpoint was trained on. BadCheckpoint if it has changed since, InputMissing if it is missing."""
-    from partrain.data import load
     from partrain.data.fetch import paths_of
+    from partrain.job import load as jobs
 
     job = loaded.job
     try:
         with blame_user_code(loaded):
-            dataset = load(job.dataset, loaded.folder, None, job.training)
+            dataset = jobs.load_dataset(loaded)
     except InputMissing as missing:
         if all(path.exists() for path in paths_of(vars(job.dataset), loaded.folder)):
             raise
@@ -143,12 +143,10 @@ def load_dataset(loaded: LoadedJob, content: Content) -> Dataset:
 
 def split_items(loaded: LoadedJob, dataset: Dataset) -> tuple[Any, Any]:
     """Return the indices of training items and of validation items."""
-    from partrain.data.partition import hold_out
+    from partrain.data.partition import split
 
     job = loaded.job
-    labels = dataset.targets if job.dataset.stratify else None
-    section, order = job.dataset, job.partition.order
-    return hold_out(dataset.items, section.held_out, order, job.seed, dataset.gap, labels, dataset.rows)
+    return split(dataset, job.dataset, job.partition.order, job.seed)
 
 
 def evaluate_items(network: TrainedNetwork, items: Samples, on_batch: OnBatch | None = None) -> dict[str, Any]:

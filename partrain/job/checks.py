@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partrain.comm.machine import Machine
-from partrain.config.problems import FileFinding, Finding, KeyPath
+from partrain.config.problems import FileFinding, Finding, KeyPath, did_you_mean
 from partrain.data import DatasetSpec, read_spec
 from partrain.data.augment import ImageChanges, faults
-from partrain.data.base import WrongContent, WrongSetting
+from partrain.data.base import StreamForm, WrongContent, WrongSetting
 from partrain.data.fetch import missing_urls
 from partrain.data.folds import Fold
 from partrain.data.partition import uncovered, windows
 from partrain.errors import BadJob, InputMissing
-from partrain.job.schema import is_rateless, kind_of_task
+from partrain.job.schema import Job, is_rateless, kind_of_task
+from partrain.job.stream_checks import STREAM_CHECKS
 from partrain.job.sweep import SweepSection
 from partrain.job.task_checks import judged_names, loss_keys, metric_names
 from partrain.job.workers import WorkerGroup, cuda_count
@@ -70,6 +71,8 @@ def check_job(tables: Tables) -> Iterator[Finding]:
         _lr_scale,
         _lbfgs,
         _transport,
+        _nonfinite,
+        _update_norm,
         _settings_without_effect,
         _average,
         _overlap,
@@ -79,6 +82,7 @@ def check_job(tables: Tables) -> Iterator[Finding]:
         _horizon,
         _varying_rounds,
         _worker_count,
+        _swept_keys,
     )
     return _run(checks, tables)
 
@@ -101,7 +105,7 @@ def check_machine(tables: Tables, folder: Path) -> Iterator[Finding]:
         places = [files[max(files, key=len)]] if files else []
         yield FileFinding(("dataset", *places), missing.message)
     except WrongSetting as wrong:
-        yield Finding(("dataset", wrong.key), wrong.problem, wrong.advice, at="key")
+        yield wrong.finding
     yield from check_data(tables, spec) if spec else ()
     for key in missing_urls(dataset):
         message = "has not been fetched yet, so nothing could be checked against it"
@@ -131,25 +135,16 @@ def check_start(tables: Tables, folder: Path) -> Iterator[Finding]:
 
 def check_data(tables: Tables, spec: DatasetSpec) -> Iterator[Finding]:
     """Check tables against the data set."""
-    return _run(
-        (
-            _remarks,
-            _task,
-            _accuracy,
-            loss_keys,
-            metric_names,
-            judged_names,
-            _augmented_items,
-            _stratify,
-            _sampling,
-            _order,
-            _k_folds,
-            _partitions,
-            _rule_partitions,
-            _batch_size,
-        ),
-        {**tables, "spec": spec},
-    )
+    of_targets = _remarks, _task, _accuracy, loss_keys, metric_names, judged_names
+    of_items = _augmented_items, _stratify, _sampling, _order, _k_folds, _partitions, _rule_partitions, _batch_size
+    checks = of_targets if spec.stream else (*of_targets, *of_items)
+    yield from _run(checks, {**tables, "spec": spec})
+    yield from check_stream(tables, spec.stream) if spec.stream else ()
+
+
+def check_stream(tables: Tables, stream: StreamForm) -> Iterator[Finding]:
+    """Check tables against a data set whose training items are a stream."""
+    return _run(STREAM_CHECKS, {**tables, "stream": stream})
 
 
 def _run(checks: Sequence[Callable[..., Iterator[Finding]]], tables: Tables) -> Iterator[Finding]:
@@ -278,6 +273,28 @@ def _transport(transport: TransportSection, workers: list[WorkerGroup], faults: 
         message = "simulated workers live in one process: none is lost alone"
         yield Finding(("faults", "on_loss"), message, 'use "replay" or "stop"')
     yield from transport.check(_count(workers))
+
+
+def _nonfinite(sync: AnyRule, workers: list[WorkerGroup], faults: Faults) -> Iterator[Finding]:
+    """Refuse to exclude workers where the rule says that none can be."""
+    if faults.on_nonfinite != "exclude":
+        return
+    place = ("faults", "on_nonfinite")
+    if sync.no_exclusion_reason:
+        message = f'"exclude" has no meaning under rule = "{sync.rule}": {sync.no_exclusion_reason}'
+        yield Finding(place, message, 'use "stop"')
+    elif _count(workers) == 1:
+        yield Finding(place, 'one worker has no others to go on with: the run ends as with "stop"', severity="warning")
+
+
+def _update_norm(sync: AnyRule, faults: Faults) -> Iterator[Finding]:
+    if faults.max_update_norm is None:
+        return
+    reason = "workers mix gradients" if sync.averages_gradients or sync.full_batch else ""
+    reason = reason or "all workers change one vector" * sync.shares_params
+    if reason:
+        message = f'under rule = "{sync.rule}" {reason}: no worker has an update of its own to bound'
+        yield Finding(("faults", "max_update_norm"), message, "`clip_norm` in [optimizer] bounds gradients", at="key")
 
 
 # The end of a run
@@ -471,6 +488,14 @@ def _order(partition: Partition, spec: DatasetSpec) -> Iterator[Finding]:
         kind = "tokens" if spec.task == "language" else "label maps"
         message = f'order = "{partition.order}" goes by classes or numbers, but the data set\'s targets are {kind}'
         yield Finding(("partition", "order"), message, 'use "shuffled" or "given"')
+
+
+def _swept_keys(sweep: SweepSection | None) -> Iterator[Finding]:
+    for first in {key.partition(".")[0]: "" for key in (*sweep.values, *sweep.zip)} if sweep else ():
+        if first not in Job.model_fields:
+            near = did_you_mean(first, Job.model_fields)
+            how = f"did you mean `{near}`?" if near else '[sweep] takes those directly: "optimizer.lr" = [0.1, 0.01]'
+            yield Finding(("sweep", first), f"`{first}` is no table or key of a job", how, at="key")
 
 
 def _k_folds(sweep: SweepSection | None, spec: DatasetSpec) -> Iterator[Finding]:

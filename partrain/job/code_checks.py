@@ -13,10 +13,28 @@ from typing import Any
 from partrain.config.problems import FileFinding, Finding, did_you_mean, similar_file
 from partrain.config.python_objects import PYTHON, absent, current
 from partrain.config.usercode import Parameters, UserCode, unfit_arguments
+from partrain.data.base import StreamForm
 from partrain.models.image_sections import Published, Timm
 
 MAX_LISTED = 200
 """Maximum number of names of networks in a message."""
+
+
+def stream_in(tables: Mapping[str, Any], folder: Path) -> StreamForm | None:
+    """Describe the stream that a class beside the job gives, as far as its source tells without running it; None if it gives none."""
+    section = tables.get("dataset")
+    place, _, attribute = section.name.partition(":") if isinstance(section, UserCode) else ("", "", "")
+    path = folder / place
+    if not place.endswith(".py") or not path.resolve().is_relative_to(folder.resolve()) or not path.is_file():
+        return None
+    try:
+        node = (_top_level(ast.parse(path.read_bytes(), str(path))) or {}).get(attribute)
+    except (SyntaxError, ValueError):
+        return None
+    if not isinstance(node, ast.ClassDef) or node.bases or node.decorator_list:
+        return None
+    methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+    return StreamForm("length" in methods) if "stream" in methods and "__getitem__" not in methods else None
 
 
 def check_code(tables: Mapping[str, Any], folder: Path) -> Iterator[Finding]:

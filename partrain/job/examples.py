@@ -75,6 +75,7 @@ EXAMPLES: dict[str, Any] = {
     "[optimizer] every": 0.3,
     "[optimizer] horizon": 1_000_000,
     "[optimizer] clip_norm": 1.0,
+    "[faults] max_update_norm": 10.0,
     "[optimizer] clip_value": 0.5,
     "[optimizer] weight_decay": 0.01,
     "[optimizer] momentum": 0.9,

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from partrain import data
 from partrain.config.overrides import SET, Flag, override
-from partrain.config.problems import IN_PYTHON, FileFinding, Finding, Problem, Rejected, UnfitOverrides, Unreadable, by_line
+from partrain.config.problems import FileFinding, Finding, Problem, Rejected, UnfitOverrides, Unreadable, WrongValue, by_line
 from partrain.config.toml_source import TomlSource
-from partrain.data import DatasetSpec
+from partrain.data import Dataset, DatasetSpec
+from partrain.data.base import Allocate
+from partrain.data.fetch import TransferReport
 from partrain.job import checks
 from partrain.job.schema import Job, tables_of
+from partrain.system.startup import STARTUP_LIMIT_S
 
-__all__ = ["Job", "LoadedJob", "check_against_data", "load", "parse", "problems"]
+__all__ = ["Job", "LoadedJob", "check_against_data", "load", "load_dataset", "locating", "parse", "problems"]
 
 
 @dataclass(frozen=True)
@@ -25,13 +30,19 @@ class LoadedJob:
     """A job without errors, and its origin."""
 
     job: Job
-    text: str
-    """The TOML text, overrides applied."""
+    source: TomlSource
     folder: Path
     """Folder that relative data paths start from."""
     warnings: list[Problem]
-    name: str = "job.toml"
-    """Name of the text in messages: the run folder's file, or IN_PYTHON."""
+
+    @property
+    def text(self) -> str:
+        """The TOML text, overrides applied."""
+        return self.source.text
+
+    def located(self, wrong: WrongValue) -> Rejected:
+        """Return the error with its place in the job."""
+        return Rejected([self.source.problem(wrong.finding)], wrong.detail)
 
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), resuming: bool = False) -> LoadedJob:
@@ -66,8 +77,27 @@ def parse(
 def check_against_data(loaded: LoadedJob, spec: DatasetSpec) -> None:
     """Raise `Rejected` if a job contradicts its data set, whose `spec` may be known only after loading."""
     if errors := [finding for finding in checks.check_data(tables_of(loaded.job), spec) if finding.severity == "error"]:
-        text = TomlSource.parse(loaded.text, loaded.name)
-        raise Rejected([text.problem(finding) for finding in errors])
+        raise Rejected([loaded.source.problem(finding) for finding in errors])
+
+
+@contextmanager
+def locating(loaded: LoadedJob) -> Iterator[None]:
+    """Give a value that turns out to be wrong after loading its place in the job."""
+    try:
+        yield
+    except WrongValue as wrong:
+        raise loaded.located(wrong) from None
+
+
+def load_dataset(
+    loaded: LoadedJob, allocate: Allocate | None = None, report: TransferReport | None = None, in_memory: bool = True
+) -> Dataset:
+    """Load the data set of a job; see `data.load`. Raises Stalled if user code gives no item for `stall_seconds`, or for STARTUP_LIMIT_S if that is longer."""
+    from partrain.data.user.pipe import waiting_at_most
+
+    job = loaded.job
+    with waiting_at_most(max(job.transport.stall_seconds, STARTUP_LIMIT_S)):
+        return data.load(job.dataset, loaded.folder, allocate, job.training, report, in_memory)
 
 
 def problems(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> list[Problem]:
@@ -86,7 +116,7 @@ def _check(text: TomlSource, folder: Path, here: bool, resuming: bool = False) -
         raise Unreadable(found)
     if job is None or errors:
         raise Rejected(found)
-    return LoadedJob(job, text.text, folder, by_line(found), IN_PYTHON if text.file.name == IN_PYTHON else "job.toml")
+    return LoadedJob(job, text, folder, by_line(found))
 
 
 def validate(data: dict[str, Any], folder: Path, here: bool, resuming: bool = False) -> tuple[Job | None, list[Finding]]:
@@ -100,9 +130,10 @@ def validate(data: dict[str, Any], folder: Path, here: bool, resuming: bool = Fa
     named = [getattr(tables.get(name), "name", "") for name in ("model", "dataset", "task")]
     named += [*(getattr(tables.get("task"), "metrics", None) or ()), getattr(tables.get("hooks"), "after_judgement", "")]
     if here and any(set(":<") & set(str(name)) for name in named):
-        from partrain.job.code_checks import check_code  # few jobs name code
+        from partrain.job.code_checks import check_code, stream_in  # few jobs name code
 
         findings += check_code(tables, folder)
+        findings += checks.check_stream(tables, stream) if (stream := stream_in(tables, folder)) else ()
     findings += checks.check_start(tables, folder) if here and not resuming else ()
     return job, findings
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from partrain.data.partition import windows
-from partrain.job.load import Job
+from partrain.data.user.section import UserData
+from partrain.errors import BadJob
+from partrain.job.load import Job, LoadedJob
 from partrain.job.workers import WorkerSpec, expand
+
+if TYPE_CHECKING:
+    from partrain.data import Dataset
 
 JUDGING_SHARE = 0.05
 """Judged items stay under this share of the items trained between two judgements."""
@@ -19,8 +25,8 @@ class WorkerPlan:
     """The work of one worker in a round."""
 
     spec: WorkerSpec
-    partition: int
-    """Items of its partition."""
+    partition: int | None
+    """Items of its partition, or of its shard of a stream; None: the stream does not tell."""
     iterations: int
     """Cap on local iterations per round, or per visit under an asynchronous rule."""
     items: int
@@ -32,7 +38,8 @@ class Plan:
     """The run as planned."""
 
     shares: tuple[WorkerPlan, ...]
-    training_items: int
+    training_items: int | None
+    """None: a stream that does not tell."""
     held_out: int
     judge_every: int
     """Rounds between judgements."""
@@ -47,17 +54,35 @@ class Plan:
         return sum(share.items for share in self.shares)
 
 
-def make_plan(job: Job, items: int, machines: int = 1) -> Plan:
+def plan_for(loaded: LoadedJob, dataset: Dataset, machines: int = 1) -> Plan:
+    """Plan a job for its data set; a stream is asked for the lengths of its shards."""
+    job, shards = loaded.job, None
+    if dataset.stream:
+        from partrain.data.user.stream import lengths  # few jobs have a stream
+
+        size = machines * sum(group.count for group in job.workers)
+        assert isinstance(job.dataset, UserData)
+        shards = lengths(job.dataset, loaded.folder, size) if dataset.stream.counted else [None] * size
+    return make_plan(job, dataset.items, machines, shards)
+
+
+def make_plan(job: Job, items: int, machines: int = 1, shards: Sequence[int | None] | None = None) -> Plan:
     """Plan a job for a data set of `items` items (held-out ones included), on machines with the job's workers each.
 
-    Raises ValueError if the partitions cannot be cut.
+    `shards`: lengths of the workers' shards, by rank, if the training items are a stream; `items` are then those held out.
+    Raises ValueError if the partitions cannot be cut, BadJob if a batch is more than a shard.
     """
     local = expand(job.workers, job.sync.iterations, job.sync.passes)
     specs = [replace(spec, rank=number * len(local) + spec.rank) for number in range(machines) for spec in local]
     held_out = job.dataset.held_out_count(items)
-    training = items - held_out
-    cuts = windows(training, [spec.partition_size for spec in specs], job.partition.overlap)
-    shares = tuple(_worker_plan(spec, len(cut), job) for spec, cut in zip(specs, cuts, strict=True))
+    training: int | None = items - held_out
+    sizes: Sequence[int | None]
+    if shards is None:
+        sizes = [len(cut) for cut in windows(items - held_out, [spec.partition_size for spec in specs], job.partition.overlap)]
+    else:
+        sizes, training = shards, None if None in shards else sum(size or 0 for size in shards)
+        _check_shards(job, shards)
+    shares = tuple(_worker_plan(spec, size, job) for spec, size in zip(specs, sizes, strict=True))
     per_round = sum(share.items for share in shares)
     end = last_item_iteration(job, shares)
     return Plan(
@@ -70,8 +95,21 @@ def make_plan(job: Job, items: int, machines: int = 1) -> Plan:
     )
 
 
-def _worker_plan(spec: WorkerSpec, partition: int, job: Job) -> WorkerPlan:
-    batch, visits = job.optimizer.batch(partition), job.sync.visits_per_worker or 1
+def _check_shards(job: Job, shards: Sequence[int | None]) -> None:
+    for rank, size in enumerate(shards):
+        if size is not None and size < job.optimizer.batch_size:
+            raise BadJob(
+                f"[optimizer] batch_size: {job.optimizer.batch_size:,} is more than the {size:,} items of worker {rank}'s shard of the stream;"
+                " lower it, or take fewer workers"
+            )
+
+
+def _worker_plan(spec: WorkerSpec, partition: int | None, job: Job) -> WorkerPlan:
+    visits = job.sync.visits_per_worker or 1
+    if partition is None:
+        iterations = spec.iterations or 1
+        return WorkerPlan(spec, None, iterations, iterations * job.optimizer.batch_size * visits)
+    batch = job.optimizer.batch(partition)
     if spec.passes is not None:
         return WorkerPlan(spec, partition, spec.passes * math.ceil(partition / batch), spec.passes * partition * visits)
     iterations = spec.iterations or 1

@@ -73,6 +73,7 @@ def texts(section: type[Section]) -> dict[str, str]:
     for base in reversed(section.__mro__):
         if not (issubclass(base, Section) and base is not Section):
             continue
+        found |= vars(base).get("key_texts", {})
         body = ast.parse(inspect.cleandoc("\n" + inspect.getsource(base))).body[0]
         assert isinstance(body, ast.ClassDef)
         for field, below in zip(body.body, body.body[1:], strict=False):

@@ -49,6 +49,10 @@ def metric_names(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> It
             what = f"`{name}` is not for the task {kind}" if name in LOWER else f"no metric `{name}`"
             what = "`mean_iou` is judged anyway" if name == "mean_iou" and kind == "segmentation" else what
             yield Finding(("task", "metrics", index), what, f"did you mean `{near}`?" if near else fitting)
+        metric = METRICS.get(kind, {}).get(name)
+        if metric and spec.outputs and spec.outputs < metric.least:
+            what = f"`{name}` needs at least {metric.least} classes, and the data set has {spec.outputs}"
+            yield Finding(("task", "metrics", index), what, "remove it")
     if any(":" not in name for name in names) and find_spec("torchmetrics") is None:
         message = "metrics are computed by torchmetrics, which is not installed: pip install 'partrain[metrics]'"
         yield Finding(("task", "metrics"), message)

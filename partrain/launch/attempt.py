@@ -7,6 +7,7 @@ attempt, and starts them again in the same arena.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -62,7 +63,7 @@ class Attempt:
         self.ready = ReadyWorkers()
         self.done: dict[int, Done] = {}
         """Workers that have left the loop."""
-        self.tried = user_code_under_test(job, hooks=True) or (f"the start from {initial.file.name}" if initial else "")
+        self.tried = user_code_under_test(job, judging=True) or (f"the start from {initial.file.name}" if initial else "")
         """User code or file that a dry run tries, in words; "" if there is none."""
         self.try_built_in = False
         """The dry run tries built-in networks and tasks, too."""
@@ -115,7 +116,8 @@ class Attempt:
         self.kill()
         self.arena.reset(self.ready.slots_at or os.fstat(self.arena.descriptor).st_size)
         self.start, self._known_rounds, self._ended = start, known_rounds, ended
-        self.ready, self.done = ReadyWorkers(), {}
+        self.ready.forget_processes()
+        self.done = {}
         self.start_workers()
 
     def map_slots(self) -> list[memoryview]:
@@ -183,7 +185,8 @@ class Attempt:
         if self.processes.forkserver_died(code) and not self.complete:
             raise WorkersLost("the process that starts workers was killed, and they ended with it")
         if self.dry_running:
-            raise UserCodeFailed(f"{self.tried}, tried before any worker starts: its process {describe_exit(code)}")
+            kind = WorkersLost if code == -signal.SIGKILL else UserCodeFailed  # the kernel or a person, not the code itself
+            raise kind(f"{self.tried}, tried before any worker starts: its process {describe_exit(code)}")
         if rank < 0:
             assert self._machine is not None
             if code:
@@ -200,7 +203,7 @@ class Attempt:
 
     def stalled_workers(self) -> list[int]:
         """List the workers of this machine that the others wait for. Arrivals of other machines' workers are not seen here."""
-        came = {rank: int(self.arena.arrivals[rank]) for rank in self.members}
+        came = {rank: int(self.arena.arrivals[rank]) for rank in self.members if rank not in self.done}
         return [rank for rank, count in came.items() if count == min(came.values())]
 
     def kill(self) -> None:

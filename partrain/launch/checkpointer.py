@@ -17,6 +17,8 @@ from partrain.launch.signals import StoppedNow
 from partrain.launch.snapshot_slots import PendingSnapshot, SnapshotSlots
 from partrain.launch.stall_timer import POLL_S, STARTUP_LIMIT_S, StallTimer
 
+HASTE_S = 5.0
+"""A user who asked twice waits this long for a writer that makes no progress."""
 SLOW_FLUSH_S = 0.5
 """A user who asked the run to stop learns after this time what it waits for."""
 
@@ -103,7 +105,7 @@ class Checkpointer:
 
     def check_stall(self) -> None:
         """Raise Stalled if the writer is at a file and makes no progress: the disk is stuck."""
-        limit = max(self._stall_seconds, STARTUP_LIMIT_S)
+        limit = HASTE_S if self._context.signals.count > 1 else max(self._stall_seconds, STARTUP_LIMIT_S)
         if self._writer and self._stall_timer.idle_seconds(self._writer.cpu_time() if self._writer.busy else None) > limit:
             self._writer.broken = True
             problem = f"the checkpoint writer has done nothing for {limit:g} s: the disk does not answer"

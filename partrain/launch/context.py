@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from partrain.comm.machine import Machine
 from partrain.display.display import Display
@@ -18,6 +18,9 @@ from partrain.launch.hook_process import HookProcess
 from partrain.launch.signals import Signals
 from partrain.system.environment import process_start
 from partrain.training.stop import Progress
+
+if TYPE_CHECKING:
+    from partrain.checkpoint import Content
 
 
 @dataclass
@@ -67,6 +70,8 @@ class RunContext:
             self.display.apply(event)
             if isinstance(event, StoppingEvent):
                 self.warn(f"{event.signal}: {event.what}")
+            if spike := self.state.leap:
+                self.emit(spike)
 
     def rewind(self, after_round: int) -> None:
         """Forget the events after a round: the rounds run again, and in another way."""
@@ -95,6 +100,8 @@ class Start:
     """Training seconds before this session."""
     arrays_elsewhere: bool = False
     """Another machine has the checkpoint."""
+    content: Content | None = None
+    """The checkpoint, where `arrays` are of one."""
     other_workers: bool = False
     """The checkpoint is of a run with other workers: each worker's own state of the rule begins anew."""
 

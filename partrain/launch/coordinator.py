@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from partrain.checkpoint.runs import newest_checkpoint
+from partrain.config.problems import Finding, WrongValue
 from partrain.data import DatasetInfo
-from partrain.display.events import FaultEvent, StoppingEvent
+from partrain.display.events import StoppingEvent
 from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, WorkersLost
 from partrain.job.load import Job
 from partrain.job.plan import Plan
@@ -137,7 +138,6 @@ class Coordinator:
             self._flush_after_failure()
             if isinstance(failure, RESUMABLE):
                 failure.message += f"; {self._resume_hint()}"
-            self.context.emit(FaultEvent(t=time.time(), what=failure.message, rank=failure.rank))
             status = "diverged" if failure.code == 76 else "failed"
             return self._ended(status, failure.name, None, failure)
         except Internal:
@@ -150,10 +150,16 @@ class Coordinator:
             attempt.close()
 
     def _replay_after(self, loss: Loss) -> None:
-        """Start all workers again. Raises the loss if it ends the run."""
-        self.attempt.kill()  # also what is only frozen: no late answer reaches the next attempt
-        self._drain_records()
-        self._replays.start(loss, self.started_at, self._training)
+        """Start all workers again, also if their starter dies meanwhile. Raises the loss if it ends the run."""
+        while True:
+            self.attempt.kill()  # also what is only frozen: no late answer reaches the next attempt
+            self._drain_records()
+            try:
+                return self._replays.start(loss, self.started_at, self._training)
+            except WorkersLost as other:
+                if other is loss:
+                    raise
+                loss = other
 
     def try_job(self) -> None:
         """Do the dry run alone, for built-in networks and tasks, too; nothing is trained. Raises its Failure."""
@@ -173,11 +179,18 @@ class Coordinator:
         """Try user code, and the start from a file, in one process, before any worker starts. Raises errors of all machines."""
         if not self.attempt.tried:
             return
-        problem = STOPPED
+        problem, started = STOPPED, False
         try:
-            self.attempt.start_dry_run()
-            while self.attempt.dry_running and not self.context.signals.count:
-                self._step()
+            while (not started or self.attempt.dry_running) and not self.context.signals.count:
+                try:
+                    if not started:
+                        started = True
+                        self.attempt.start_dry_run()
+                    self._step()
+                except WorkersLost as loss:  # the process that starts workers was killed
+                    self._replays.count(loss)
+                    self.attempt.end_dry_run()
+                    started = False
             problem = STOPPED if self.attempt.dry_running else ""
         except Failure as failure:
             problem = failure.message
@@ -195,7 +208,7 @@ class Coordinator:
                     started = True
                     self.attempt.start_workers()
                 self._step()
-            except WorkersLost as loss:
+            except (WorkersLost, WorkersStalled) as loss:
                 self._replay_after(loss)
 
     def _step(self) -> None:
@@ -272,6 +285,9 @@ class Coordinator:
             raise Internal(f"{message.message}\n{message.detail}")
         if message.code == WorkersLost.code:
             self.attempt.check_other_processes(message.rank)
+        if message.finding:
+            path, *rest = message.finding
+            raise WrongValue(Finding(tuple(path), *rest), message.detail)
         kinds = {kind.code: kind for kind in Failure.__subclasses__()}
         raise kinds[message.code](message.message, message.detail, message.rank if message.rank >= 0 else None)
 
@@ -297,19 +313,23 @@ class Coordinator:
         limit = self.job.transport.stall_seconds
         if (not self._training or self._replays.starting) and not (attempt.dry_running and attempt.arena.beats.any()):
             limit = max(limit, STARTUP_LIMIT_S)
-        waiting_for_others = attempt.done or self.checkpointer.waitables
-        if self._stall_timer.idle_seconds(None if waiting_for_others else attempt.signs_of_life()) <= limit:
+        writing = self.checkpointer.waitables  # workers may wait for the file
+        if self._stall_timer.idle_seconds(None if writing else attempt.signs_of_life()) <= limit:
             return
         late = attempt.stalled_workers()
         workers = f"worker{'s'[: len(late) > 1]} {', '.join(map(str, late))}"
-        problem, work = f"{workers} made no progress for {limit:g} s in round {self.round_records.newest + 1}", "iterations"
+        moment = "in the test" if self._finished_training else f"in round {self.round_records.newest + 1}"
+        problem, work = (
+            f"{workers} made no progress for {limit:g} s {moment}",
+            "batches" if self._finished_training else "iterations",
+        )
         if attempt.dry_running:
             problem = f"{attempt.tried}, tried before any worker starts, made no progress for {limit:g} s"
         elif not self._training or self._replays.starting:
             moment = "as they started again" if self._training else "before the first round"
             problem, work = f"{workers} gave no sign of life for {limit:g} s {moment}", "starting up"
         rank = late[0] if len(late) == 1 and not attempt.dry_running else None
-        kind = WorkersStalled if self._training else Stalled
+        kind = Stalled if attempt.dry_running else WorkersStalled
         raise kind(f"{problem}; raise [transport] stall_seconds if {work} may take that long", rank=rank)
 
     def _outcome(self) -> Ended:

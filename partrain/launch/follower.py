@@ -10,7 +10,7 @@ from pathlib import Path
 from partrain.comm.machine import Machine
 from partrain.errors import BadJob, Failure
 from partrain.job.load import LoadedJob, parse
-from partrain.job.plan import make_plan
+from partrain.job.plan import plan_for
 from partrain.launch.context import RunContext, Start
 from partrain.launch.coordinator import Coordinator
 from partrain.launch.rendezvous import Rendezvous, note_run_folder
@@ -43,7 +43,7 @@ def run_follower(machine: Machine, own: LoadedJob | None, show: Callable[[str], 
         if initial and initial.file.sha256 != proposal["from"]:
             raise BadJob(f"[model] from: its {initial.file.name} is not that of the first machine")
         pinned = {name: proposal[name] for name in ("horizon", "average_from")}
-        plan = replace(make_plan(loaded.job, dataset.items, machine.count), **pinned)
+        plan = replace(plan_for(loaded, dataset, machine.count), **pinned)
     except Failure as failure:
         rendezvous.answer(failure.message)
         raise

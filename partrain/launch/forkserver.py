@@ -4,6 +4,10 @@ Workers are processes of the standard library's multiprocessing. `torch.multipro
 tensors added; it has no forkserver of its own, and the coordinator would pay an import of torch (1.5 to 3 s) to use its context.
 In the workers, where torch is imported, both are one. multiprocessing hides its forkserver; what is used of its private names
 stands in this module: `forkserver._forkserver` (process id, address, stop), the default context, and the temporary folder in a process's `_config`.
+
+Its socket has a name in that folder, which a killed process would leave behind. So the name goes as soon as the forkserver runs, and
+the socket is reached by a descriptor of the process that started it. (A socket without a file, of the abstract namespace, would take
+requests of every user.)
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -29,6 +34,8 @@ _server: Any = forkserver._forkserver
 _default_context: Any = context._default_context
 _ours = 0
 """Process id of the forkserver that `start` started; a script may have had one before."""
+_socket = -1
+"""Descriptor of the socket of the forkserver that `start` started."""
 _adopted = False
 """The forkserver is that of the workflow runner, which started this process."""
 
@@ -64,16 +71,37 @@ def _started() -> ForkServerContext:
     context.set_forkserver_preload(["partrain.launch.worker.preload"])
     # The resource tracker unblocks signals as it starts. Started by the forkserver, it would leave that unshielded.
     resource_tracker.ensure_running()
-    global _ours
-    before = pid()
     # A signal that arrives before the forkserver ignores it would end it with a traceback. It stays blocked until then.
     with _undisturbed(), _lock, without_main():
         _cancel()
         os.environ[PARENT] = str(os.getpid())  # this process may be dead before the forkserver can ask
-        forkserver.ensure_running()
+        if not pid() or died(0.0):
+            _start_without_files()
         del os.environ[PARENT]
-        _ours = _ours if pid() == before else pid()
     return context
+
+
+def _start_without_files() -> None:
+    """Start the forkserver with its socket in a folder that is gone again when it runs."""
+    global _ours, _socket
+    config = vars(process.current_process())["_config"]
+    before = config.get("tempdir")
+    with tempfile.TemporaryDirectory(prefix="partrain-") as config["tempdir"]:
+        try:
+            forkserver.ensure_running()
+            _ours = pid()
+            _close_socket()
+            _socket = os.open(_server._forkserver_address, os.O_PATH | os.O_CLOEXEC)
+            _server._forkserver_address = f"/proc/{os.getpid()}/fd/{_socket}"
+        finally:
+            config["tempdir"] = before
+
+
+def _close_socket() -> None:
+    global _socket
+    if _socket >= 0:
+        os.close(_socket)
+        _socket = -1
 
 
 def pid() -> int:
@@ -127,7 +155,10 @@ def stop() -> None:
         _cancel()
         if pid() and pid() == _ours:
             os.kill(_ours, signal.SIGKILL)
+            if _socket >= 0:
+                _server._forkserver_address = "\0"  # nothing to unlink
             _server._stop()
+            _close_socket()
 
 
 def stop_later(seconds: float) -> None:
@@ -165,15 +196,6 @@ def _has_children() -> bool:
         return bool(Path(f"/proc/{pid()}/task/{pid()}/children").read_text())
     except OSError:
         return True
-
-
-def kill_now() -> None:
-    """Stop the forkserver for a process that exits at once, and remove multiprocessing's temporary folder, which atexit would."""
-    folder = vars(process.current_process())["_config"].get("tempdir")
-    stop()
-    if folder:
-        with suppress(OSError):
-            Path(folder).rmdir()
 
 
 @contextmanager

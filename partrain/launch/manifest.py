@@ -6,7 +6,8 @@ import hashlib
 import tomllib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any
 
 from partrain.checkpoint.codecs import NetworkRecord
 from partrain.checkpoint.manifest import Manifest, WorkerRecord, dataset_changed, manifest_of
@@ -81,10 +82,24 @@ def continued(
                 raise BadJob(f"{source}: not the data set that the checkpoint was trained on; --job may only name its new place")
             if key == "data":
                 raise dataset_changed(tomllib.loads(content.job).get("dataset", {}), Path(kept.folder))
-            raise BadCheckpoint(_MISFITS.get(key, f"its `{key}` is {getattr(stored, key)}, not {getattr(kept, key)}"))
+            raise BadCheckpoint(_MISFITS.get(key) or _difference(key, vars(stored)[key], vars(kept)[key]))
     return replace(plan, horizon=stored.horizon, average_from=stored.average_from), kept
 
 
+def _difference(name: str, before: Any, now: Any) -> str:
+    """Name the first field that differs, with its values before and now; a long one is cut."""
+    if isinstance(before, NetworkRecord) and isinstance(now, NetworkRecord):
+        return _difference(name, vars(before), vars(now))
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in [*before, *now]:
+            if before.get(key) != now.get(key):
+                return _difference(f"{name}.{key}", before.get(key), now.get(key))
+    shown = (shorten(str(value), LONGEST_VALUE, placeholder=" ...") for value in (before, now))
+    return f"its `{name}` is {' and not '.join(shown)}, as the job has it"
+
+
+LONGEST_VALUE = 60
+"""Characters of a value in a message."""
 _MISFITS = {
     "workers": "the job's workers or partitions are not those of the checkpoint: it continues to the bit or not at all",
 }

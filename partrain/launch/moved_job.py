@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from partrain.config.overrides import UNTIL
+from partrain.config.overrides import UNTIL, as_toml
 from partrain.config.problems import Unreadable
 from partrain.config.toml_source import TomlSource
 from partrain.errors import BadJob
@@ -25,13 +25,20 @@ _OWN_KEYS = ("name", "validation", "fold", "stratify", "classes")
 """Keys of a user data set that are not its arguments."""
 
 
-def moved_job(file: Path, content: Content, until: Sequence[str]) -> LoadedJob:
-    """Load the user's job for a checkpoint. Raises BadJob if it differs from the checkpoint's in more than paths."""
-    source = TomlSource.read(file)
-    if found := next(_differences(tomllib.loads(content.job), source.data), None):
-        key, before, now = found
+def moved_job(file: Path, content: Content, until: Sequence[str], note: Callable[[str], None]) -> LoadedJob:
+    """Load the user's job for a checkpoint. Raises BadJob if it differs from the checkpoint's in more than paths.
+
+    The checkpoint's `[stop]` holds, which `--until` may have moved before; `note` gets a sentence if the file has another.
+    """
+    source, before = TomlSource.read(file), tomllib.loads(content.job)
+    if source.data.get("stop") != before.get("stop"):
+        note(f"[stop] of {file} is left aside: that of the checkpoint holds, and --until moves it")
+        tables = {name: table for name, table in source.data.items() if name != "stop"}
+        source = TomlSource.parse(as_toml(tables | ({"stop": before["stop"]} if "stop" in before else {})), str(file))
+    if found := next(_differences(before, source.data), None):
+        key, stored, now = found
         raise BadJob(
-            f"{file}: `{key}` is {now}, in the checkpoint {before}: only paths may differ; begin with the run folder's job.toml, "
+            f"{file}: `{key}` is {now}, in the checkpoint {stored}: only paths may differ; begin with the run folder's job.toml, "
             "and change the paths"
         )
     return parse(source.text, file.absolute().parent, str(file), True, until, UNTIL, resuming=True)

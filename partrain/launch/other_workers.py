@@ -13,7 +13,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 from partrain.config.overrides import as_toml
-from partrain.errors import BadCheckpoint, BadJob, Stalled, WorkersLost
+from partrain.errors import BadCheckpoint, BadJob, Failure, Stalled, WorkersLost
 from partrain.job.load import LoadedJob, parse
 from partrain.launch.checkpoint_writer import HISTORY
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from partrain.checkpoint import Content
-    from partrain.launch.outcome import Outcome
 
 OWN = re.compile(r"workers/(\d+)/(.+)")
 """The path of an array of one worker."""
@@ -47,10 +46,18 @@ def shared_out(arrays: dict[str, NDArray[Any]], size: int) -> dict[str, NDArray[
         own[1:3] += counts[kept:, 1:3].sum(0) if rank == 0 else 0
         own[3] = counts[:, 3].max()
         shared[f"workers/{rank}/counts"] = own
+        if "stream" in parts:  # no shard is what it was: all begin with a pass that no worker has begun
+            shared[f"workers/{rank}/stream"] = np.array([next_pass(arrays), 0, 0], counts.dtype)
         for name, each in parts.items():
             if name.split("/")[0] in ("params", "optimizer", "buffers"):
                 shared[f"workers/{rank}/{name}"] = _mean([each[one] for one in sorted(each)])
     return shared
+
+
+def next_pass(arrays: dict[str, NDArray[Any]]) -> int | None:
+    """Return the first pass over a stream that no worker has begun; None if there is no stream."""
+    begun = [int(array[0]) for path, array in arrays.items() if (match := OWN.fullmatch(path)) and match[2] == "stream"]
+    return 1 + max(begun) if begun else None
 
 
 def begins_anew(path: str) -> bool:
@@ -69,14 +76,11 @@ def history_of(content: Content, metrics: tuple[str, ...]) -> list[tuple[float, 
     return list(zip(*(missing if column is None else column.tolist() for column in columns), strict=True))
 
 
-def without_lost_worker(outcome: Outcome, loaded: LoadedJob) -> LoadedJob | None:
+def without_lost_worker(failure: Failure | None, loaded: LoadedJob) -> LoadedJob | None:
     """Return the job without the worker whose loss ended a run, if `[faults]` wants the run to go on so, and it can; else None."""
-    failure, job = outcome.failure, loaded.job
-    lost = isinstance(failure, WorkersLost | Stalled) and failure.rank is not None
-    if job.faults.on_loss != "drop" or not lost or outcome.checkpoint is None:
+    job = loaded.job
+    if job.faults.on_loss != "drop" or not isinstance(failure, WorkersLost | Stalled) or failure.rank is None:
         return None
-    assert failure is not None
-    assert failure.rank is not None
     data = tomllib.loads(loaded.text)
     groups, first = data["workers"], 0
     for group, section in zip(groups, job.workers, strict=True):

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from partrain.checkpoint.runs import newest_checkpoint
-from partrain.display.event_log import read_events, summary, write_summary
+from partrain.display.event_log import read_events, write_summary
 from partrain.display.events import EndEvent, Event, RoundEvent, StartEvent
 from partrain.display.run_state import COMPLETED
+from partrain.display.summary import summary
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure, InputMissing
 from partrain.launch.context import Ended, RunContext
 from partrain.protocols import Rule
@@ -44,7 +45,7 @@ def close(ended: Ended, rule: Rule, started_at: float | None, context: RunContex
         with suppress(InputMissing):  # the log was moved away: the run is whole without its review
             if text := rule.review(_traffic(rule, read_events(folder / "events.jsonl"))):
                 context.warn(text)
-    content = summary(context.state, scores_by_name(ended.test))
+    content = dict(summary(context.state, scores_by_name(ended.test)))
     write_summary(folder / "summary.json", content)
     return Outcome(_code(ended, context.machine is None), folder, content, newest_checkpoint(folder), ended.failure)
 

@@ -22,6 +22,10 @@ class ReadyWorkers:
         """Numbers in the network; byte of the arena where the slots begin."""
         self._first, self._fixed = -1, dict[str, str]()
 
+    def forget_processes(self) -> None:
+        """Wait for new processes. The layout stays: copies of the state in the slots have it."""
+        self.processes = {}
+
     def enter(self, message: Ready) -> None:
         """Add a worker. Raises UserCodeFailed if its network is not that of the others."""
         layout = SlotMap.from_json(message.map)

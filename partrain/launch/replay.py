@@ -17,6 +17,8 @@ from partrain.launch.snapshot_slots import PendingSnapshot
 from partrain.training.faults import REPLAY_WINDOW
 from partrain.training.stop import Progress
 
+BEFORE = " before the first round"
+
 
 class WorkersStalled(Stalled):
     """Workers made no progress for `stall_seconds`."""
@@ -33,7 +35,8 @@ class Replays:
         self, job: Job, start: Start, attempt: Attempt, records: RoundRecords, checkpointer: Checkpointer, context: RunContext
     ) -> None:
         """Prepare replays of a run that starts at `start`."""
-        self._job, self._start, self._context = job, start, context
+        self._job, self._context = job, context
+        self._start = replace(start, progress=Progress(**start.progress.stored()))  # the run's own progress moves on
         self._attempt, self._records, self._checkpointer = attempt, records, checkpointer
         self._rounds: deque[int] = deque()
         """Rounds in which the newest replays were needed."""
@@ -57,7 +60,8 @@ class Replays:
             training: False while the workers start for the first time.
         """
         attempt, records, began = self._attempt, self._records, time.time()
-        self._count(loss)
+        self.count(loss)
+        self._tell_start()  # of a replay that lost a worker while its workers started
         state = self._checkpointer.restart()
         progress = Progress(**state.progress) if state else self._start.progress
         discarded = self._trained_since(state)
@@ -79,27 +83,34 @@ class Replays:
                 t=began, rank=loss.rank, what=loss.message, after=progress.round, discarded=discarded, seconds=0.0
             )
         else:
-            self._context.warn(f"{loss.message} before the first round: all workers start again")
+            what = loss.message.partition(";")[0].removesuffix(BEFORE)
+            self._context.warn(f"{what}{BEFORE}: all workers start again")
 
     def release(self) -> None:
         """Let the workers of a replay train, once all have started."""
         if self._starting and self._attempt.all_ready:
-            event, self._starting = self._starting, None
-            now = time.time()
-            event.t, event.seconds = now, now - event.t
-            self._context.emit(event)
+            self._tell_start()
             if state := self._checkpointer.newest:
                 self._attempt.arena.put("restored", 1 + state.slot)
 
-    def _count(self, loss: Loss) -> None:
-        """Raise the loss if it ends the run: the user wants so, there were too many, or a round stalls again."""
+    def _tell_start(self) -> None:
+        """Emit the event of the replay whose workers start, if there is one."""
+        if event := self._starting:
+            self._starting = None
+            now = time.time()
+            event.t, event.seconds = now, now - event.t
+            self._context.emit(event)
+
+    def count(self, loss: Loss) -> None:
+        """Count a loss. Raises it if it ends the run: the user wants so, there were too many, or a round stalls again."""
         faults, rounds, round = self._job.faults, self._rounds, self._records.newest
         while rounds and rounds[0] <= round - REPLAY_WINDOW:
             rounds.popleft()
         stalled = isinstance(loss, WorkersStalled)
-        if faults.on_loss == "drop":
+        drop = faults.on_loss == "drop" and loss.rank is not None  # else no single worker was lost
+        if drop:
             self._checkpointer.keep_newest()
-        if faults.on_loss != "replay" or self._context.machine or (stalled and self._stalled_round == round):
+        if drop or faults.on_loss == "stop" or self._context.machine or (stalled and self._stalled_round == round):
             raise loss
         if len(rounds) >= faults.max_replays:
             loss.message += f"; it was replay {len(rounds) + 1} within {REPLAY_WINDOW} rounds, and [faults] max_replays is {faults.max_replays}"

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from partrain.checkpoint.manifest import Manifest, WorkerRecord, manifest_of
 from partrain.config.overrides import as_toml
-from partrain.display.event_log import EventLog, read_events, summary, truncate_after, write_summary
+from partrain.config.toml_source import TomlSource
+from partrain.display.event_log import EventLog, read_events, truncate_after, write_summary
 from partrain.display.events import EndEvent
 from partrain.display.run_state import COMPLETED, RunState
 from partrain.display.stop_conditions import CONDITIONS
+from partrain.display.summary import summary
 from partrain.display.worker_state import WorkerState
 from partrain.job.load import LoadedJob
 from partrain.launch.context import RunContext, Start
-from partrain.launch.other_workers import history_of, shared_out
+from partrain.launch.other_workers import history_of, next_pass, shared_out
 from partrain.launch.outcome import Outcome, scores_by_name
 from partrain.launch.run import prepare, train
 from partrain.launch.run_folder import check_same_run, locked, relink, remove_stale, removed_unless_begun
@@ -84,7 +86,7 @@ def drop_met_targets(loaded: LoadedJob, content: Content, until: Sequence[str]) 
     data = tomllib.loads(loaded.text)
     data["stop"] = {key: value for key, value in data["stop"].items() if key not in ends}
     job = loaded.job.model_copy(update={"stop": stop.model_copy(update=dict.fromkeys(ends))})
-    return replace(loaded, job=job, text=as_toml(data))
+    return replace(loaded, job=job, source=TomlSource.parse(as_toml(data), loaded.source.file.name))
 
 
 def already_finished(loaded: LoadedJob, content: Content, folder: Path | None) -> str | None:
@@ -151,13 +153,13 @@ def resume(loaded: LoadedJob, content: Content, context: RunContext, moved: bool
         prepared = prepare(loaded, context, content, moved, other_workers)
         relink(content, folder, progress.best_round or None)
         earlier = truncate_after(folder / "events.jsonl", progress.round)
-        start = Start(progress, content.arrays, history, earlier.clock.train)
+        start = Start(progress, content.arrays, history, earlier.clock.train, content=content)
         before, now = manifest_of(content).workers, prepared.manifest.workers
         if before != now:
             start.arrays, start.other_workers = shared_out(content.arrays, len(now)), True
             context.note(
                 f"{_described(before)} before, {_described(now)} from round {progress.round + 1} on: the network, moments and center "
-                "stay, partitions are drawn anew"
+                f"stay, {_shared_out(content.arrays)}"
             )
         if not earlier.workers:
             restore_run_state(earlier, start, prepared.manifest)
@@ -170,6 +172,12 @@ def resume(loaded: LoadedJob, content: Content, context: RunContext, moved: bool
         finally:
             if ended and not made_progress(context, content):
                 write_summary(folder / "summary.json", ended)
+
+
+def _shared_out(arrays: dict[str, Any]) -> str:
+    """Tell how the items are shared among other workers."""
+    number = next_pass(arrays)
+    return "partitions are drawn anew" if number is None else f"the stream is sharded anew, and begins with pass {number}"
 
 
 def _described(workers: Sequence[WorkerRecord]) -> str:

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Sequence
 
 from partrain.comm.arena import RING, Arena
-from partrain.display.events import JudgementEvent, RoundEvent
+from partrain.display.events import ExclusionEvent, JudgementEvent, RoundEvent
 from partrain.job.schema import Job
 from partrain.launch.context import RunContext
-from partrain.records import FIELDS, RoundRecord, finite
+from partrain.records import FIELDS, NOT_FINITE, RoundRecord, finite
 from partrain.tasks import Kind
 from partrain.training.stop import Progress
 
@@ -102,6 +102,9 @@ class RoundRecords:
             record.seconds += self._elapsed
             self._items += record.items
             self._context.emit(RoundEvent(t=t, rank=rank, record=record))
+            if record.excluded:
+                what, discarded = NOT_FINITE[record.excluded], record.discarded
+                self._context.emit(ExclusionEvent(t=t, round=number, rank=rank, what=what, discarded=discarded))
         self._close_round(t, records, metrics)
         self._emitted.append((number, _numbers(records)))
         self.newest = number

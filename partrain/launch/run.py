@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 from partrain import checkpoint
 from partrain.checkpoint.manifest import Manifest, manifest_of
+from partrain.checkpoint.runs import newest_checkpoint
 from partrain.checkpoint.signature import sign
+from partrain.config.problems import WrongValue
 from partrain.data import Dataset
 from partrain.display.event_log import EventLog
 from partrain.display.events import FaultEvent
 from partrain.errors import BadJob, Failure, InputOutputFailed
-from partrain.job.load import LoadedJob
-from partrain.job.plan import Plan, make_plan
+from partrain.job.load import LoadedJob, locating
+from partrain.job.plan import Plan, plan_for
 from partrain.launch.context import Ended, RunContext, Start
 from partrain.launch.coordinator import Coordinator
 from partrain.launch.manifest import continued, manifest_for
@@ -71,6 +73,11 @@ def prepare(
 
     `moved`: the user names the job of the checkpoint anew. `other_workers`: the job's workers are not those of the checkpoint.
     """
+    with locating(loaded):
+        return _prepare(loaded, context, content, moved, other_workers)
+
+
+def _prepare(loaded: LoadedJob, context: RunContext, content: Content | None, moved: bool, other_workers: bool) -> PreparedRun:
     job = loaded.job
     dataset, dataset_fd = load_shared(loaded)
     initial = None
@@ -79,7 +86,7 @@ def prepare(
         check_targets(job, dataset)
         if text := remark(job, dataset):
             context.warn(text)
-        plan = make_plan(job, dataset.items, context.machine.count if context.machine else 1)
+        plan = plan_for(loaded, dataset, context.machine.count if context.machine else 1)
         manifest = manifest_for(loaded, plan, dataset, initial.file.sha256 if initial else None)
         if content is not None:
             warn_if_newer(manifest, content, context)
@@ -98,16 +105,15 @@ def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callab
     """Train, and write to the run folder how it ended, even if it could not start."""
     assert context.display is not None
     with closing(context.hooks), EventLog(context.run_folder / "events.jsonl") as context.log, closing(context.display):
-        stage_file(context.run_folder / "job.toml", loaded.text)
-        if loaded.job.user_code:
-            sign(context.run_folder, loaded.text, loaded.folder)
+        _stage_job(loaded, context)
         context.hooks.start(context.run_folder, context.warn, context.note)
         try:
             with closing(prepared()) as ready:
-                outcome = _perform(loaded, context, start, ready)
-            while (fewer := without_lost_worker(outcome, loaded)) is not None:
-                loaded, outcome = fewer, _go_on(fewer, outcome, context)
-            return outcome
+                ended = _perform(loaded, context, start, ready)
+            while isinstance(ended, LostWorker):
+                loaded = ended.fewer
+                ended = _go_on(ended, start, context)
+            return ended
         except Exception as error:
             problem = str(error).partition("\n")[0] or type(error).__name__
             reason = error.name if isinstance(error, Failure) else "internal"
@@ -118,27 +124,46 @@ def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callab
             raise
 
 
-def _go_on(loaded: LoadedJob, lost: Outcome, context: RunContext) -> Outcome:
-    """Go on from the newest checkpoint of a run that lost a worker, with a job that has one worker less."""
-    assert lost.checkpoint is not None
-    assert lost.failure is not None
-    content = checkpoint.read(lost.checkpoint)
-    text = f"{lost.failure.message.partition(';')[0]}: the run goes on from round {content.round} without this worker"
-    context.rewind(content.round)
-    remove_stale(context.run_folder, "summary.json")
+def _stage_job(loaded: LoadedJob, context: RunContext) -> None:
+    """Write the job to the run folder, signed if it has user code."""
     stage_file(context.run_folder / "job.toml", loaded.text)
-    if context.state.fault != lost.failure.message:  # it followed a round that is forgotten
-        context.emit(FaultEvent(t=time.time(), what=text, rank=lost.failure.rank))
+    if loaded.job.user_code:
+        sign(context.run_folder, loaded.text, loaded.folder)
+
+
+@dataclass(frozen=True)
+class LostWorker:
+    """The end of a training that goes on without the worker that it lost."""
+
+    failure: Failure
+    fewer: LoadedJob
+    """The job with one worker less."""
+    run: str
+    """Identity of the run, which stays."""
+
+
+def _go_on(lost: LostWorker, first: Start, context: RunContext) -> Outcome | LostWorker:
+    """Go on without a lost worker from the newest checkpoint. Without one, begin again where the run began: at `first`."""
+    loaded, newest = lost.fewer, newest_checkpoint(context.run_folder)
+    content = checkpoint.read(newest) if newest else first.content
+    begun = f"goes on from round {content.round}" if content else "begins again"
+    text = f"{lost.failure.message.partition(';')[0]}: the run {begun} without this worker"
+    context.rewind(content.round if content else 0)
+    _stage_job(loaded, context)
+    context.emit(FaultEvent(t=time.time(), what=text, rank=lost.failure.rank))
     context.warn(text)
-    arrays = shared_out(content.arrays, sum(group.count for group in loaded.job.workers))
-    manifest = manifest_of(content)
-    history = history_of(content, tuple(loaded.job.metrics(manifest.network.task)))  # type: ignore[arg-type]
-    start = Start(manifest.progress, arrays, history, context.state.clock.train, other_workers=True)
+    start = Start(elapsed=context.state.clock.train)
+    if content:
+        manifest, size = manifest_of(content), sum(group.count for group in loaded.job.workers)
+        history = history_of(content, tuple(loaded.job.metrics(manifest.network.task)))  # type: ignore[arg-type]
+        arrays = shared_out(content.arrays, size)
+        start = replace(start, progress=manifest.progress, arrays=arrays, history=history, other_workers=True)
     with closing(prepare(loaded, context, content, other_workers=True)) as ready:
-        return _perform(loaded, context, start, ready)
+        manifest_now = ready.manifest.model_copy(update={"run": lost.run})
+        return _perform(loaded, context, start, replace(ready, manifest=manifest_now))
 
 
-def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: PreparedRun) -> Outcome:
+def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: PreparedRun) -> Outcome | LostWorker:
     """Meet the other machines, if there are any, and train."""
     job, plan, dataset, rendezvous = loaded.job, prepared.plan, prepared.dataset, None
     if context.torchrun:
@@ -156,11 +181,18 @@ def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: Pre
             context.emit(start_event(loaded, plan, prepared.manifest, start, context, skews, pids, parameters))
 
         ended = coordinator.run(prepared.manifest.stored(), loaded.text, on_start)
+        if isinstance(ended.failure, WrongValue):
+            ended = replace(ended, failure=loaded.located(ended.failure))
+        fewer = without_lost_worker(ended.failure, loaded) if context.machine is None else None
+        if ended.failure and fewer:
+            return LostWorker(ended.failure, fewer, prepared.manifest.run)
         return replace(_closed(ended, coordinator, context), horizon=plan.horizon)
 
 
 def _closed(ended: Ended, coordinator: Coordinator, context: RunContext) -> Outcome:
     """Write the end of a run. Where that fails as well, the failure that ended the run is raised, and tells of both."""
+    if ended.failure:
+        context.emit(FaultEvent(t=time.time(), what=ended.failure.message, rank=ended.failure.rank))
     try:
         return close(ended, coordinator.job.sync, coordinator.started_at, context)
     except InputOutputFailed as second:

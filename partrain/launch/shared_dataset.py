@@ -6,11 +6,9 @@ import os
 import sys
 
 from partrain.comm.arena import mapped, memory_file
-from partrain.data import Dataset, load
-from partrain.data.user.load import waiting_at_most
+from partrain.data import Dataset
 from partrain.display.display import transfers
-from partrain.job.load import LoadedJob, check_against_data
-from partrain.launch.stall_timer import STARTUP_LIMIT_S
+from partrain.job.load import LoadedJob, check_against_data, load_dataset
 
 
 def load_shared(loaded: LoadedJob) -> tuple[Dataset, int]:
@@ -23,11 +21,9 @@ def load_shared(loaded: LoadedJob) -> tuple[Dataset, int]:
         descriptors.append(memory_file("partrain data"))
         return memoryview(mapped(descriptors[-1], max(size, 1)))
 
-    job = loaded.job
     try:
-        limit = max(job.transport.stall_seconds, STARTUP_LIMIT_S)
-        with transfers(sys.stderr) as report, waiting_at_most(limit):
-            dataset = load(job.dataset, loaded.folder, allocate, job.training, report)
+        with transfers(sys.stderr) as report:
+            dataset = load_dataset(loaded, allocate, report)
         check_against_data(loaded, dataset.spec)
     except BaseException:
         for descriptor in descriptors:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 
+from partrain.system.startup import STARTUP_LIMIT_S
+
+__all__ = ["POLL_S", "STARTUP_LIMIT_S", "StallTimer"]
+
 POLL_S = 0.1
 """Longest sleep of the coordinator."""
-STARTUP_LIMIT_S = 120.0
-"""Starting up and writing a file may take this long without a sign of life, however small `stall_seconds` is."""
 
 
 class StallTimer:

@@ -43,7 +43,7 @@ def start_event(
             **skews[share.spec.rank],
             "iterations": share.iterations,
             "passes": share.spec.passes,
-            "batch_size": job.optimizer.batch(share.partition),
+            "batch_size": job.optimizer.batch(share.partition or 0),
             **before[share.spec.rank],
         }
         for share in plan.shares
@@ -80,7 +80,12 @@ def counts_before(start: Start, size: int) -> list[WorkerBefore]:
 
 def label_skews(job: Any, plan: Plan, dataset: Dataset) -> list[WorkerSkew]:
     """Measure the label skew of each worker's partition; empty if a shuffle leaves it to chance."""
-    if job.partition.order == "shuffled" or dataset.task in ("language", "segmentation"):
+    if (
+        plan.training_items is None
+        or dataset.stream
+        or job.partition.order == "shuffled"
+        or dataset.task in ("language", "segmentation")
+    ):
         return [{}] * len(plan.shares)
     n, sizes = plan.training_items + plan.held_out, [share.spec.partition_size for share in plan.shares]
     section, targets = job.partition, dataset.item_targets
@@ -99,6 +104,7 @@ def warn_if_newer(manifest: Manifest, content: Content, context: RunContext) -> 
 
 def warn_if_skewed(job: Any, plan: Plan, dataset: Dataset, context: RunContext) -> None:
     """Warn if windows over items in their given order would be far from all labels."""
+    assert plan.training_items is not None  # of a stream no order is known
     cuts = windows(plan.training_items, [share.spec.partition_size for share in plan.shares], job.partition.overlap)
     if text := skew_warning(dataset.item_targets[: plan.training_items], cuts):
         context.warn(text)

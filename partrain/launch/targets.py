@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from partrain.config.problems import did_you_mean
-from partrain.data.partition import hold_out
-from partrain.errors import BadJob
+from partrain.config.problems import Finding, WrongValue, did_you_mean
+from partrain.data.partition import split
 from partrain.tasks import BuiltinTask
 
 if TYPE_CHECKING:
@@ -17,28 +16,26 @@ if TYPE_CHECKING:
     from partrain.job.schema import Job
 
 
+UNSCALED = "set standardise_target = false in [dataset]"
+
+
 def check_targets(job: Job, dataset: Dataset) -> None:
-    """Raise BadJob if the numbers of the targets do not fit the loss."""
+    """Raise WrongValue if the numbers of the targets do not fit the loss."""
     task = job.task
     if job.kind_of_task(dataset.task) == "multi-label":
         if "target_mean" in dataset.codec:
-            raise BadJob(
-                '[task] kind: "multi-label" is for 0 and 1, and these are standardised: set standardise_target = false in [dataset]'
-            )
+            raise WrongValue(Finding(("task", "kind"), '"multi-label" is for 0 and 1, and these are standardised', UNSCALED))
         for targets in (dataset.targets, dataset.test_targets):
             if targets is not None and not np.isin(targets, (0, 1)).all():
                 other = targets[~np.isin(targets, (0, 1))][0]
-                raise BadJob(f'[task] kind: "multi-label" is for targets 0 and 1, and one is {other:g}')
+                raise WrongValue(Finding(("task", "kind"), f'"multi-label" is for targets 0 and 1, and one is {other:g}'))
     if not isinstance(task, BuiltinTask) or task.loss != "poisson":
         return
     if "target_mean" in dataset.codec:
-        raise BadJob(
-            '[task] loss: "poisson" is for counts, and these are standardised: set standardise_target = false in [dataset]'
-        )
-    if (
-        lowest := min(float(each.min()) for each in (dataset.targets, dataset.test_targets) if each is not None and len(each))
-    ) < 0:
-        raise BadJob(f'[task] loss: "poisson" is for counts, and a target is {lowest:g}')
+        raise WrongValue(Finding(("task", "loss"), '"poisson" is for counts, and these are standardised', UNSCALED))
+    given = [each for each in (dataset.targets, dataset.test_targets) if each is not None and len(each)]
+    if (lowest := min((float(each.min()) for each in given), default=0.0)) < 0:
+        raise WrongValue(Finding(("task", "loss"), f'"poisson" is for counts, and a target is {lowest:g}'))
 
 
 def remark(job: Job, dataset: Dataset) -> str:
@@ -48,6 +45,7 @@ def remark(job: Job, dataset: Dataset) -> str:
         chosen
         or job.kind_of_task(dataset.task) != "regression"
         or dataset.outputs < 2
+        or not len(dataset.targets)
         or not np.isin(dataset.targets, (0, 1)).all()
     ):
         return ""
@@ -55,20 +53,22 @@ def remark(job: Job, dataset: Dataset) -> str:
 
 
 def class_weights(job: Job, dataset: Dataset) -> list[float] | None:
-    """Resolve the weights; None if the job sets none. Raises BadJob if classes and weights do not fit."""
+    """Resolve the weights; None if the job sets none. Raises WrongValue if classes and weights do not fit."""
     given = job.task.class_weights if isinstance(job.task, BuiltinTask) else None
     if given is None:
         return None
     count, names = dataset.outputs, [str(name) for name in dataset.codec.get("classes") or range(dataset.outputs)]
     if isinstance(given, list):
         if len(given) != count:
-            raise BadJob(f"[task] class_weights: {len(given)} weights, but the data set has {count} classes")
+            what = f"{len(given)} weights, but the data set has {count} classes"
+            raise WrongValue(Finding(("task", "class_weights"), what))
         return given
     if isinstance(given, Mapping):
         if unknown := [name for name in given if name not in names]:
             near = did_you_mean(unknown[0], names)
             hint = f"did you mean `{near}`?" if near else f"it has {', '.join(names[:20])}"
-            raise BadJob(f"[task] class_weights: the data set has no class `{unknown[0]}`: {hint}")
+            what = f"the data set has no class `{unknown[0]}`"
+            raise WrongValue(Finding(("task", "class_weights", unknown[0]), what, hint, at="key"))
         return [given.get(name, 1.0) for name in names]
     training = _training_items(job, dataset)
     labels = dataset.targets[training].ravel()
@@ -77,14 +77,11 @@ def class_weights(job: Job, dataset: Dataset) -> list[float] | None:
     counts = np.bincount(labels, minlength=count)[:count]
     if not counts.all():
         lacking = names[int(counts.argmin())]
-        raise BadJob(
-            f'[task] class_weights: "balanced" needs training items of each class, and `{lacking}` has none: give the weights'
-        )
+        what = f'"balanced" needs training items of each class, and `{lacking}` has none'
+        raise WrongValue(Finding(("task", "class_weights"), what, "give the weights"))
     return [float(weight) for weight in counts.sum() / (count * counts)]
 
 
 def _training_items(job: Job, dataset: Dataset) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return the items that are not held out."""
-    section = job.dataset
-    labels = dataset.targets if section.stratify else None
-    return hold_out(dataset.items, section.held_out, job.partition.order, job.seed, dataset.gap, labels, dataset.rows)[0]
+    return split(dataset, job.dataset, job.partition.order, job.seed)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from partrain.job.load import LoadedJob
+from partrain.job.load import LoadedJob, locating
 from partrain.launch.context import RunContext, Start
 from partrain.launch.coordinator import Coordinator
 from partrain.launch.run import prepare
@@ -31,7 +31,8 @@ def try_job(loaded: LoadedJob, warn: Callable[[str], None], note: Callable[[str]
         prepared = prepare(loaded, context, None)
         try:
             arguments = loaded.job, loaded.folder, prepared.plan, Start(), context, prepared.dataset.info, prepared.dataset_fd
-            Coordinator(*arguments, None, prepared.start).try_job()
+            with locating(loaded):
+                Coordinator(*arguments, None, prepared.start).try_job()
         finally:
             prepared.close()
         return context.signals.first

@@ -6,9 +6,9 @@ import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
+from partrain.config.problems import Finding, WrongValue
 from partrain.config.python_objects import PYTHON
 from partrain.config.section import OneOf
-from partrain.errors import BadJob
 from partrain.models.interface import Interface
 from partrain.models.sections import TIMM, TORCHVISION, Network, UserModel
 from partrain.system.memory import memory_limits
@@ -57,10 +57,10 @@ AnyModel = Annotated[Network, OneOf(MODELS, _kind)]
 def build(section: AnyModel, folder: Path, interface: Interface) -> nn.Module:
     """Build the network of a `[model]` table. torch's default generator draws its parameters; `folder` holds the job.
 
-    Raises BadJob if the network does not fit the data set's items, or if no parameter matches a pattern of `freeze`.
+    Raises WrongValue if the network does not fit the data set's items, or if no parameter matches a pattern of `freeze`.
     """
     if mismatch := section.mismatch(interface):
-        raise BadJob(f"[model] {mismatch}")
+        raise WrongValue(Finding(("model", "name"), mismatch))
     if isinstance(section, UserModel):
         from torch import nn
 
@@ -85,14 +85,14 @@ def build(section: AnyModel, folder: Path, interface: Interface) -> nn.Module:
 
 
 def _build_known(section: AnyModel, interface: Interface) -> nn.Module:
-    """Build a network of this package. Raise BadJob while it is built, as soon as its parameters exceed the free memory."""
+    """Build a network of this package. Raise WrongValue while it is built, as soon as its parameters exceed the free memory."""
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
     registered, free = 0, memory_limits().free
 
-    def too_large(size: int) -> BadJob:
+    def too_large(size: int) -> WrongValue:
         need = f"its parameters need at least {size / 2**30:,.1f} GiB of memory, and {free / 2**30:,.1f} GiB are free"
-        return BadJob(f"[model] `{section.name}` is too large: {need}")
+        return WrongValue(Finding(("model",), f"`{section.name}` is too large: {need}"))
 
     def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         nonlocal registered

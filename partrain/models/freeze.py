@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from partrain.errors import BadJob
+from partrain.config.problems import Finding, WrongValue
 
 if TYPE_CHECKING:
     from partrain.models.sections import Network
@@ -23,20 +23,21 @@ def freeze(module: nn.Module, section: Network) -> None:
     """Exclude the parameters whose names match from training. Both names of a tied parameter count.
 
     A BatchNorm layer without a parameter left to train computes in training as in evaluation, by its running statistics, which do not
-    change. `freeze_statistics = false` lets them follow the items. Raises BadJob if a pattern matches no parameter, or if no parameter
+    change. `freeze_statistics = false` lets them follow the items. Raises WrongValue if a pattern matches no parameter, or if no parameter
     is left to train.
     """
     parameters = dict(module.named_parameters(remove_duplicate=False))
-    for pattern in section.freeze:
+    for number, pattern in enumerate(section.freeze):
         matching = [name for name in parameters if fnmatchcase(name, pattern)]
         if not matching:
-            raise BadJob(f'[model] freeze: no parameter is called "{pattern}"; there are {names_shown(list(parameters))}')
+            what = f'no parameter is called "{pattern}"'
+            raise WrongValue(Finding(("model", "freeze", number), what, f"there are {names_shown(list(parameters))}"))
         for name in matching:
             parameters[name].requires_grad_(False)
     if not section.freeze:
         return
     if not any(parameter.requires_grad for parameter in parameters.values()):
-        raise BadJob("[model] freeze: the patterns match all parameters, so none is left to train")
+        raise WrongValue(Finding(("model", "freeze"), "the patterns match all parameters, so none is left to train"))
     if section.freeze_statistics:
         for norm in _without_training(module, section.freeze):
             norm.eval()

@@ -31,7 +31,9 @@ class LeNet(ImageNetwork):
 
     name: Literal["lenet"]
     activation: Activation = "tanh"
+    """Activation of each layer but the last."""
     pooling: Literal["average", "max"] = "average"
+    """Pooling behind each convolution."""
 
 
 class Cnn(ImageNetwork):
@@ -49,11 +51,13 @@ class Cnn(ImageNetwork):
     pool: int = Field(2, ge=1)
     """Factor by which the pooling of each stage shrinks height and width; 1 = none."""
     pooling: Literal["max", "average"] = "max"
+    """Pooling at the end of a stage."""
     global_pool: bool = False
     """Average each channel over the remaining image before the dense layers."""
     dense: list[Count] = [128]
     """Units of the linear layers after the convolutions."""
     activation: Activation = "relu"
+    """Activation of each layer but the last."""
     batch_norm: bool = False
     """BatchNorm after each convolution."""
     dropout: DropoutRate = 0.0
@@ -86,6 +90,7 @@ class ResNet(ImageNetwork):
 
     name: Literal["resnet"]
     depth: Literal[18, 20, 32, 34, 44, 50, 56, 101, 110, 152] = 20
+    """Number of layers with weights; it selects the form."""
     stem: Literal["large", "small"] | None = None
     """ImageNet form: `large` (default) begins with a 7 x 7 convolution of stride 2 and max-pooling; `small`, for small images, with 3 x 3."""
     norm: Literal["batch", "group"] = "batch"

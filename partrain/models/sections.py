@@ -53,6 +53,10 @@ class Network(Section):
     """BatchNorm layers whose parameters are all frozen keep their running statistics, and normalize by them. `false`: the statistics
     follow the items of training."""
     # `from` and `except` are words of Python, so the two fields are declared by name.
+    key_texts: ClassVar[dict[str, str]] = {
+        "from": "The file that the network starts with: a run folder, checkpoint, safetensors file, state dict, or a URL with its digest.",
+        "except": "Patterns of names of arrays that begin anew, as if there were no `from`.",
+    }
     __annotations__ |= {"from": "str | None", "except": "list[str]"}
     locals().update({"from": None, "except": []})
     strict: bool = True
@@ -146,7 +150,9 @@ class Mlp(Network):
     hidden: list[Count] = [128]
     """Units of each hidden layer; empty = linear model."""
     activation: Activation = "relu"
+    """Activation of each hidden layer."""
     output_activation: Literal["none", "relu", "tanh", "sigmoid"] = "none"
+    """Activation of the answers."""
     batch_norm: bool = False
     """BatchNorm after each hidden linear layer."""
     dropout: DropoutRate = 0.0
@@ -209,6 +215,7 @@ class Autoencoder(Network):
     hidden: list[Count] = [128]
     """Units of the linear layers between the item (or the convolutions) and the code."""
     activation: Activation = "relu"
+    """Activation of each hidden layer."""
     output_activation: Literal["none", "tanh", "sigmoid"] = "none"
     """Activation of the answer: `sigmoid` suits numbers in [0, 1], such as those of images."""
     batch_norm: bool = False

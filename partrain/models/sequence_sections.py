@@ -37,6 +37,7 @@ class Recurrent(Sequences):
     hidden: int = Field(128, ge=1)
     """Numbers of a state."""
     layers: int = Field(1, ge=1)
+    """Recurrent layers."""
     embedding: int = Field(64, ge=1)
     """Length of a token's embedding vector."""
     dropout: DropoutRate = 0.0
@@ -57,6 +58,7 @@ class Rnn(Recurrent):
 
     name: Literal["rnn"]
     nonlinearity: Literal["tanh", "relu"] = "tanh"
+    """Activation of the state."""
 
 
 class Lstm(Recurrent):
@@ -84,6 +86,7 @@ class Transformer(Sequences):
     width: int = Field(128, ge=1)
     """Numbers per position in every layer. The feed-forward part of a block uses four times this width."""
     layers: int = Field(4, ge=1)
+    """Blocks."""
     heads: int = Field(4, ge=1)
     """Heads of each attention; each has `width` / `heads` numbers."""
     dropout: DropoutRate = 0.0

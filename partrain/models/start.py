@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from partrain.config.problems import did_you_mean
+from partrain.config.problems import Finding, WrongValue, did_you_mean
 from partrain.display.text_table import table
-from partrain.errors import BadJob
 
 if TYPE_CHECKING:
     from partrain.models.sections import Network
@@ -26,6 +25,8 @@ MAX_ROWS = 200
 """Maximum number of rows of the table in a message."""
 MAX_NAMES = 6
 """Maximum number of names in the note of what was taken."""
+
+FROM = ("model", "from")
 
 MATCHED, EXCEPTED = "matched", "excepted"
 HEAD, COUNT = "of other classes, begins anew", "not counted in the file"
@@ -68,7 +69,7 @@ def start_from(module: nn.Module, stored: Mapping[str, object], section: Network
         outputs: Number of classes or numbers that the network answers with.
 
     Raises:
-        BadJob: `rename` or `except` names nothing; names or shapes differ under `strict`; or nothing matches.
+        WrongValue: `rename` or `except` names nothing; names or shapes differ under `strict`; or nothing matches.
     """
     renamed = _renamed(_tensors(stored, file), section.rename, file)
     if section.starts_published:
@@ -79,7 +80,7 @@ def start_from(module: nn.Module, stored: Mapping[str, object], section: Network
     wrong = [row for row in rows if row.state in PROBLEMS]
     taken = [row for row in rows if row.state == MATCHED]
     if (wrong and section.strict) or not taken:
-        raise BadJob(_refusal(rows, file), "\n".join(_table(rows)))
+        raise WrongValue(_refusal(rows, file), "\n".join(_table(rows)))
     with torch.no_grad():
         for row in taken:
             if row.here is not None and row.there is not None:
@@ -88,12 +89,13 @@ def start_from(module: nn.Module, stored: Mapping[str, object], section: Network
 
 
 def match(module: nn.Module, stored: Mapping[str, Tensor], exceptions: list[str], file: str) -> list[ArrayMatch]:
-    """Compare the arrays of a network with those of a file, name by name. Raises BadJob for a pattern that matches nothing."""
+    """Compare the arrays of a network with those of a file, name by name. Raises WrongValue for a pattern that matches nothing."""
     arrays = {name: one for name, one in module.state_dict(keep_vars=True).items() if isinstance(one, Tensor)}
-    for pattern in exceptions:
+    for number, pattern in enumerate(exceptions):
         if not any(fnmatchcase(name, pattern) for name in arrays):
             names = [*list(arrays)[:MAX_NAMES], *(["..."] if len(arrays) > MAX_NAMES else [])]
-            raise BadJob(f'[model] except: no parameter or buffer is called "{pattern}"; there are {", ".join(names)}')
+            what = f'no parameter or buffer is called "{pattern}"'
+            raise WrongValue(Finding(("model", "except", number), what, f"there are {', '.join(names)}"))
 
     def named(name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in exceptions)
@@ -130,14 +132,14 @@ def _tensors(stored: Mapping[str, object], file: str) -> dict[str, Tensor]:
     """Return the entries of a state dict, all of which must be tensors."""
     if inner := [name for name, one in stored.items() if isinstance(one, Mapping)]:
         advice = f'write that table to a file of its own: torch.save(torch.load(FILE)["{inner[0]}"], "weights.pt")'
-        raise BadJob(f"[model] from: {file} holds no state dict, but tables such as `{inner[0]}`; {advice}")
+        raise WrongValue(Finding(FROM, f"{file} holds no state dict, but tables such as `{inner[0]}`", advice))
     if other := [name for name, one in stored.items() if not isinstance(one, Tensor)]:
-        raise BadJob(f"[model] from: {file}: `{other[0]}` is no tensor; save the state dict of a network")
+        raise WrongValue(Finding(FROM, f"{file}: `{other[0]}` is no tensor", "save the state dict of a network"))
     return {name: one for name, one in stored.items() if isinstance(one, Tensor)}
 
 
 def _renamed(stored: Mapping[str, Tensor], prefixes: Mapping[str, str], file: str) -> dict[str, Tensor]:
-    """Replace prefixes of names. Raises BadJob for a prefix that no name has, and for names that become equal."""
+    """Replace prefixes of names. Raises WrongValue for a prefix that no name has, and for names that become equal."""
     parts = {old.rstrip("."): new.rstrip(".") for old, new in prefixes.items()}
     used: set[str] = set()
     found: dict[str, Tensor] = {}
@@ -150,13 +152,15 @@ def _renamed(stored: Mapping[str, Tensor], prefixes: Mapping[str, str], file: st
             old = max(fitting, key=len)
             new = ".".join(part for part in (parts[old], name[len(old) :].lstrip(".")) if part)
         if new in found:
-            raise BadJob(f"[model] rename: `{origin[new]}` and `{name}` of {file} would both be called `{new}`")
+            what = f"`{origin[new]}` and `{name}` of {file} would both be called `{new}`"
+            raise WrongValue(Finding(("model", "rename"), what))
         found[new], origin[new] = one, name
     if idle := [old for old in parts if old not in used]:
         depth = idle[0].count(".") + 1
         near = did_you_mean(idle[0], dict.fromkeys(".".join(name.split(".")[:depth]) for name in stored))
-        hint = f"; did you mean `{near}`?" if near else ""
-        raise BadJob(f"[model] rename: no name in {file} begins with `{idle[0]}`{hint}")
+        given = next(old for old in prefixes if old.rstrip(".") == idle[0])
+        what = f"no name in {file} begins with `{idle[0]}`"
+        raise WrongValue(Finding(("model", "rename", given), what, f"did you mean `{near}`?" if near else "", at="key"))
     return found
 
 
@@ -166,16 +170,16 @@ def _convertible(there: Tensor, here: Tensor) -> bool:
 
 
 def _copy(here: Tensor, there: Tensor, name: str, file: str) -> None:
-    """Overwrite an array: integers exactly, parameters by finite numbers. Raises BadJob where that is impossible."""
+    """Overwrite an array: integers exactly, parameters by finite numbers. Raises WrongValue where that is impossible."""
     values = there.to(here.dtype)
     if not here.is_floating_point() and not torch.equal(values.to(there.dtype), there):
-        raise BadJob(f"[model] from: {file}: `{name}` holds integers that {here.dtype} cannot")
+        raise WrongValue(Finding(FROM, f"{file}: `{name}` holds integers that {here.dtype} cannot"))
     if isinstance(here, nn.Parameter) and not torch.isfinite(values).all():
-        raise BadJob(f"[model] from: {file}: parameter `{name}` holds numbers that are not finite in {here.dtype}")
+        raise WrongValue(Finding(FROM, f"{file}: parameter `{name}` holds numbers that are not finite in {here.dtype}"))
     here.copy_(values)
 
 
-def _refusal(rows: list[ArrayMatch], file: str) -> str:
+def _refusal(rows: list[ArrayMatch], file: str) -> Finding:
     """Say how many arrays do not match, and which keys would help."""
     count = {state: [row.name for row in rows if row.state == state] for state in PROBLEMS}
     total = sum(row.here is not None for row in rows)
@@ -190,10 +194,8 @@ def _refusal(rows: list[ArrayMatch], file: str) -> str:
         hints.append(f"except = [{quoted}] for arrays that begin anew")
     if matched:
         hints.append("strict = false to take those that match")
-    advice = f"; did you mean {', or '.join(hints)}?" if hints else ""
-    return (
-        f"[model] from: {file} is not of this network: {matched} of {total} arrays match, {words or 'all are excepted'}{advice}"
-    )
+    what = f"{file} is not of this network: {matched} of {total} arrays match, {words or 'all are excepted'}"
+    return Finding(FROM, what, f"did you mean {', or '.join(hints)}?" if hints else "")
 
 
 def _shifted(rows: list[ArrayMatch]) -> tuple[str, str] | None:
@@ -207,9 +209,21 @@ def _shifted(rows: list[ArrayMatch]) -> tuple[str, str] | None:
             while ours and theirs and ours[-1] == theirs[-1]:
                 ours.pop()
                 theirs.pop()
-            if len(ours) < len(other.name.split(".")):
-                return ".".join(theirs), ".".join(ours)
+            pair = ".".join(theirs), ".".join(ours)
+            if len(ours) < len(other.name.split(".")) and _fits(rows, *pair):
+                return pair
     return None
+
+
+def _fits(rows: list[ArrayMatch], old: str, new: str) -> bool:
+    """Tell if no array below the prefix would meet one of another shape under its new name."""
+    shapes = {row.name: row.here.shape for row in rows if row.here is not None}
+    for row in rows:
+        if row.state == LEFT_OVER and row.there is not None and (not old or row.name.startswith(f"{old}.")):
+            name = ".".join(part for part in (new, row.name[len(old) :].lstrip(".")) if part)
+            if shapes.get(name, row.there.shape) != row.there.shape:
+                return False
+    return True
 
 
 def _table(rows: list[ArrayMatch]) -> list[str]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from partrain.config.problems import did_you_mean
-from partrain.errors import BadJob
+from partrain.config.problems import Finding, WrongValue, did_you_mean
 from partrain.models.vision import made
 from partrain.system.torchvision import import_torchvision
 
@@ -27,7 +26,7 @@ def build(section: Timm, interface: Interface) -> nn.Module:
     if not timm.is_model(name):
         near = did_you_mean(name, timm.list_models())
         hint = f"did you mean `{near}`?" if near else "`timm.list_models()` lists them"
-        raise BadJob(f"[model] timm has no model `{name}`; {hint}")
+        raise WrongValue(Finding(("model", "name"), f"timm has no model `{name}`", hint))
     channels = interface.item[0]
     repeats = channels == 1 and (section.starts_published or section.start_file is not None)
     return made(

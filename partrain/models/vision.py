@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from partrain.config.problems import did_you_mean
-from partrain.errors import BadJob
+from partrain.config.problems import Finding, WrongValue, did_you_mean
 from partrain.models import FAILED_ALLOCATION
 from partrain.system.torchvision import import_torchvision
 
@@ -36,9 +35,8 @@ def build(section: TorchVision, interface: Interface) -> nn.Module:
     known = models.list_models(module=models)
     if name not in known:
         near = did_you_mean(name, known)
-        raise BadJob(
-            f"[model] torchvision has no model `{name}`; " + (f"did you mean `{near}`?" if near else f"it has {', '.join(known)}")
-        )
+        hint = f"did you mean `{near}`?" if near else f"it has {', '.join(known)}"
+        raise WrongValue(Finding(("model", "name"), f"torchvision has no model `{name}`", hint))
     arguments = dict(_DEFAULT_ARGUMENTS.get(name, {}))
     if arguments and section.starts_published:  # their weights were trained so, and torchvision sets this with them
         arguments["transform_input"] = True
@@ -67,7 +65,7 @@ def made(label: str, make: Callable[[], nn.Module], interface: Interface, repeat
             raise
         words = str(error).splitlines() or [type(error).__name__]
         enough = _size_hint(module, interface) if module is not None else ""
-        raise BadJob(f"[model] {label} for {interface.description}: {words[0]}{enough}") from None
+        raise WrongValue(Finding(("model",), f"{label} for {interface.description}: {words[0]}{enough}")) from None
     return module
 
 

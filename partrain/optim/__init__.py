@@ -104,6 +104,7 @@ class Decaying(Optimizer):
     """An optimizer with weight decay."""
 
     weight_decay: float = Field(0.0, ge=0)
+    """Factor of the parameters that is added to their gradient."""
     decay: Literal["all", "matrices"] = "all"
     """Parameters that decay: all, or only those with two axes or more (no biases, no weights of norms)."""
 
@@ -123,9 +124,11 @@ class Sgd(Decaying):
 
     name: Literal["sgd"] = "sgd"
     momentum: float = Field(0.0, ge=0, lt=1)
+    """Share of the momentum that each step keeps."""
     dampening: float = Field(0.0, ge=0, lt=1)
     """Share of each gradient but the first that the momentum leaves out."""
     nesterov: bool = False
+    """Nesterov momentum."""
 
     @property
     def moments(self) -> dict[str, float]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from partrain.errors import BadJob
+from partrain.config.problems import Finding, WrongValue
 from partrain.flat import trainable
 from partrain.optim import AnyOptimizer
 
@@ -30,7 +30,7 @@ class ParamRate(NamedTuple):
 def rates_of(section: AnyOptimizer, module: nn.Module) -> tuple[ParamRate, ...]:
     """Return the rates of all parameters to train, in the order of the row; () if all have those of the table.
 
-    Raises BadJob for a pattern that matches no parameter, for one that matches frozen ones only, and for a group without a parameter
+    Raises WrongValue for a pattern that matches no parameter, for one that matches frozen ones only, and for a group without a parameter
     because earlier groups have them all.
     """
     if not section.groups and section.layer_decay is None:
@@ -52,9 +52,8 @@ def rates_of(section: AnyOptimizer, module: nn.Module) -> tuple[ParamRate, ...]:
         rates.append(ParamRate(lr if section.layer_decay is None else lr * section.layer_decay ** (last - layer[name]), decay))
     for number, group in enumerate(section.groups):
         if number not in used:
-            raise BadJob(
-                f"[[optimizer.groups]] match = {group.match}: earlier groups have all these parameters; put this one first"
-            )
+            what = f"earlier groups have all parameters that {group.match} match"
+            raise WrongValue(Finding(("optimizer", "groups", number, "match"), what, "put this group first"))
     return tuple(rates)
 
 
@@ -109,10 +108,11 @@ def _matches(patterns: list[str], names: list[str]) -> bool:
 
 def _check_patterns(section: AnyOptimizer, names: list[str], trained: list[list[str]]) -> None:
     """Refuse a pattern that cannot have an effect."""
-    for group in section.groups:
-        for pattern in group.match:
+    for number, group in enumerate(section.groups):
+        for index, pattern in enumerate(group.match):
+            place = ("optimizer", "groups", number, "match", index)
             if not _matches([pattern], names):
                 shown = ", ".join([*names[:MAX_NAMES], *([f"{len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else [])])
-                raise BadJob(f'[[optimizer.groups]] match: no parameter is called "{pattern}"; there are {shown}')
+                raise WrongValue(Finding(place, f'no parameter is called "{pattern}"', f"there are {shown}"))
             if not any(_matches([pattern], some) for some in trained):
-                raise BadJob(f'[[optimizer.groups]] match: all parameters called "{pattern}" are frozen by [model] freeze')
+                raise WrongValue(Finding(place, f'all parameters called "{pattern}" are frozen by [model] freeze'))

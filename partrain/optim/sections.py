@@ -31,7 +31,9 @@ class _AdamLike(_BiasCorrected):
     """Settings of Adam and its variants."""
 
     betas: Betas = [0.9, 0.999]
+    """Decay of the means of gradients and of their squares."""
     eps: float = Field(1e-8, gt=0)
+    """Smallest number to divide by."""
 
 
 class Adam(_AdamLike):
@@ -51,6 +53,7 @@ class AdamW(Adam):
 
     name: Literal["adamw"]  # type: ignore[assignment]
     weight_decay: float = Field(0.01, ge=0)
+    """Decay of the parameters in each step, in units of `lr`."""
 
 
 class _DecoupledDecay(_AdamLike):
@@ -100,7 +103,9 @@ class RmsProp(Decaying):
     alpha: float = Field(0.99, ge=0, lt=1)
     """Decay factor of the mean square at each step."""
     eps: float = Field(1e-8, gt=0)
+    """Smallest number to divide by."""
     momentum: float = Field(0.0, ge=0, lt=1)
+    """Share of the momentum that each step keeps."""
     centered: bool = False
     """Divide by the standard deviation of the gradient instead of its root mean square."""
 
@@ -118,6 +123,7 @@ class Adagrad(Decaying):
     initial_accumulator_value: float = Field(0.0, ge=0, le=1e38)
     """Initial value of the sum of squares."""
     eps: float = Field(1e-10, gt=0)
+    """Smallest number to divide by."""
 
     @property
     def moments(self) -> dict[str, float]:
@@ -205,8 +211,11 @@ class Muon(_BiasCorrected):
 
     name: Literal["muon"]
     weight_decay: float = Field(0.1, ge=0)
+    """Decay of the parameters in each step, in units of `lr`."""
     momentum: float = Field(0.95, ge=0, lt=1)
+    """Share of the momentum that each step keeps."""
     nesterov: bool = True
+    """Nesterov momentum."""
     ns_coefficients: Annotated[list[float], Field(min_length=3, max_length=3)] = [3.4445, -4.775, 2.0315]
     """a, b, c of a Newton-Schulz iteration X <- a X + b (X X^T) X + c (X X^T)^2 X."""
     ns_steps: int = Field(5, ge=1, lt=100)
@@ -218,4 +227,6 @@ class Muon(_BiasCorrected):
     adamw_lr: float | None = Field(None, gt=0)
     """Peak learning rate of AdamW; default: `lr`. It follows the same schedule, and a group's `lr` changes it in proportion."""
     adamw_betas: Betas = [0.9, 0.999]
+    """`betas` of AdamW."""
     adamw_eps: float = Field(1e-8, gt=0)
+    """`eps` of AdamW."""

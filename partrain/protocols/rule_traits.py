@@ -89,9 +89,19 @@ class RuleTraits(Section):
         return False
 
     @property
+    def needs_partition_sizes(self) -> bool:
+        """True: the rule asks a worker for the number of items of its partition."""
+        return self.full_batch
+
+    @property
     def still_moves(self) -> str:
         """The part of the rule that moves the network while local steps are zero, as where a schedule has ended; "" if none does."""
         return ""
+
+    @property
+    def no_exclusion_reason(self) -> str:
+        """Reason why a worker cannot be left out of a round's means (`on_nonfinite = "exclude"`); "" if it can: its weight is 0 then."""
+        return "" if self.synchronous else "its workers do not mix at one moment"
 
     @property
     def varies_round_length(self) -> bool:

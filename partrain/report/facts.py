@@ -150,7 +150,7 @@ def workers(runs: Sequence[RunHistory]) -> Table:
                     *([run.label] * several),
                     f"{rank}" + " (lost)" * worker.lost,
                     worker.device,
-                    f"{items.get(rank, 0):,}",
+                    "stream" if (held := items.get(rank, 0)) is None else f"{held:,}",
                     f"{worker.item_iterations:,}",
                     count(rates.get(rank)),
                     *parts,

@@ -149,6 +149,21 @@ def _goal(runs: Sequence[RunHistory], name: str) -> list[Spec]:
     ]  # fmt: skip
 
 
+def _spikes(runs: Sequence[RunHistory], by: str) -> list[Spec]:
+    """Draw an upright line where a loss leapt."""
+    at = [{each.round: each.x(by) for each in run.rounds} for run in runs]
+    marks = [
+        {"x": places[one.round], "run": run.label, "text": one.describe()}
+        for run, places in zip(runs, at, strict=True)
+        for one in run.spikes[-MOST_DOTS:]
+        if one.round in places
+    ]
+    if not marks:
+        return []
+    encoding = {"x": {"field": "x", "type": "quantitative"}, "color": _color(runs), "tooltip": {"field": "text"}}
+    return [{"data": {"values": marks}, "mark": {"type": "rule", "strokeDash": [2, 3], "opacity": 0.8}, "encoding": encoding}]
+
+
 def _y(title: str, rows: Rows, zero: bool = False, log: bool = False, form: str = PLAIN) -> Spec:
     """Describe the vertical axis; a logarithmic one only where the numbers need it."""
     values = [row["y"] for row in rows] or [0.0]
@@ -168,7 +183,8 @@ def _loss(runs: Sequence[RunHistory], by: str) -> Spec | None:
     for run in runs:
         rows += _curve(run, "training", _training(run, by, lambda each: each.loss))
         rows += _curve(run, "judged", _judged(run, by, "loss"))
-    return _with(_lines(runs, by, rows, _y("loss", rows, log=True), ("training", "judged")), _goal(runs, "loss"))
+    marks = [*_goal(runs, "loss"), *_spikes(runs, by)]
+    return _with(_lines(runs, by, rows, _y("loss", rows, log=True), ("training", "judged")), marks)
 
 
 def _metric(name: str, runs: Sequence[RunHistory], by: str) -> Spec | None:

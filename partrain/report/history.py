@@ -10,18 +10,21 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from partrain.display.event_log import read_events, summary
+from partrain.display.event_log import read_events
 from partrain.display.events import (
     CommitEvent,
     Event,
+    ExclusionEvent,
     FaultEvent,
     JudgementEvent,
     ReplayEvent,
     RoundEvent,
+    SpikeEvent,
     StartEvent,
     StoppingEvent,
 )
 from partrain.display.run_state import RunState
+from partrain.display.summary import summary
 from partrain.errors import InputMissing
 from partrain.launch.run_folder import is_training
 from partrain.records import RoundRecord, finite
@@ -131,6 +134,7 @@ class RunHistory:
     judgements: list[JudgementEvent] = field(default_factory=list)
     commits: list[CommitEvent] = field(default_factory=list)
     faults: list[Incident] = field(default_factory=list)
+    spikes: list[SpikeEvent] = field(default_factory=list)
     spans: dict[int, list[WorkerSpan]] = field(default_factory=dict)
     """Each worker's rounds by rank."""
     job_text: str = ""
@@ -226,13 +230,20 @@ def _take(event: Event, run: RunHistory, totals: dict[int, RoundTotal]) -> None:
             if run.starts:
                 run.faults.append(_incident(run, event.t, f"resumed from round {event.resumed_from or 0:,}"))
             for worker in workers:
-                _check_numbers(worker["rank"], worker["partition"], worker["threads"])
+                _check_numbers(worker["rank"], worker["partition"] or 0, worker["threads"])
             run.starts.append(event)
         case FaultEvent():
             run.faults.append(_incident(run, event.t, event.what, event.rank))
         case ReplayEvent():
             _check_numbers(event.after, event.seconds, *event.discarded)
             run.faults.append(_incident(run, event.t, event.describe(), event.rank))
+        case ExclusionEvent():
+            _check_numbers(event.round, event.discarded)
+            run.faults.append(_incident(run, event.t, f"exclusion: {event.describe()}", event.rank))
+        case SpikeEvent():
+            _check_numbers(event.round, event.loss, *event.usual)
+            run.spikes.append(event)
+            run.faults.append(_incident(run, event.t, f"spike: {event.describe()}", event.rank))
         case StoppingEvent():
             run.faults.append(_incident(run, event.t, f"{event.signal}: {event.what}"))
 
@@ -267,7 +278,7 @@ def _read_files(run: RunHistory) -> None:
         content = SummaryFile.model_validate_json((run.folder / "summary.json").read_bytes())
         run.summary, run.status = content.model_dump(exclude_unset=True), content.status
     except FileNotFoundError:
-        run.summary = summary(run.state)
+        run.summary = dict(summary(run.state))
         run.status = "training" if is_training(run.folder) else run.state.status or "killed"
     except (ValueError, OSError):
         raise InputMissing(

@@ -22,6 +22,10 @@ class DivergentReplicas(Rule):
     def keeps_replicas_equal(self) -> bool:
         return False
 
+    @property
+    def no_exclusion_reason(self) -> str:
+        return "each worker keeps a network of its own, and there is no mean to leave a worker out of"
+
     def result(self, worker: Worker, group: Group, state: State) -> Tensor:
         """Return the network that counts (d,): by default the mean of all replicas."""
         mean = worker.params.clone()

@@ -61,6 +61,10 @@ class Easgd(DivergentReplicas, AsyncRule):
         return 1 if self.asynchronous else 0
 
     @property
+    def no_exclusion_reason(self) -> str:
+        return "its workers visit the center one by one" if self.asynchronous else ""
+
+    @property
     def still_moves(self) -> str:
         return "the replicas' pull on the center"
 

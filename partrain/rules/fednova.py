@@ -73,13 +73,18 @@ class Fednova(Rule):
         sized = any(passes and table.partition_size for (_, passes), table in zip(caps, context.worker_tables, strict=True))
         return len(set(caps)) > 1 or sized
 
+    @property
+    def needs_partition_sizes(self) -> bool:
+        return self.weights == "items"
+
     def round(self, worker: Worker, group: Group, state: State) -> None:
         anchor = worker.params.clone()
         worker.train()
         share, work = self.weight(worker.partition_size if worker.done else 0), self.work(worker.done)
         scores = group.scores(share, work)
-        mean_work = sum(share * work for share, work in scores) / sum(share for share, _ in scores)
+        total = sum(share for share, _ in scores)
         if worker.done:
+            mean_work = sum(share * work for share, work in scores) / total
             worker.params.copy_(anchor.lerp(worker.params, mean_work / work))
         group.all_reduce_mean(worker.params, weight=share)
 

@@ -68,6 +68,8 @@ class Sparseloco(Rule):
         state.error.mul_(self.beta).add_(anchor - worker.params)
         compressor = TopK(kind="topk", density=self.density, values=self.values, chunk=self.chunk)
         message, sent = compressor.compress(state.error, worker.parameters)
-        state.error -= sent
-        mean = group.reduce_messages(message, compressor.read, len(anchor), self.weight(worker.items))
+        weight = self.weight(worker.items)
+        if weight:  # a message of weight 0 does not count as sent
+            state.error -= sent
+        mean = group.reduce_messages(message, compressor.read, len(anchor), weight)
         worker.params.copy_(anchor - self.outer_lr * mean)

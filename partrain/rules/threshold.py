@@ -126,8 +126,9 @@ class Threshold(Rule):
             worker.train(1)
             state.residual += start - worker.params
             message, sent, count = sign_message(state.residual, state.tau)
-            state.residual -= sent
             weight = self.weight(worker.items - before) if self.combine == "mean" else None
+            if weight != 0:  # a message of weight 0 does not count as sent
+                state.residual -= sent
             worker.params.copy_(start - group.reduce_messages(message, read_signs, len(start), weight))
             done = (worker.round - 1) * worker.iterations + iteration + 1
             if self.clip_every and done % self.clip_every == 0:

@@ -61,7 +61,8 @@ class Topk(Rule):
         if state:
             delta += state.error
         message, sent = self.compressor.compress(delta, worker.parameters)
-        if state:
+        weight = self.weight(worker.items)
+        if state and weight:  # a message of weight 0 does not count as sent
             state.error.copy_(delta - sent)
-        mean = group.reduce_messages(message, self.compressor.read, len(anchor), self.weight(worker.items))
+        mean = group.reduce_messages(message, self.compressor.read, len(anchor), weight)
         worker.params.copy_(anchor - mean)

@@ -97,6 +97,12 @@ def iso(moment: float) -> str:
     return datetime.fromtimestamp(moment).astimezone().isoformat(timespec="seconds")
 
 
+def _replays(summary: Mapping[str, Any]) -> str:
+    """Count the replays of a run, and what was trained twice; "" if there were none."""
+    count, twice = summary.get("replays", 0), summary.get("discarded_item_iterations", 0)
+    return f"{count:,}, {twice:,} item-iterations trained again" if count else ""
+
+
 def describe(run: ListedRun) -> list[str]:
     """Describe one run in lines for people."""
     summary, start, columns = run.summary, run.start, run.columns
@@ -116,6 +122,7 @@ def describe(run: ListedRun) -> list[str]:
         ("parameters", f"{start['parameters']:,}" if start.get("parameters") else None),
         ("rounds", text_of("rounds", columns["rounds"]) if columns["rounds"] is not None else None),
         ("item-iterations", f"{summary['item_iterations']:,}" if "item_iterations" in summary else None),
+        ("replays", _replays(summary)),
         ("judged", _scores(judged)),
         ("best", f"round {best['round']:,}: " + _scores({"loss": best["loss"], **best["metrics"]}) if best else None),
         ("test", _scores(summary.get("test", {}))),

@@ -7,22 +7,22 @@ items: the result does not depend on the number of workers.
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module, util
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from partrain.config.usercode import UserCode, find
-from partrain.errors import BadJob, UserCodeFailed
-from partrain.system.torchvision import import_torchvision
+from partrain.config.problems import Finding, WrongValue
+from partrain.config.usercode import frames
+from partrain.errors import Failure, UserCodeFailed
 from partrain.tasks.kinds import Task
-from partrain.tasks.metric_names import METRICS, KnownMetric, name_of
+from partrain.tasks.known_metrics import known_metric, silent
+from partrain.tasks.metric_names import METRICS, name_of
+from partrain.tasks.own_metrics import own_metric, own_number
 
 Gather = Callable[[Tensor], list[Tensor]]
 """Function that returns this tensor of every worker, by rank."""
@@ -30,7 +30,7 @@ Convert = Callable[[Tensor], Tensor]
 
 
 class JudgedMetric(Protocol):
-    """A metric of torchmetrics, or `CollectedMetric`."""
+    """A metric of torchmetrics, or another with its methods."""
 
     def update(self, answers: Tensor, targets: Tensor) -> None:
         """Add a batch."""
@@ -45,9 +45,14 @@ class JudgedMetric(Protocol):
 class JudgedMetrics:
     """The metrics of a job by name."""
 
-    def __init__(self, metrics: dict[str, JudgedMetric], prepare: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
-        """`prepare` converts answers and targets of a batch to what the metrics take."""
-        self._metrics, self._prepare = metrics, prepare
+    def __init__(
+        self,
+        metrics: dict[str, JudgedMetric],
+        prepare: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+        code: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`prepare` converts answers and targets of a batch to what the metrics take; `code` names the user code of own metrics."""
+        self._metrics, self._prepare, self._code = metrics, prepare, code
         self._gather: Gather = lambda x: [x]
         for metric in metrics.values():
             metric.dist_sync_fn = lambda x, group=None: self._gather(x)  # type: ignore[attr-defined]
@@ -59,40 +64,32 @@ class JudgedMetrics:
     def update(self, answers: Tensor, targets: Tensor) -> None:
         """Add a batch of answers and their targets."""
         answers, targets = self._prepare(answers.detach().cpu(), targets.detach().cpu())
-        for metric in self._metrics.values():
-            with _silent():
+        for name, metric in self._metrics.items():
+            with silent(), self._blamed(name):
                 metric.update(answers, targets)
 
     def compute(self, gather: Gather = lambda x: [x]) -> dict[str, float]:
         """Return the metrics over all items of all workers, and forget the items."""
         self._gather = gather
-        with _silent():
-            found = {name: _number(metric.compute()) for name, metric in self._metrics.items()}
-        for metric in self._metrics.values():
-            metric.reset()
+        found = {}
+        for name, metric in self._metrics.items():
+            with silent(), self._blamed(name):
+                found[name] = own_number(metric.compute(), self._code[name]) if name in self._code else _number(metric.compute())
+                metric.reset()
         return found
 
-
-class CollectedMetric:
-    """A function of all answers and all targets as a metric."""
-
-    dist_sync_fn: Callable[..., list[Tensor]]
-
-    def __init__(self, function: Callable[[Tensor, Tensor], Any]) -> None:
-        self._function = function
-        self.reset()
-
-    def update(self, answers: Tensor, targets: Tensor) -> None:
-        self._parts.append((answers, targets))
-
-    def compute(self) -> Any:
-        answers, targets = (
-            torch.cat(each) if each else torch.empty(0) for each in (*zip(*self._parts, strict=True),) or ((), ())
-        )
-        return self._function(*(torch.cat([x for x in self.dist_sync_fn(own) if len(x)]) for own in (answers, targets)))
-
-    def reset(self) -> None:
-        self._parts: list[tuple[Tensor, Tensor]] = []
+    @contextmanager
+    def _blamed(self, name: str) -> Iterator[None]:
+        """Turn an exception of an own metric into UserCodeFailed."""
+        try:
+            yield
+        except Failure:
+            raise
+        except Exception as error:
+            if name not in self._code:
+                raise
+            words = f"{type(error).__name__}: {error}".rstrip(": ").splitlines()[0]
+            raise UserCodeFailed(f"[task] metrics: `{self._code[name]}`: {words}", f"{frames(error)}{words}") from error
 
 
 class MeanIoU:
@@ -150,15 +147,19 @@ def judged_metrics(
     made: dict[str, JudgedMetric] = {"mean_iou": MeanIoU(outputs, int(ignore or 0))} if kind == "segmentation" else {}
     if names and type(task).score is not Task.score:
         raise UserCodeFailed(f"[task] metrics: {type(task).__name__} has a `score` of its own, so that its answers are unknown")
-    for name in names:
+    for index, name in enumerate(names):
+        place = ("task", "metrics", index)
         if ":" in name:
-            made[name_of(name)] = _own(name, name_of(name) in lower, folder)
+            made[name_of(name)] = own_metric(name, name_of(name) in lower, folder)
             continue
         known = METRICS.get(kind, {}).get(name)
         if known is None:
             fitting = ", ".join(METRICS.get(kind, {})) or 'only your own, as "file.py:Metric"'
-            raise BadJob(f"[task] metrics: `{name}` is not for the task {kind}; fitting: {fitting}")
-        made[name] = _known(known, kind, outputs, ignore)
+            raise WrongValue(Finding(place, f"`{name}` is not for the task {kind}", f"fitting: {fitting}"))
+        if outputs < known.least:
+            what = f"`{name}` needs at least {known.least} classes, and the data set has {outputs}"
+            raise WrongValue(Finding(place, what, "remove it"))
+        made[name] = known_metric(known, kind, outputs, ignore)
 
     def prepare(answers: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         match kind:
@@ -175,56 +176,7 @@ def judged_metrics(
                 return (numbers[0].squeeze(1), numbers[1].squeeze(1)) if outputs == 1 else (numbers[0], numbers[1])
         return answers, targets
 
-    return JudgedMetrics(made, prepare)
-
-
-def _known(known: KnownMetric, kind: str, outputs: int, ignore: int | None) -> JudgedMetric:
-    module, _, name = known.target.partition(":")
-    _torchmetrics()
-    metric = getattr(import_module(f"torchmetrics.{module}"), name)
-    if kind == "language":
-        counted: dict[str, Any] = {}
-    elif kind in ("regression", "forecast"):
-        counted = {} if name in _ANY_OUTPUTS else {"num_outputs": outputs}
-    else:
-        counted = {"num_labels" if kind == "multi-label" else "num_classes": outputs}
-        counted |= {"ignore_index": ignore} if kind == "segmentation" else {}
-    with _silent():
-        made: Any = metric(**counted, **known.arguments)
-    return made.set_dtype(torch.float64) if kind in ("regression", "forecast") else made  # type: ignore[no-any-return]
-
-
-_ANY_OUTPUTS = (
-    "R2Score", "ExplainedVariance", "MeanAbsolutePercentageError", "SymmetricMeanAbsolutePercentageError", "MeanSquaredLogError"
-)  # fmt: skip
-"""Metrics of torchmetrics that take any number of outputs."""
-
-
-def _own(name: str, lower: bool, folder: Path) -> JudgedMetric:
-    """Import a user's metric: a class or an object of torchmetrics.Metric, or a function of answers and targets."""
-    if util.find_spec("torchmetrics"):
-        _torchmetrics()  # for the import in the user's file
-    made: Any = find("task", UserCode(name=name), folder, "metrics")
-    if isinstance(made, type):
-        made = made()
-    if all(callable(getattr(made, method, None)) for method in ("update", "compute", "reset")):
-        if getattr(made, "higher_is_better", None) is False and not lower:
-            raise UserCodeFailed(
-                f'[task] metrics: lower is better of `{name}`: add lower_is_better = ["{name_of(name)}"] to [task]'
-            )
-        return made  # type: ignore[no-any-return]
-    if not callable(made):
-        what = "is neither a torchmetrics.Metric nor a function of answers and targets"
-        raise UserCodeFailed(f"[task] metrics: `{name}` {what}")
-    return CollectedMetric(made)
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Keep torchmetrics from warning of memory, of classes without items, and the like."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        yield
+    return JudgedMetrics(made, prepare, {name_of(name): name for name in names if ":" in name})
 
 
 def _number(value: Any) -> float:
@@ -233,12 +185,3 @@ def _number(value: Any) -> float:
     if not tensor.numel():
         return math.nan
     return float(tensor.mean())
-
-
-def _torchmetrics() -> ModuleType:
-    """Import torchmetrics. It imports torchvision where that is, which may be compiled for another build of torch."""
-    if util.find_spec("torchmetrics") is None:
-        raise BadJob("[task] metrics: they are computed by torchmetrics, which is not installed: pip install 'partrain[metrics]'")
-    if util.find_spec("torchvision") is not None:
-        import_torchvision("torchvision")
-    return import_module("torchmetrics")

@@ -19,6 +19,8 @@ class KnownMetric(NamedTuple):
     """True if lower is better."""
     arguments: Mapping[str, Any] = MappingProxyType({})
     """Arguments beside the number of classes, labels or numbers."""
+    least: int = 1
+    """Least number of classes that it is defined for."""
 
 
 def _of(prefix: str, **classes: str) -> dict[str, KnownMetric]:
@@ -42,7 +44,7 @@ _RANKING = {"auroc": "AUROC", "average_precision": "AveragePrecision"}
 METRICS: dict[str, dict[str, KnownMetric]] = {
     "classification": _of("Multiclass", **_QUALITY, **_RANKING, mcc="MatthewsCorrCoef", cohen_kappa="CohenKappa")
     | {
-        "top5_accuracy": KnownMetric("classification:MulticlassAccuracy", False, {"top_k": 5, "average": "micro"}),
+        "top5_accuracy": KnownMetric("classification:MulticlassAccuracy", False, {"top_k": 5, "average": "micro"}, 5),
         "calibration_error": KnownMetric("classification:MulticlassCalibrationError", True),
     },
     "multi-label": _of("Multilabel", **_QUALITY, **_RANKING, exact_match="ExactMatch", mcc="MatthewsCorrCoef"),

@@ -23,12 +23,11 @@ class Recipe:
     patience: int = 20
 
 
-def assemble(
-    path: Path, what: str, model: list[str], dataset: list[str], items: int, judged: str, recipe: Recipe = Recipe()
-) -> str:
+def assemble(path: Path, what: str, model: list[str], dataset: list[str], items: int, recipe: Recipe = Recipe()) -> str:
     """Write a job: its tables `model` and `dataset` as lines, all others chosen for `items` training items.
 
-    `what` says in a sentence what the job does; `judged` is the number that patience looks at.
+    `what` says in a sentence what the job does. The judged loss decides which round is the best, for classes as well: few held-out
+    items make the accuracy move in steps of a percent or more, many rounds have the same, and an equal number is no new best.
     """
     cores = len(os.sched_getaffinity(0))
     workers = max(1, min(cores, items // (FEW_ITEMS // 2)))
@@ -70,6 +69,7 @@ def assemble(
         "[stop]",
         f"rounds = {recipe.rounds}",
         "judge_every = 1",
-        f"patience = {recipe.patience}                # rounds without a better judged {judged}",
+        f"patience = {recipe.patience}                # rounds without a better judged loss",
+        'patience_by = "loss"         # also chooses best.h5; few held-out items tell little by their accuracy',
     ]
     return "\n".join(lines) + "\n"

@@ -57,7 +57,7 @@ def arrays_job(path: Path, shown: str, target: str | None) -> str:
     held = max(items * 15 // 100, 1)
     dataset.append(f"validation = {held}")
     what = f"{'Predict the class' if classes else 'Predict the numbers'} `{targets}` from {form} of {path.name}: {items:,} items."
-    return assemble(path, what, model, dataset, int(items * (1 - share)) - held, "loss")
+    return assemble(path, what, model, dataset, int(items * (1 - share)) - held)
 
 
 def _chosen(path: Path, found: Mapping[str, ArraySource], target: str | None) -> tuple[str, str]:

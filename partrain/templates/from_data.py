@@ -179,7 +179,7 @@ def _table(path: Path, shown: str, target: str | None) -> str:
         f"dropout = {size.dropout}",
     ]
     what = f"{'Predict the class' if classes else 'Predict the number'} `{target}` from {len(kept)} columns of {path.name}: {rows:,} rows."
-    return assemble(path, what, model, lines, items, "loss", size.recipe)
+    return assemble(path, what, model, lines, items, size.recipe)
 
 
 def _look(file: TableFile) -> dict[str, ColumnFacts]:
@@ -206,9 +206,7 @@ def _images(path: Path, shown: str) -> str:
     ]
     stages = [16, 32, 64] if min(height, width) >= 24 else [16, 32]
     model = ['name = "cnn"', f"channels = {toml_value(stages)}", "batch_norm = true"]
-    return assemble(
-        path, f"Tell {len(classes)} classes of images apart: {count:,} images.", model, dataset, int(count * 0.85), "loss"
-    )
+    return assemble(path, f"Tell {len(classes)} classes of images apart: {count:,} images.", model, dataset, int(count * 0.85))
 
 
 def _pictures(folder: Path) -> list[Path]:
@@ -244,7 +242,7 @@ def _text(path: Path, shown: str) -> str:
         f"validation = {items // 10}               # windows from the end of the text",
     ]
     model = ['name = "gru"', "hidden = 128"]
-    return assemble(path, f"Continue the text {path.name} character by character.", model, dataset, items * 8 // 10, "loss")
+    return assemble(path, f"Continue the text {path.name} character by character.", model, dataset, items * 8 // 10)
 
 
 def _is_number(text: str) -> bool:

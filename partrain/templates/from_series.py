@@ -66,7 +66,7 @@ def series_job(file: TableFile, shown: str, target: str) -> str | None:
         lines.append('missing = "interpolate"      # a line between the values beside a hole')
     lines += [f"test_items = {tests}", f"validation = {tests}                # the last before the test items"]
     what = f"Forecast `{target}` of {file.path.name} from the {window} rows before, {steps} row{'s' * (steps > 1)} ahead: {len(values):,} rows."
-    return assemble(file.path, what, ['name = "mlp"', "hidden = [32]"], lines, max(items, 1), "loss")
+    return assemble(file.path, what, ['name = "mlp"', "hidden = [32]"], lines, max(items, 1))
 
 
 def _numbers(cells: list[Any]) -> list[float] | None:

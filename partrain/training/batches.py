@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,8 +48,17 @@ class Samples:
 
         `change` augments the inputs, before channels are standardised.
         """
-        inputs = self.scaled(self._on_device(self.inputs.index_select(0, index)), buffer, change)
-        return inputs, self._on_device(self.targets.index_select(0, index))
+        return self.converted(self.inputs.index_select(0, index), self.targets.index_select(0, index), buffer, change)
+
+    def converted(
+        self, inputs: Tensor, targets: Tensor, buffer: Tensor | None = None, change: Change | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Convert raw inputs and targets of a block to those of batches; see `batch`."""
+        return self.scaled(self._on_device(inputs), buffer, change), self._on_device(targets)
+
+    def index(self, numbers: NDArray[np.int64]) -> Tensor:
+        """Put numbers of items (b,) where the items are."""
+        return torch.from_numpy(numbers).to(self.inputs.device)
 
     def part(self, block: slice) -> tuple[Tensor, Tensor]:
         """Copy inputs, as floating point, and targets of consecutive items: a network may change its inputs."""
@@ -73,6 +83,11 @@ class Samples:
         if self.parts or self.inputs.dtype != torch.uint8 or self.dtype != torch.float32 or self.scale == 1:
             return None
         return torch.empty(count, *self.inputs.shape[1:], device=self.batch_device)
+
+    @property
+    def item_numbers(self) -> int:
+        """Numbers of one item's inputs."""
+        return math.prod(self.inputs.shape[1:])
 
     def _on_device(self, x: Tensor) -> Tensor:
         return x if self.device is None else x.to(self.device)
@@ -134,6 +149,17 @@ def _channels_last(images: Tensor) -> Tensor:
     return images.contiguous(memory_format=torch.channels_last)
 
 
+class Gathered(NamedTuple):
+    """The raw items of some mini-batches, which follow one another."""
+
+    sizes: Sequence[int]
+    """Items of each mini-batch."""
+    position: int
+    """Position of the first item; see `Batches.position`."""
+    inputs: Tensor
+    targets: Tensor
+
+
 class Batches:
     """The order in which a worker sees its partition: each pass a permutation derived from (seed, worker, pass)."""
 
@@ -172,13 +198,19 @@ class Batches:
         return -(-len(self.partition) // self.batch_size)
 
     @property
-    def ahead(self) -> int:
-        """Position of the next item to draw."""
-        return self._ahead
+    def size(self) -> int:
+        """Items of a pass."""
+        return len(self.partition)
 
     def augmentation_seed(self, position: int) -> int:
         """Derive the seed for the augmentation of the batch that begins at a position: no block or interruption changes it."""
         return derive(self._seed, "augment", *self._label, self._rank, position)
+
+    def gather(self, samples: Samples, most: int) -> Iterator[Gathered]:
+        """Yield raw items of mini-batches without end, in blocks of at most `most` items (and at least one batch)."""
+        for sizes in self.blocks(most):
+            position, index = self._ahead, samples.index(self.draw(sum(sizes)))
+            yield Gathered(sizes, position, samples.inputs.index_select(0, index), samples.targets.index_select(0, index))
 
     def begin(self, number: int) -> None:
         """Start a round (from 1); whole passes start at the beginning of the partition."""

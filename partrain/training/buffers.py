@@ -17,6 +17,7 @@ from partrain.errors import Diverged
 from partrain.flat import first_non_finite
 from partrain.models.freeze import frozen_buffers
 from partrain.protocols import Rule
+from partrain.training.batches import Batches
 from partrain.training.replica import persistent_buffers
 from partrain.training.worker import LocalWorker
 
@@ -59,7 +60,8 @@ def pooled(rows: Tensor, weights: Tensor, tensors: dict[str, Tensor]) -> Tensor:
 def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
     """Recompute the BatchNorm statistics of the network that is evaluated, from items spread over every partition.
 
-    Each layer gets the mean and variance of all its inputs for these items, computed in float64 and rounded once.
+    Each layer gets the mean and variance of all its inputs for these items, computed in float64 and rounded once. With
+    `on_nonfinite = "exclude"` inputs that are not finite are left out.
     """
     norms = [module for module in worker.module.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     norms = [norm for norm in norms if norm.training and norm.track_running_stats]
@@ -71,6 +73,7 @@ def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
         norm.train()
         norm.reset_running_stats()
     hooks = [norm.register_forward_pre_hook(_watch(rows), with_kwargs=True) for norm, rows in zip(norms, seen, strict=True)]
+    assert isinstance(worker.batches, Batches)  # a job's checks refuse streams here
     partition = worker.batches.partition
     index = torch.from_numpy(partition[:: -(-len(partition) // RECALIBRATION_ITEMS)])
     with torch.no_grad():
@@ -79,6 +82,8 @@ def recalibrate(worker: LocalWorker, group: ArenaGroup) -> None:
             worker.module(worker.samples.batch(part.to(worker.samples.inputs.device))[0])
     for hook in hooks:
         hook.remove()
+    if worker.guard.excludes:
+        seen = [[row for row in rows if row.isfinite().all()] for rows in seen]
     worker.module.train()
     _count_alike(nn.ModuleList(norms), group)
     own = torch.cat([_merged(rows, norm) for norm, rows in zip(norms, seen, strict=True)])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from partrain.data.transforms import Augment
 from partrain.training.batches import Batches, Samples, join, split
+from partrain.training.stream_batches import StreamBatches
 
 BLOCK_BYTES = 1 << 20
 """Inputs gathered at a time: iterations then train on slices of one contiguous block."""
@@ -24,17 +23,17 @@ Batch = tuple[Tensor, Tensor]
 class Feed:
     """The samples of a worker, in the order of its batches."""
 
-    def __init__(self, samples: Samples, batches: Batches, reuse: bool, augment: Augment | None = None) -> None:
+    def __init__(self, samples: Samples, batches: Batches | StreamBatches, reuse: bool, augment: Augment | None = None) -> None:
         """Make the feed.
 
         Args:
-            samples: All items.
-            batches: The worker's partition.
+            samples: All items; beside a stream, the held-out ones, which are like those of the stream.
+            batches: The worker's partition, or its shard of a stream.
             reuse: Gather each block into the same memory. Only for networks that keep no reference to their inputs.
             augment: Changes the inputs of each mini-batch by a seed.
         """
         self.samples, self.batches, self._augment = samples, batches, augment
-        self._block_items = max(1, BLOCK_BYTES // max(samples.inputs[:1].numel() * 4, 1))
+        self._block_items = max(1, BLOCK_BYTES // max(samples.item_numbers * 4, 1))
         self._buffer = samples.buffer(max(self._block_items, batches.batch_size)) if reuse else None
         self._stream: Iterator[Batch] = iter(())
 
@@ -52,23 +51,21 @@ class Feed:
 
     def partition(self, items: int) -> Iterator[Batch]:
         """Yield the whole partition once, in its given order, this many items at a time."""
+        assert isinstance(self.batches, Batches)  # a job's checks refuse streams here
         whole = self.batches.partition
         for first in range(0, len(whole), items):
-            yield self.samples.batch(self._index(whole[first : first + items]))
+            yield self.samples.batch(self.samples.index(whole[first : first + items]))
 
     def _blocks(self) -> Iterator[Batch]:
-        for sizes in self.batches.blocks(self._block_items):
-            change = None if self._augment is None else partial(self._augmented, self._augment, sizes, self.batches.ahead)
-            inputs, targets = self.samples.batch(self._index(self.batches.draw(sum(sizes))), self._buffer, change)
-            yield from zip(split(inputs, sizes), torch.split(targets, sizes), strict=True)
+        for sizes, position, raw_inputs, raw_targets in self.batches.gather(self.samples, self._block_items):
+            change = None if self._augment is None else partial(self._augmented, self._augment, sizes, position)
+            inputs, targets = self.samples.converted(raw_inputs, raw_targets, self._buffer, change)
+            yield from zip(split(inputs, sizes), torch.split(targets, list(sizes)), strict=True)
 
-    def _augmented(self, augment: Augment, sizes: list[int], position: int, inputs: Any) -> Any:
+    def _augmented(self, augment: Augment, sizes: Sequence[int], position: int, inputs: Any) -> Any:
         """Augment the batches of a block that begins at a position, each by a seed of its own."""
         changed = []
         for batch, size in zip(split(inputs, sizes), sizes, strict=True):
             changed.append(augment(batch, self.batches.augmentation_seed(position)))
             position += size
         return join(changed)
-
-    def _index(self, numbers: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(numbers).to(self.samples.inputs.device)

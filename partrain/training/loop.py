@@ -16,7 +16,7 @@ from itertools import pairwise
 from operator import or_
 from typing import Any, Protocol
 
-from partrain.comm.group import ArenaGroup
+from partrain.comm.group import ArenaGroup, NothingToMix
 from partrain.errors import Diverged
 from partrain.protocols import Rule
 from partrain.records import NAN, RoundRecord
@@ -195,11 +195,15 @@ def _train_and_mix(
     began, waited = worker.clock(), group.waited
     group.begin(measure)
     worker.begin(progress.round, progress.item_iterations)
-    rule.round(worker, group, state)
+    try:
+        rule.round(worker, group, state)
+    except NothingToMix:
+        raise worker.guard.none_left(worker.rank, worker.round) from None
     if worker.items and not math.isfinite(worker.loss()):  # averages check what they mix; other messages would hide it
         raise Diverged(
             f"worker {worker.rank}, round {progress.round}: the training loss is {worker.loss()}; lower the learning rate"
         )
+    worker.guard.check_mixed(rule, progress.round)
     sync_optimizer_state_and_buffers(worker, group, rule)
     if measure and not rule.keeps_replicas_equal:
         group.compare(worker.params)
@@ -218,6 +222,9 @@ def _train_and_mix(
         bytes=group.bytes,
         staleness=group.staleness,
         seconds=NAN,
+        clipped_norm=worker.guard.clipped_norm,
+        excluded=worker.guard.excluded,
+        discarded=worker.discarded,
     )
 
 
@@ -240,9 +247,11 @@ def _exchange(
 ) -> tuple[list[tuple[float, float]], Signal]:
     """Exchange items and training loss of every worker, and the signals that any of them has got."""
     signal = hooks.poll(worker.clock() - began)
-    newest = worker.batches.per_pass if config.stop.judge == "any-worker" else 0
-    scores = group.scores(worker.items, worker.loss(newest), signal)
-    return [(items, loss) for items, loss, _ in scores], Signal(reduce(or_, (int(each) for _, _, each in scores)))
+    newest = worker.per_pass if config.stop.judge == "any-worker" else 0
+    scores = group.scores(worker.items, worker.loss(newest), signal, worker.guard.excluded)
+    if scores[worker.rank][3] and all(excluded or not items for items, _, _, excluded in scores):
+        raise worker.guard.none_left(worker.rank, worker.round)
+    return [(items, loss) for items, loss, _, _ in scores], Signal(reduce(or_, (int(each) for _, _, each, _ in scores)))
 
 
 def _update_average(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, items: int) -> None:

@@ -56,9 +56,9 @@ class RowLayout:
     def part_at(self, offset: int) -> str:
         """Name the tensor that holds the number at this offset."""
         d = self.params.size
+        if offset >= self.scratch:  # a vector (d,) of a rule
+            return f"the update of `{self.params.name_at(min(offset - self.scratch, d - 1))}`"
         name = self.params.name_at(offset % d)
-        if offset >= self.scratch:
-            return "a vector on its way between workers"
         if offset < d:
             return f"parameter `{name}`"
         return f"the gradient of `{name}`" if offset < 2 * d else f"the optimizer state of `{name}`"

@@ -10,7 +10,8 @@ workers/<rank>/params          (d,) where replicas differ at a round's end
 workers/<rank>/rule/<field>    the rule's state where it is the worker's own
 workers/<rank>/optimizer/...   moments (d,) where they are the worker's own
 workers/<rank>/buffers/...     where each worker keeps its own
-workers/<rank>/counts          cursor, iterations and item-iterations so far, optimizer steps since the moments were zero
+workers/<rank>/stream          its position in its shard of a stream: pass, items drawn in it, digest of the last of them
+workers/<rank>/counts          items drawn, iterations and item-iterations so far, optimizer steps since the moments were zero
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from partrain.comm.center import CenterClient
+from partrain.data.user.work import Cursor
+from partrain.errors import BadCheckpoint
 from partrain.protocols import Rule
 from partrain.training.replica import RowLayout, persistent_buffers
 from partrain.training.snapshot_layout import SlotMap
+from partrain.training.stream_batches import StreamBatches
 from partrain.training.worker import LocalWorker
 
 if TYPE_CHECKING:
@@ -46,9 +50,15 @@ _NUMBERS = {int: "<i8", float: "<f8", bool: "|b1"}
 
 
 def slot_map(
-    module: nn.Module, layout: RowLayout, rule: Rule, size: int, state: Any = None, commons: CenterClient | None = None
+    module: nn.Module,
+    layout: RowLayout,
+    rule: Rule,
+    size: int,
+    state: Any = None,
+    commons: CenterClient | None = None,
+    streams: bool = False,
 ) -> SlotMap:
-    """Lay out the arrays of a snapshot of N workers; the same on each of them."""
+    """Lay out the arrays of a snapshot of N workers; the same on each of them. `streams`: they train on shards of a stream."""
     arrays = [(f"model/{name}", *_kind(name, tensor)) for name, tensor in module.state_dict().items()]
     row = _NAMES[layout.params.dtype], (layout.params.size,)
     arrays += [(f"rule/{name}", *_kind(name, value)) for name, value in _fields(state, common=True)]
@@ -62,6 +72,8 @@ def slot_map(
         arrays += [(f"optimizer/{name}", *row) for name in layout.moments]
     for rank in range(size):
         arrays.append((f"workers/{rank}/counts", "<i8", (4,)))
+        if streams:
+            arrays.append((f"workers/{rank}/stream", "<i8", (3,)))
         if not rule.keeps_replicas_equal:
             arrays.append((f"workers/{rank}/params", *row))
         if rule.optimizer_state == "local":
@@ -91,6 +103,8 @@ def save(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None
         arrays[f"{place}/rule/{name}"][...] = _plain(value)
     counts = (worker.batches.position, worker.total_iterations, worker.total_items, worker.optimizer.steps)
     arrays[f"{place}/counts"][:] = counts
+    if isinstance(worker.batches, StreamBatches):
+        arrays[f"{place}/stream"][:] = worker.batches.cursor
 
 
 def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None, commons: CenterClient | None = None) -> None:
@@ -117,6 +131,11 @@ def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = N
                 setattr(state, name, type(value)(kept))
     counts = arrays[f"workers/{worker.rank}/counts"].tolist()
     worker.batches.position, worker.total_iterations, worker.total_items, worker.optimizer.steps = counts
+    if isinstance(worker.batches, StreamBatches):
+        cursor = Cursor(*arrays[f"workers/{worker.rank}/stream"].tolist())
+        if min(cursor) < 0:
+            raise BadCheckpoint(f"`workers/{worker.rank}/stream` is no position in a stream: {tuple(cursor)}")
+        worker.batches.cursor = cursor
 
 
 def _shared(commons: CenterClient | None) -> dict[str, Tensor]:

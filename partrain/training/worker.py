@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import random
 import time
@@ -20,11 +21,14 @@ from partrain.tasks.kinds import Task
 from partrain.training.average import NetworkAverage
 from partrain.training.batches import Batches, Samples
 from partrain.training.evaluate import evaluate
+from partrain.training.faults import Faults
 from partrain.training.feed import Feed
 from partrain.training.gradient import AutogradEngine, GradientEngine, Gradients, engine_for
 from partrain.training.learning_rate import LearningRate
 from partrain.training.replica import Replica
 from partrain.training.section import Precision
+from partrain.training.stream_batches import StreamBatches
+from partrain.training.update_guard import UpdateGuard
 
 FULL_GRADIENT_ITEMS = 1024
 """Items per block while the gradient of a whole partition is computed."""
@@ -39,7 +43,7 @@ class LocalWorker:
         rank: int,
         replica: Replica,
         samples: Samples,
-        batches: Batches,
+        batches: Batches | StreamBatches,
         task: Task,
         rule: Rule,
         seed: int,
@@ -49,6 +53,7 @@ class LocalWorker:
         user_code: bool = False,
         metrics: JudgedMetrics | None = None,
         augment: Augment | None = None,
+        faults: Faults | None = None,
     ) -> None:
         """Make worker `rank`.
 
@@ -56,7 +61,7 @@ class LocalWorker:
             rank: The worker's rank, from 0.
             replica: The network over the worker's row.
             samples: All items of the training set.
-            batches: The worker's partition, cut into batches in its order.
+            batches: The worker's partition, cut into batches in its order, or its shard of a stream.
             task: The task, which has the loss.
             rule: The sync rule, which scales the learning rate and names the active workers.
             seed: The job's seed.
@@ -66,6 +71,7 @@ class LocalWorker:
             user_code: True if the network is user code, which may draw from Python's and numpy's generators too.
             metrics: The job's metrics beside loss and accuracy.
             augment: Changes the inputs of each mini-batch by a seed.
+            faults: The answer to numbers that are not finite, and the bound of updates.
         """
         self.rank, self.size = rank, len(planned_items)
         self.replica, self.task, self.precision = replica, task, precision
@@ -91,18 +97,20 @@ class LocalWorker:
         self.average: NetworkAverage | None = None
         """The average over rounds that counts as the run's network, if there is one (`ema`, `swa`)."""
         self.total_items = self.total_iterations = 0
+        self.guard = UpdateGuard(replica, faults or Faults())
         self._reset_counters(0)
 
     def _reset_counters(self, round: int) -> None:
         self.round, self.active = round, True
-        self.items = self.done = 0
-        """Item-iterations and local iterations since the round began."""
+        self.items = self.done = self.discarded = 0
+        """Item-iterations and local iterations since the round began; item-iterations that were taken back."""
         self.seconds = self.lr = 0.0
         """Seconds spent computing since the round began, and the newest learning rate."""
         self._draws = 0
         self._losses: list[Any] = []
         """Loss of each iteration of the round: a number, or a tensor () on a device that is still computing."""
         self._sizes: list[int] = []
+        self.guard.begin()
         self._mean_loss = (0, 0, NAN)
         """Cache of `loss`: (iterations so far, `newest`, value)."""
 
@@ -112,14 +120,20 @@ class LocalWorker:
         return self._feed.samples
 
     @property
-    def batches(self) -> Batches:
-        """The worker's partition, cut into batches in its order."""
+    def batches(self) -> Batches | StreamBatches:
+        """The worker's partition, cut into batches in its order, or its shard of a stream."""
         return self._feed.batches
 
     @property
     def partition_size(self) -> int:
         """Number of items in the worker's partition."""
-        return len(self.batches.partition)
+        assert self.batches.size is not None  # a job's checks refuse streams of unknown length here
+        return self.batches.size
+
+    @property
+    def per_pass(self) -> int:
+        """Iterations of one pass, the last of which may be short."""
+        return -(-self.partition_size // self.batches.batch_size)
 
     def begin(self, round: int, item_iterations: int) -> None:
         """Start a round (from 1). `item_iterations` of all workers so far place the learning rate's schedule."""
@@ -134,6 +148,7 @@ class LocalWorker:
         """Run local iterations, each an optimizer step on the next mini-batch."""
         if not self.active:
             return
+        before, counts = self.guard.before(), self._counts()
         began = self.clock()
         self._seed_generators()
         for inputs, targets in self._feed.take(self.iterations if iterations is None else iterations):
@@ -145,11 +160,14 @@ class LocalWorker:
                 break
         self.replica.sync_replaced_buffers()
         self._count_seconds(began)
+        if self.guard.check_update(before, self._has_finite_loss):
+            self._take_back(*counts)
 
     def gradient(self, full: bool = False) -> Tensor:
         """Compute g_i(x_i) (d,) on the next mini-batch, or the mean over the whole partition. The next call overwrites it."""
         if not self.active:
             return self.grads.zero_()
+        before, counts = self.guard.before(gradient=True), self._counts()
         began = self.clock()
         self._seed_generators()
         if full:
@@ -162,6 +180,8 @@ class LocalWorker:
         self.done += 1
         self.replica.sync_replaced_buffers()
         self._count_seconds(began)
+        if self.guard.check_gradient(before, self._has_finite_loss, self.grads):
+            self._take_back(*counts)
         return self.grads
 
     def apply(self, gradient: Tensor) -> None:
@@ -199,6 +219,18 @@ class LocalWorker:
         self.total_items += self.items
         self.total_iterations += self.done
 
+    def _counts(self) -> tuple[int, int, int]:
+        return self.items, self.done, len(self._losses)
+
+    def _has_finite_loss(self) -> bool:
+        return not self._losses or math.isfinite(self.loss())
+
+    def _take_back(self, items: int, done: int, losses: int) -> None:
+        """Count only the first items, iterations and losses of the round, and train no more in it."""
+        self.discarded += self.items - items
+        self.items, self.done, self.active = items, done, False
+        del self._losses[losses:], self._sizes[losses:]
+
     def _differentiate(self, engine: GradientEngine, inputs: Tensor, targets: Tensor) -> Gradients:
         """Compute a gradient, count its items and note its loss."""
         loss, gradients = engine.differentiate(inputs, targets, self.total_iterations + self.done)
@@ -216,7 +248,7 @@ class LocalWorker:
             self.replica.store_gradient(gradients, len(targets) / self.partition_size, add=number > 0)
 
     def _pass_ended_below(self, loss: float) -> bool:
-        per_pass = self.batches.per_pass
+        per_pass = self.per_pass
         return self.done % per_pass == 0 and self.loss(per_pass) <= loss
 
     def _count_seconds(self, began: float) -> None:

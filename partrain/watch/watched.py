@@ -15,10 +15,12 @@ from partrain.display.events import (
     CommitEvent,
     EndEvent,
     Event,
+    ExclusionEvent,
     FaultEvent,
     JudgementEvent,
     ReplayEvent,
     RoundEvent,
+    SpikeEvent,
     StartEvent,
     StoppingEvent,
     decode,
@@ -229,6 +231,10 @@ def _is_sound(event: Event) -> bool:
             return isinstance(event.what, str)
         case ReplayEvent():
             return isinstance(event.what, str) and None not in map(_number, (event.after, event.seconds, *event.discarded))
+        case ExclusionEvent():
+            return isinstance(event.what, str) and None not in map(_number, (event.round, event.rank, event.discarded))
+        case SpikeEvent():
+            return len(event.usual) == 2 and None not in map(_number, (event.round, event.loss, event.bound, *event.usual))
         case CommitEvent():
             return None not in map(_number, (event.round, event.bytes, event.seconds))
         case EndEvent():

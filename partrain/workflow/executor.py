@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from partrain.errors import NOT_REACHED, Failure
+from partrain.errors import NOT_REACHED, Failure, WorkersLost
 from partrain.system.parent_death import describe_exit
 from partrain.workflow.resources import Resources
 
@@ -55,6 +55,10 @@ def program_environment(folder: Path) -> dict[str, str]:
     return os.environ | {"PARTRAIN_STEP_FOLDER": str(folder), "PATH": path}
 
 
+class StepLost(WorkersLost):
+    """The process that starts steps was killed, and a step ended with it."""
+
+
 class RunningStep(Protocol):
     """A step that runs."""
 
@@ -66,7 +70,7 @@ class RunningStep(Protocol):
         """The host that runs it, or the reason why it waits; "" for this machine."""
 
     def exit_code(self) -> int:
-        """Return the exit code, once the step has ended: -N for signal N. Call once."""
+        """Return the exit code, once the step has ended: -N for signal N. Call once. Raises `StepLost`."""
 
     def signal(self, number: int) -> None:
         """Send a signal to the step's processes."""

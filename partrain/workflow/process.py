@@ -14,9 +14,10 @@ from typing import Any
 
 from partrain.errors import INTERNAL, INTERRUPTED, TERMINATED, WorkersLost
 from partrain.launch import forkserver
+from partrain.launch.processes import OTHER_EXIT_S, UNKNOWN_EXIT
 from partrain.launch.signals import STOPPING
 from partrain.system.parent_death import die_with_parent
-from partrain.workflow.executor import LOG, OUTPUT, CannotStart, StepTask, program_environment
+from partrain.workflow.executor import LOG, OUTPUT, CannotStart, StepLost, StepTask, program_environment
 from partrain.workflow.resources import FreeResources, Resources
 
 
@@ -58,6 +59,8 @@ class StepProcess:
         def exit_code() -> int:
             process.join()
             code = process.exitcode
+            if code == UNKNOWN_EXIT and forkserver.died(OTHER_EXIT_S):
+                raise StepLost("the process that starts steps was killed, and the step ended with it")
             return INTERNAL if code is None else code
 
         return cls(process, process.sentinel, exit_code, process.pid)

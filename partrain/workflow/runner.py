@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
@@ -11,13 +12,15 @@ from pathlib import Path
 
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure
 from partrain.launch.signals import Signals
-from partrain.workflow.executor import Executor, RunningStep, StepTask, failure_reason
+from partrain.workflow.executor import Executor, RunningStep, StepLost, StepTask, failure_reason
 from partrain.workflow.plan import Decision, Selection, decide, failed_assertions
 from partrain.workflow.record import DONE, FAILED, RUNNING, STOPPED, StepRecord, clear
 from partrain.workflow.results import Results
 from partrain.workflow.state import StepState
 from partrain.workflow.step import Step, Workflow
 
+MOST_LOSSES = 10
+"""Times that a step starts again because the process that starts steps was killed."""
 POLL_S = 0.25
 """Time between two looks at the progress of running steps."""
 STOPPING_CODES = (INTERRUPTED, TERMINATED, -signal.SIGINT, -signal.SIGTERM, -signal.SIGHUP)
@@ -65,6 +68,8 @@ class Runner:
         self.workflow, self._results, self._options = workflow, results, options
         self._executor, self._base, self._changed, self._refresh = executor, base, changed, refresh
         self._running: dict[str, tuple[RunningStep, StepRecord]] = {}
+        self._lost = Counter[str]()
+        """Losses of the process that starts steps, by step."""
         self._ending: set[str] = set()
         """Running steps that end before their time."""
         self._selected = options.selection.steps(workflow)
@@ -201,6 +206,8 @@ class Runner:
         try:
             code = process.exit_code()
         except Failure as failure:
+            if isinstance(failure, StepLost) and self._lost[step.name] < MOST_LOSSES:
+                self._lost[step.name] += 1
             self._failed(step, record, failure.code, str(failure))
             return
         early = step.name in self._ending or (code == OK and self._ends_early(step.name))
@@ -235,7 +242,7 @@ class Runner:
         record.status, record.message = FAILED, message
         self._results.store(step.name, record)
         state = self.states[step.name]
-        if record.attempts <= self._options.retries and not self.signals.count:
+        if record.attempts <= self._options.retries + self._lost[step.name] and not self.signals.count:
             record.status, record.started = RUNNING, time.time()
             self._launch(step, record, continuing=True)
             state.note = f"again: {message}"

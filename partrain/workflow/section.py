@@ -52,4 +52,5 @@ class WorkflowSection(Section):
     """A workflow file."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    """Name of the workflow: its folder is `runs/<name>/`."""
     steps: list[StepSection] = Field(min_length=1, max_length=5000)

@@ -38,6 +38,11 @@ ODD: dict[str, Any] = {
     "round": 1.5,
     "progress.round": 7,
     "progress.misses": -3,
+    "progress.item_iterations": 2**62,
+    "progress.accuracy": 1.5,
+    "progress.loss": 1e308,
+    "progress.best": -1e300,
+    "format": True,
     "progress.best_round": 9,
     "network.input": [-13],
     "network.outputs": 0,
@@ -48,15 +53,16 @@ ODD: dict[str, Any] = {
     "workers.0.device": "\x1b[2J",
     "workers.0.threads": -1,
     "workers.1.partition": "all",
+    "workers.1.threads": 2**63,
     "codec.form": "tables",
     "codec.inputs": [0],
     "codec.one_hot": {"word": [["a"], "b"]},
     "codec.features": ["size"],
     "codec.targets": 3,
     "codec.classes": ["large"],
-    "codec.missing": None,
+    "codec.missing": {"other": "mean"},
     "codec.fill": [0.5],
-    "codec.mean": [[0.0], 0.0, 0.0],
+    "codec.mean": [1e308, 0.0, 0.0],
     "codec.std": [1.0, 0.0, 1.0],
     "codec.surprise": 1,
     "codec.cardinalities": [-1, 0, 0],
@@ -111,6 +117,41 @@ def test_an_odd_field_is_65_with_its_name(folder: Path, tmp_path: Path, command:
         assert "\x1b" not in said.err
     bad.write_bytes(checkpoint.encode(whole))
     assert partrain(*words).code == 0, "the file as it is"
+
+
+def test_reasons_in_plain_words(folder: Path) -> None:
+    whole = checkpoint.read(folder / "run/checkpoint.h5")
+    reasons = {
+        "name": ("../x", "string should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'"),
+        "codec.inputs": (["size", "size"], "names the column `size` twice"),
+        "codec.classes": (["large", "large"], "'large' stands there twice"),
+        "codec": ({}, "'None' for a data set of the kind csv"),
+        "progress.item_iterations": (0, "0, but the workers have trained 96"),
+    }
+    for name, (value, reason) in reasons.items():
+        with pytest.raises(BadCheckpoint) as refused:
+            manifest_of(replace(whole, manifest=altered(whole.manifest, name, value)))
+        assert refused.value.message.endswith(f": {reason}"), refused.value.message
+        assert f"`{name}" in refused.value.message
+    with pytest.raises(BadCheckpoint, match="one of its texts is no Unicode"):
+        manifest_of(replace(whole, manifest=altered(whole.manifest, "codec.inputs", ["\ud800"])))
+
+
+def test_the_history_has_the_item_iterations(folder: Path) -> None:
+    whole = checkpoint.read(folder / "run/checkpoint.h5")
+    items = whole.arrays["history/item_iterations"].copy()
+    items[-1] += 1
+    with pytest.raises(BadCheckpoint, match=r"`progress.item_iterations`: 96, but /history has 97"):
+        manifest_of(replace(whole, arrays=whole.arrays | {"history/item_iterations": items}))
+
+
+def test_another_codec_is_told_in_one_short_line(folder: Path, tmp_path: Path) -> None:
+    whole = checkpoint.read(folder / "run/checkpoint.h5")
+    other = altered(whole.manifest, "codec.mean", [3.25, 0.0, 0.0])
+    (tmp_path / "other.h5").write_bytes(checkpoint.encode(replace(whole, manifest=other)))
+    said = partrain("resume", tmp_path / "other.h5", "--out", tmp_path / "on", "--until", "rounds=3")
+    assert (said.code, said.errors) == (65, ["bad-checkpoint"]), said
+    assert "its `codec.mean` is [3.25, 0.0, 0.0] and not [4.325, 0.0, 0.0], as the job has it" in said.err
 
 
 def test_a_field_that_is_not_there(folder: Path) -> None:

@@ -24,7 +24,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_own_runs_go_on_without_a_word(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = sabotage(tmp_path, "", "stop.rounds=2")
     run = tmp_path / "run"
-    assert partrain("run", job, "--out", run, "-q").code == 0
+    said = partrain("run", job, "--out", run, "-q")
+    assert (said.code, "--trust-code" in said.out) == (0, False), "nor do the commands that it prints need the word"
+    assert "--trust-code" not in partrain("resume", run).out
     assert partrain("evaluate", run).code == 0
     assert partrain("resume", run, "--until", "rounds=3", "-q").code == 0
     assert partrain("resume", run / "checkpoints/round-000003.h5", "--until", "rounds=4", "-q").code == 0

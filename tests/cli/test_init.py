@@ -110,6 +110,24 @@ def test_a_job_for_classes(tmp_path: Path) -> None:
     assert tomllib.loads((tmp_path / "floors.toml").read_text())["dataset"]["target_kind"] == "class"
 
 
+def test_patience_goes_by_the_number_that_the_comment_names(tmp_path: Path) -> None:
+    """A job for classes would go by accuracy, which few held-out items judge coarsely."""
+    (tmp_path / "houses.csv").write_text(table(100))
+    assert partrain("init", "--from", "houses.csv", "--target", "dear", "job.toml").code == 0
+    assert partrain("init", "--template", "classification", "template.toml").code == 0
+    for job in ("job.toml", "template.toml"):
+        text = Path(job).read_text()
+        assert "rounds without a better judged loss" in text
+        assert tomllib.loads(text)["stop"]["patience_by"] == "loss"
+    assert partrain("run", "job.toml", "--out", "run", "-q").code == 0
+    losses = [
+        event["loss"]
+        for event in map(json.loads, Path("run/events.jsonl").read_text().splitlines())
+        if event["event"] == "judgement"
+    ]
+    assert summary(Path("run"))["best"]["round"] == 1 + losses.index(min(losses))
+
+
 def test_jobs_for_images_and_text(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     for name, shade in (("dark", 40), ("light", 200)):

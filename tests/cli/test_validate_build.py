@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from support.runs import partrain, write_job
 
 NET = """from torch import nn
@@ -32,7 +33,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ((), 0, ""),
         (('model={name="net.py:Net", outputs=3}',), 0, ""),
         (('model={name="net.py:Net", outputs=2}',), 71, "`net.py:Net` gives a tensor"),
-        (('model={name="mlp", hidden=[4], freeze=["nope.*"]}',), 78, '[model] freeze: no parameter is called "nope.*"'),
+        (('model={name="mlp", hidden=[4], freeze=["nope.*"]}',), 78, ': no parameter is called "nope.*"'),
     ],
 )
 def test_a_job_is_tried_as_run_does(tmp_path: Path, sets: tuple[str, ...], code: int, message: str) -> None:
@@ -51,6 +52,30 @@ def test_a_job_is_tried_as_run_does(tmp_path: Path, sets: tuple[str, ...], code:
         run = partrain("run", job, "-q")
         assert run.code == code
         assert message in run.err
+
+
+FOUND_LATE = [
+    ("hidden = [16]", 'hidden = [16]\nfreeze = ["0.*", "nope.*"]', '8:18: no parameter is called "nope.*"'),
+    ("batch_size = 8", 'batch_size = 8\ngroups = [{match = ["nope.*"], lr = 1}]', '23:20: no parameter is called "nope.*"'),
+    ("[sync]", "[task]\nclass_weights = {x = 1}\n[sync]", "24:18: the data set has no class `x`"),
+    ("hidden = [16]", 'hidden = [16]\nfrom = "old.pt"\nrename = {x = "y"}', "9:11: no name in "),
+]
+"""A text of the job, its replacement, and the place and the beginning of the message."""
+
+
+@pytest.mark.parametrize(("old", "new", "message"), FOUND_LATE)
+@pytest.mark.parametrize("command", [("validate", "--build"), ("run", "-q")])
+def test_a_value_found_wrong_after_loading_has_its_place(
+    tmp_path: Path, old: str, new: str, message: str, command: tuple[str]
+) -> None:
+    """The network, and a data set of which only loading tells, are built before they contradict the job."""
+    torch.save({"0.weight": torch.zeros(16, 2)}, "old.pt")
+    job = write_job(tmp_path).rename(tmp_path / "mine.toml")
+    job.write_text(job.read_text().replace(old, new, 1))
+    said = partrain(*command, "mine.toml")
+    assert said.code == 78, said
+    assert f"error[bad-job]: mine.toml:{message}" in said.err
+    assert "^" in said.err
 
 
 def test_several_jobs_and_json(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Synchronous rules give the same bits whether workers are threads that take turns, processes, or processes of two machines."""
 
+from dataclasses import replace
 from functools import cache, partial
 
 import pytest
@@ -14,6 +15,7 @@ from partrain.optim import Sgd
 from partrain.optim.sections import Adam
 from partrain.protocols import Rule
 from partrain.rules.average import Average
+from partrain.training.faults import Faults
 
 RULES: dict[str, Rule] = {name: VARIANTS[name] for name in sorted(SYNCHRONOUS)} | {
     "all-alone": Average(iterations=3, optimizer_state="local", buffers="local", weights="equal"),
@@ -77,6 +79,35 @@ def test_threads_and_processes_give_the_same_bits(name: str) -> None:
 def test_two_machines_give_the_bits_of_one(pool: ProcessPool, name: str, size: int) -> None:
     layout = trial(name, size).layout
     assert pool(size, partial(train, name=name), layout.numbers, layout.scratch) == simulated(name, size)
+
+
+EXCLUDING = [name for name in RULES if not RULES[name].no_exclusion_reason]
+
+
+def train_spoilt(group: ArenaGroup, row: Tensor, name: str) -> tuple[list[list[float]], list[list[float]]]:
+    """Parameters after each round, and exclusions and clipped norms of each; an item of worker 1 is NaN."""
+    torch.set_num_threads(1)
+    one = trial(name, group.size)
+    spoilt, sends_gradients = blobs(), one.rule.averages_gradients or one.rule.full_batch
+    spoilt.inputs[30 if group.size == 2 else 20] = torch.nan
+    faults = Faults(on_nonfinite="exclude", max_update_norm=None if sends_gradients else 0.1)
+    trained = replace(one, items=spoilt, faults=faults).train(group, row, 4, one.nothing())
+    return trained.courses, [
+        [record["excluded"], record["discarded"], round(record["clipped_norm"], 9) if record["clipped_norm"] > 0 else 0]
+        for record in trained.records
+    ]
+
+
+@pytest.mark.parametrize("name", [name if "," not in name else pytest.param(name, marks=pytest.mark.slow) for name in EXCLUDING])
+def test_exclusions_and_bounds_give_the_same_bits_on_all_transports(pool: ProcessPool, name: str) -> None:
+    layout, program = trial(name, 2).layout, partial(train_spoilt, name=name)
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng():
+        in_turns = simulate(2, program, layout.numbers, layout.scratch)
+    torch.set_num_threads(threads)
+    assert any(excluded for excluded, _, _ in in_turns[1][1])
+    assert in_processes(2, program, layout.numbers, layout.scratch) == in_turns
+    assert pool(2, program, layout.numbers, layout.scratch) == in_turns
 
 
 def train_smoothly(group: ArenaGroup, row: Tensor, name: str) -> list[list[float]]:

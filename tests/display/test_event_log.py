@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from partrain.checkpoint import Content
-from partrain.display.event_log import EventLog, read_events, summary, truncate_after, write_summary
+from partrain.display.event_log import EventLog, read_events, truncate_after, write_summary
 from partrain.display.events import (
     CommitEvent,
     EndEvent,
@@ -25,6 +25,7 @@ from partrain.display.events import (
     encode,
 )
 from partrain.display.run_state import RunState
+from partrain.display.summary import summary
 from partrain.display.worker_state import CELLS, WINDOW_S, Curve
 from partrain.errors import InputMissing, InputOutputFailed
 from partrain.launch.run_folder import relink

@@ -35,7 +35,8 @@ from support.runs import (
 
 from partrain import checkpoint
 from partrain.errors import InputOutputFailed
-from partrain.launch import checkpointer, coordinator
+from partrain.launch import checkpointer, coordinator, forkserver
+from partrain.launch.attempt import Attempt
 from partrain.launch.checkpoint_writer import CheckpointContext, Writer
 from partrain.training.snapshot_layout import SlotMap
 
@@ -151,17 +152,27 @@ def test_a_worker_is_slow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("transport", ["shared", pytest.param("simulated", marks=pytest.mark.slow)])
-def test_a_worker_never_gets_to_its_first_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str) -> None:
-    """As a constructor that waits for ever does, or a device that does not answer."""
+@pytest.mark.parametrize("again", [False, True])
+def test_a_worker_never_gets_to_its_first_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str, again: bool
+) -> None:
+    """As a constructor that waits for ever does, or a device that does not answer. The second time it ends the run."""
     worker = int(transport == "shared")  # simulated ones live in one process, which has the first one's name
-    deed = "os.kill(os.getpid(), signal.SIGSTOP)"
+    deed = "DONE.unlink(); " * again + "os.kill(os.getpid(), signal.SIGSTOP)"
     sets = ["transport.stall_seconds=4", f'transport.kind="{transport}"']
     after = Aftermath(sabotage(tmp_path, deed, *sets, worker=worker, call=0))
     with monkeypatch.context() as patch:
         patch.setattr(coordinator, "STARTUP_LIMIT_S", 0.0)
-        said = after.train()
+        said = partrain("run", after.job, "--out", after.run, "-q")
     who = "worker 1" if worker else "workers 0, 1"
-    after.check(said, 75, "stalled", f"{who} gave no sign of life for 4 s before the first round", "stall_seconds")
+    silence = f"{who} gave no sign of life for 4 s before the first round"
+    assert f"{silence}: all workers start again" in said.err
+    if again:
+        (tmp_path / "done").touch()
+        after.check(said, 75, "stalled", f"{silence}; raise [transport] stall_seconds")
+    else:
+        assert (said.code, said.errors) == (0, []), said
+        assert newest(after.run) == after.final
 
 
 @pytest.mark.parametrize("commit", ["every", "coalesce"])
@@ -286,13 +297,15 @@ def test_a_worker_process(job: Path, tmp_path: Path) -> None:
 
 
 def test_the_coordinator(job: Path, tmp_path: Path) -> None:
-    """Workers, forkserver and writer die with it, and need not be asked."""
-    with Command(("run", job, "--out", "run"), tmp_path) as command:
+    """Workers, forkserver and writer die with it, and need not be asked. No temporary file is left."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))  # a socket's path is short
+    with Command(("run", job, "--out", "run"), tmp_path, environment={"TMPDIR": str(folder)}) as command:
         committed(tmp_path / "run")
         assert len(command.members()) >= 5
         command.process.kill()
         command.process.wait()
         eventually(lambda: not command.members(), "its processes to be gone", seconds=10)
+    folder.rmdir()
     resume(tmp_path / "run")
     assert newest(tmp_path / "run") == trained(job)
 
@@ -393,6 +406,57 @@ def test_the_forkserver(job: Path, tmp_path: Path) -> None:
     assert (said.code, said.errors) == (0, []), said
     assert "the process that starts workers was killed, and they ended with it" in events(tmp_path / "run", "replay")[0]["what"]
     assert newest(tmp_path / "run") == trained(job)
+
+
+def test_the_forkserver_dies_as_often_as_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the dry run forks from it, before the workers do, and twice more before they start again."""
+    deaths: list[str] = []
+
+    def killed_before(name: str, turns: set[int]) -> None:
+        whole, calls = getattr(Attempt, name), [0]
+
+        def start(attempt: Attempt) -> None:
+            calls[0] += 1
+            if calls[0] in turns:
+                deaths.append(name)
+                forkserver.start()
+                os.kill(forkserver.pid(), signal.SIGKILL)
+            whole(attempt)
+
+        monkeypatch.setattr(Attempt, name, start)
+
+    after = Aftermath(sabotage(tmp_path, KILL, call=8))
+    killed_before("start_dry_run", {1})
+    killed_before("start_workers", {1, 3, 4})
+    after.check_replayed(after.train())
+    assert deaths == ["start_dry_run"] + ["start_workers"] * 3
+
+
+def test_a_forkserver_that_always_dies_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Attempt.start_workers
+
+    def start(attempt: Attempt) -> None:
+        forkserver.start()
+        os.kill(forkserver.pid(), signal.SIGKILL)
+        whole(attempt)
+
+    monkeypatch.setattr(Attempt, "start_workers", start)
+    said = partrain("run", write_job(tmp_path, "faults.max_replays=2"), "--out", tmp_path / "run", "-q")
+    assert (said.code, said.errors) == (69, ["workers-lost"]), said
+    assert "[faults] max_replays is 2" in said.err
+
+
+def test_two_signals_end_a_command_whose_writer_is_frozen(job: Path, tmp_path: Path) -> None:
+    """The disk hangs, and workers wait for it: the newest complete file stays."""
+    with Command(("run", job, "--out", "run", "--set", "stop.rounds=1000000"), tmp_path) as command:
+        committed(tmp_path / "run")
+        os.kill(writer(command), signal.SIGSTOP)
+        command.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        command.process.send_signal(signal.SIGTERM)
+        said = command.wait(30)
+    assert (said.code, said.errors) == (143, []), said
+    assert checkpoint.read(tmp_path / "run/checkpoint.h5").round >= 3
 
 
 def test_everything_again_and_again(job: Path, tmp_path: Path) -> None:

@@ -12,8 +12,11 @@ from support.rule_forms import FORMS, VARIANTS
 from support.runs import events, newest, partrain, sabotage
 
 from partrain import checkpoint
+from partrain.launch import snapshot_slots
 
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+NO_COPIES = "import partrain.launch.worker.process as r; r.COPY_EVERY_S = r.LONG_S = 1e9"
+"""Code of a worker's first iteration: no copy of the state is made for the sake of lost workers. Patch FIRST_S, too."""
 LAYERS = "nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 3)"
 OFTEN = {"average", "diloco", "gossip"}
 """Forms that the gate tries."""
@@ -100,6 +103,15 @@ def test_copies_in_memory_between_files(tmp_path: Path) -> None:
     assert [one["round"] for one in events(after.run, "commit")] == [12]
 
 
+def test_before_the_first_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rounds run again, from the start of the run."""
+    monkeypatch.setattr(snapshot_slots, "FIRST_S", 1e9)
+    sets = "checkpoint.commit='coalesce'", "checkpoint.every=1000", "stop.judge_every=100"
+    after = Aftermath(job_of(tmp_path, KILL, *sets, call=14, forward=NO_COPIES))
+    told = after.check_replayed(after.train(), after=0)
+    assert sum(told["discarded"]) >= 2 * 4 * 3 * 8
+
+
 def test_no_copies_if_a_loss_is_to_end_the_run(tmp_path: Path) -> None:
     sets = "checkpoint.commit='coalesce'", "checkpoint.every=1000", "faults.on_loss='stop'", "stop.judge_every=100"
     said = partrain("run", job_of(tmp_path, KILL, *sets, call=17, forward="time.sleep(0.03)"), "--out", tmp_path / "run", "-q")
@@ -115,6 +127,46 @@ def test_a_worker_is_lost_in_the_test(tmp_path: Path) -> None:
     whole = json.loads((tmp_path / "whole/summary.json").read_text())
     summary = json.loads((after.run / "summary.json").read_text())
     assert (summary["test"], summary["reason"]) == (whole["test"], whole["reason"])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("worker", [0, 1])
+def test_a_worker_is_lost_while_it_starts_again(tmp_path: Path, worker: int, count: int) -> None:
+    """The next attempt goes on from the same copy. No copy is lost with the processes that made it."""
+    again = "DONE.with_name('again').write_text('#' * COUNT); ".replace("COUNT", str(count))
+    job = job_of(tmp_path, again + KILL, "optimizer.momentum=0.9", call=8)
+    net = tmp_path / "saboteur.py"
+    start = f"""        again = DONE.with_name("again")
+        if multiprocessing.current_process().name == "partrain worker {worker}" and again.exists() and again.read_text():
+            again.write_text(again.read_text()[1:])
+            {KILL}
+"""
+    net.write_text(net.read_text().replace("        self.act()\n\n", "        self.act()\n" + start + "\n"))
+    after = Aftermath(job)
+    told = after.check_replayed(after.train())
+    assert told["rank"] == worker
+    assert [sum(one["discarded"]) > 0 for one in events(after.run, "replay")] == [True] + [False] * count
+    assert {one["after"] for one in events(after.run, "replay")} == {told["after"]}
+
+
+def test_a_worker_freezes_after_another_is_done(tmp_path: Path) -> None:
+    """Nothing else would wake the coordinator: the other one has left."""
+    deed = "import partrain.launch.worker.process as r; r.Done = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)"
+    after = Aftermath(job_of(tmp_path, deed, "transport.stall_seconds=1.0", call=8))
+    told = after.check_replayed(after.train())
+    assert (told["rank"], told["after"], told["discarded"]) == (1, 6, [0, 0])
+
+
+def test_a_worker_stalls_in_the_test(tmp_path: Path) -> None:
+    deed = "os.kill(os.getpid(), signal.SIGSTOP)"
+    when = "not self.training and len(x) == 20"
+    after = Aftermath(job_of(tmp_path, deed, "transport.stall_seconds=1", call=1, when=when))
+    told = after.check_replayed(after.train())
+    assert told["what"].startswith(
+        "worker 1 made no progress for 1 s in the test; raise [transport] stall_seconds if batches may"
+    )
+    shown = partrain("runs", "show", after.run).out
+    assert "replays          1, 0 item-iterations trained again" in shown
 
 
 def test_a_target_still_ends_the_run(tmp_path: Path) -> None:
@@ -139,9 +191,10 @@ def test_a_resumed_run(tmp_path: Path, call: int) -> None:
     assert all((ours[path] == theirs[path]).all() for path in theirs if path.startswith(("model/", "workers/", "rule/")))
 
 
-def test_user_code_that_draws_from_elsewhere(tmp_path: Path) -> None:
+def test_user_code_that_draws_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rounds cannot run again as they were: the user learns it."""
-    forward = "x = x + int.from_bytes(os.urandom(2), 'big') / 65536"
+    monkeypatch.setattr(snapshot_slots, "FIRST_S", 1e9)
+    forward = f"{NO_COPIES}; x = x + int.from_bytes(os.urandom(2), 'big') / 65536"
     job = job_of(
         tmp_path, KILL, "checkpoint.commit='coalesce'", "checkpoint.every=100", "stop.judge_every=100", call=14, forward=forward
     )
@@ -153,17 +206,19 @@ def test_user_code_that_draws_from_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("deed", [KILL, pytest.param("os.kill(os.getpid(), signal.SIGSTOP)", marks=pytest.mark.slow)])
-def test_the_run_goes_on_without_the_lost_worker(tmp_path: Path, deed: str) -> None:
+def test_the_run_goes_on_without_the_lost_worker(tmp_path: Path, deed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a resume with one worker less does, to the bit; and a resume goes on so."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     job = job_of(tmp_path, deed, "faults.on_loss='drop'", "workers.0.count=3", "transport.stall_seconds=2", call=8)
     run, other = tmp_path / "run", tmp_path / "other"
     said = partrain("run", job, "--out", run, "-q")
     assert (said.code, said.errors) == (0, []), said
     assert "the run goes on from round 2 without this worker" in said.err
+    assert [one["status"] for one in events(run, "end")] == ["finished"]
     rounds = [(one["round"], one["rank"]) for one in events(run, "round")]
     assert rounds == [(number, rank) for number in range(1, 7) for rank in range(3 if number < 3 else 2)]
     (fault,) = events(run, "fault")
-    assert fault["rank"] == 1
+    assert (fault["rank"], fault["what"].partition(": ")[2]) == (1, "the run goes on from round 2 without this worker")
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["status"], summary["rounds"]) == ("finished", 6)
     assert sum(worker["item_iterations"] for worker in summary["workers"]) == summary["item_iterations"]
@@ -173,8 +228,44 @@ def test_the_run_goes_on_without_the_lost_worker(tmp_path: Path, deed: str) -> N
     assert partrain("resume", half, *words, "--out", other).code == 0
     ours, theirs = (checkpoint.read(folder / "checkpoint.h5") for folder in (run, other))
     assert all((ours.arrays[path] == theirs.arrays[path]).all() for path in theirs.arrays)
-    assert partrain("resume", run, "--trust-code", "--until", "rounds=7", "-q").code == 0
+    assert partrain("resume", run, "--until", "rounds=7", "-q").code == 0, "the run is one's own"
     assert {one["rank"] for one in events(run, "round") if one["round"] == 7} == {0, 1}
+
+
+@pytest.mark.parametrize("call", [0, 2])
+def test_with_nothing_kept_the_others_begin_again(tmp_path: Path, call: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker is lost as it starts, or before the first copy: the run is that of a job with one worker less."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    job = job_of(tmp_path, KILL, "faults.on_loss='drop'", "workers.0.count=3", call=call)
+    run, other = tmp_path / "run", tmp_path / "other"
+    said = partrain("run", job, "--out", run, "-q")
+    assert (said.code, said.errors) == (0, []), said
+    assert "the run begins again without this worker" in said.err
+    assert [one["status"] for one in events(run, "end")] == ["finished"]
+    assert {(one["round"], one["rank"]) for one in events(run, "round")} == {(n, rank) for n in range(1, 7) for rank in (0, 1)}
+    assert partrain("run", job, "--set", "workers.0.count=2", "--out", other, "-q").code == 0
+    ours, theirs = (checkpoint.read(folder / "checkpoint.h5") for folder in (run, other))
+    assert all((ours.arrays[path] == theirs.arrays[path]).all() for path in theirs.arrays)
+    assert partrain("resume", run, "--until", "rounds=7", "-q").code == 0
+
+
+def test_a_resumed_run_with_nothing_kept_goes_back_to_its_checkpoint(tmp_path: Path) -> None:
+    job = job_of(tmp_path, KILL, "faults.on_loss='drop'", "workers.0.count=3", call=2)
+    (tmp_path / "done").touch()
+    assert partrain("run", job, "--out", tmp_path / "half", "-q", "--set", "stop.rounds=3").code == 0
+    (tmp_path / "done").unlink()
+    run, words = tmp_path / "run", ("--until", "rounds=6", "-q", "--trust-code")
+    said = partrain("resume", tmp_path / "half/checkpoint.h5", *words, "--out", run)
+    assert (said.code, said.errors) == (0, []), said
+    assert "the run goes on from round 3 without this worker" in said.err
+    assert {(one["round"], one["rank"]) for one in events(run, "round")} == {(n, rank) for n in (4, 5, 6) for rank in (0, 1)}
+
+
+def test_no_worker_is_dropped_if_all_are_lost(tmp_path: Path) -> None:
+    """As after the death of the process that starts them: the rounds run again."""
+    deed = "os.kill(os.getppid(), signal.SIGKILL)"
+    after = Aftermath(job_of(tmp_path, deed, "faults.on_loss='drop'", call=8))
+    assert after.check_replayed(after.train())["rank"] is None
 
 
 def test_the_last_worker_cannot_be_dropped(tmp_path: Path) -> None:

@@ -49,11 +49,12 @@ def test_a_long_path_for_temporary_files(job: Path, tmp_path: Path) -> None:
     assert "its path is too long for the sockets of processes" in lines[0]
 
 
-@pytest.mark.parametrize("limit", [8, 10, 16, 20])
+@pytest.mark.parametrize("limit", [8, 16, 20, 22, 24])
 def test_few_open_files(job: Path, tmp_path: Path, limit: int) -> None:
-    code, lines = shell(f"ulimit -n {limit}; {COMMAND} run {job} -q --out {tmp_path}/run")
+    code, lines = shell(f"ulimit -n {limit}; {COMMAND} run {job} -q --out {tmp_path}/run --set workers.0.count=6")
     errors = [line for line in lines if line.startswith("partrain: error[")]
     assert (code, len(errors)) == (74, 1), lines
+    assert not any("Traceback" in line for line in lines), lines
     assert "error[io]" in errors[0]
     assert "too many open files" in errors[0]
     assert "ulimit -n" in errors[0]

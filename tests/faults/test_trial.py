@@ -265,8 +265,14 @@ def test_whole_partitions_are_tried_in_part(folder: Path) -> None:
 def test_it_is_killed(folder: Path, mode: str) -> None:
     job = write_job(folder, net("os.kill(os.getpid(), signal.SIGKILL)", mode))
     said = partrain("run", job, "--out", folder / "run", "-q")
-    assert (said.code, said.errors) == (71, ["user-code"])
+    assert (said.code, said.errors) == (69, ["workers-lost"]), "its code is not to blame"
     assert "`own.py:Net`, tried before any worker starts: its process was killed by SIGKILL (possibly out of memory)" in said.err
+
+
+def test_it_crashes(folder: Path) -> None:
+    said = partrain("run", write_job(folder, net("os.kill(os.getpid(), signal.SIGSEGV)")), "--out", folder / "run", "-q")
+    assert (said.code, said.errors) == (71, ["user-code"])
+    assert "its process was killed by SIGSEGV" in said.err
 
 
 def test_it_exits(folder: Path) -> None:

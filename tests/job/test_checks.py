@@ -141,6 +141,12 @@ def test_items_serve_for_what_they_are_made_for(said) -> None:
     assert said('"blobs"', '"sine"', "rounds = 3", 'rounds = 3\n[task]\nkind = "forecast"') == []
 
 
+def test_a_metric_of_more_classes_than_there_are(said) -> None:
+    metrics = 'rounds = 3\n[task]\nmetrics = ["f1", "top5_accuracy"]'
+    assert said("rounds = 3", metrics) == ["16:18 `top5_accuracy` needs at least 5 classes, and the data set has 3; remove it"]
+    assert said('"blobs"', '"blobs"\nclasses = 5', "rounds = 3", metrics) == []
+
+
 def test_a_schedule_has_an_end(said) -> None:
     todo = "needs the length of the run, which [stop] does not imply; add `horizon` to [optimizer], or `rounds` or `item_iterations` to [stop]"
     seconds = ("rounds = 3", "seconds = 3")
@@ -438,3 +444,47 @@ def _places(data: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str |
             yield (*path, key)
         if isinstance(value, dict | list):
             yield from _places(value, (*path, key))
+
+
+FAULTS = ("[stop]", "[faults]\n{}\n[stop]")
+
+
+@pytest.mark.parametrize(
+    ("sync", "reason"),
+    [
+        ('rule = "gossip"', "each worker keeps a network of its own, and there is no mean to leave a worker out of"),
+        ('rule = "swap"', "each worker keeps a network of its own, and there is no mean to leave a worker out of"),
+        ('rule = "async"', "its workers do not mix at one moment"),
+        ('rule = "easgd"\nasynchronous = true', "its workers visit the center one by one"),
+    ],
+)
+def test_rules_without_a_common_mean_exclude_no_worker(said, sync, reason):
+    name = sync.split('"')[1]
+    table = FAULTS[1].format('on_nonfinite = "exclude"')
+    told = said('rule = "average"', sync, FAULTS[0], table)
+    message = f'"exclude" has no meaning under rule = "{name}": {reason}; use "stop"'
+    assert any(message in one and "warning" not in one for one in told), told
+    assert not any("exclude" in one for one in said('rule = "average"', 'rule = "easgd"', FAULTS[0], table))
+
+
+def test_one_worker_has_no_others(said):
+    told = said("count = 2", "count = 1", FAULTS[0], FAULTS[1].format('on_nonfinite = "exclude"'))
+    assert any('warning: one worker has no others to go on with: the run ends as with "stop"' in one for one in told)
+
+
+@pytest.mark.parametrize(
+    ("sync", "reason"),
+    [
+        ('rule = "bsp"', "workers mix gradients"),
+        ('rule = "rprop"', "workers mix gradients"),
+        ('rule = "hogwild"', "all workers change one vector"),
+    ],
+)
+def test_rules_without_updates_have_no_bound_of_them(said, sync, reason):
+    told = said('rule = "average"', sync, FAULTS[0], FAULTS[1].format("max_update_norm = 2.0"))
+    assert any(f"{reason}: no worker has an update of its own to bound" in one for one in told), told
+
+
+@pytest.mark.parametrize("bound", ["0", "-1.0", "inf", "nan", "true"])
+def test_a_bound_of_updates_is_a_positive_number(said, bound):
+    assert said(*FAULTS[:1], FAULTS[1].format(f"max_update_norm = {bound}"))

@@ -20,5 +20,5 @@ from partrain.launch.attempt import Attempt
     ],
 )
 def test_the_late_are_of_this_machine(members: range, arrivals: list[int], late: list[int]) -> None:
-    attempt: Any = SimpleNamespace(members=members, arena=SimpleNamespace(arrivals=np.array(arrivals)))
+    attempt: Any = SimpleNamespace(members=members, done={}, arena=SimpleNamespace(arrivals=np.array(arrivals)))
     assert Attempt.stalled_workers(attempt) == late

@@ -47,6 +47,18 @@ def test_it_goes_on_to_the_bit(run: Path, tmp_path: Path) -> None:
     assert partrain("evaluate", run).code == 0
 
 
+def test_a_limit_that_until_moved_before(run: Path, tmp_path: Path) -> None:
+    """The file has the limit of the beginning."""
+    job = tmp_path / "elsewhere" / "job.toml"
+    resume(run, "--job", job, "--until", "rounds=3")
+    (tmp_path / "elsewhere" / "data").rename(tmp_path / "data")
+    job.write_text(job.read_text().replace("data/items.csv", "../data/items.csv"))
+    said = resume(run, "--job", job, "--until", "rounds=4")
+    assert f"[stop] of {job} is left aside: that of the checkpoint holds, and --until moves it" in said.err
+    assert checkpoint.read(run / "checkpoint.h5").round == 4
+    assert "nothing to do" in partrain("resume", run, "--job", job).out
+
+
 @pytest.mark.parametrize(
     ("before", "now", "says"),
     [

@@ -120,7 +120,7 @@ def test_patterns_without_a_parameter(tmp_path: Path, model: str, code: int) -> 
     (tmp_path / "net.py").write_text("from torch import nn\ndef Net(): return nn.Linear(2, 3)\n")
     ended = partrain("run", path, "--out", tmp_path / "run", "--quiet")
     assert ended.code == code, ended
-    assert ended.err.count("[model] freeze: no parameter is called") == 1
+    assert ended.err.count(f"error[bad-job]: {path}:") == ended.err.count("no parameter is called") == 1
     assert "Traceback" not in ended.err
 
 

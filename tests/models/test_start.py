@@ -157,6 +157,12 @@ def test_strict_refuses_with_a_table() -> None:
     assert error.code == 78
 
 
+def test_a_refusal_proposes_no_prefix_whose_arrays_have_other_shapes() -> None:
+    """The bias of another head fits by its shape, its weight does not: renaming would meet the next refusal."""
+    stored = {"head.weight": torch.zeros(3, 9), "head.bias": torch.zeros(state()["2.bias"].shape)}
+    assert "rename" not in refused(stored).message
+
+
 def test_a_refusal_proposes_the_prefix_to_rename() -> None:
     error = refused({f"module.{name}": one for name, one in state().items()})
     assert 'did you mean rename = {"module" = ""}' in error.message

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import get_args
 
 import pytest
-from support.histories import judgement, made_run, round_of, start, write_events
+from support.histories import STARTED, judgement, made_run, round_of, start, write_events
 from support.runs import partrain
 
 from partrain.cli.report import By
@@ -77,3 +78,16 @@ def test_colors_are_replaced_but_not_in_data(tmp_path: Path) -> None:
     assert spec["encoding"]["color"]["scale"]["range"] == [LIGHT["compute"], LIGHT["wait"], LIGHT["mix"]]
     rows = themed(figure("loss", [run]) or {}, LIGHT, 640)["data"]["values"]
     assert {row["run"] for row in rows} == {"compute"}
+
+
+def test_a_spike_is_marked_where_its_round_ended(tmp_path: Path) -> None:
+    folder = made_run(tmp_path / "run")
+    told = (folder / "events.jsonl").read_text().splitlines()
+    spike = {"event": "spike", "t": STARTED + 3, "round": 2, "rank": 1, "loss": 9.0, "usual": [0.4, 0.5], "bound": 0.7}
+    (folder / "events.jsonl").write_text("\n".join([*told, json.dumps(spike)]) + "\n")
+    spec = figure("loss", [read_history(folder, "run")], "items")
+    assert spec
+    (mark,) = [layer for layer in spec["layer"] if layer["mark"].get("type") == "rule"]
+    text = "round 2: the training loss of worker 1 leapt to 9.0000; before, it was 0.4000 to 0.5000"
+    assert mark["data"]["values"] == [{"x": 320, "run": "run", "text": text}]
+    assert spec["layer"][-1]["params"]

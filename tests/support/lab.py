@@ -29,6 +29,7 @@ from partrain.rules.average import Average
 from partrain.seeds import derive, generator
 from partrain.tasks.kinds import Classification, Regression, Task
 from partrain.training.batches import Batches, Samples
+from partrain.training.faults import Faults
 from partrain.training.loop import Ending, LoopConfig, Signal, run
 from partrain.training.replica import Replica, RowLayout, row_layout
 from partrain.training.section import Precision
@@ -347,6 +348,7 @@ class Trial:
     """Signals to worker 0, one at the end of each round."""
     task: Task | None = None
     """The task; default: by the targets."""
+    faults: Faults | None = None
 
     def run(self, rounds: int = 3, since: Snapshot | None = None) -> tuple[list[Trained], Snapshot]:
         """Train until this round, from the beginning or from a snapshot: every worker, and the last snapshot."""
@@ -402,7 +404,19 @@ class Trial:
         task = self.task or (Classification() if self.items.targets.dtype == torch.int64 else Regression())
         replica = Replica(network, layout, row, self.optimizer, shared)
         batches = self.batches(rank, caps[rank])
-        return LocalWorker(rank, replica, self.items, batches, task, self.rule, self.seed, planned, self.horizon, self.precision)
+        return LocalWorker(
+            rank,
+            replica,
+            self.items,
+            batches,
+            task,
+            self.rule,
+            self.seed,
+            planned,
+            self.horizon,
+            self.precision,
+            faults=self.faults,
+        )
 
     def cap(self, items: int) -> int:
         """Count the iterations of a round on a partition of `items` items."""

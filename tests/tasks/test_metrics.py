@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from support.runs import partrain
 
 from partrain import checkpoint
+from partrain.launch.worker import dry_run
 from partrain.tasks import BuiltinTask, make
 from partrain.tasks.judged import MeanIoU, judged_metrics
 from partrain.tasks.metric_names import METRICS
@@ -104,6 +106,16 @@ def test_a_resumed_run_has_the_same_bytes_and_metrics(tmp_path: Path) -> None:
     assert ends[0].manifest["progress"]["metrics"].keys() == {"f1", "auroc", "share", "Wrong"}
 
 
+def test_the_import_of_torchmetrics_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dry run imports it before its first step: from then on `stall_seconds` counts."""
+    imported: list[str] = []
+    monkeypatch.setattr(dry_run, "import_metrics", lambda: imported.append("torchmetrics"))
+    spec: Any = SimpleNamespace(job=SimpleNamespace(task=SimpleNamespace(metrics=["f1"])))
+    channel: Any = None
+    assert next(dry_run._steps(0, spec, channel)) == dry_run.BUILDING
+    assert imported == ["torchmetrics"]
+
+
 @pytest.mark.slow
 def test_processes_judge_as_simulated_workers_do(tmp_path: Path) -> None:
     assert run(write(tmp_path, 2, "shared"))["metrics"] == run(write(tmp_path, 2))["metrics"]
@@ -133,11 +145,43 @@ def test_mistakes_are_told_before_training(tmp_path: Path, setting: str, words: 
     assert words in done.out + done.err
 
 
+FAULTY = {
+    "text": ("return 'x'", "gives str; expected one number"),
+    "each": ("return (answers.argmax(1) == targets).double()", "gives numbers of shape (31,); expected one number"),
+    "none": ("pass", "gives NoneType; expected one number"),
+    "fails": ("raise ValueError('no labels')", "ValueError: no labels"),
+}
+"""Bodies of own metrics, and the message about each."""
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_an_own_metric_is_tried_before_training(tmp_path: Path, name: str) -> None:
+    job = write(tmp_path)
+    body, words = FAULTY[name]
+    (tmp_path / "own.py").write_text(f"def {name}(answers, targets):\n    {body}\n")
+    changes = ("--set", f'task={{metrics=["f1", "own.py:{name}"]}}', "--set", "stop={rounds=2}")
+    for command in (("validate", "--build"), ("run", "-q", "--out", tmp_path / "new")):
+        done = partrain(*command, job, *changes)
+        assert done.code == 71, done
+        assert f"error[user-code]: [task] metrics: `own.py:{name}`" in done.err
+        assert words in done.err
+    assert not (tmp_path / "new").exists(), "no round is trained"
+
+
 def test_a_class_of_which_lower_is_better_must_be_listed(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     task = make(BuiltinTask(), "classification", tmp_path)
     with pytest.raises(Exception, match=r'add lower_is_better = \["Wrong"\]'):
         judged_metrics(["own.py:Wrong"], [], task, "classification", 3, tmp_path)
+
+
+def test_a_metric_that_needs_more_classes_is_refused_after_loading_and_for_own_tasks(tmp_path: Path) -> None:
+    job = write(tmp_path)
+    (tmp_path / "task.py").write_text("import partrain.tasks.kinds as k\nclass Own(k.Classification): pass\n")
+    for task in ('{metrics=["top5_accuracy"]}', '{name="task.py:Own", metrics=["top5_accuracy"]}'):
+        done = partrain("validate", "--build", job, "--set", f"task={task}", "--set", "stop={rounds=1}")
+        assert done.code == 78, done
+        assert "`top5_accuracy` needs at least 5 classes, and the data set has 3" in done.out + done.err
 
 
 @pytest.mark.parametrize("kind", ["classification", "multi-label", "segmentation", "regression", "language"])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.runs import JOB, Command, Said, descendants, eventually, newest, partrain
+from support.runs import JOB, Command, Said, descendants, eventually, newest, partrain, sabotage
 
 STUDY = """
 name = "study"
@@ -219,6 +219,19 @@ def test_a_failed_step_is_tried_again_from_where_it_stood(place: Path) -> None:
     (place / "mark").unlink()
     assert run(text, "--retries", "1") == {"a": "done"}
     assert record("a")["attempts"] == 2
+
+
+def test_a_step_goes_on_after_the_process_that_starts_steps_was_killed(place: Path) -> None:
+    """A worker kills it: the step and what runs beside it end with it, and start again from their checkpoints."""
+    job = sabotage(place, "os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)", call=8)
+    (place / "done").touch()
+    expected = alone()
+    (place / "done").unlink()
+    assert run('name = "study"\n[[steps]]\nname = "a"\njob = "job.toml"\n') == {"a": "done"}
+    assert job.exists()
+    assert (place / "done").exists(), "the fault came"
+    assert record("a")["attempts"] == 2
+    assert newest(place / "runs/study/a") == expected
 
 
 def test_several_jobs_are_a_workflow(place: Path) -> None:

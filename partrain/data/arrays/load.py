@@ -90,7 +90,7 @@ def load_arrays(section: ArraySection, found: ArraySources, allocate: Allocate, 
     items = len(arrays["inputs"])
     stay, tested = section.split_off(items, forms.tests, labels) if forms.tests else (np.arange(items), np.arange(0))
     if forms.tests and labels is not None:
-        section.check_classes(found["targets"].where, codec.get("classes"), labels[stay], labels[tested])
+        section.check_classes(lambda _: found["targets"].where, codec.get("classes"), labels[stay], labels[tested])
     if wanted := [role for role in ("inputs", "targets") if section.standardises(role, forms.task)]:
         trained = stay[training(len(stay), None if labels is None else labels[stay])]
         codec |= _standardize(wanted, found, arrays, trained)

@@ -54,9 +54,11 @@ class NamedArrays(ArraySection):
     inputs: str | list[str] = "inputs"
     """A list: several inputs (n, ...), the arguments of the network's `forward` by these names."""
     targets: str = "targets"
+    """Array of the targets."""
     test_inputs: str | list[str] = "test_inputs"
     """Inputs of test items; they may be missing under the default names, which of several are theirs behind `test_`."""
     test_targets: str = "test_targets"
+    """Array of the targets of test items."""
     offsets: str | None = None
     """Array (n + 1,): items of unequal length lie behind one another, item i from offsets[i] to offsets[i + 1]. They are padded."""
     test_offsets: str | None = None
@@ -108,8 +110,11 @@ class FilePerArray(ArraySection):
     inputs: File
     """File of the inputs, relative to the job."""
     targets: File
+    """File of the targets."""
     test_inputs: File | None = None
+    """File of the inputs of test items."""
     test_targets: File | None = None
+    """File of the targets of test items."""
 
     @model_validator(mode="after")
     def _test_pair(self) -> Self:

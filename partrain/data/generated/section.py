@@ -19,7 +19,9 @@ class Synthetic(DataSection):
     XOR of two bits; `spirals`, `moons`, `checkerboard`: classes in the plane; `waves`: windows of sine waves to be continued; `mnist-1d`:
     ten signals, moved, sheared and noisy."""
     items: int = Field(5000, ge=2, le=10**8)
+    """Training items, held-out ones included."""
     test_items: int = Field(0, ge=0, le=10**8)
+    """Further items to test on."""
     features: int = Field(2, ge=1, le=10**5)
     """Inputs of each item (`blobs` only)."""
     classes: int = Field(3, ge=2, le=10**4)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.base import Allocate, Class, Dataset, DatasetInfo, Training, fingerprint_of, lay_out, views
+from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, fingerprint_of, lay_out, views
 from partrain.data.fetch import local_path
 from partrain.data.standardize import safe_std
-from partrain.data.tables.cells import parse_bool, parse_class, parse_date
+from partrain.data.tables.cells import parse_bool, parse_date
+from partrain.data.tables.classes import labels_of
 from partrain.data.tables.columns import MISSING_CODE, OTHERS, UNSEEN_CODE, TableSchema, used_rows
 from partrain.data.tables.files import RowBlock, TableFile, is_missing
 from partrain.data.tables.schema import cell_fault, open_table, scan
@@ -42,8 +42,6 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     parts = {"": (inputs, targets)}
     if known.split:
         first, last = section.split_off(len(inputs), known.split, targets if schema.classes else None)
-        if schema.classes:
-            section.check_classes(str(table.path), schema.classes, targets[first], targets[last])
         parts = {"": (inputs[first], targets[first]), "test_": (inputs[last], targets[last])}
     elif section.test_path:
         parts["test_"] = read(open_table(section, local_path(section.test_path, folder)), schema)
@@ -80,8 +78,7 @@ def read(table: TableFile, schema: TableSchema) -> Pair:
             numbers = [_numbers(table, block, name, False) for name in schema.targets]
             targets.append(np.stack(numbers, axis=1))
         else:
-            named = partial(parse_class, whole=isinstance(schema.classes[0], int))
-            targets.append(_labels(table, block, schema.targets[0], schema.classes, named, "class"))
+            targets.append(labels_of(table, block, schema.targets[0], schema.classes))
     if not inputs:
         raise InputMissing(f"{table.path}: holds no items")
     return np.concatenate(inputs), np.concatenate(targets)
@@ -216,20 +213,6 @@ def _owners(schema: TableSchema) -> list[str]:
     return [column for column in schema.inputs for _ in range(replace(schema, inputs=(column,)).width)]
 
 
-def _labels(
-    table: TableFile, block: RowBlock, name: str, known: Sequence[Class], named: Callable[[Any], Class], kind: str
-) -> NDArray[Any]:
-    """Return the index (n,) of each cell of a column among the `known`; `named` parses a cell."""
-    numbers = {one: number for number, one in enumerate(known)}
-    labels = np.fromiter((numbers.get(named(cell), -1) for cell in block.columns[name]), np.int64, len(block.positions))
-    if (labels < 0).any():
-        at = int(labels.argmin())
-        cell = block.columns[name][at]
-        wrong = "no value" if is_missing(cell) else f"the {kind} `{str(cell).strip()[:60]}` is not one that was trained on"
-        raise InputMissing(f"{table.locate(block.positions[at])}: column `{name}`: {wrong}")
-    return labels
-
-
 def _numbers(table: TableFile, block: RowBlock, name: str, holes: bool) -> NDArray[Any]:
     """Convert the cells of a column to numbers (n,); NaN for missing values, if `holes` are allowed."""
     places, cells = block.positions, block.columns[name]
@@ -306,7 +289,8 @@ def moments(numbers: NDArray[Any], names: Iterable[str], path: str) -> Pair:
 
 
 def _standardized(numbers: NDArray[Any], mean: Sequence[float], std: Sequence[float]) -> NDArray[Any]:
-    scaled: NDArray[Any] = (numbers - np.asarray(mean)) / np.asarray(std)
+    with np.errstate(over="ignore"):  # `store` refuses what float32 cannot hold
+        scaled: NDArray[Any] = (numbers - np.asarray(mean)) / np.asarray(std)
     return scaled
 
 

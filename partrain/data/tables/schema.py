@@ -122,7 +122,25 @@ def _scan(text: str, kind: type[Tabular], folder: Path, files: tuple[MappedFile,
     if len(paths) > 1:
         tested, more = _check_test_rows(section, paths[1], schema)
         remarks += more
-    return TableStats(schema, found.rows, section.count_test_items(found.rows, str(table.path), "rows"), tested, tuple(remarks))
+    split = section.count_test_items(found.rows, str(table.path), "rows")
+    if split and classes:
+        _require_trained_classes(section, table, schema, found, split)
+    return TableStats(schema, found.rows, split, tested, tuple(remarks))
+
+
+def _require_trained_classes(section: Tabular, table: TableFile, schema: TableSchema, found: _Contents, split: int) -> None:
+    """Raise WrongContent for a class that only test rows have. Only classes of as many rows as are split off can be such."""
+    assert schema.classes
+    name, named, rows = schema.targets[0], partial(parse_class, whole=isinstance(schema.classes[0], int)), Counter[Class]()
+    for cell, count in found.cells[name].items():
+        rows[named(cell)] += count
+    if min(rows.values()) <= split:
+        from partrain.data.tables.classes import check_split  # numpy, which most tables need only later
+
+        def locate(one: Class) -> str:
+            return f"{_locate_first(table, name, lambda cell: named(cell) == one)}: column `{name}`"
+
+        check_split(section, table, schema, split, locate)
 
 
 def _no_rows(path: Path, section: Tabular) -> InputMissing:

@@ -114,6 +114,7 @@ class Csv(Tabular):
     separator: Separator | None = None
     """Separator of cells; default: a tab in .tsv files, else a comma."""
     encoding: str = "utf-8"
+    """Encoding of the files, by Python's name."""
 
     @model_validator(mode="after")
     def _known_encoding(self) -> Csv:

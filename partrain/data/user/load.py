@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import io
+import hashlib
 import json
-import os
-import pickle
-import select
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from partrain.byte_layout import InputPart, of_unequal_lengths
-from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, count_classes, fingerprint_of, lay_out, views
+from partrain.byte_layout import InputPart, lay_out_parts, of_unequal_lengths, part_view
+from partrain.data.base import (
+    Allocate,
+    ArrayField,
+    Dataset,
+    DatasetInfo,
+    StreamForm,
+    Training,
+    count_classes,
+    fingerprint_of,
+    lay_out,
+    views,
+)
 from partrain.data.parts import known_parts
+from partrain.data.user.pipe import UnequalLengths, running
 from partrain.data.user.section import UserData
-from partrain.errors import InputMissing, Stalled, UserCodeFailed
-
-_limit: ContextVar[float | None] = ContextVar("limit", default=None)
-"""Seconds that a data set may take for one item; None: any time."""
-
-
-@contextmanager
-def waiting_at_most(seconds: float) -> Iterator[None]:
-    """Raise Stalled if the process of a data set gives no sign of life for so long. It gives one with each item."""
-    token = _limit.set(seconds)
-    try:
-        yield
-    finally:
-        _limit.reset(token)
-
-
-_CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from partrain.data.user.process import main; main()"
+from partrain.data.user.work import Reading
+from partrain.errors import InputMissing, UserCodeFailed
 
 
 def read_spec(section: UserData, folder: Path) -> None:
@@ -48,26 +36,24 @@ def load(section: UserData, folder: Path, allocate: Allocate, training: Training
     """Run user code in a process and copy its items into the buffer; see `data.load`."""
     try:
         return _load(section, folder, allocate, held=False)
-    except _UnequalItems:  # their number and their longest are known only at the end: the process holds them until then
+    except UnequalLengths:  # their number and their longest are known only at the end: the process holds them until then
         return _load(section, folder, allocate, held=True)
 
 
-class _UnequalItems(Exception):
-    """Items turned out to have other lengths than the first, or no known number."""
-
-
 def _load(section: UserData, folder: Path, allocate: Allocate, held: bool) -> Dataset:
-    with _running(section, folder, held) as stream:
-        told = _receive(stream)
+    with running(section, folder, Reading(held)) as process:
+        told = process.receive()
         slots = lay_out({name: (dtype, tuple(shape)) for name, (dtype, shape) in told["arrays"].items()})
         buffer = allocate(slots[-1].end)
         places = {slot.name: buffer[slot.offset : slot.end].cast("B") for slot in slots}
         done = dict.fromkeys(places, 0)
-        while name := (block := _receive(stream)).get("array"):
+        while name := (block := process.receive()).get("array"):
             part = places[name][done[name] : done[name] + block["bytes"]]
-            _fill(stream, part)
+            process.fill(part)
             done[name] += len(part)
     arrays = views(slots, buffer)
+    if "stream" in told:
+        return _of_stream(section, told, slots, buffer)
     parts = known_parts(told["parts"], [arrays[role] for role in ("inputs", "test_inputs") if role in arrays])
     outputs, tokens = _outputs(told["task"], arrays, parts)
     if told["task"] == "language" and parts:
@@ -98,72 +84,38 @@ def _outputs(task: str, arrays: dict[str, Any], parts: tuple[InputPart, ...]) ->
     return most, tokens
 
 
-@contextmanager
-def _running(section: UserData, folder: Path, held: bool) -> Iterator[IO[bytes]]:
-    """Start the process of a data set, and yield the stream of its messages."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", _CHILD, json.dumps(sys.path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONHASHSEED": "0"},  # sets in user code keep one order
-    )
-    assert process.stdin
-    assert process.stdout
-    try:
-        process.stdin.write(pickle.dumps((section, folder, os.getpid(), held)))
-        process.stdin.close()
-        yield io.BufferedReader(_Patient(process.stdout.fileno(), f"[dataset] name: `{section.name}`"))
-    except EOFError:
-        raise UserCodeFailed(
-            f"[dataset] name: `{section.name}` {_describe_exit(process.wait())} before all items were read"
-        ) from None
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+def _of_stream(section: UserData, told: dict[str, Any], slots: tuple[ArrayField, ...], buffer: memoryview) -> Dataset:
+    """Open a stream, whose held-out and test items lie in the buffer. What they cannot tell, the user's class does."""
+    first = told["stream"].pop("first")
+    form = StreamForm(**{key: _tuples(value) for key, value in told["stream"].items()})
+    laid_out, _ = lay_out_parts([(part["name"], part["dtype"], tuple(part["shape"])) for part in told["parts"]])
+    parts = tuple(replace(part, vocabulary=most) for part, most in zip(laid_out, form.vocabulary, strict=bool(laid_out)))
+    tokens = None if parts else form.vocabulary[0]
+    arrays = views(slots, buffer)
+    for prefix in ("", "test_"):
+        if f"{prefix}inputs" in arrays:
+            _check_ranges(section, form, parts, arrays[f"{prefix}inputs"], arrays[f"{prefix}targets"])
+    outputs = form.classes or arrays["targets"].shape[1]
+    codec = {"parts": [asdict(part) for part in parts]} if parts else {}
+    scale = 1 / 255 if slots[0].dtype == "uint8" and not parts else 1.0
+    arguments = json.dumps(dict(section.arguments), sort_keys=True, default=str)
+    mark = hashlib.sha256(f"{first} {arguments} {fingerprint_of(slots, buffer, codec)}".encode()).hexdigest()
+    return DatasetInfo(slots, told["task"], outputs, scale, mark, vocabulary=tokens, parts=parts, stream=form).open(buffer)
 
 
-class _Patient(io.RawIOBase):
-    """The reading end of a pipe. Raises Stalled, which names `what`, if nothing comes for the limit."""
-
-    def __init__(self, descriptor: int, what: str) -> None:
-        self._descriptor, self._what = descriptor, what
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        limit = _limit.get()
-        if not select.select([self._descriptor], [], [], limit)[0]:
-            advice = "raise [transport] stall_seconds if one item may take that long"
-            raise Stalled(f"{self._what} gave no item for {limit:g} s; {advice}")
-        return os.readv(self._descriptor, [buffer])
+def _check_ranges(section: UserData, form: StreamForm, parts: tuple[InputPart, ...], inputs: Any, targets: Any) -> None:
+    """Raise UserCodeFailed if held-out or test items have labels or tokens beyond the declared numbers."""
+    given = [part_view(inputs, part) for part in parts] or [inputs]
+    for key, most, array in (
+        ("classes", form.classes, targets),
+        *(("vocabulary", *one) for one in zip(form.vocabulary, given, strict=True)),
+    ):
+        if most is not None and array.size and array.max() >= most:
+            raise UserCodeFailed(
+                f"[dataset] name: `{section.name}`: an item to hold out or to test with has {array.max()}, and `{key}` is {most}"
+            )
 
 
-def _describe_exit(status: int) -> str:
-    return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"left its process (status {status})"
-
-
-def _receive(stream: IO[bytes]) -> dict[str, Any]:
-    """Receive the next message that is more than a sign of life; raises the error that it reports."""
-    said: dict[str, Any] = {"alive": True}
-    while "alive" in said:
-        line = stream.readline()
-        if not line.endswith(b"\n"):
-            raise EOFError
-        said = json.loads(line)
-    if "unequal" in said:
-        raise _UnequalItems
-    if "failed" in said:
-        raise UserCodeFailed(said["failed"], said["detail"])
-    return said
-
-
-def _fill(stream: IO[bytes], part: memoryview) -> None:
-    """Fill `part` with bytes of the stream."""
-    position = 0
-    while position < len(part):
-        count = stream.readinto(part[position:])  # type: ignore[attr-defined]
-        if not count:
-            raise EOFError
-        position += count
+def _tuples(value: Any) -> Any:
+    """Turn lists of JSON into tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partrain.byte_layout import LENGTHS, lay_out_parts, part_view
-from partrain.data.base import first_bad
+from partrain.data.base import StreamForm, first_bad
 from partrain.data.parts import refused_name
 from partrain.data.user.forms import ItemForm, convert, failure, input_form, target_form
 from partrain.errors import UserCodeFailed
@@ -108,14 +108,36 @@ class PackedItems:
         if not count:
             raise UserCodeFailed(f"[dataset] name: {what} is empty")
         self.count: int = count
+        self._compare(held)
+
+    def _compare(self, held: bool) -> None:
+        """Take the forms from the first item, and compare the others with them if they are `held`."""
         first = self._item(0)
         self.names = first.names
         self.inputs = tuple(self._form(0, position, one) for position, one in enumerate(first.inputs))
-        self.target = target_form(first.target, f"{self._at(0)}: its target", self.inputs[0] if len(self.inputs) == 1 else None)
+        self.target = target_form(first.target, f"{self.at(0)}: its target", self.inputs[0] if len(self.inputs) == 1 else None)
         self.unequal: frozenset[int] = frozenset()
         """Inputs, by position, whose lengths differ."""
-        for number in range(1, count if held else 1):
-            self._widen(number, self._items[number] if self._items else first)
+        for number in range(1, self.count if held else 1):
+            self.widen(number, self._items[number] if self._items else first)
+
+    @classmethod
+    def of(cls, items: list[Item], what: str) -> PackedItems:
+        """Make a sequence of these items."""
+        made = cls.__new__(cls)
+        made.what, made.on_item, made._data, made._items, made.count = what, lambda: None, (), items, len(items)
+        made._compare(held=True)
+        return made
+
+    @classmethod
+    def with_forms(cls, form: StreamForm) -> PackedItems:
+        """Make the forms of a stream's items, without any items."""
+        made = cls.__new__(cls)
+        made.what, made.on_item, made._data, made._items, made.count = "", lambda: None, (), None, 0
+        made.unequal = frozenset()
+        made.names = form.names
+        made.inputs, made.target = tuple(ItemForm(*one) for one in form.inputs), ItemForm(*form.target)
+        return made
 
     def unify(self, other: PackedItems) -> None:
         """Let training and test items have the same forms; UserCodeFailed if they cannot."""
@@ -164,33 +186,20 @@ class PackedItems:
 
     def blocks(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Yield inputs, or rows of bytes, and targets in the types of the buffer, some items at a time."""
-        parts, width = lay_out_parts([(one["name"], one["dtype"], one["shape"]) for one in self.parts()])
-        form = self.inputs[0]
-        shape, kind = ((width,), "uint8") if parts else (form.stored, form.dtype)
-        most = max(1, _BLOCK // max(1, int(np.prod(shape)) * np.dtype(kind).itemsize))
+        most = max(1, _BLOCK // max(1, Block(self, 1).rows.nbytes))
         for start in range(0, self.count, most):
             numbers = range(start, min(start + most, self.count))
-            rows = np.zeros((len(numbers), *shape), kind)
-            targets = np.full((len(numbers), *self.target.stored), _PADDED_TARGET, self.target.dtype)
-            places = [part_view(rows, part) for part in parts] or [rows]
-            for place, number in enumerate(numbers):
-                item = self._checked(number)
-                for position, one in enumerate(item.inputs):
-                    self._write(
-                        places[position][place], one, number, f"input {_shown(self.names[position])}" if self.names else "input"
-                    )
-                for extra, position in enumerate(sorted(self.unequal)):
-                    places[len(self.inputs) + extra][place] = len(item.inputs[position])
-                into = targets[place : place + 1].reshape(self.target.stored)
-                self._write(into, item.target, number, "target")
-            yield rows, targets
+            block = Block(self, len(numbers))
+            for number in numbers:
+                block.add(number, self._checked(number))
+            yield block.rows, block.targets
 
     def _hold(self) -> list[Item]:
         """Read all items; UserCodeFailed if they exceed the free memory, as those of an endless iterator do."""
         items: list[Item] = []
         size, free = 0, memory_limits().free
         for number, one in self._read():
-            items.append(parse(one, self._at(number)))
+            items.append(parse(one, self.at(number)))
             self.on_item()
             size += sum(array.nbytes for array in (*items[-1].inputs, items[-1].target))
             if size > free // 2:
@@ -223,36 +232,36 @@ class PackedItems:
         try:
             item = self._data[number]
         except Exception as error:
-            raise failure(self._at(number), error) from None
+            raise failure(self.at(number), error) from None
         self.on_item()
-        return parse(item, self._at(number))
+        return parse(item, self.at(number))
 
     def _checked(self, number: int) -> Item:
         """Return an item that has the forms of the first; UnequalItems or UserCodeFailed if it has others."""
         item = self._item(number)
         if self._items is None:
-            self._widen(number, item)
+            self.widen(number, item)
         return item
 
-    def _widen(self, number: int, item: Item) -> None:
+    def widen(self, number: int, item: Item) -> None:
         """Compare an item with those before, and take its lengths into account."""
         if item.names != self.names:
-            raise UserCodeFailed(f"{self._at(number)}: its inputs are {list(item.names)}, those of item 0 {list(self.names)}")
+            raise UserCodeFailed(f"{self.at(number)}: its inputs are {list(item.names)}, those of item 0 {list(self.names)}")
         forms = [self._form(number, position, one) for position, one in enumerate(item.inputs)]
         for position, (form, first) in enumerate(zip(forms, self.inputs, strict=True)):
             if form == first:
                 continue
             if not form.differs_in_length(first):
                 which = f" {_shown(self.names[position])}" if self.names else ""
-                raise UserCodeFailed(f"{self._at(number)}: its input{which} is {form}, that of item 0 {first}")
+                raise UserCodeFailed(f"{self.at(number)}: its input{which} is {form}, that of item 0 {first}")
             if self._items is None:
                 raise UnequalItems
             self._longest(position, form)
         own = forms[0] if len(forms) == 1 else None
-        target = target_form(item.target, f"{self._at(number)}: its target", own)
+        target = target_form(item.target, f"{self.at(number)}: its target", own)
         if target != self.target:
             if target.name != "tokens" or self.target.name != "tokens" or self._items is None:
-                raise UserCodeFailed(f"{self._at(number)}: its target is {target}, that of item 0 {self.target}")
+                raise UserCodeFailed(f"{self.at(number)}: its target is {target}, that of item 0 {self.target}")
             self.target = replace(self.target, shape=self.inputs[0].shape)
 
     def _longest(self, position: int, form: ItemForm) -> None:
@@ -269,7 +278,41 @@ class PackedItems:
         return all(own == its or own.differs_in_length(its) for own, its in pairs)
 
     def _form(self, number: int, position: int, array: NDArray[Any]) -> ItemForm:
-        return input_form(array, f"{self._at(number)}: its input")
+        return input_form(array, f"{self.at(number)}: its input")
+
+    def at(self, number: int) -> str:
+        """Name an item in words."""
+        return f"[dataset] name: {self.what}: item {number}"
+
+
+class Block:
+    """Inputs, or rows of bytes, and targets of a number of items, in the types of the buffer."""
+
+    def __init__(self, items: PackedItems, count: int) -> None:
+        """Make room for `count` items of these forms."""
+        self._items, self._count = items, 0
+        parts, width = lay_out_parts([(one["name"], one["dtype"], one["shape"]) for one in items.parts()])
+        form = items.inputs[0]
+        shape, kind = ((width,), "uint8") if parts else (form.stored, form.dtype)
+        self.rows = np.zeros((count, *shape), kind)
+        self.targets = np.full((count, *items.target.stored), _PADDED_TARGET, items.target.dtype)
+        self._places = [part_view(self.rows, part) for part in parts] or [self.rows]
+
+    def add(self, number: int, item: Item) -> None:
+        """Write the next item, which is item `number` of its source."""
+        own, place = self._items, self._count
+        for position, one in enumerate(item.inputs):
+            self._write(
+                self._places[position][place], one, number, f"input {_shown(own.names[position])}" if own.names else "input"
+            )
+        for extra, position in enumerate(sorted(own.unequal)):
+            self._places[len(own.inputs) + extra][place] = len(item.inputs[position])
+        self._write(self.targets[place : place + 1].reshape(own.target.stored), item.target, number, "target")
+        self._count += 1
+
+    def part(self, position: int) -> NDArray[Any]:
+        """Return one input of all items, as a view."""
+        return self._places[position]
 
     def _write(self, place: NDArray[Any], array: NDArray[Any], number: int, role: str) -> None:
         """Write an array into the first elements of its place, converted and checked."""
@@ -281,14 +324,11 @@ class PackedItems:
         if np.any(bad):
             wrong = "holds a number that is not finite" if place.dtype == np.float32 else "holds a negative number"
             at = first_bad(np.asarray(bad)[np.newaxis])[1]
-            raise UserCodeFailed(f"{self._at(number)}: its {role} {wrong}{at}")
+            raise UserCodeFailed(f"{self._items.at(number)}: its {role} {wrong}{at}")
         if place.ndim:
             place[: len(kept)] = kept
         else:
             place[...] = kept
-
-    def _at(self, number: int) -> str:
-        return f"[dataset] name: {self.what}: item {number}"
 
 
 def _shown(name: object) -> str:

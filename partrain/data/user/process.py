@@ -2,6 +2,8 @@
 
 Each message is a line of JSON. The first lists the arrays to come and their task. Then come blocks of arrays, their bytes behind
 the line, and an empty message at the end. Signs of life come between them. An error message can replace any of them.
+
+The process of a worker's stream answers requests, which are lines of JSON on stdin: see `data.user.stream`.
 """
 
 from __future__ import annotations
@@ -11,11 +13,10 @@ import json
 import math
 import os
 import pickle
-import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing import current_process
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ from partrain.config import usercode
 from partrain.data.base import first_bad
 from partrain.data.user.forms import ItemForm, convert, failure, input_form, target_form
 from partrain.data.user.packed import Columns, PackedItems, UnequalItems, has_several
+from partrain.data.user.shard import Batch, Shard, Source, is_stream, seed_generators
+from partrain.data.user.streamed import streamed
+from partrain.data.user.work import Cursor, Lengths, Share, Work
 from partrain.errors import Failure, UserCodeFailed
 
 if TYPE_CHECKING:
@@ -44,7 +48,7 @@ _TASKS = {"label": "classification", "numbers": "regression", "tokens": "languag
 
 def main() -> None:
     """Run the process: the section comes on stdin, items go to stdout, prints of user code to stderr."""
-    section, folder, parent, held = pickle.load(sys.stdin.buffer)
+    section, folder, parent, work = pickle.load(sys.stdin.buffer)
     current_process().name = "partrain dataset"  # a user's script that trains must not train here
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the coordinator handles them, and this process ends with it
@@ -54,7 +58,7 @@ def main() -> None:
     with os.fdopen(os.dup(1), "wb") as out:
         os.dup2(2, 1)
         try:
-            _stream(_parts(section, folder, held, _Beat(out)), out)
+            _make(section, folder, work, out)
         except UnequalItems:
             _send(out, unequal=True)
         except Failure as known:
@@ -64,12 +68,41 @@ def main() -> None:
             _send(out, failed=users.message, detail=users.detail)
 
 
-def _parts(section: UserData, folder: Path, held: bool, on_item: Callable[[], None]) -> dict[str, UserItems | PackedItems]:
-    """Make training and test items, by the prefix of their arrays. `held`: their number, or their lengths, are known at the end."""
-    _seed()
+def _make(section: UserData, folder: Path, work: Work, out: IO[bytes]) -> None:
+    """Make the data set, and do the work that is wanted of it."""
+    seed_generators(0)
     usercode.find("dataset", section, folder)
-    _seed()
-    data = usercode.make("dataset", section, folder, object, "data set")
+    seed_generators(0)
+    data, on_item = usercode.make("dataset", section, folder, object, "data set"), _Beat(out)
+    if isinstance(work, Lengths):
+        source = Source(data, section.name, on_item)
+        _send(out, lengths=[source.length(rank, work.size) for rank in range(work.size)])
+    elif isinstance(work, Share):
+        _serve(Shard(Source(data, section.name, on_item), *work), sys.stdin.buffer, out)
+    elif is_stream(data):
+        parts, about = streamed(Source(data, section.name, on_item), section.validation)
+        _write(parts, out, stream=about)
+    else:
+        _write(_parts(data, section, work.held, on_item), out)
+
+
+def _serve(shard: Shard, requests: IO[bytes], out: IO[bytes]) -> None:
+    """Send batches as they are requested, and make the next one meanwhile."""
+    batches: Iterator[Batch] = iter(())
+    ready: Batch | None = None
+    while line := requests.readline():
+        if start := json.loads(line).get("start"):
+            batches = shard.batches(Cursor(*start), *json.loads(line)["order"])
+        elif ready:
+            _send(out, cursor=ready.cursor, items=len(ready.targets), bytes=[ready.inputs.nbytes, ready.targets.nbytes])
+            for array in ready[:2]:
+                out.write(array.data)
+            out.flush()
+        ready = next(batches)
+
+
+def _parts(data: Any, section: UserData, held: bool, on_item: Callable[[], None]) -> dict[str, UserItems | PackedItems]:
+    """Make training and test items, by the prefix of their arrays. `held`: their number, or their lengths, are known at the end."""
     parts = {"": _items(data, f"`{section.name}`", held, on_item)}
     test = getattr(data, "test", None)
     if callable(test):
@@ -123,15 +156,8 @@ def _first(data: Any, what: str) -> Any:
         raise failure(f"[dataset] name: {what}: item 0", error) from None
 
 
-def _seed() -> None:
-    """Seed Python's draws, numpy's, and torch's if it is imported, so that each run draws the same."""
-    random.seed(0)
-    np.random.seed(0)
-    if torch := sys.modules.get("torch"):
-        torch.manual_seed(0)
-
-
-def _stream(parts: dict[str, UserItems | PackedItems], out: IO[bytes]) -> None:
+def _write(parts: Mapping[str, UserItems | PackedItems], out: IO[bytes], **more: Any) -> None:
+    """Write the arrays of all parts. `more` goes with the first message."""
     first = parts[""]
     rows = first.parts() if isinstance(first, PackedItems) else []
     single = first.inputs[0] if isinstance(first, PackedItems) else first.input
@@ -145,7 +171,7 @@ def _stream(parts: dict[str, UserItems | PackedItems], out: IO[bytes]) -> None:
         for prefix, items in parts.items()
         for role, (dtype, shape) in kinds.items()
     }
-    _send(out, arrays=arrays, task=_TASKS[first.target.name], parts=rows)
+    _send(out, arrays=arrays, task=_TASKS[first.target.name], parts=rows, **more)
     for prefix, items in parts.items():
         for pair in items.blocks():
             for role, block in zip(kinds, pair, strict=True):

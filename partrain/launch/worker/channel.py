@@ -8,6 +8,7 @@ import traceback
 from multiprocessing.connection import Connection
 
 from partrain.config import usercode
+from partrain.config.problems import WrongValue
 from partrain.errors import BadJob, Failure, UserCodeFailed
 from partrain.launch.worker.messages import Failed, Message, encode
 
@@ -31,7 +32,8 @@ class Channel:
 def report(rank: int, process: str, error: BaseException, failure: Failure | None, channel: Channel) -> None:
     """Send what went wrong. `failure` explains it to the user; None means a defect of partrain."""
     if failure:
-        channel.send(Failed(rank, failure.code, failure.name, failure.message, failure.detail))
+        finding = list(failure.finding) if isinstance(failure, WrongValue) else None
+        channel.send(Failed(rank, failure.code, failure.name, failure.message, failure.detail, finding))
     else:
         trace = "".join(traceback.format_exception(error))
         channel.send(Failed(rank, 70, "internal", f"{process}: {_describe(error)}", trace))

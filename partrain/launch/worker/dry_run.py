@@ -8,7 +8,8 @@ network starts from is matched here, too; without user code the dry run ends the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import util
 from typing import Any
 
 import torch
@@ -25,7 +26,9 @@ from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
 from partrain.models import Interface
 from partrain.tasks import UserTask
 from partrain.tasks.kinds import Task
+from partrain.tasks.known_metrics import import_torchmetrics
 from partrain.training.after_judgement import AfterJudgement
+from partrain.training.batches import Batches
 from partrain.training.replica import persistent_buffers
 from partrain.training.snapshot import slot_map
 from partrain.training.stop import Progress
@@ -33,6 +36,9 @@ from partrain.training.worker import LocalWorker
 
 MOST = 256
 """Items tried at most if a batch is the whole partition."""
+
+MOST_JUDGED = 1024
+"""Items judged at most if the job has metrics of its own: of a batch, one without a class, say, they may be undefined."""
 
 BUILDING = "building"
 
@@ -46,28 +52,37 @@ def main(spec: ProcessSpec, channel: Channel) -> None:
     """Try user code, and the file that the network starts from, in this process."""
     (rank,) = spec.ranks
     beats = Arena(spec.arena_fd.detach(), len(spec.plan.shares), len(spec.job.metrics(spec.dataset.task))).beats
-    steps, doing = _steps(rank, spec, channel), ""
+
+    def beat() -> None:
+        beats[rank] += 1
+
+    steps, doing = _steps(rank, spec, channel, beat), ""
     try:
         while doing := next(steps, ""):
-            beats[rank] += 1
+            beat()
         channel.send(DryRunPassed())
     except BaseException as error:
         where = f"before any worker starts, {doing}"
-        code = user_code_under_test(spec.job, hooks=True)
+        code = user_code_under_test(spec.job, judging=True)
         report(rank, where, error, explain(error, where, code, built=doing != BUILDING), channel)
 
 
-def _steps(rank: int, spec: ProcessSpec, channel: Channel) -> Iterator[str]:
-    """Do what a worker does first. Yields the name of each step before it is taken."""
+def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[], None]) -> Iterator[str]:
+    """Do what a worker does first. Yields the name of each step before it is taken.
+
+    From the first name on, a step that takes longer than `stall_seconds` has stalled.
+    """
+    if spec.job.task and spec.job.task.metrics and util.find_spec("torchmetrics"):
+        import_torchmetrics()  # it takes seconds
     yield BUILDING
-    setup = WorkerSetup(rank, spec)
+    setup = WorkerSetup(rank, spec, on_wait)
     if setup.start_note:
         channel.send(StartedFrom(setup.start_note))
-    if not user_code_under_test(spec.job, hooks=True) and not spec.try_built_in:
+    if not user_code_under_test(spec.job, judging=True) and not spec.try_built_in:
         return
     hook = AfterJudgement(spec.job.hooks, spec.folder) if spec.job.hooks.code else None
     batches, layout, job = setup.batches, setup.layout, spec.job
-    if batches.batch_size == len(batches.partition):
+    if batches.batch_size == batches.size and isinstance(batches, Batches):
         batches.batch_size = min(batches.batch_size, MOST)
     _watch(setup.task, setup.interface, spec, channel)
     worker = setup.worker(torch.zeros(layout.numbers, dtype=layout.params.dtype, device=setup.device))
@@ -84,12 +99,16 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel) -> Iterator[str]:
     if user_code_under_test(job) or spec.try_built_in:
         yield from _train(setup, worker, known, homes, job)
 
-    judged = (setup.held_out(batches.batch_size) if job.stop.judge == "mixed" else None) or setup.test
+    own_metrics = bool(job.task and job.task.metrics_code)
+    most = MOST_JUDGED if own_metrics else batches.batch_size
+    judged = (setup.held_out(most) if job.stop.judge == "mixed" else None) or setup.test
     loss, correct, count = 0.0, 0.0, 1
     if judged:
-        count = min(batches.batch_size, len(judged.targets))
-        yield f"judging a batch of {count}"
+        count = min(most, len(judged.targets))
+        yield f"judging {count} items" if own_metrics else f"judging a batch of {count}"
         loss, correct = worker.evaluate(judged, range(count))
+        if own_metrics and worker.metrics:
+            worker.metrics.compute()
     if hook:
         yield "calling the function `after_judgement`"
         accuracy = correct / count if setup.task.accuracy and judged else None

@@ -106,6 +106,8 @@ class Failed:
     name: str
     message: str
     detail: str
+    finding: list[Any] | None = None
+    """Fields of the finding, if a value of the job is wrong."""
 
 
 Message = (

@@ -6,6 +6,8 @@ and leaves the terminal's Ctrl-C to the coordinator: workers are forked with the
 
 import os
 import signal
+import sys
+from types import TracebackType
 
 from partrain.launch.signals import STOPPING
 from partrain.system.parent_death import PARENT, die_with_parent
@@ -14,5 +16,16 @@ die_with_parent(int(os.environ.pop(PARENT, os.getppid())))
 for _number in STOPPING:
     signal.signal(_number, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+
+_SERVER = os.getpid()
+
+
+def _leave_errors_to_coordinator(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print no traceback if a request to the forkserver breaks off: the coordinator tells why in one line, too few open files say."""
+    if os.getpid() != _SERVER or not issubclass(kind, EOFError | OSError):
+        sys.__excepthook__(kind, error, trace)
+
+
+sys.excepthook = _leave_errors_to_coordinator
 
 import partrain.launch.worker.process  # noqa: E402, F401

@@ -101,7 +101,10 @@ def _explain(error: BaseException, rank: int, spec: ProcessSpec, process: Worker
     round = process.progress.round if process else 0
     where = f"worker {rank}, round {round}" if round else f"worker {rank}, before the first round"
     if isinstance(error, NonFinite) and process is not None:
-        part = process.worker.replica.layout.part_at(error.offset + error.index)
+        layout = process.worker.replica.layout
+        part = layout.part_at(error.offset + error.index)
+        if error.offset >= layout.scratch:  # the worker's own numbers were checked before the rule computed this vector
+            return Diverged(f"{where}: mixing made non-finite numbers in {part} from finite ones; lower the learning rate")
         return Diverged(f"{where}: non-finite numbers in {part}; lower the learning rate, or look at the data")
     iteration = f", iteration {process.worker.done + 1}" if process and round else ""
     if isinstance(error, InvalidTaskOutput):
@@ -130,7 +133,8 @@ class WorkerProcess:
         """Moments of the newest copy of the state and of the newest record."""
         self._copy_s = 0.0
         """Seconds that the newest copy took."""
-        setup = WorkerSetup(rank, spec)
+        setup = WorkerSetup(rank, spec, self._heartbeat)
+        self._stream = setup.stream
         if rank == spec.members[0] and (text := setup.memory.warning(spec.memory)):
             channel.send(MemoryTight(text))
         if isinstance(spec.job.task, UserTask):
@@ -148,7 +152,9 @@ class WorkerProcess:
         self.group.broadcast(self.worker.params)
         self.state = rule.init(self.worker, self.group)
         self.group.barrier()
-        self.map = slot_map(setup.module, layout, rule, len(spec.plan.shares), self.state, self.group.center_client)
+        self.map = slot_map(
+            setup.module, layout, rule, len(spec.plan.shares), self.state, self.group.center_client, setup.stream is not None
+        )
         self._slots = arena.map_slots(rows_end, self.map.size)
         parameters = sum(field.size for field in layout.params.fields)
         channel.send(Ready(rank, os.getpid(), parameters, rows_end, self.map.to_json(), _digests_of_fixed(setup.module)))
@@ -210,6 +216,8 @@ class WorkerProcess:
         )
         ending = run(self.worker, self.group, job.sync, self.state, config, self.progress, self.held_out, self.test, self)
         self.group.center_client.leave()
+        if self._stream:
+            self._stream.close()
         return ending
 
     def _heartbeat(self) -> None:

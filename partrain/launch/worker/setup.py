@@ -6,6 +6,7 @@ import mmap
 import os
 import random
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from inspect import getattr_static
@@ -17,10 +18,13 @@ from numpy.typing import NDArray
 
 from partrain.checkpoint.start_file import tensors
 from partrain.config import usercode
+from partrain.data import Dataset
 from partrain.data.partition import assign
 from partrain.data.transforms import Augment, ImageAugment, UserAugment
 from partrain.data.units import restore_units, units_of
 from partrain.data.user.section import UserData
+from partrain.data.user.stream import ShardStream
+from partrain.data.user.work import Share
 from partrain.errors import BadJob, UserCodeFailed
 from partrain.launch.targets import class_weights
 from partrain.launch.worker.memory import MemoryNeeds
@@ -33,6 +37,7 @@ from partrain.tasks.judged import judged_metrics
 from partrain.tasks.kinds import kind_of_answers
 from partrain.training.batches import Batches, Samples
 from partrain.training.replica import Replica, RowLayout, row_layout
+from partrain.training.stream_batches import StreamBatches
 from partrain.training.worker import LocalWorker
 
 SHARE = 0.5
@@ -42,8 +47,12 @@ SHARE = 0.5
 class WorkerSetup:
     """All that one worker needs, except a row and a group."""
 
-    def __init__(self, rank: int, spec: ProcessSpec) -> None:
+    def __init__(self, rank: int, spec: ProcessSpec, on_wait: Callable[[], None] = lambda: None) -> None:
+        """Set up worker `rank`. `on_wait` is called now and then while it waits for a stream."""
         job, plan = spec.job, spec.plan
+        self.on_wait = on_wait
+        self.stream: ShardStream | None = None
+        """The worker's shard, if the training items are a stream."""
         share = plan.shares[rank]
         self._rank, self._spec = rank, spec
         torch.set_num_threads(share.spec.threads)
@@ -80,15 +89,58 @@ class WorkerSetup:
             partial(restore_units, units_of(dataset.codec)),
         )
 
-        sizes = [one.spec.partition_size for one in plan.shares]
+        held: NDArray[np.int64]
+        self.batches: Batches | StreamBatches
+        self.batches, held = self._stream(dataset) if dataset.stream else self._partition(dataset)
+        self.samples = self._items(dataset.inputs, dataset.targets)
+        if dataset.stream and self.device.type == "cuda":
+            self.samples = replace(
+                self.samples,
+                inputs=torch.from_numpy(dataset.inputs),
+                targets=torch.from_numpy(dataset.targets),
+                device=self.device,
+            )
+        self.test = None
+        if dataset.test_inputs is not None and dataset.test_targets is not None:
+            self.test = self._items(dataset.test_inputs, dataset.test_targets)
+        self.augment = self._augmentation()
+        self._held = torch.from_numpy(held).to(self.samples.inputs.device)
+
+    def _stream(self, dataset: Dataset) -> tuple[StreamBatches, NDArray[np.int64]]:
+        """Reach the worker's shard of a stream. Returns its batches, and the indices of the held-out items."""
+        job, plan, rank = self._spec.job, self._spec.plan, self._rank
+        share = plan.shares[rank]
+        assert isinstance(job.dataset, UserData)
+        assert dataset.stream is not None
+        whole, batch_size = share.spec.passes is not None, job.optimizer.batch_size
+        work = Share(dataset.stream, rank, len(plan.shares), job.seed, batch_size)
+        limit = job.transport.stall_seconds
+        self.stream = ShardStream(job.dataset, self._spec.folder, dataset.info, work, share.partition, whole, limit, self.on_wait)
+        batches = StreamBatches(self.stream, batch_size, share.iterations, share.partition, whole, job.seed, rank)
+        return batches, np.arange(dataset.items)
+
+    def _partition(self, dataset: Dataset) -> tuple[Batches, NDArray[np.int64]]:
+        """Cut the worker's partition into batches. Returns them, and the indices of the held-out items."""
+        job, plan, rank = self._spec.job, self._spec.plan, self._rank
+        share, sizes = plan.shares[rank], [one.spec.partition_size for one in plan.shares]
 
         def partition(number: int | None) -> Any:
-            n = plan.training_items + plan.held_out
             chosen, stratify = job.dataset.held_out, job.dataset.stratify
-            return assign(job.partition, n, chosen, sizes, job.seed, number, dataset.gap, dataset.targets, stratify, dataset.rows)
+            return assign(
+                job.partition,
+                dataset.items,
+                chosen,
+                sizes,
+                job.seed,
+                number,
+                dataset.gap,
+                dataset.targets,
+                stratify,
+                dataset.rows,
+            )
 
         first = partition(None)
-        self.batches = Batches(
+        batches = Batches(
             first.partitions[rank],
             job.optimizer.batch(len(first.partitions[rank])),
             share.iterations,
@@ -98,12 +150,7 @@ class WorkerSetup:
             (lambda number: partition(number).partitions[rank]) if job.partition.redraw == "round" else None,
             dataset.targets if job.partition.sampling == "balanced" else None,
         )
-        self.samples = self._items(dataset.inputs, dataset.targets)
-        self.test = None
-        if dataset.test_inputs is not None and dataset.test_targets is not None:
-            self.test = self._items(dataset.test_inputs, dataset.test_targets)
-        self.augment = self._augmentation()
-        self._held = torch.from_numpy(first.held_out).to(self.samples.inputs.device)
+        return batches, first.held_out
 
     def held_out(self, most: int | None = None) -> Samples | None:
         """Copy the held-out items, `most` at most; None if there are none."""
@@ -127,6 +174,7 @@ class WorkerSetup:
             bool(job.user_code),
             self.metrics,
             self.augment,
+            job.faults,
         )
 
     def _items(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Samples:

@@ -63,7 +63,13 @@ class ProcessSpec:
     """The dry run trains and judges a batch although network and task are built in."""
 
 
-def user_code_under_test(job: Job, hooks: bool = False) -> str:
-    """Name the job's user network and user task, and its `hooks`; "" if there are none. A data set is checked where it is read."""
-    tables = (job.model, job.task, job.hooks.code if hooks else None)
-    return " and ".join(f"`{table.name}`" for table in tables if isinstance(table, UserCode))
+def user_code_under_test(job: Job, judging: bool = False) -> str:
+    """Name the job's user network and user task; if `judging`, its metrics and hooks, too; "" if there are none.
+
+    A data set is checked where it is read.
+    """
+    names = [table.name for table in (job.model, job.task) if isinstance(table, UserCode)]
+    if judging:
+        names += job.task.metrics_code if job.task else []
+        names += [job.hooks.code.name] if job.hooks.code else []
+    return " and ".join(f"`{name}`" for name in names)

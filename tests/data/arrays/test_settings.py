@@ -133,7 +133,10 @@ def test_a_split_is_part_of_the_content(tmp_path: Path) -> None:
     [
         ({"test_items": N}, "holds 60 items: with 60 test items, training or test would be empty"),
         ({"test_share": 0.001}, "holds 60 items: with 0 test items, training or test would be empty"),
-        ({"test_items": 2, "test_from": "end"}, 'the class `3` occurs among the test items only: set test_from = "shuffled", or'),
+        (
+            {"test_items": 2, "test_from": "end"},
+            'the class `3` occurs among the test items only, 2 times; set test_from = "shuffled", or',
+        ),
     ],
 )
 def test_splits_that_leave_too_little(tmp_path: Path, keys: dict[str, Any], words: str) -> None:

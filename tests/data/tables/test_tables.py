@@ -534,9 +534,27 @@ def test_names_with_line_breaks_are_told_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_class_only_among_the_test_items(tmp_path: Path) -> None:
-    section = table(tmp_path, BIRDS + "9,9,rare\n", target="kind", test_items=1, test_from="end")
-    assert said(section, tmp_path).startswith("t.csv: the class `rare` occurs among the test items only")
-    assert said(section, tmp_path).endswith("it has one item: give it more, or leave the class out")
+    """`validate`, which makes no numbers, finds it by the same draw; the advice is none that the job follows already."""
+
+    def refused(rows: str, **keys: Any) -> str:
+        section = table(tmp_path, BIRDS + rows, target="kind", **keys)
+        with pytest.raises(InputMissing) as caught:
+            read_spec(section, tmp_path)
+        assert said(section, tmp_path) == caught.value.message.replace(f"{tmp_path}/", "")
+        return said(section, tmp_path)
+
+    once = "t.csv:32: column `kind`: the class `rare` occurs once, as a test item; add items of it, or leave it out by `classes`"
+    assert refused("9,9,rare\n", test_items=1, test_from="end") == once
+    assert refused("9,9,rare\n", test_share=0.5, stratify=True) == once
+    two, twice = "9,9,rare\n8,8,rare\n", "the class `rare` occurs among the test items only, 2 times"
+    assert refused(two, test_items=2, test_from="end").endswith(f'{twice}; set test_from = "shuffled", or hold fewer items out')
+    shuffled = "t.csv:2: column `kind`: the class `b` occurs among the test items only, 10 times"
+    assert refused(two, test_items=26) == f"{shuffled}; set stratify = true, or hold fewer items out"
+    assert "the class `b` (one of 2 such classes) occurs" in refused(two, test_items=29)
+    assert refused(two, test_items=23, stratify=True).endswith(f"{twice}; leave it out by `classes`, or hold fewer items out")
+    for keys in ({"test_items": 2}, {"test_share": 0.4, "stratify": True}):
+        section = table(tmp_path, BIRDS + two, target="kind", **keys)
+        assert load(section, tmp_path).spec.test_items == read_spec(section, tmp_path).test_items  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("numbers", [["1", "1.5", "2"], ["1", "2", "3"]])

@@ -9,9 +9,11 @@ from PIL import Image
 from support.runs import Command, descendants, eventually, partrain, summary, train, write_job
 
 from partrain.data import Dataset, load, read_spec
-from partrain.data.user.load import waiting_at_most
+from partrain.data.user import pipe
+from partrain.data.user.pipe import waiting_at_most
 from partrain.data.user.section import UserData
 from partrain.errors import Stalled, UserCodeFailed
+from partrain.job import load as jobs
 
 
 def loaded(folder: Path, code: str, **arguments: object) -> Dataset:
@@ -291,3 +293,29 @@ def test_one_that_takes_its_time_gives_signs_of_life(tmp_path: Path, monkeypatch
     code = "import time\nclass data(list):\n def __len__(self): return 8\n def __getitem__(self, n):\n  time.sleep(0.7); return 1.0, n"
     with waiting_at_most(4.0):
         assert loaded(tmp_path, code).items == 8
+
+
+def test_one_that_closes_its_stream_and_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives no more items, so it is killed soon."""
+    monkeypatch.setattr(pipe, "EXIT_S", 0.3)
+    code = "import os, time\nclass data(list):\n def __len__(self): return 3\n def __getitem__(self, n):\n  if n > 1: os.closerange(0, 64); time.sleep(1000)\n  return 1.0, n"
+    failure = refused(tmp_path, code)
+    assert failure.message == "[dataset] name: `own.py:data` closed the stream of its items before all items were read"
+
+
+@pytest.mark.parametrize(
+    "words", [("plan", "JOB"), ("data", "inspect", "JOB"), ("evaluate", "RUN", "--trust-code")], ids=lambda words: words[0]
+)
+def test_no_command_waits_for_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+    """Nor for one that hangs only later, as a server that is down does."""
+    code = "import pathlib, time\nHERE = pathlib.Path(__file__).parent\nclass data(list):\n def __len__(self): return 60\n def __getitem__(self, n):\n  time.sleep(1000 * (n > 1 and (HERE / 'down').exists())); return (1.0, float(n)), n % 3"
+    (tmp_path / "own.py").write_text(code)
+    dataset = 'dataset={name="own.py:data", validation=10}'
+    job = write_job(tmp_path, dataset, "transport.stall_seconds=0.4", "stop.rounds=1")
+    if "RUN" in words:
+        assert partrain("run", job, "--out", tmp_path / "run", "-q").code == 0
+    (tmp_path / "down").touch()
+    monkeypatch.setattr(jobs, "STARTUP_LIMIT_S", 0.0)
+    said = partrain(*[{"JOB": job, "RUN": tmp_path / "run"}.get(word, word) for word in words])
+    assert (said.code, said.errors) == (75, ["stalled"]), said
+    assert "[dataset] name: `own.py:data` gave no item for 0.4 s; raise [transport] stall_seconds" in said.err

@@ -1,0 +1,1 @@
+"""The commands behind `make references`, `make pictures` and `make docs`."""

@@ -1,0 +1,106 @@
+"""`docs/reference/events.md`: the lines of `events.jsonl` and the fields of `summary.json`, from their types."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from generate.markdown import code, page, prose, table
+
+from partrain.display import events as kinds
+from partrain.display.summary import Summary
+from partrain.records import ELSEWHERE, RoundRecord
+
+WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", Any: "value", NoneType: "null"}
+
+
+def events() -> str:
+    """Return the reference of `events.jsonl` and `summary.json`."""
+    return page(
+        "Events and summary",
+        "This page answers: which fields do `events.jsonl` and `summary.json` of a run folder have. Both are for programs of yours: "
+        "fields may be added, but none changes its meaning within a major version.",
+        "## `events.jsonl`",
+        'One JSON object on each line: `{"event": KIND, "t": ...}`. `t` is Unix time; durations are in seconds. Numbers that are not finite '
+        "are null. Only the coordinator writes the file. A killed run may leave a last line without its end.",
+        table(("event", "meaning"), [(f"[`{name}`](#event-{name})", _first(each)) for name, each in kinds.KINDS.items()]),
+        *(part for name, each in kinds.KINDS.items() for part in _event(name, each)),
+        "### Tables within events",
+        *(
+            part
+            for each in _inner(list(kinds.KINDS.values()))
+            for part in (f"#### `{each.__name__}`", prose(each.__doc__), _fields(each))
+        ),
+        "## `summary.json`",
+        prose(Summary.__doc__),
+        _fields(Summary),
+        *(part for each in _inner([Summary]) for part in (f"### `{each.__name__}`", prose(each.__doc__), _fields(each))),
+    )
+
+
+def _event(name: str, event: type) -> list[str]:
+    fields = _fields(event, without=("t", "record"))
+    if event is kinds.RoundEvent:
+        fields += "\n" + "\n".join(_fields(RoundRecord, without=ELSEWHERE).splitlines()[2:])
+    return [f"### Event `{name}`", prose(event.__doc__), fields]
+
+
+def _first(event: type) -> str:
+    return inspect.cleandoc(event.__doc__ or "").partition("\n")[0]
+
+
+def _fields(owner: type, without: tuple[str, ...] = ()) -> str:
+    described = texts(owner)
+    rows = [
+        (code(name), _type(kind), described.get(name, ""))
+        for name, kind in get_type_hints(owner).items()
+        if name not in without and get_origin(kind) is not ClassVar and kind is not ClassVar
+    ]
+    return table(("field", "type", "meaning"), rows)
+
+
+def texts(owner: type) -> dict[str, str]:
+    """Return the texts below the fields of a class and of the classes that it inherits from."""
+    (body,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(owner))).body
+    assert isinstance(body, ast.ClassDef)
+    found: dict[str, str] = {}
+    for base in body.bases:  # a TypedDict does not know its bases
+        named = getattr(sys.modules[owner.__module__], ast.unparse(base), None)
+        if inspect.isclass(named) and named.__module__.startswith("partrain"):
+            found |= texts(named)
+    for field, below in zip(body.body, body.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            found[ast.unparse(field.target)] = inspect.cleandoc(str(below.value.value))
+    return found
+
+
+def _type(kind: Any) -> str:
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return " or ".join(_type(each) for each in parts)
+    if origin is list:
+        return f"list: {_type(parts[0])}"
+    if origin is dict:
+        return f"object: {_type(parts[1])}" if parts[1] is not Any else "object"
+    if is_typeddict(kind):
+        return code(kind.__name__)
+    if kind in WORDS:
+        return WORDS[kind]
+    return " or ".join(code(f'"{each}"') for each in parts) if parts else re.sub(r"\W", "", str(kind))
+
+
+def _inner(owners: list[type]) -> list[type]:
+    """Return the typed dictionaries within these classes, the outer ones first."""
+    found: dict[type, None] = {}
+    waiting: list[Any] = [kind for owner in owners for kind in get_type_hints(owner).values()]
+    while waiting:
+        kind = waiting.pop(0)
+        if is_typeddict(kind) and kind not in found:
+            found[kind] = None
+            waiting += get_type_hints(kind).values()
+        waiting += [each for each in get_args(kind) if not isinstance(each, str)]
+    return list(found)

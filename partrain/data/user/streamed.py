@@ -1,0 +1,120 @@
+"""The items of a stream that are read before training: the first ones, those to hold out, and those of the test set."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from itertools import islice
+from typing import Any
+
+from partrain.data.user.packed import Columns, PackedItems, UnequalItems
+from partrain.data.user.shard import Source, first_items, form_of
+from partrain.errors import UserCodeFailed
+
+FIRST_ITEMS = 16
+"""Items whose content the fingerprint of a stream depends on."""
+
+
+def streamed(source: Source, validation: int) -> tuple[dict[str, PackedItems], dict[str, Any]]:
+    """Return the items to hold out and to test with, by the prefix of their arrays, and a description of the stream.
+
+    Raises UserCodeFailed if the stream does not give the same items each time.
+    """
+    what = f"[dataset] name: `{source.name}`"
+    given = first_items(source, FIRST_ITEMS)
+    if not given:
+        raise UserCodeFailed(f"{what}: its stream is empty")
+    first = _alike(PackedItems.of(given, f"`{source.name}`"))
+    form, rows = form_of(source, first), _rows(first)
+    _check_repeated(source, rows)
+    parts = {"": first}
+    if validation:
+        parts[""] = _packed(_taken(source, "validation", validation), source, "validation")
+    if (test := _attribute(source, "test")) is not None:
+        parts["test_"] = _packed(test, source, "test")
+    for items in parts.values():
+        if items is not first:
+            _unify(first, items)
+    first.count = 0  # an array of held-out items without any has the forms of the first items
+    total = hashlib.sha256(repr(form).encode())
+    for row in rows:
+        total.update(row)
+    return parts, asdict(form) | {"first": total.hexdigest()}
+
+
+def _check_repeated(source: Source, rows: list[bytes]) -> None:
+    """Raise UserCodeFailed if the stream does not give the same first items once more, some of them left out if it can do that."""
+    skip = int(source.skips and len(rows) > 1)
+    again = first_items(source, len(rows) - skip, skip)
+    repeated = _rows(PackedItems.of(again, f"`{source.name}`")) if again else []
+    differing = [number for number, (one, other) in enumerate(zip(rows[skip:], repeated, strict=False), skip) if one != other]
+    if len(repeated) < len(rows) - skip:
+        differing.append(skip + len(repeated))
+    if differing:
+        how = f"with skip = {skip}" if skip else "again with the same arguments"
+        raise UserCodeFailed(
+            f"[dataset] name: `{source.name}`: `stream`, called {how}, gives another item {differing[0]} than before: items must follow from"
+            " rank, size, seed and pass_number, or a run could not be resumed"
+        )
+
+
+def _packed(data: Any, source: Source, name: str) -> PackedItems:
+    """Wrap the items of an attribute."""
+    return _alike(PackedItems(data, f"`{source.name}`, `{name}`", not hasattr(data, "__getitem__"), source.on_item))
+
+
+def _alike(items: PackedItems) -> PackedItems:
+    if items.unequal:
+        raise UserCodeFailed(f"[dataset] name: {items.what}: items of unequal length: those of a stream have one shape: pad them")
+    return items
+
+
+def _unify(first: PackedItems, items: PackedItems) -> None:
+    """Require that items have the forms of the stream's first ones."""
+    shapes = first.inputs
+    try:
+        first.unify(items)
+    except UnequalItems:
+        first.inputs = ()
+    if first.inputs != shapes:
+        raise UserCodeFailed(f"[dataset] name: {items.what}: its items are of another length than those of the stream: pad them")
+
+
+def _rows(items: PackedItems) -> list[bytes]:
+    """Return the content of each item."""
+    return [one.tobytes() + other.tobytes() for rows, targets in items.blocks() for one, other in zip(rows, targets, strict=True)]
+
+
+def _attribute(source: Source, name: str) -> Any:
+    """Return an attribute of the data set, or what it returns if it is a function; None without it."""
+    found = getattr(source.data, name, None)
+    found = found() if callable(found) else found
+    if found is None:
+        return None
+    if hasattr(found, "__len__") and hasattr(found, "__getitem__") and not isinstance(found, dict):
+        return found
+    if hasattr(found, "inputs") and hasattr(found, "targets"):
+        return Columns(found.inputs, found.targets)
+    if hasattr(found, "__iter__"):
+        return found
+    raise UserCodeFailed(
+        f"[dataset] name: `{source.name}`, `{name}` is of type {type(found).__name__}: expected items, or an object with `inputs` and `targets`"
+    )
+
+
+def _taken(source: Source, name: str, count: int) -> list[Any]:
+    """Return the first items of an attribute."""
+    found = _attribute(source, name)
+    what = f"[dataset] name: `{source.name}`"
+    if found is None:
+        raise UserCodeFailed(
+            f"{what}: `validation` = {count} holds out items, and a stream gives them as attribute `{name}`, which there is not: add it, or set validation = 0"
+        )
+    items = (
+        [found[number] for number in range(min(count, len(found)))]
+        if hasattr(found, "__getitem__")
+        else list(islice(found, count))
+    )
+    if len(items) < count:
+        raise UserCodeFailed(f"{what}: its `{name}` has {len(items):,} items, fewer than `validation` = {count:,}")
+    return items

@@ -1,0 +1,58 @@
+"""The band of usual losses: the newest ones of one worker, or of the judged network, and the leaps above them."""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+from typing import NamedTuple
+
+WINDOW, LEAST = 32, 16
+"""Newest losses that make the band; none leaps before the second number of them."""
+MAX_Z, MIN_RISE = 10.0, 0.5
+"""A loss leaps if its modified z-score, 0.6745 (loss - median) / MAD, is above the first, and it rises above the median by more than the
+second as a share. MAD is the median distance from the median. The source advises 3.5 for outliers in
+general. Losses of mini-batches have heavier tails, and there are thousands of them."""
+
+
+class Leap(NamedTuple):
+    """A loss above the band."""
+
+    loss: float
+    usual: tuple[float, float]
+    """The lowest and the highest of the newest losses before it."""
+    bound: float
+    """The upper end of the band."""
+
+
+class LossBand:
+    """The newest losses in their order.
+
+    A leap is found once: the next one only after a loss within the band. All losses enter the window, so that the band follows a run
+    that stays on another level.
+
+    Source: Iglewicz, Hoaglin. How to Detect and Handle Outliers. 1993. ASQC Basic References in Quality Control 16
+    """
+
+    __slots__ = ("_above", "_losses")
+
+    def __init__(self) -> None:
+        self._losses: deque[float] = deque(maxlen=WINDOW)
+        self._above = False
+
+    def add(self, loss: float) -> Leap | None:
+        """Append a finite loss; return the leap if it is the first above the band."""
+        losses, leap = self._losses, None
+        if len(losses) >= LEAST and loss <= (1 + MIN_RISE) * min(losses):  # within any band: most losses need no median
+            self._above = False
+        elif len(losses) >= LEAST:
+            bound = self._bound()
+            if loss > bound and not self._above:
+                leap = Leap(loss, (min(losses), max(losses)), bound)
+            self._above = loss > bound
+        losses.append(loss)
+        return leap
+
+    def _bound(self) -> float:
+        center = median(self._losses)
+        spread = median([abs(loss - center) for loss in self._losses])
+        return center + max(MAX_Z / 0.6745 * spread, MIN_RISE * abs(center))

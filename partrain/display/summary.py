@@ -1,0 +1,164 @@
+"""The content of `summary.json`: the end of a run in numbers, from its state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+from partrain.display.run_state import RunState
+from partrain.display.worker_state import WorkerState
+
+
+class RunSeconds(TypedDict):
+    """Seconds of all sessions."""
+
+    startup: float
+    """From the command to the first local iteration."""
+    train: float
+    """From the first local iteration to the last judgement: waits, mixing and judging included."""
+    total: float
+    """The whole command."""
+
+
+class WorkerSeconds(TypedDict):
+    """Seconds of one worker."""
+
+    compute: float
+    """Local iterations."""
+    wait: float
+    """Waiting for other workers."""
+    sync: float
+    """Mixing."""
+
+
+class BestJudgement(TypedDict):
+    """The best judgement of the run."""
+
+    round: int
+    """The round that was judged."""
+    loss: float | None
+    """Loss on the held-out items."""
+    metrics: dict[str, float]
+    """Accuracy and further metrics, by name."""
+
+
+class SummaryOptions(TypedDict, total=False):
+    """Fields that only some runs have."""
+
+    judge: str
+    """`any-worker` if single workers were judged, as `[stop] judge` asks for."""
+    judged_round: int
+    """The round that was judged last, if the run ended later."""
+    best: BestJudgement
+    """The best judgement, if there are held-out items."""
+    replays: int
+    """Times that rounds ran again after the loss of a worker."""
+    discarded_item_iterations: int
+    """Item-iterations that ran again; `item_iterations` counts them once."""
+    exclusions: int
+    """Times that a worker was left out of the mixing for numbers that are not finite, as `on_nonfinite` says."""
+    excluded_item_iterations: int
+    """Item-iterations of these workers in these rounds."""
+    clipped_updates: int
+    """Updates of a worker that were longer than `max_update_norm`, and were shortened."""
+    spikes: int
+    """Losses far above those of the rounds before."""
+
+
+class WorkerOptions(TypedDict, total=False):
+    """Fields that only some workers have."""
+
+    unevenness: float
+    """Label skew of the partition: total variation distance to all items, 0 to 1."""
+
+
+class WorkerSummary(WorkerOptions):
+    """One worker."""
+
+    rank: int
+    """Number of the worker, from 0."""
+    device: str
+    """As in `cpu` or `cuda:0`."""
+    iterations: int
+    """Local iterations."""
+    item_iterations: int
+    """Items that went through a backward pass."""
+    items_per_second: float | None
+    """Item-iterations of these sessions per second of training."""
+    seconds: WorkerSeconds
+    """Seconds by kind of work."""
+
+
+class Summary(SummaryOptions):
+    """The end of a run in numbers. The file is absent while a run trains."""
+
+    status: str
+    """`reached`, `finished`, `not-reached`, `stopped`, `diverged` or `failed`."""
+    reason: str
+    """The stop condition, signal or failure that ended the run."""
+    rounds: int
+    """Number of the last round."""
+    loss: float | None
+    """Loss of the last judgement, on held-out items."""
+    metrics: dict[str, float]
+    """Metrics of the last judgement."""
+    test: dict[str, float | None]
+    """Loss and metrics on the test set, if there is one."""
+    seconds: RunSeconds
+    """Seconds of the run."""
+    item_iterations: int
+    """Item-iterations of all workers."""
+    workers: list[WorkerSummary]
+    """All workers, by rank."""
+
+
+def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> Summary:
+    """Return the content of `summary.json`; `test` holds loss and metrics on the test set. Seconds cover all sessions."""
+    judged, clock = state.judged, state.clock
+    how: SummaryOptions = {"judge": "any-worker"} if state.stop.get("judge") == "any-worker" else {}
+    if judged and judged.round != state.round:  # stopping early skips the last judgement
+        how["judged_round"] = judged.round
+    best: SummaryOptions = {}
+    if state.best:
+        best["best"] = {"round": state.best.round, "loss": state.best.loss, "metrics": state.best.metrics}
+    faults: SummaryOptions = {}
+    if state.replays:
+        faults |= {"replays": state.replays, "discarded_item_iterations": state.discarded}
+    if state.exclusions:
+        faults |= {"exclusions": state.exclusions, "excluded_item_iterations": state.excluded_items}
+    if state.clipped_updates:
+        faults["clipped_updates"] = state.clipped_updates
+    if state.spikes:
+        faults["spikes"] = state.spikes
+    return {
+        "status": state.status or "failed",
+        "reason": state.reason or "killed",
+        "rounds": state.round,
+        **how,
+        "loss": judged.loss if judged else None,
+        "metrics": judged.metrics if judged else {},
+        **best,
+        "test": dict(test or {}),
+        "seconds": {"startup": _seconds(clock.startup), "train": _seconds(clock.train), "total": _seconds(clock.total)},
+        "item_iterations": state.item_iterations,
+        **faults,
+        "workers": [_worker_summary(worker, clock.train) for _, worker in sorted(state.workers.items())],
+    }
+
+
+def _worker_summary(worker: WorkerState, train: float) -> WorkerSummary:
+    unlike: WorkerOptions = {} if worker.unevenness is None else {"unevenness": worker.unevenness}
+    return {
+        "rank": worker.rank,
+        "device": worker.device,
+        **unlike,
+        "iterations": worker.iterations,
+        "item_iterations": worker.item_iterations,
+        "items_per_second": round((worker.item_iterations - worker.elsewhere) / train, 3) if train > 0 else None,
+        "seconds": {"compute": _seconds(worker.compute), "wait": _seconds(worker.wait), "sync": _seconds(worker.mix)},
+    }
+
+
+def _seconds(value: float) -> float:
+    """Round to microseconds: more digits are noise."""
+    return round(value, 6)

@@ -1,0 +1,57 @@
+"""The metrics that torchmetrics computes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module, util
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from partrain.config.problems import Finding, WrongValue
+from partrain.system.torchvision import import_torchvision
+from partrain.tasks.metric_names import KnownMetric
+
+
+def known_metric(known: KnownMetric, kind: str, outputs: int, ignore: int | None) -> Any:
+    """Make a metric of torchmetrics for a kind of task and a number of classes, labels or numbers; `ignore`: label of pixels left out."""
+    module, _, name = known.target.partition(":")
+    import_torchmetrics()
+    metric = getattr(import_module(f"torchmetrics.{module}"), name)
+    if kind == "language":
+        counted: dict[str, Any] = {}
+    elif kind in ("regression", "forecast"):
+        counted = {} if name in _ANY_OUTPUTS else {"num_outputs": outputs}
+    else:
+        counted = {"num_labels" if kind == "multi-label" else "num_classes": outputs}
+        counted |= {"ignore_index": ignore} if kind == "segmentation" else {}
+    with silent():
+        made: Any = metric(**counted, **known.arguments)
+    return made.set_dtype(torch.float64) if kind in ("regression", "forecast") else made
+
+
+_ANY_OUTPUTS = (
+    "R2Score", "ExplainedVariance", "MeanAbsolutePercentageError", "SymmetricMeanAbsolutePercentageError", "MeanSquaredLogError"
+)  # fmt: skip
+"""Metrics of torchmetrics that take any number of outputs."""
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Keep torchmetrics from warning of memory, of classes without items, and the like."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+def import_torchmetrics() -> ModuleType:
+    """Import torchmetrics. It imports torchvision where that is, which may be compiled for another build of torch."""
+    if util.find_spec("torchmetrics") is None:
+        what = "they are computed by torchmetrics, which is not installed: pip install 'partrain[metrics]'"
+        raise WrongValue(Finding(("task", "metrics"), what))
+    if util.find_spec("torchvision") is not None:
+        import_torchvision("torchvision")
+    return import_module("torchmetrics")
