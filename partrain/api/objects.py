@@ -34,7 +34,7 @@ class Given(NamedTuple):
     tables: dict[str, Any]
     objects: PythonObjects
     items: int | None
-    """Number of items, as far as objects tell."""
+    """Number of items; 0: it is known when they were read; None: objects do not tell it."""
 
 
 def given(model: Any = None, dataset: Any = None, task: Any = None, hooks: Any = None, whole: bool = True) -> Given:
@@ -245,6 +245,11 @@ def _items(data: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes
     name = type(data).__name__
     if isinstance(data, type):
         raise BadJob(f"dataset: `{data.__name__}` is a class: give an object of it, as {data.__name__}()")
+    if callable(getattr(data, "stream", None)) and not hasattr(data, "__getitem__"):
+        length = getattr(data, "length", None)
+        count = length(rank=0, size=1) if callable(length) else None
+        keys = check_keys("dataset", data, keys, made=True)
+        return {"name": PYTHON, **keys, ABOUT: {"name": name}}, None, count, dumps("dataset", data)
     if hasattr(data, "batch_sampler"):
         raise BadJob(
             f"dataset: a `{name}` gives batches: give its data set, as loader.dataset; `batch_size` belongs to the optimizer"
@@ -252,16 +257,11 @@ def _items(data: Any, keys: dict[str, Any]) -> tuple[Any, Any, int | None, bytes
     if isinstance(data, Iterator):
         advice = "give an IterableDataset, or a list of items"
         raise BadJob(f"dataset: a `{name}` gives its items once, and cannot be sent to another process; {advice}")
-    if callable(getattr(data, "stream", None)) and not hasattr(data, "__getitem__"):
-        length = getattr(data, "length", None)
-        count = length(rank=0, size=1) if callable(length) else None
-        keys = check_keys("dataset", data, keys, made=True)
-        return {"name": PYTHON, **keys, ABOUT: {"name": name}}, None, count, dumps("dataset", data)
     lacking = [name for name in ("__len__", "__getitem__") if not hasattr(data, name)]
     if lacking and not hasattr(data, "__iter__"):
         raise BadJob(f"dataset: an object of type `{name}`, which has no {lacking[0]}; expected {FORMS}")
     keys = check_keys("dataset", data, keys, made=True)
-    return {"name": PYTHON, **keys, ABOUT: {"name": name}}, None, None if lacking else len(data), dumps("dataset", data)
+    return {"name": PYTHON, **keys, ABOUT: {"name": name}}, None, 0 if lacking else len(data), dumps("dataset", data)
 
 
 def with_target(frame: Any, targets: Any, column: str) -> Any:

@@ -31,9 +31,9 @@ Table = Mapping[str, Any] | Section
 
 BATCH_SIZE = 32
 """Items per iteration and worker where `train` is given objects; fewer if a partition has fewer."""
+_OPTIMIZER = {"name": "adam", "lr": 0.001}
 ITERATIONS = 10
 """Iterations of a round, where passes cannot count it."""
-_OPTIMIZER = {"name": "adam", "lr": 0.001}
 ROUNDS = 20
 """Rounds of a training that is given no `stop`: passes over the data, with the default `sync`."""
 
@@ -173,11 +173,6 @@ def _with_defaults(tables: dict[str, Any], items: int | None) -> PythonJob:
     return PythonJob(**whole)
 
 
-def _has_no_length(dataset: Any, items: int | None) -> bool:
-    """Tell if a data set is a stream that does not tell the lengths of its shards."""
-    return items is None and isinstance(dataset, Mapping) and dataset.get("name") == PYTHON
-
-
 def _with_rate(optimizer: dict[str, Any]) -> dict[str, Any]:
     """Give an optimizer torch's default learning rate, if it has none of its own."""
     from torch import optim
@@ -194,6 +189,11 @@ def _table(optimizer: str) -> type[Section]:
     return next(
         option for option in schema.tables_under(schema.Job.model_fields["optimizer"]) if optimizer in schema.identity(option)[1]
     )
+
+
+def _has_no_length(dataset: Any, items: int | None) -> bool:
+    """Tell if a data set is a stream that does not tell the lengths of its shards."""
+    return items is None and isinstance(dataset, Mapping) and dataset.get("name") == PYTHON
 
 
 def _smallest_partition(job: schema.Job, items: int) -> int:

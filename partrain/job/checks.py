@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partrain.comm.machine import Machine
-from partrain.config.problems import FileFinding, Finding, KeyPath
+from partrain.config.problems import FileFinding, Finding, KeyPath, did_you_mean
 from partrain.data import DatasetSpec, read_spec
 from partrain.data.augment import ImageChanges, faults
 from partrain.data.base import StreamForm, WrongContent, WrongSetting
@@ -22,7 +22,7 @@ from partrain.data.fetch import missing_urls
 from partrain.data.folds import Fold
 from partrain.data.partition import uncovered, windows
 from partrain.errors import BadJob, InputMissing
-from partrain.job.schema import is_rateless, kind_of_task
+from partrain.job.schema import Job, is_rateless, kind_of_task
 from partrain.job.stream_checks import STREAM_CHECKS
 from partrain.job.sweep import SweepSection
 from partrain.job.task_checks import judged_names, loss_keys, metric_names, target_numbers
@@ -83,6 +83,7 @@ def check_job(tables: Tables) -> Iterator[Finding]:
         _horizon,
         _varying_rounds,
         _worker_count,
+        _swept_keys,
     )
     return _run(checks, tables)
 
@@ -507,6 +508,14 @@ def _order(partition: Partition, spec: DatasetSpec) -> Iterator[Finding]:
         kind = "tokens" if spec.task == "language" else "label maps"
         message = f'order = "{partition.order}" goes by classes or numbers, but the data set\'s targets are {kind}'
         yield Finding(("partition", "order"), message, 'use "shuffled" or "given"')
+
+
+def _swept_keys(sweep: SweepSection | None) -> Iterator[Finding]:
+    for first in {key.partition(".")[0]: "" for key in (*sweep.values, *sweep.zip)} if sweep else ():
+        if first not in Job.model_fields:
+            near = did_you_mean(first, Job.model_fields)
+            how = f"did you mean `{near}`?" if near else '[sweep] takes those directly: "optimizer.lr" = [0.1, 0.01]'
+            yield Finding(("sweep", first), f"`{first}` is no table or key of a job", how, at="key")
 
 
 def _k_folds(sweep: SweepSection | None, spec: DatasetSpec) -> Iterator[Finding]:

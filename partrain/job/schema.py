@@ -69,15 +69,6 @@ class Job(Section):
             object.__setattr__(self, "dataset", self.dataset.model_copy(update={"standardise_target": False}))
         return self
 
-    @model_validator(mode="after")
-    def _sweeps_keys_of_a_job(self) -> Self:
-        for key in (*self.sweep.values, *self.sweep.zip) if self.sweep else ():
-            if (first := key.partition(".")[0]) not in type(self).model_fields:
-                near = did_you_mean(first, Job.model_fields)
-                how = f"did you mean `{near}`?" if near else 'write those directly: "optimizer.lr" = [0.1, 0.01]'
-                raise ValueError(f"[sweep] `{first}` is no table or key of a job; {how}")
-        return self
-
     @property
     def training(self) -> Training:
         """The items to train on, for `data.load`."""

@@ -618,8 +618,8 @@ trials = 2
         ("optimizer.lr = {low = 1.0, high = 0.1}", "`optimizer.lr`: `low` must be below `high`"),
         ('"optimizer.lr" = {low = 0.1, top = 1.0}', "`optimizer.lr` needs a list of values"),
         ("optimizer.lr = 0.1", "`optimizer.lr` needs a list of values"),
-        ("[sweep.grid]\noptimizer.lr = [0.1]", "[sweep] `grid` is no table or key of a job; write those directly"),
-        ("optimizr.lr = [0.1]", "[sweep] `optimizr` is no table or key of a job; did you mean `optimizer`?"),
+        ("[sweep.grid]\noptimizer.lr = [0.1]", "`grid` is no table or key of a job"),
+        ("optimizr.lr = [0.1]", "`optimizr` is no table or key of a job"),
     ],
 )
 def test_wrong_values_of_a_sweep(tmp_path: Path, line: str, message: str) -> None:
