@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 def finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[str] = ()) -> None:
     """Print the end of a run and exit. `until`: stop conditions that the job in its newest checkpoint does not have."""
+    from partrain.checkpoint.signature import is_signed
     from partrain.display.closing_lines import closing_lines
 
     stop = loaded.job.stop.model_dump(exclude_none=True)
@@ -30,7 +31,8 @@ def finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[s
     else:
         spent = _rate_is_zero(loaded, outcome.horizon, outcome.summary["item_iterations"])
         code, hook = bool(loaded.job.item_code), bool(loaded.job.hooks.code)
-        lines = closing_lines(outcome.summary, outcome.folder, outcome.checkpoint, stop, code, spent, until, hook)
+        signed = (code or hook) and is_signed(outcome.folder, loaded.text, loaded.folder)
+        lines = closing_lines(outcome.summary, outcome.folder, outcome.checkpoint, stop, code, spent, until, hook, signed)
         print("\n".join(lines), flush=True)  # before the failure, even if both go to one file
     if outcome.failure:
         print(outcome.failure.render(), file=sys.stderr)
@@ -40,6 +42,8 @@ def finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[s
 def nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, as_json: bool) -> None:
     """Print that a run is at its end, and how it can continue."""
     from partrain.checkpoint.manifest import manifest_of
+    from partrain.checkpoint.runs import run_folder_of
+    from partrain.checkpoint.signature import is_signed
     from partrain.display.stop_conditions import suggest_until
 
     stop = loaded.job.stop
@@ -57,7 +61,8 @@ def nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, 
     status = "reached" if reason == "target" else "finished"
     arguments = suggest_until(stop.model_dump(), status, reason, progress.standing())
     further = "".join(f" --until {each}" for each in arguments)
-    print(f"to continue: partrain resume {path}{' --trust-code' * bool(loaded.job.user_code)}{further}")
+    trusted = not loaded.job.user_code or is_signed(run_folder_of(path), content.job, loaded.folder)
+    print(f"to continue: partrain resume {path}{'' if trusted else ' --trust-code'}{further}")
 
 
 def _rate_is_zero(loaded: LoadedJob, horizon: int | None, items: int) -> bool:
