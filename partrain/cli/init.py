@@ -25,6 +25,7 @@ def init(
     job: Annotated[Path, typer.Argument(metavar="[JOB.toml]", help="The job file to write; default: job.toml.")] = Path(
         "job.toml"
     ),
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="JOB.toml", help="The same as the argument.")] = None,
     template: Annotated[str | None, typer.Option("--template", metavar="NAME", help="The template: see --list.")] = None,
     source: Annotated[
         Path | None, typer.Option("--from", metavar="DATA", help="Write a job for a table, arrays, a text or images.")
@@ -48,6 +49,10 @@ def init(
     if listed:
         print("\n".join(aligned(list(known.items()))))
         return
+    if output is not None:
+        if job != Path("job.toml"):
+            raise typer.BadParameter(f"two files to write: {job} and {output}; give one", param_hint="--output")
+        job = output
     if source is not None and template is not None:
         raise typer.BadParameter("give either --from or --template", param_hint="--from")
     if target is not None and source is None:

@@ -33,7 +33,8 @@ class Metric(Protocol):
 class ByClass:
     """Precision, recall and F1 of each class, from the confusion matrix: row = true class, column = answer.
 
-    None where the denominator is 0: precision of a class that no answer names, recall of a class without items.
+    None where the denominator is 0: precision of a class that no answer names, recall of a class without items. Their means count it as
+    0, and leave out classes that are neither true nor answered, as average = "macro" in torchmetrics and scikit-learn.
     """
 
     def __init__(self, classes: int, names: Sequence[str] | None = None) -> None:
@@ -48,9 +49,12 @@ class ByClass:
 
     def report(self, scores: Mapping[str, Any]) -> dict[str, Any]:
         rows = [self._class(label) for label in range(len(self.confusion))]
-        seen = [row for row in rows if row["count"]]
-        macro = {name: _mean([row[name] for row in seen]) for name in ("precision", "recall", "f1")}
-        return {"macro": macro, "classes": rows, "confusion": self.confusion.tolist()}
+        met = (self.confusion.sum(0) + self.confusion.sum(1) > 0).tolist()
+        return {
+            "macro": _macro([row for row, one in zip(rows, met, strict=True) if one]),
+            "classes": rows,
+            "confusion": self.confusion.tolist(),
+        }
 
     def _class(self, label: int) -> dict[str, Any]:
         hits = int(self.confusion[label, label])
@@ -61,7 +65,10 @@ class ByClass:
 
 
 class ByLabel:
-    """Precision, recall and F1 of each of k labels that are right or wrong, and the share of items with all labels right."""
+    """Precision, recall and F1 of each of k labels that are right or wrong, and the share of items with all labels right.
+
+    The means are over all labels, as average = "macro" in torchmetrics and scikit-learn: 0 counts where a denominator is 0.
+    """
 
     def __init__(self, task: Task, names: Sequence[str]) -> None:
         self._labels, self.names = getattr(task, "labels", lambda answers: answers > 0), names
@@ -87,8 +94,7 @@ class ByLabel:
                 "f1": _ratio(2 * hits, count + answered),
             }
             rows.append({"name": name} | quality | {"count": count})
-        macro = {key: _mean([row[key] for row in rows if row["count"]]) for key in ("precision", "recall", "f1")}
-        return {"exact_match": self.exact / scores["items"], "macro": macro, "labels": rows}
+        return {"exact_match": self.exact / scores["items"], "macro": _macro(rows), "labels": rows}
 
 
 class ByPixel:
@@ -217,6 +223,11 @@ def _errors(answers: Tensor, targets: Tensor, names: Sequence[str] | None) -> di
         each = zip(names, mae.tolist(), mse.sqrt().tolist(), r2, strict=True)
         found["numbers"] = [{"name": name, "mae": a, "rmse": q, "r2": r} for name, a, q, r in each]
     return found
+
+
+def _macro(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the means over classes or labels of numbers that count as 0 where they are undefined."""
+    return {name: sum(row[name] or 0.0 for row in rows) / len(rows) for name in ("precision", "recall", "f1")}
 
 
 def _ratio(part: int, whole: int) -> float | None:

@@ -494,9 +494,13 @@ def _stratify(dataset: AnyDataset, partition: Partition, spec: DatasetSpec) -> I
         yield Finding(("dataset", "stratify"), message, "keep one of the two", at="key")
 
 
-def _sampling(partition: Partition, sync: AnyRule, spec: DatasetSpec) -> Iterator[Finding]:
+def _sampling(
+    partition: Partition, sync: AnyRule, model: AnyModel, spec: DatasetSpec, task: AnyTask | None = None
+) -> Iterator[Finding]:
     if partition.sampling == "balanced" and spec.task != "classification":
-        message = f'sampling = "balanced" goes by classes, but the data set\'s items are made for {spec.task}'
+        kind = kind_of_task(task, model, spec.task)
+        kind = spec.task if kind == "user" else kind
+        message = f'sampling = "balanced" goes by classes, one of each item, and the task is {kind}'
         yield Finding(("partition", "sampling"), message, "remove it", at="key")
     elif partition.sampling == "balanced" and sync.full_batch:
         message = f'`sampling` draws mini-batches, but rule "{sync.rule}" takes full batches'

@@ -296,9 +296,16 @@ def tables_with_key(key: str) -> str:
         options = tables_under(field)
         having = [option for option in options if key in option.model_fields]
         if having:
-            which = "" if len(having) == len(options) else f' with {identity(having[0])[0]} = "{identity(having[0])[1][0]}"'
-            homes.append(heading((name,)) + which)
+            homes.append(heading((name,)) + ("" if len(having) == len(options) else f" with {_identities(having)}"))
     return join_or(homes)
+
+
+def _identities(tables: Sequence[type[Section]]) -> str:
+    """Return what tells tables from their alternatives, as users write it: `kind = "npz", "hdf5" or name = "mnist"`."""
+    values: dict[str, list[str]] = {}
+    for key, names in map(identity, tables):
+        values.setdefault(key, []).extend(f'"{name}"' for name in names[:1])
+    return join_or([f"{key} = {join_or(names)}" for key, names in values.items() if names])
 
 
 def given_in(section: Section) -> dict[str, Any]:

@@ -24,9 +24,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_own_runs_go_on_without_a_word(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = sabotage(tmp_path, "", "stop.rounds=2")
     run = tmp_path / "run"
-    said = partrain("run", job, "--out", run, "-q")
-    assert (said.code, "--trust-code" in said.out) == (0, False), "nor do the commands that it prints need the word"
-    assert "--trust-code" not in partrain("resume", run).out
+    trained = partrain("run", job, "--out", run, "-q")
+    assert trained.code == 0
+    assert "partrain evaluate" in trained.out
+    assert "--trust-code" not in trained.out, "commands to paste have no option that they do not need"
+    ended = partrain("resume", run)
+    assert "to continue: partrain resume" in ended.out
+    assert "--trust-code" not in ended.out
     assert partrain("evaluate", run).code == 0
     assert partrain("resume", run, "--until", "rounds=3", "-q").code == 0
     assert partrain("resume", run / "checkpoints/round-000003.h5", "--until", "rounds=4", "-q").code == 0

@@ -128,6 +128,15 @@ def test_patience_goes_by_the_number_that_the_comment_names(tmp_path: Path) -> N
     assert summary(Path("run"))["best"]["round"] == 1 + losses.index(min(losses))
 
 
+def test_the_file_to_write_may_be_an_option() -> None:
+    assert partrain("init", "-o", "some.toml").code == 0
+    assert Path("some.toml").exists()
+    assert not Path("job.toml").exists()
+    said = partrain("init", "one.toml", "--output", "other.toml")
+    assert said.code == 2
+    assert "two files to write: one.toml and other.toml" in said.err
+
+
 def test_jobs_for_images_and_text(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     for name, shade in (("dark", 40), ("light", 200)):

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,10 @@ from support.runs import partrain
 from partrain.data import load
 from partrain.inference.codec import Codec
 from partrain.inference.evaluate import scores
-from partrain.inference.metrics import ByClass, ByItem, ByNumber
+from partrain.inference.metrics import ByClass, ByItem, ByLabel, ByNumber, Metric
 from partrain.inference.network import TrainedNetwork
-from partrain.tasks.kinds import Classification
+from partrain.tasks.judged import judged_metrics
+from partrain.tasks.kinds import Classification, MultiLabel, Task
 from partrain.training.batches import Samples
 
 Runs = Callable[[str], Path]
@@ -54,7 +56,11 @@ def test_classes_by_hand() -> None:
     assert (a["name"], a["precision"], a["recall"], a["f1"], a["count"]) == ("a", 2 / 3, 2 / 3, 2 / 3, 3)
     assert (b["precision"], b["recall"], b["f1"], b["count"]) == (2 / 3, 1, 0.8, 2)
     assert (c["precision"], c["recall"], c["f1"], c["count"]) == (None, 0, 0, 1)
-    assert told["macro"] == {"precision": None, "recall": pytest.approx(5 / 9), "f1": pytest.approx((2 / 3 + 0.8) / 3)}
+    assert told["macro"] == {
+        "precision": pytest.approx(4 / 9),
+        "recall": pytest.approx(5 / 9),
+        "f1": pytest.approx((2 / 3 + 0.8) / 3),
+    }
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60))
@@ -65,6 +71,26 @@ def test_every_item_is_in_the_matrix_once(pairs: list[tuple[int, int]]) -> None:
     told = metric.report({})
     assert all(told["confusion"][a][b] == pairs.count((a, b)) for a in range(5) for b in range(5))
     assert sum(row["count"] for row in told["classes"]) == len(pairs)
+
+
+@pytest.mark.skipif(find_spec("torchmetrics") is None, reason="needs the extra metrics")
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=30))
+def test_means_over_classes_and_labels_are_those_of_the_judged_metrics(pairs: list[tuple[int, int]]) -> None:
+    """One answer of `evaluate` shows both: classes and labels without items or answers count alike in them."""
+    names = ["precision", "recall", "f1"]
+    truth, said = (torch.tensor(column) for column in zip(*pairs, strict=True))
+    logits = torch.nn.functional.one_hot(said, 5).float()
+    bits = 2 ** torch.arange(3)
+    labels, answered = (truth[:, None] & bits > 0).float(), (said[:, None] & bits > 0).float() - 0.5
+    tasks: list[tuple[str, int, Task, Metric, torch.Tensor, torch.Tensor]] = [
+        ("classification", 5, Classification(), ByClass(5), logits, truth),
+        ("multi-label", 3, MultiLabel(), ByLabel(MultiLabel(), ["a", "b", "c"]), answered, labels),
+    ]
+    for kind, count, task, metric, answers, targets in tasks:
+        judged = judged_metrics(names, [], task, kind, count, Path())
+        judged.update(answers, targets)
+        metric.add(NOTHING, answers, targets)
+        assert metric.report({"items": len(pairs)})["macro"] == pytest.approx(judged.compute(), abs=1e-6)
 
 
 def test_numbers_by_hand() -> None:

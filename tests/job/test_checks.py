@@ -163,9 +163,27 @@ def test_targets_of_metrics_that_no_network_reaches(said) -> None:
     assert len(said(*sine, "rounds = 3", f"rounds = 3\nat_least = {{ r2 = 1.1 }}\nat_most = {{ rmse = -1 }}{numbers}")) == 2
 
 
+def test_balanced_sampling_names_the_task(said, tmp_path: Path) -> None:
+    np.savez(tmp_path / "l.npz", inputs=np.zeros((300, 3), np.float32), targets=np.zeros((300, 2), bool))
+    labels = 'kind = "npz"\npath = "l.npz"\nvalidation = 100\n'
+    found = said(
+        'kind = "synthetic"\nfunction = "blobs"\nvalidation = 500\n',
+        labels,
+        "rounds = 3",
+        'rounds = 3\n[partition]\nsampling = "balanced"\n[task]\nkind = "multi-label"',
+    )
+    assert '16:1 sampling = "balanced" goes by classes, one of each item, and the task is multi-label; remove it' in found
+
+
+def test_a_key_of_several_kinds_of_data_names_them(said) -> None:
+    (found,) = said("validation = 500", 'validation = 500\naugment = ["flip"]')
+    assert found.startswith("7:1 unknown key `augment` in [dataset]; `augment` belongs to [dataset] with name = ")
+    assert all(f'"{kind}"' in found for kind in ("images", "npz", "mapped"))
+
+
 def test_weights_of_classes_that_there_are(said) -> None:
     assert said("rounds = 3", 'rounds = 3\n[task]\nclass_weights = { "0" = 2.0, "2" = 3, "9" = 1 }') == [
-        "16:38 the data set has no class `9`; it has 0, 1, 2"
+        "16:39 the data set has no class `9`; it has 0, 1, 2"
     ]
 
 

@@ -156,7 +156,7 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
                 "job.toml:14:1: unknown key `betas` in [optimizer]",
                 "   |",
                 "14 | betas = [0.9]",
-                '   | ^^^^^ `betas` belongs to [optimizer] with name = "adam"',
+                '   | ^^^^^ `betas` belongs to [optimizer] with name = "adam", "adamw", "nadam", "radam" or "adamax"',
             ],
         ),
         (
