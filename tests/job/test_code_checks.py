@@ -64,7 +64,8 @@ def said(folder: Path, model: str = 'name = "linear"', task: str = 'kind = "clas
 @pytest.mark.parametrize("name", ["Net", "Deeper", "Direct", "Plain"])
 def test_keys_of_a_class_without_a_constructor(tmp_path: Path, name: str) -> None:
     (found,) = said(tmp_path, f'name = "own.py:{name}", depth = 3')
-    assert found.startswith("2:") and found.endswith(f" `own.py:{name}` takes no argument `depth`; it takes no arguments")
+    assert found.startswith("2:")
+    assert found.endswith(f" `own.py:{name}` takes no argument `depth`; it takes no arguments")
 
 
 @pytest.mark.parametrize("name", ["Unknown", "Both", "Made"])
@@ -90,7 +91,7 @@ def test_methods_are_no_names_of_a_module(tmp_path: Path) -> None:
 def test_own_metrics_are_looked_for_in_their_file(tmp_path: Path) -> None:
     assert said(tmp_path, task='metrics = ["own.py:rate"]') == []
     (found,) = said(tmp_path, task='metrics = ["own.py:rate", "own.py:rats"]')
-    assert found == "8:35 `own.py` has no `rats`; did you mean `rate`?"
+    assert found == "8:36 `own.py` has no `rats`; did you mean `rate`?"
     (found,) = said(tmp_path, task='metrics = ["owm.py:rate"]')
     assert found == "8:20 no file `owm.py` beside the job; did you mean `own.py`?"
     (found,) = said(tmp_path, task='metrics = ["no_such_package:rate"]')
