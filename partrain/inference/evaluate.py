@@ -12,7 +12,8 @@ from torch import Tensor
 from partrain.display.text_table import table
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
-from partrain.inference.inputs.read import STDIN, read
+from partrain.inference.inputs.kinds import STDIN
+from partrain.inference.inputs.read import read
 from partrain.inference.metrics import ByClass, ByItem, ByLabel, ByNumber, ByPixel, ByToken, Metric
 from partrain.inference.network import TrainedNetwork, evaluate_items, load_dataset, split_items
 from partrain.tasks.kinds import Task

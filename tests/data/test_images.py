@@ -40,7 +40,7 @@ def test_pixels_and_labels_by_name(folder: Path) -> None:
     assert data.targets.tolist() == [0, 0, 0, 1, 1]
     assert data.inputs[:, 0, 0, 0].tolist() == [20, 30, 40, 10, 0]  # cat/1, cat/2, cat/deep/3, dog/a, dog/b
     assert data.inputs[0, :, 3, 5].tolist() == [20, 40, 60]
-    assert read_spec(images(), folder) == DatasetSpec(5, 0, (3, 4, 6), "classification", 2)
+    assert read_spec(images(), folder) == DatasetSpec(5, 0, (3, 4, 6), "classification", 2, classes=("cat", "dog"))
 
 
 def test_grey(folder: Path) -> None:

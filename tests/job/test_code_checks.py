@@ -91,7 +91,7 @@ def test_methods_are_no_names_of_a_module(tmp_path: Path) -> None:
 def test_own_metrics_are_looked_for_in_their_file(tmp_path: Path) -> None:
     assert said(tmp_path, task='metrics = ["own.py:rate"]') == []
     (found,) = said(tmp_path, task='metrics = ["own.py:rate", "own.py:rats"]')
-    assert found == "8:35 `own.py` has no `rats`; did you mean `rate`?"
+    assert found == "8:36 `own.py` has no `rats`; did you mean `rate`?"
     (found,) = said(tmp_path, task='metrics = ["owm.py:rate"]')
     assert found == "8:20 no file `owm.py` beside the job; did you mean `own.py`?"
     (found,) = said(tmp_path, task='metrics = ["no_such_package:rate"]')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -57,8 +58,10 @@ def read_spec(section: HuggingFace, folder: Path) -> DatasetSpec:
     """Read the headers of the files; see `data.read_spec`."""
     known = spec_of(section, _find_arrays(section, folder))
     names = _parts(section, folder)[""].classes(section.target)
-    named = names and known.task == "classification" and not section.classes
-    return replace(known, outputs=len(names)) if names and named else known
+    if not names or known.task != "classification":
+        return known
+    classes = _names_of(section, names)
+    return replace(known, outputs=len(classes), classes=tuple(classes))
 
 
 def load(section: HuggingFace, folder: Path, allocate: Allocate, training: Training) -> Dataset:
@@ -78,13 +81,18 @@ def load(section: HuggingFace, folder: Path, allocate: Allocate, training: Train
                 raise InputMissing(f"{where} has the label {labels[item]}, but {outputs} classes have names")
     elif section.classes and (names := parts[""].classes(section.target)):
         codec.pop("renumbered", None)
-        codec["classes"] = [names[one] if isinstance(one, int) else one for one in section.classes]
+        codec["classes"] = _names_of(section, names)
     elif data.task == "regression" and outputs == 1:
         codec["targets"] = [section.target]
     if section.size:
         codec |= {"form": "images", "size": section.size, "channels": data.inputs.shape[1]}
     mark = fingerprint_of((), memoryview(b""), codec | {"content": data.fingerprint})
     return replace(data, codec=codec, outputs=outputs, fingerprint=mark)
+
+
+def _names_of(section: HuggingFace, names: Sequence[str]) -> list[str]:
+    """Return the names of the classes that are kept."""
+    return [names[one] if isinstance(one, int) else one for one in section.classes or range(len(names))]
 
 
 def _find_arrays(section: HuggingFace, folder: Path) -> dict[str, ArraySource]:

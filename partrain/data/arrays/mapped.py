@@ -38,7 +38,7 @@ from partrain.system.atomic_file import atomic_file
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MAGIC = b"PTITEMS1"
+MAGIC = b"PTITEMS1"
 _PAGE = 4096
 _BLOCK = 1 << 22
 
@@ -211,13 +211,13 @@ def verify(path: Path) -> None:
 def is_mapped(path: Path) -> bool:
     """Tell if a file has this form."""
     with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def _header(info: DatasetInfo, size: int, digest: str, trained: str) -> bytes:
     card = {key: value for key, value in asdict(info).items() if key != "parts" or value}
     text = json.dumps({"card": card, "bytes": size, "sha256": digest, "trained": trained}, sort_keys=True).encode()
-    header = _MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text
+    header = MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text
     return header + bytes(-len(header) % _PAGE)
 
 
@@ -226,7 +226,7 @@ def _parsed(path: Path) -> tuple[bytes, int, MappedFile]:
     file = MappedFile.of(path)
     with reading(path), path.open("rb") as stream:
         start = stream.read(48)
-        if start[:8] != _MAGIC:
+        if start[:8] != MAGIC:
             raise InputMissing(f"{path}: not written by `partrain data convert`")
         length = int.from_bytes(start[8:16], "little")
         text = stream.read(min(length, file.size))

@@ -5,28 +5,25 @@ A file that does not fit raises InputMissing (66), one line that names the posit
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from partrain.data.arrays.mapped import is_mapped
 from partrain.data.base import check_finite
 from partrain.data.fetch import require_regular
-from partrain.data.images import SUFFIXES
-from partrain.data.tables.files import TABLES
 from partrain.data.tables.labels import encode_labels
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
 from partrain.inference.inputs.arrays import read_arrays
 from partrain.inference.inputs.images import read_images
-from partrain.inference.inputs.json_lines import SUFFIXES as JSON_LINES
+from partrain.inference.inputs.kinds import STDIN, kind_of, stored_stdin
+from partrain.inference.inputs.mapped import inputs_of, read_converted, targets_of
 from partrain.inference.inputs.parts import read_rows
 from partrain.inference.inputs.series import read_windows
 from partrain.inference.inputs.tables import open_table, read_table
@@ -36,17 +33,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from partrain.inference.network import TrainedNetwork
-
-_STARTS = {
-    b"PK\x03\x04": "npz",
-    b"PK\x05\x06": "npz",
-    b"\x93NUM": "npy",
-    b"\x89HDF": "hdf5",
-    b"\x1f\x8b": "idx",
-    b"\0\0": "idx",
-}
-STDIN = "<stdin>"
-"""Name of the standard input in messages."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +85,7 @@ def read(
             return replace(found, skipped=[fault.replace(str(stored), STDIN) for fault in found.skipped])
     if not path.exists():
         raise InputMissing(f"no such file: {path}")
-    if network.record.parts:
+    if network.record.parts and not (path.is_file() and is_mapped(path)):
         return _several(network, require_regular(path), targets, labeled)
     kind = kind_of(require_regular(path), network.kind)
     codec = Codec(network.codec)
@@ -107,6 +93,8 @@ def read(
         option = "--id" if id else "--with-input" if with_input else "--skip-bad"
         what = "a series, whose rows are no items" if codec.is_series else "no table (CSV, Parquet or JSON lines)"
         raise InputMissing(f"{path}: {option} concerns the rows of a table, and this is {what}")
+    if kind == "mapped":
+        return _converted(network, path, targets, labeled)
     wanted = labeled and targets is None and network.kind != "autoencoder"
     names: Sequence[str] = []
     answers: NDArray[Any] | None
@@ -146,6 +134,22 @@ def read(
     return Sample(fitted, _targets(network, answers, fitted, targets or path), names, **more)
 
 
+def _converted(network: TrainedNetwork, path: Path, targets: Path | None, labeled: bool) -> Sample:
+    """Read the items to train on of a file that `partrain data convert` wrote."""
+    dataset = read_converted(network, path)
+    inputs = inputs_of(network, dataset)
+    newest = None if dataset.newest is None else torch.from_numpy(np.array(dataset.newest))
+    answers = None
+    if labeled and (targets is not None or network.kind == "autoencoder"):
+        given = None
+        if targets is not None:
+            given = read_arrays(network, targets, kind_of(require_regular(targets), network.kind), False)[0]
+        answers = _targets(network, given, inputs, targets or path)
+    elif labeled:
+        answers = targets_of(network, dataset)
+    return Sample(inputs, answers, [str(number) for number in range(len(inputs))], newest=newest)
+
+
 def _several(network: TrainedNetwork, path: Path, targets: Path | None, labeled: bool) -> Sample:
     """Read items with several inputs, or of unequal length."""
     rows, answers = read_rows(network, path)
@@ -159,45 +163,6 @@ def _several(network: TrainedNetwork, path: Path, targets: Path | None, labeled:
             raise InputMissing(f"{path}: targets must be whole numbers from 0 to {network.record.outputs - 1}")
         return Sample(rows, torch.from_numpy(answers.astype(np.int64)), names)
     return Sample(rows, _targets(network, answers, rows, targets or path), names)
-
-
-def kind_of(path: Path, task: str) -> str:
-    """Recognize the kind of a file by its first bytes, else by its suffix."""
-    if path.is_dir():
-        saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
-        return "arrow" if saved else "text" if task == "language" else "images"
-    if path.suffix.lower() in SUFFIXES:
-        return "images"
-    try:
-        with path.open("rb") as file:
-            start = file.read(8)
-    except OSError as error:
-        raise InputMissing(f"cannot read {path}: {error.strerror}") from None
-    if path.name.lower().endswith((*TABLES, *JSON_LINES)):
-        return "table"
-    for first, kind in _STARTS.items():
-        if start.startswith(first):
-            return kind
-    if task == "language":
-        return "text"
-    raise InputMissing(
-        f"{path}: is no NPZ, NPY, HDF5 or IDX file, and its suffix is none of a table (CSV, Parquet, JSON lines) or an image"
-    )
-
-
-@contextmanager
-def stored_stdin(task: str) -> Iterator[Path]:
-    """Store the standard input in a file for as long as it is read. Its first bytes tell its kind; without a mark it is CSV or text."""
-    content = sys.stdin.buffer.read()
-    if not content:
-        raise InputMissing(f"{STDIN}: is empty")
-    marked = any(content.startswith(first) for first in _STARTS) and not (task == "language" and content.startswith(b"\0"))
-    json = content.lstrip().startswith(b"{") and task != "language"
-    suffix = "" if marked or task == "language" else ".parquet" if content.startswith(b"PAR1") else ".jsonl" if json else ".csv"
-    with TemporaryDirectory(prefix="partrain-") as folder:
-        path = Path(folder, f"stdin{suffix}")
-        path.write_bytes(content)
-        yield path
 
 
 def _scaled(network: TrainedNetwork, inputs: NDArray[Any], codec: Codec, path: Path) -> NDArray[Any]:

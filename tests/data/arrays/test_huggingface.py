@@ -70,7 +70,11 @@ def test_columns_become_inputs_and_names_of_classes_are_kept(folder: Path, input
     assert data.test_targets is not None
     assert data.test_targets.tolist() == [2, 0]
     assert data.codec["classes"] == ["cat", "dog", "owl"]
-    assert read_spec(section, folder) == data.spec == DatasetSpec(5, 2, expected.shape[1:], "classification", 3)
+    assert (
+        read_spec(section, folder)
+        == data.spec
+        == DatasetSpec(5, 2, expected.shape[1:], "classification", 3, classes=("cat", "dog", "owl"))
+    )
 
 
 def test_photos_are_resized_if_a_size_is_given(folder: Path) -> None:
@@ -89,7 +93,7 @@ def test_targets(folder: Path) -> None:
 def test_splits(folder: Path) -> None:
     swapped = load(pets(split="test", test_split="train", inputs="age"), folder)
     assert (swapped.inputs[:, 0].tolist(), len(swapped.test_inputs)) == ([5, 6], 5)  # type: ignore[arg-type]
-    assert read_spec(pets(split="test"), folder) == DatasetSpec(2, 0, (2,), "classification", 3)
+    assert read_spec(pets(split="test"), folder) == DatasetSpec(2, 0, (2,), "classification", 3, classes=("cat", "dog", "owl"))
     assert load(pets(path="pets/train"), folder).test_inputs is None
     assert said(pets(split="trian"), folder) == "pets: no split `trian`, which `split` asks for: did you mean `train`?"
     assert "no split `x`, which `test_split` asks for: there are train, test" in said(pets(test_split="x"), folder)

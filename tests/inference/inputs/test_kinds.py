@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from support.runs import partrain, train
 
+from partrain.inference.inputs.kinds import kind_of, stored_stdin
 from partrain.inference.network import TrainedNetwork
 
 Runs = Callable[[str], Path]
@@ -229,3 +230,64 @@ def test_options_that_do_not_apply(run_of: Runs, tmp_path: Path, name: str, word
     said = partrain("predict", run_of(name), words[0], tmp_path / words[1], *words[2:])
     assert (said.code, said.errors) == (66, ["no-input"]), said
     assert message in said.err
+
+
+@pytest.mark.parametrize("name", ["clouds", "tabular", "prices", "rose", "codes"])
+def test_items_that_were_converted(run_of: Runs, tmp_path: Path, type_in: Callable[[bytes], None], name: str) -> None:
+    """They are those of training: the loss on them is that on training and validation items together."""
+    run, items = run_of(name), tmp_path / "x.ptitems"
+    assert partrain("data", "convert", run.parent / "job.toml", "-o", items).code == 0
+    told = json.loads(partrain("evaluate", run, "-i", items, "--json").out)[str(items)]
+    splits = [
+        json.loads(partrain("evaluate", run, "--split", split, "--json").out)[split] for split in ("training", "validation")
+    ]
+    if name == "rose":  # windows that lie in both parts belong to neither
+        assert told["items"] == sum(one["items"] for one in splits) + 15
+        return
+    assert told["items"] == sum(one["items"] for one in splits)
+    assert told["loss"] == pytest.approx(sum(one["items"] * one["loss"] for one in splits) / told["items"], rel=1e-5)
+    if name == "prices":
+        answers = partrain("predict", run, "-i", items).out
+        assert answers == partrain("predict", run, "-i", run.parent / "table.csv").out
+        type_in(items.read_bytes())
+        assert partrain("predict", run, "-i", "-").out == answers
+
+
+def test_items_of_another_data_set_are_refused(run_of: Runs, tmp_path: Path) -> None:
+    items = tmp_path / "x.ptitems"
+    assert partrain("data", "convert", run_of("prices").parent / "job.toml", "-o", items).code == 0
+    said = partrain("predict", run_of("tabular"), "-i", items)
+    assert said.code == 66
+    assert f"{items}: its items were made with other means, classes or columns than those the network was trained on" in said.err
+
+
+@pytest.mark.parametrize("form", ["png", "jpeg", "bmp", "gif", "tiff", "webp", "ppm"])
+def test_an_image_from_stdin(tmp_path: Path, type_in: Callable[[bytes], None], form: str) -> None:
+    image = pytest.importorskip("PIL.Image")
+    kinds = {"png": ".png", "jpeg": ".jpg", "bmp": ".bmp", "gif": ".gif", "tiff": ".tif", "webp": ".webp", "ppm": ".ppm"}
+    path = tmp_path / f"one{kinds[form]}"
+    pixels = np.random.default_rng(0).integers(256, size=(16, 16, 3), dtype=np.uint8)
+    image.fromarray(pixels).save(path, format=form)
+    type_in(path.read_bytes())
+    with stored_stdin("classification") as stored:
+        assert stored.suffix == path.suffix
+        assert kind_of(stored, "classification") == "images"
+
+
+def test_a_network_takes_an_image_from_stdin(tmp_path: Path, type_in: Callable[[bytes], None]) -> None:
+    image = pytest.importorskip("PIL.Image")
+    draw = np.random.default_rng(0)
+    for name, shade in (("dark", 40), ("light", 200)):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for number in range(20):
+            pixels = draw.integers(shade - 30, shade + 30, (4, 4), dtype=np.uint8)
+            image.fromarray(pixels).save(tmp_path / "pets" / name / f"{number}.png")
+    train(tmp_path, 'dataset={kind="images", path="pets", size=[4, 4], channels=1, validation=8}', "stop.rounds=5")
+    file = tmp_path / "pets/light/3.png"
+    said = partrain("predict", tmp_path / "run", "-i", file)
+    assert (said.code, said.out.splitlines()[1].split(",")[-1]) == (0, "light"), said
+    type_in(file.read_bytes())
+    assert (
+        partrain("predict", tmp_path / "run", "-i", "-").out.splitlines()[1].split(",")[1:]
+        == said.out.splitlines()[1].split(",")[1:]
+    )

@@ -1,0 +1,82 @@
+"""Kinds of files that hold items, recognized by their first bytes or their suffix; the standard input as a file."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from partrain.data.arrays.mapped import MAGIC
+from partrain.data.images import SUFFIXES
+from partrain.data.tables.files import TABLES
+from partrain.errors import InputMissing
+from partrain.inference.inputs.json_lines import SUFFIXES as JSON_LINES
+
+_STARTS = {
+    MAGIC: "mapped",
+    b"PK\x03\x04": "npz",
+    b"PK\x05\x06": "npz",
+    b"\x93NUM": "npy",
+    b"\x89HDF": "hdf5",
+    b"\x1f\x8b": "idx",
+    b"\0\0": "idx",
+}
+_IMAGES = re.compile(
+    rb"(?P<png>\x89PNG\r\n)|(?P<jpg>\xff\xd8\xff)|(?P<gif>GIF8[79]a)|(?P<bmp>BM....\0\0\0\0)|(?P<tif>II\*\0|MM\0\*)"
+    rb"|(?P<webp>RIFF....WEBP)|(?P<pbm>P4\s)|(?P<pgm>P5\s)|(?P<ppm>P6\s)",
+    re.DOTALL,
+)
+"""First bytes of images, by suffix."""
+STDIN = "<stdin>"
+"""Name of the standard input in messages."""
+
+
+def kind_of(path: Path, task: str) -> str:
+    """Recognize the kind of a file by its first bytes, else by its suffix."""
+    if path.is_dir():
+        saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
+        return "arrow" if saved else "text" if task == "language" else "images"
+    if path.suffix.lower() in SUFFIXES:
+        return "images"
+    try:
+        with path.open("rb") as file:
+            start = file.read(8)
+    except OSError as error:
+        raise InputMissing(f"cannot read {path}: {error.strerror}") from None
+    if path.name.lower().endswith((*TABLES, *JSON_LINES)):
+        return "table"
+    for first, kind in _STARTS.items():
+        if start.startswith(first):
+            return kind
+    if task == "language":
+        return "text"
+    raise InputMissing(
+        f"{path}: is no NPZ, NPY, HDF5, IDX or converted file, and its suffix is none of a table (CSV, Parquet, JSON lines) or an image"
+    )
+
+
+@contextmanager
+def stored_stdin(task: str) -> Iterator[Path]:
+    """Store the standard input in a file for as long as it is read. Its first bytes tell its kind; without a mark it is CSV or text."""
+    content = sys.stdin.buffer.read()
+    if not content:
+        raise InputMissing(f"{STDIN}: is empty")
+    with TemporaryDirectory(prefix="partrain-") as folder:
+        path = Path(folder, f"stdin{_suffix(content, task)}")
+        path.write_bytes(content)
+        yield path
+
+
+def _suffix(content: bytes, task: str) -> str:
+    """Return the suffix of a file of this content; "" where the first bytes are enough."""
+    marks = [mark for mark in _STARTS if mark[:1] != b"\0" or task != "language"]  # a text may begin with that byte
+    if content.startswith(tuple(marks)) or task == "language":
+        return ""
+    if image := _IMAGES.match(content):
+        return f".{image.lastgroup}"
+    if content.startswith(b"PAR1"):
+        return ".parquet"
+    return ".jsonl" if content.lstrip().startswith(b"{") else ".csv"

@@ -1,0 +1,52 @@
+"""Items of a file that `partrain data convert` wrote, as training saw them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from partrain.data.arrays import mapped
+from partrain.errors import InputMissing
+from partrain.inference.codec import Codec
+
+if TYPE_CHECKING:
+    from partrain.data import Dataset
+    from partrain.inference.network import TrainedNetwork
+
+
+def read_converted(network: TrainedNetwork, path: Path) -> Dataset:
+    """Map the file. Raises InputMissing if its items are not of the kind that the network was trained on."""
+    dataset = mapped.read(path).open(memoryview(b""))
+    if _text(dataset.codec) != _text(network.codec):
+        what = "its items were made with other means, classes or columns than those the network was trained on"
+        raise InputMissing(f"{path}: {what}; give the file that they were converted from")
+    expected = tuple(network.record.input)
+    if dataset.item_shape != expected or tuple(dataset.parts) != tuple(network.record.parts):
+        raise InputMissing(f"{path}: holds items of shape {dataset.item_shape}, the network takes {expected}")
+    if dataset.outputs != network.record.outputs and network.kind != "autoencoder":
+        raise InputMissing(f"{path}: its targets have {dataset.outputs} classes or numbers, the network {network.record.outputs}")
+    return dataset
+
+
+def inputs_of(network: TrainedNetwork, dataset: Dataset) -> torch.Tensor:
+    """Return the inputs (n, ...) as the network takes them."""
+    if dataset.parts or dataset.vocabulary is not None:
+        return torch.from_numpy(np.array(dataset.inputs))
+    numbers = dataset.inputs * np.float32(dataset.scale) if dataset.scale != 1 else dataset.inputs
+    if dataset.channel_scale:  # which batches are standardised by, not the items
+        numbers = Codec(network.codec).standardize(numbers)
+    return torch.from_numpy(np.array(numbers)).to(network.dtype)
+
+
+def targets_of(network: TrainedNetwork, dataset: Dataset) -> torch.Tensor:
+    """Return the targets in the form that the task compares answers with."""
+    targets = torch.from_numpy(np.array(dataset.targets))
+    return targets.to(network.dtype) if targets.is_floating_point() else targets.long()
+
+
+def _text(codec: Any) -> str:
+    return json.dumps(dict(codec), sort_keys=True)
