@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import partrain
 from partrain.api.objects import digest, given
-from partrain.api.training import _with_defaults
+from partrain.api.training import _parse, _with_defaults
 from partrain.config.python_objects import PythonObjects, dumps, loads, standing_for_tables
 from partrain.data import load
 from partrain.data.python.frames import to_polars
@@ -351,3 +351,12 @@ def test_a_misspelt_rate_is_named() -> None:
 def test_a_section_of_a_rule_has_the_length_of_a_dict() -> None:
     assert job_of(sync=partrain.sections.Average()).sync.passes == 1
     assert job_of(sync=partrain.sections.Average(iterations=3)).sync.iterations == 3
+
+
+def test_warnings_name_keys_and_no_lines() -> None:
+    made = given("mlp", (X, Y))
+    with standing_for_tables(made.objects):
+        warnings = _parse(_with_defaults(made.tables | {"name": "x", "workers": 2}, made.items)).warnings
+    assert [warning.render().splitlines()[0] for warning in warnings] == [
+        "Job: workers.0: warning: only 6 items in the smallest partition"
+    ]

@@ -108,7 +108,8 @@ def test_a_network_of_two_inputs_answers_what_it_was_trained_on(named: bool, tmp
     with pytest.raises(partrain.Failure, match=r"X: the network takes several inputs: give a dict of "):
         trained.predict(A)
     names = ["a", "b"] if named else ["input_0", "input_1"]
-    np.savez(tmp_path / "new.npz", **dict(zip(names, (A, B), strict=True)))
+    arrays: dict[str, Any] = dict(zip(names, (A, B), strict=True))
+    np.savez(tmp_path / "new.npz", **arrays)
     assert trained.predict(tmp_path / "new.npz").tolist() == expected
     with pytest.raises(partrain.Failure, match=f"X: no input `{names[1]}`; the network takes {', '.join(names)}"):
         trained.predict({names[0]: A})
