@@ -57,7 +57,6 @@ def test_a_job_is_tried_as_run_does(tmp_path: Path, sets: tuple[str, ...], code:
 FOUND_LATE = [
     ("hidden = [16]", 'hidden = [16]\nfreeze = ["0.*", "nope.*"]', '8:18: no parameter is called "nope.*"'),
     ("batch_size = 8", 'batch_size = 8\ngroups = [{match = ["nope.*"], lr = 1}]', '22:21: no parameter is called "nope.*"'),
-    ("[sync]", "[task]\nclass_weights = {x = 1}\n[sync]", "24:18: the data set has no class `x`"),
     ("hidden = [16]", 'hidden = [16]\nfrom = "old.pt"\nrename = {x = "y"}', "9:11: no name in "),
 ]
 """A text of the job, its replacement, and the place and the beginning of the message."""

@@ -14,7 +14,6 @@ from support.runs import events, newest, partrain, resume, round_file, summary, 
 import partrain as package
 from partrain import checkpoint
 from partrain.checkpoint import Content
-from partrain.errors import BadJob
 
 CODE = '''"""Sums of three numbers, as a stream and in memory."""
 
@@ -354,5 +353,5 @@ def test_in_python(tmp_path: Path) -> None:
         def __iter__(self) -> Iterator[Any]:
             return iter([])
 
-    with pytest.raises(BadJob, match="an object with a method `stream`"):
+    with pytest.raises(UserCodeFailed, match="is empty"):  # it is no stream, but read as a whole
         package.train(model="linear", dataset=Iterated())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing.forkserver
 import os
 import random
 import signal
@@ -10,8 +11,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.aftermath import Aftermath
@@ -410,40 +413,49 @@ def test_the_forkserver(job: Path, tmp_path: Path) -> None:
 
 def test_the_forkserver_dies_as_often_as_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the dry run forks from it, before the workers do, and twice more before they start again."""
-    deaths: list[str] = []
-
-    def killed_before(name: str, turns: set[int]) -> None:
-        whole, calls = getattr(Attempt, name), [0]
-
-        def start(attempt: Attempt) -> None:
-            calls[0] += 1
-            if calls[0] in turns:
-                deaths.append(name)
-                forkserver.start()
-                os.kill(forkserver.pid(), signal.SIGKILL)
-            whole(attempt)
-
-        monkeypatch.setattr(Attempt, name, start)
-
     after = Aftermath(sabotage(tmp_path, KILL, call=8))
-    killed_before("start_dry_run", {1})
-    killed_before("start_workers", {1, 3, 4})
+    deaths = dying_forkserver(monkeypatch, {"start_dry_run": {1}, "start_workers": {1, 3, 4}})
     after.check_replayed(after.train())
     assert deaths == ["start_dry_run"] + ["start_workers"] * 3
 
 
 def test_a_forkserver_that_always_dies_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Attempt.start_workers
-
-    def start(attempt: Attempt) -> None:
-        forkserver.start()
-        os.kill(forkserver.pid(), signal.SIGKILL)
-        whole(attempt)
-
-    monkeypatch.setattr(Attempt, "start_workers", start)
+    deaths = dying_forkserver(monkeypatch, {"start_workers": set(range(1, 9))})
     said = partrain("run", write_job(tmp_path, "faults.max_replays=2"), "--out", tmp_path / "run", "-q")
     assert (said.code, said.errors) == (69, ["workers-lost"]), said
     assert "[faults] max_replays is 2" in said.err
+    assert len(deaths) == 3
+
+
+def dying_forkserver(monkeypatch: pytest.MonkeyPatch, turns: dict[str, set[int]]) -> list[str]:
+    """Kill the forkserver while these calls of methods of Attempt wait for their first process. Returns the calls so far."""
+    deaths: list[str] = []
+    armed: list[str] = []
+    connect = multiprocessing.forkserver.connect_to_new_process
+
+    def connect_and_kill(fds: Any) -> Any:
+        if not armed:
+            return connect(fds)
+        deaths.append(armed.pop())
+        os.kill(forkserver.pid(), signal.SIGSTOP)  # so that it does not answer before
+        connection = connect(fds)
+        os.kill(forkserver.pid(), signal.SIGKILL)
+        return connection
+
+    def counted(name: str) -> Callable[[Attempt], None]:
+        whole, calls = getattr(Attempt, name), [0]
+
+        def call(attempt: Attempt) -> None:
+            calls[0] += 1
+            armed[:] = [name] * (calls[0] in turns[name])
+            whole(attempt)
+
+        return call
+
+    for name in turns:
+        monkeypatch.setattr(Attempt, name, counted(name))
+    monkeypatch.setattr("multiprocessing.forkserver.connect_to_new_process", connect_and_kill)
+    return deaths
 
 
 def test_two_signals_end_a_command_whose_writer_is_frozen(job: Path, tmp_path: Path) -> None:

@@ -109,10 +109,10 @@ def test_a_resumed_run_has_the_same_bytes_and_metrics(tmp_path: Path) -> None:
 def test_the_import_of_torchmetrics_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
     """The dry run imports it before its first step: from then on `stall_seconds` counts."""
     imported: list[str] = []
-    monkeypatch.setattr(dry_run, "import_metrics", lambda: imported.append("torchmetrics"))
+    monkeypatch.setattr(dry_run, "import_torchmetrics", lambda: imported.append("torchmetrics"))
     spec: Any = SimpleNamespace(job=SimpleNamespace(task=SimpleNamespace(metrics=["f1"])))
     channel: Any = None
-    assert next(dry_run._steps(0, spec, channel)) == dry_run.BUILDING
+    assert next(dry_run._steps(0, spec, channel, lambda: None)) == dry_run.BUILDING
     assert imported == ["torchmetrics"]
 
 

@@ -357,8 +357,8 @@ def test_faults_of_texts(tmp_path: Path, more: dict[str, Any], words: str) -> No
 
 
 def test_texts_are_no_tokens(tmp_path: Path) -> None:
-    one = write_dataset(tmp_path, "npz", {"tokens": True}, inputs=np.zeros((N, 3), int), targets=KIND)
-    assert "texts of shape (60,); tokens are whole numbers (n, length)" in load_error(one, tmp_path)
+    one = write_dataset(tmp_path, "npz", {"tokens": True}, inputs=np.zeros((N, 3), int), targets=np.stack([KIND, KIND], 1))
+    assert "texts of shape (60, 2); tokens are whole numbers (n, length)" in load_error(one, tmp_path)
 
 
 def test_a_column_of_texts_of_hugging_face(tmp_path: Path) -> None:
