@@ -14,6 +14,7 @@ from support.runs import events, newest, partrain, resume, round_file, summary, 
 import partrain as package
 from partrain import checkpoint
 from partrain.checkpoint import Content
+from partrain.errors import UserCodeFailed
 
 CODE = '''"""Sums of three numbers, as a stream and in memory."""
 
