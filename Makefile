@@ -6,6 +6,7 @@ RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 INTEGRATIONS := $(VENV)/.integrations
 DOCS := $(VENV)/.docs
+AUDIT := .venv-audit
 INSTALL = $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
 # Four at a time on two cores: tests wait for their processes. With more, workers of too many runs wait busily for each other.
@@ -15,7 +16,7 @@ TEST := $(PYTEST) -m 'not gpu and not slow and not soak'
 # Tests start hundreds of processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak soak-faults bits messages schema references pictures real-pictures docs format lint types bench bench-tables clean
+.PHONY: check setup run test test-slow test-gpu test-processors fuzz soak soak-faults audit bits messages schema references pictures real-pictures docs format lint types bench bench-tables clean
 
 check: lint types test
 
@@ -103,6 +104,15 @@ soak-faults: $(STAMP)
 	$(PY) benchmarks/reliability.py --seconds $(SOAK_SECONDS)
 	$(PY) -m pytest -m soak tests/faults
 
+# Numbers against implementations that others wrote, in an environment of its own: ten minutes. The page has the table.
+audit: $(AUDIT)/.installed
+	$(AUDIT)/bin/python -m benchmarks.audit --output benchmarks/audit.md
+
+$(AUDIT)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[audit]'
+	touch $@
+
 format: $(STAMP)
 	$(PY) -m ruff format partrain tests benchmarks docs/generate
 	$(PY) -m ruff check --fix partrain tests benchmarks docs/generate
@@ -130,4 +140,4 @@ bench-tables: $(STAMP)
 	$(PY) benchmarks/tables.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache *.egg-info site
+	rm -rf $(VENV) $(AUDIT) .mypy_cache .pytest_cache .ruff_cache *.egg-info site
