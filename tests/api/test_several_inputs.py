@@ -94,6 +94,7 @@ def test_inputs_that_do_not_go_together_are_named(dataset: Any, message: str, tm
     assert message in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False], ids=["a dict", "a tuple"])
 def test_a_network_of_two_inputs_answers_what_it_was_trained_on(named: bool, tmp_path: Path) -> None:
     data: Any = Items(named)
@@ -127,6 +128,7 @@ def test_arrays_by_name_are_trained_and_predicted(tmp_path: Path) -> None:
     assert trained.evaluate({"a": A, "b": B}, Y)["accuracy"] == (trained.predict({"a": A, "b": B}) == Y).mean()
 
 
+@pytest.mark.slow
 def test_sequences_of_unequal_length_are_trained_and_predicted(tmp_path: Path) -> None:
     trained = partrain.train(model={"name": "gru", "hidden": 8}, dataset=(SEQUENCES, Y), **FAST, out=tmp_path / "run")
     whole = trained.predict_proba(SEQUENCES)

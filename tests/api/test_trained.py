@@ -176,6 +176,7 @@ class Stream(IterableDataset[Any]):
         return zip(X.astype(np.float32), map(int, Y), strict=True)
 
 
+@pytest.mark.slow
 def test_a_stream_of_items_is_trained_and_asked(tmp_path: Path) -> None:
     trained = partrain.train(model=net(), dataset={"data": Stream(), "validation": 40}, stop={"rounds": 1}, out=tmp_path / "run")
     assert trained.evaluate()["items"] == 40

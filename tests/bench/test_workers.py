@@ -133,6 +133,7 @@ def test_rows_of_which_one_has_a_run_more() -> None:
     assert (numbers["runs"], numbers["speed_up"], numbers["throughput_gain"]) == (1, [2.0], [2.0])
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_is_in_the_table_and_ends_no_other(tmp_path: Path) -> None:
     job = sabotage(tmp_path, "self[0].weight.data.fill_(float('nan')); DONE.unlink()", "stop.loss=1e-9", call=5)
     said = partrain("bench", job, "--threads", "1,2", "--seeds", 2, "--json")

@@ -35,6 +35,7 @@ def test_a_checkpoint_now(tmp_path: Path) -> None:
         assert command.wait().code == 143
 
 
+@pytest.mark.slow
 def test_checkpoints_that_were_asked_for_change_no_bit(tmp_path: Path) -> None:
     job = write_job(tmp_path, 'transport={kind="simulated"}', "stop={rounds=1500}", 'checkpoint={commit="coalesce"}')
     assert partrain("run", job, "--out", tmp_path / "a", "-q").code == 0

@@ -169,6 +169,7 @@ def test_an_override_that_does_not_fit_hides_nothing(place: Path, command: str) 
         assert what in said.out + said.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [1, 100, 700])
 def test_a_limit_of_file_sizes_is_told(tmp_path: Path, blocks: int) -> None:
     """It holds for memory files, too: those of the data, the board and the workers' rows."""
@@ -296,6 +297,7 @@ def test_a_file_of_the_users_own_is_not_replaced(place: Path, tmp_path: Path, na
     assert (tmp_path / name).read_bytes() == (place / JOB).read_bytes()
 
 
+@pytest.mark.slow
 def test_without_torch(place: Path) -> None:
     """What answers questions does not wait for it."""
     for words in (

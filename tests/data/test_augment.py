@@ -129,6 +129,7 @@ def test_only_training_items_count_and_predict_does_the_same(tmp_path: Path) -> 
     assert new[str(tmp_path / "new.npz")]["loss"] == pytest.approx(judged["loss"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_an_augmented_run_resumes_to_the_bit_and_is_judged_on_plain_images(tmp_path: Path) -> None:
     images(tmp_path)
     data = 'kind="npz", path="images.npz", standardise="channel", validation=20'

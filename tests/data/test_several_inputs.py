@@ -106,6 +106,7 @@ def job(folder: Path, model: str, dataset: str, *more: str) -> list[str]:
     return [f"model={model}", f"dataset={dataset}", LEARNS, *more]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["dict", "tuple", "triple"])
 def test_items_that_are_dicts_or_tuples(tmp_path: Path, form: str) -> None:
     data = user(tmp_path, "Data", form=form)
@@ -121,6 +122,7 @@ def test_items_that_are_dicts_or_tuples(tmp_path: Path, form: str) -> None:
     assert len(data.test_inputs) == 40
 
 
+@pytest.mark.slow
 def test_sequences_of_unequal_length_are_padded_and_counted(tmp_path: Path) -> None:
     data = user(tmp_path, "words")
     tokens, lengths = (part_view(data.inputs, part) for part in data.parts)
@@ -135,6 +137,7 @@ def test_sequences_of_unequal_length_are_padded_and_counted(tmp_path: Path) -> N
     assert set(language.targets[language.targets < 0].tolist()) == {-100}
 
 
+@pytest.mark.slow
 def test_an_iterator_is_read_once_to_its_end(tmp_path: Path) -> None:
     data = user(tmp_path, "stream")
     assert data.items == 30
@@ -213,6 +216,7 @@ def test_several_arrays_of_a_file_train_resume_evaluate_and_predict(tmp_path: Pa
     assert "no array `meta`" in partrain("predict", run, "-i", short, "--trust-code").err
 
 
+@pytest.mark.slow
 def test_simulated_workers_get_the_bits_of_processes(tmp_path: Path) -> None:
     sets = job(tmp_path, '{name="own.py:Both"}', '{name="own.py:Data", validation=20}')
     tensors = []

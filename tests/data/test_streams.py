@@ -217,6 +217,7 @@ class Net(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """Neither the process of the user's code nor the worker could hold all items. As a mere iterator they do not fit."""
     (tmp_path / "big.py").write_text(BIG)
@@ -294,6 +295,7 @@ def test_a_stream_that_fails_ends_the_run(tmp_path: Path, deed: str, code: int, 
     assert len(events(tmp_path / "run", "replay")) == 0
 
 
+@pytest.mark.slow
 def test_a_stream_that_hangs_is_a_stall(tmp_path: Path) -> None:
     deed = "if place == 30: import time; time.sleep(1000)"
     job = write_job(tmp_path, *on(tmp_path, deed=deed), "transport.stall_seconds=6")
@@ -341,6 +343,7 @@ class Halves:
         return self.stream(0, 1, 12, 34)
 
 
+@pytest.mark.slow
 def test_in_python(tmp_path: Path) -> None:
     """An endless stream: rounds are counted in iterations by default, and a generator gives the held-out items."""
     trained = package.train(

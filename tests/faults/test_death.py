@@ -154,6 +154,7 @@ def test_a_worker_is_slow(tmp_path: Path) -> None:
     assert not events(tmp_path / "run", "fault")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["shared", pytest.param("simulated", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("again", [False, True])
 def test_a_worker_never_gets_to_its_first_round(
@@ -387,6 +388,7 @@ def test_the_checkpoint_writer(job: Path, tmp_path: Path) -> None:
     assert newest(tmp_path / "run") == trained(job)
 
 
+@pytest.mark.slow
 def test_a_slow_disk(job: Path, tmp_path: Path) -> None:
     """Workers that wait for a file are not stuck."""
     with Command(("run", job, "--out", "run", "--set", "transport.stall_seconds=1"), tmp_path) as command:
@@ -471,6 +473,7 @@ def test_two_signals_end_a_command_whose_writer_is_frozen(job: Path, tmp_path: P
     assert checkpoint.read(tmp_path / "run/checkpoint.h5").round >= 3
 
 
+@pytest.mark.slow
 def test_everything_again_and_again(job: Path, tmp_path: Path) -> None:
     """Power cuts at random moments, also while a run resumes; it ends in the bytes of the run that was left alone.
 
@@ -492,6 +495,7 @@ def test_everything_again_and_again(job: Path, tmp_path: Path) -> None:
     assert len(events(tmp_path / "run", "start")) <= 6
 
 
+@pytest.mark.slow
 def test_a_pause(job: Path, tmp_path: Path) -> None:
     """Ctrl-Z and fg: the time between counts for nobody."""
     with Command(("run", job, "--out", "run", "--set", "transport.stall_seconds=1"), tmp_path) as command:

@@ -94,6 +94,7 @@ def test_asynchronous_rules_lose_and_repeat_nothing(tmp_path: Path, name: str) -
     assert [one["round"] for one in events(run, "judgement")] == list(range(1, 10))
 
 
+@pytest.mark.slow
 def test_copies_in_memory_between_files(tmp_path: Path) -> None:
     """No file is written before the end: the copies are made for the sake of lost workers."""
     sets = "checkpoint.commit='coalesce'", "checkpoint.every=1000", "stop.rounds=12", "stop.judge_every=100"
@@ -232,6 +233,7 @@ def test_the_run_goes_on_without_the_lost_worker(tmp_path: Path, deed: str, monk
     assert {one["rank"] for one in events(run, "round") if one["round"] == 7} == {0, 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [0, 2])
 def test_with_nothing_kept_the_others_begin_again(tmp_path: Path, call: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker is lost as it starts, or before the first copy: the run is that of a job with one worker less."""

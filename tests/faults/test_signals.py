@@ -90,6 +90,7 @@ def test_before_the_first_round(job: Path, tmp_path: Path, delay: float) -> None
     assert "Traceback" not in said.err + said.out, said
 
 
+@pytest.mark.slow
 @two_cores
 def test_a_reader_who_leaves(job: Path, tmp_path: Path) -> None:
     """`partrain run ... | head -1` trains to the end."""
@@ -147,6 +148,7 @@ def test_after_the_last_round(tmp_path: Path, times: int) -> None:
     assert (summary(run)["status"], bool(summary(run)["test"])) == ("finished", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commit", ["every", "coalesce"])
 def test_a_file_that_is_not_waited_for(job: Path, tmp_path: Path, commit: str) -> None:
     """Whoever asks once more leaves the last file to a disk that does not answer; the one before it is whole."""

@@ -248,6 +248,7 @@ ORPHANS = {
 """Processes that user code starts and leaves behind. They hold the command's output open."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ORPHANS)
 def test_processes_that_user_code_leaves_behind_end_with_the_command(tmp_path: Path, name: str) -> None:
     """So a reader of its output, as `| cat`, comes to an end."""

@@ -35,6 +35,7 @@ def test_a_hook_of_another_package_gets_every_event(tmp_path: Path, theirs: Path
     assert not (tmp_path / "run" / "hooks.log").exists()
 
 
+@pytest.mark.slow
 def test_a_script_chooses_hooks(tmp_path: Path, theirs: Path) -> None:
     job = write_job(tmp_path)
     with pytest.raises(ValueError, match="there is no hook `recorders`; known: absent, dying, "):

@@ -229,6 +229,7 @@ def test_graphs_of_arrays_are_those_of_torch_export(network_of: Networks, name: 
     assert export_preprocessed(GraphRecipe.of(network_of(name)), "torch-export")[1]["items"] == 10
 
 
+@pytest.mark.slow
 def test_onnx_takes_several_inputs_by_name(network_of: Networks) -> None:
     import onnxruntime
 

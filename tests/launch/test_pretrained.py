@@ -121,6 +121,7 @@ def check_taken(run: Path, arrays: dict[str, Tensor], head: str) -> None:
             assert np.array_equal(found[name], one.numpy()), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [pytest.param("pretrained=true", marks=pytest.mark.slow), f'weights="{TAG}"'])
 def test_torchvisions_weights_come_from_torchs_cache(caches: Path, key: str) -> None:
     arrays = published(VISION)
@@ -135,6 +136,7 @@ def test_torchvisions_weights_come_from_torchs_cache(caches: Path, key: str) -> 
     assert newest(caches / "again") == newest(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "folder"), [("model.safetensors", "job"), pytest.param("pytorch_model.bin", "grey", marks=pytest.mark.slow)]
 )
@@ -153,6 +155,7 @@ def test_timms_weights_come_from_either_cache(caches: Path, form: str, folder: s
     assert "of other classes, begins anew: fc.weight, fc.bias" in note
 
 
+@pytest.mark.slow
 def test_a_published_file_by_its_path_needs_an_exception_for_its_head(caches: Path) -> None:
     arrays = published(VISION)
     put(caches / "job" / "weights.pth", arrays)

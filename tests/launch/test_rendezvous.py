@@ -303,6 +303,7 @@ def test_asynchronous_rules_train_on_four_machines(tmp_path: Path, rule: str) ->
     complete(run, 4, changes)
 
 
+@pytest.mark.slow
 def test_an_asynchronous_run_goes_on_where_its_checkpoint_stands(site: Site) -> None:
     rule, changes = ASYNCHRONOUS["async in parts"]
     job, run, again = write_job(site.folder / "job", rule, text=MANY), site.folder / "run", site.folder / "again"

@@ -523,6 +523,7 @@ def test_a_run_stopped_while_it_was_tested_is_concluded(tmp_path: Path) -> None:
     assert summary(run)["seconds"]["train"] == whole["seconds"]["train"]
 
 
+@pytest.mark.slow
 def test_no_file_is_begun_before_its_rounds_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between the two, a resumed run would have counted a round too few."""
     write, told = Writer.write, []

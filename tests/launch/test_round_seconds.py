@@ -166,6 +166,7 @@ def test_damaged_caps(tmp_path: Path) -> None:
         assert (said.code, "`progress.caps`" in said.err) == (65, True), said
 
 
+@pytest.mark.slow
 def test_two_machines_decide_alike(tmp_path: Path) -> None:
     """Four workers, two on each machine. A resume gives the record to the machine that has no run folder, too."""
     sets = "sync.iterations=12", "faults.round_seconds=0.004", "stop.rounds=5", "workers.0.count=2"

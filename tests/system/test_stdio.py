@@ -84,6 +84,7 @@ def command(place: Path, words: list[str], stdout: int, unbuffered: str) -> tupl
     return told.returncode, told.stderr.decode().splitlines()
 
 
+@pytest.mark.slow
 @two_cores
 @every_command(0)
 def test_a_full_device(place: Path, tmp_path: Path, words: list[str], code: int, unbuffered: str) -> None:
@@ -100,6 +101,7 @@ def test_a_full_device(place: Path, tmp_path: Path, words: list[str], code: int,
         assert summary(tmp_path / "again")["status"] == "finished"
 
 
+@pytest.mark.slow
 @two_cores
 @every_command(1, but=REPEATED)
 def test_a_closed_pipe(place: Path, tmp_path: Path, words: list[str], code: int, unbuffered: str) -> None:

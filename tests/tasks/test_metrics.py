@@ -93,6 +93,7 @@ def test_the_judged_metrics_are_those_of_all_items(tmp_path: Path, count: int) -
     assert evaluated["validation"]["macro"]["f1"] == pytest.approx(judged["f1"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_bytes_and_metrics(tmp_path: Path) -> None:
     whole, part = write(tmp_path, rounds=4), write(tmp_path, count=3, rounds=2)
     run(whole)
@@ -154,6 +155,7 @@ FAULTY = {
 """Bodies of own metrics, and the message about each."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTY)
 def test_an_own_metric_is_tried_before_training(tmp_path: Path, name: str) -> None:
     job = write(tmp_path)
@@ -175,6 +177,7 @@ def test_a_class_of_which_lower_is_better_must_be_listed(tmp_path: Path) -> None
         judged_metrics(["own.py:Wrong"], [], task, "classification", 3, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_metric_that_needs_more_classes_is_refused_after_loading_and_for_own_tasks(tmp_path: Path) -> None:
     job = write(tmp_path)
     (tmp_path / "task.py").write_text("import partrain.tasks.kinds as k\nclass Own(k.Classification): pass\n")

@@ -159,6 +159,7 @@ def run(text: str, *words: object, code: int = 0) -> dict[str, str]:
     return {step["step"]: step["status"] for step in json.loads(said.out)["steps"]}
 
 
+@pytest.mark.slow
 def test_a_sweep_in_a_workflow(place: Path) -> None:
     runs = [f"search/{number}" for number in range(1, 5)]
     assert run(STUDY) == dict.fromkeys([*runs, "search", "longer"], "done")

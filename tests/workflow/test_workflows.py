@@ -347,6 +347,7 @@ def test_the_second_runner_says_who_holds_the_folder(place: Path) -> None:
     assert f"is in use by process {command.process.pid} on " in said.err
 
 
+@pytest.mark.slow
 def test_cores_are_never_oversubscribed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)))
     steps = [f'[[steps]]\nname = "s{n}"\njob = "job.toml"\nset = {{"stop.rounds" = 60, seed = {n}}}\n' for n in range(4)]

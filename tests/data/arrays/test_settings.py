@@ -440,6 +440,7 @@ def test_faults_of_the_files_end_a_run_before_it_starts(tmp_path: Path) -> None:
 # All of it, from the command line
 
 
+@pytest.mark.slow
 def test_classes_from_training_to_prediction(tmp_path: Path) -> None:
     numbers = np.random.default_rng(2).normal(5, 3, (200, 3, 4)).astype(np.float32)
     numbers[:, 0, 2] += 1e4

@@ -33,6 +33,7 @@ def given(folder: Path, items: str) -> Dataset:
     return loaded(folder, f"import numpy as np\ndef data(): return {items}")
 
 
+@pytest.mark.slow
 def test_items_by_number_and_arguments(tmp_path: Path) -> None:
     code = """
         import torch
@@ -288,6 +289,7 @@ def test_one_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
         loaded(tmp_path, code)
 
 
+@pytest.mark.slow
 def test_one_that_takes_its_time_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All items together take longer than the limit, and one does not."""
     code = "import time\nclass data(list):\n def __len__(self): return 8\n def __getitem__(self, n):\n  time.sleep(0.7); return 1.0, n"
