@@ -31,11 +31,11 @@ class Net(nn.Sequential):
 class Pair(nn.Module):
     def __init__(self):
         super().__init__()
-        self.image = nn.Linear(16, 4)  # named like an input
+        self.first = nn.Linear(16, 4)
         self.last = nn.Linear(7, 2)
 
     def forward(self, image, numbers):
-        return self.last(torch.cat([self.image(image.flatten(1)).relu(), numbers], 1))
+        return self.last(torch.cat([self.first(image.flatten(1)).relu(), numbers], 1))
 
 class Maps(nn.Sequential):
     def __init__(self):
