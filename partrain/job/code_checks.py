@@ -136,22 +136,21 @@ def _bound(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield from _bound(child)
 
 
-def _constructor(node: ast.ClassDef, names: Mapping[str, ast.AST], depth: int = 8) -> ast.FunctionDef | None:
-    """Return the `__init__` of a class, its own or that of a base in the same file.
+def _constructor(node: ast.ClassDef, names: Mapping[str, ast.AST], depth: int = 8) -> ast.arguments | None:
+    """Return the parameters of a class's `__init__`, its own or that of a base in the same file; None if they are not known.
 
-    A class without one, whose bases are known to have none with parameters, has the `__init__` of `object`. None if it is not known.
+    A class without one, whose bases are known to take no arguments, takes none.
     """
     own = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name in ("__init__", "__new__")]
     if own or node.decorator_list or node.keywords or not depth:
         fits = len(own) == 1 and own[0].name == "__init__" and not node.decorator_list and not node.keywords
-        return own[0] if fits else None
+        return own[0].args if fits else None
     for base in node.bases:
         if isinstance(base, ast.Name) and isinstance(known := names.get(base.id), ast.ClassDef):
             return _constructor(known, names, depth - 1) if len(node.bases) == 1 else None
         if not _takes_nothing(base, names):
             return None
-    (empty,) = ast.parse("def __init__(self): ...").body
-    return empty if isinstance(empty, ast.FunctionDef) else None
+    return ast.arguments(posonlyargs=[], args=[ast.arg("self")], kwonlyargs=[], kw_defaults=[], defaults=[])
 
 
 def _takes_nothing(base: ast.expr, names: Mapping[str, ast.AST]) -> bool:
@@ -172,15 +171,13 @@ def _takes_nothing(base: ast.expr, names: Mapping[str, ast.AST]) -> bool:
 
 def _check_arguments(table: str, section: UserCode, node: ast.AST, names: Mapping[str, ast.AST]) -> Iterator[Finding]:
     """Compare the keys of a table with the parameters of a plain function, or of a class whose `__init__` is known."""
-    bound = 0
+    bound, given = 0, None
     if isinstance(node, ast.ClassDef):
-        constructor = _constructor(node, names)
-        if constructor is None:
-            return
-        node, bound = constructor, 1
-    if not isinstance(node, ast.FunctionDef) or node.decorator_list:
+        bound, given = 1, _constructor(node, names)
+    elif isinstance(node, ast.FunctionDef) and not node.decorator_list:
+        given = node.args
+    if given is None:
         return
-    given = node.args
     positional = [*given.posonlyargs, *given.args][bound:]
     known = [one.arg for one in (*positional, *given.kwonlyargs)]
     needed = [one.arg for one in positional[: len(positional) - len(given.defaults)]]
