@@ -4,8 +4,7 @@
 
 Both trainings run in turns, a part of the rounds each, so that what else the machine does falls on both. The kinds of faults come in
 drawn order (seeded): a worker killed, a worker frozen, the process that starts workers killed, the disk of the checkpoints full, the
-command itself killed. Whatever ends the command, `partrain resume` goes on, as a supervisor would. Prints the tables of
-`benchmarks/reliability.md`. Exits with 1 if the last checkpoints differ or a fault had no effect.
+command itself killed. Whatever ends the command, `partrain resume` goes on, as a supervisor would. Prints tables. Exits with 1 if the last checkpoints differ or a fault had no effect.
 """
 
 from __future__ import annotations
