@@ -104,7 +104,7 @@ soak-faults: $(STAMP)
 	$(PY) benchmarks/reliability.py --seconds $(SOAK_SECONDS)
 	$(PY) -m pytest -m soak tests/faults
 
-# Numbers against implementations that others wrote, in an environment of its own: ten minutes. The page has the table.
+# Numbers against implementations that others wrote, in an environment of its own: four minutes on two idle cores. The page has the table.
 audit: $(AUDIT)/.installed
 	$(AUDIT)/bin/python -m benchmarks.audit --output benchmarks/audit.md
 
