@@ -41,7 +41,7 @@ stop = {{rounds = {rounds}}}
 
 @dataclass(frozen=True)
 class Answers:
-    """What partrain says of a table: an evaluation, and the answer to each row."""
+    """Return the output of partrain for a table: an evaluation, and the answer to each row."""
 
     run: Path
     inputs: Numbers

@@ -185,8 +185,8 @@ class DatasetSpec:
     """The inputs of an item, if there are several."""
     stream: StreamForm | None = None
     """The training items, if they are a stream; `items` are then those held out alone."""
-    classes: tuple[Class, ...] = field(default=(), compare=False)
-    """Names of the classes by label, as far as they are known: of some kinds of data only loading tells."""
+    classes: tuple[Class, ...] = ()
+    """Names of the classes by label, as far as they are known."""
     standardised: bool = False
     """Targets are standardised numbers."""
     numbers: TargetNumbers | None = None

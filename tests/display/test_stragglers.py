@@ -41,7 +41,7 @@ def test_a_slow_worker_is_reported_once() -> None:
 
 
 def test_the_median_of_the_others_decides() -> None:
-    """A second slow worker makes the first no faster, and a fast one makes nobody else slow."""
+    """A second slow worker makes the first no faster, and a fast one makes no other slow."""
     assert summary(reports([[0.1, 0.1, 0.1, 0.3, 0.4]] * 9)) == [(5, 3, 3.0, 1, False), (5, 4, 4.0, 1, False)]
     assert reports([[0.02, 0.1, 0.1, 0.1]] * 20) == []
     assert reports([[0.1, 0.149]] * 20) == []

@@ -206,7 +206,7 @@ def test_the_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commit:
 
 
 def test_children_of_a_worker(tmp_path: Path) -> None:
-    """What user code starts and forgets may live on until the command ends; it does not keep the run from ending."""
+    """A process that user code starts and forgets may live on until the command ends; it does not keep the run from ending."""
     deed = "import subprocess; self.child = subprocess.Popen(['sleep', '0.5'], stdin=-3, stdout=-3, stderr=-3); " + KILL
     after = Aftermath(sabotage(tmp_path, deed, call=5))
     after.check_replayed(after.train())
