@@ -173,15 +173,20 @@ def _header(state: RunState, now: float, width: int, glyphs: Glyphs, folder: str
     if folder:
         fits = len(folder) <= width - 8
         yield facts_line("folder", [folder if fits else "..." + folder[-max(width - 11, 1) :]], dot)
-    if state.replays:
-        yield [("replays ", "dim"), (f"{state.replays}{dot}{printable(state.replay)}", "yellow")]
-    if state.exclusions:
-        yield [("exclude ", "dim"), (f"{state.exclusions}{dot}{printable(state.exclusion)}", "yellow")]
-    if state.spikes:
-        yield [("spikes  ", "dim"), (f"{state.spikes}{dot}{printable(state.spike)}", "yellow")]
-    if state.faults:
-        yield [("faults  ", "dim"), (f"{state.faults}{dot}{printable(state.fault)}", "red")]
+    for label, times, newest, style in (
+        ("replays", state.replays, state.replay, "yellow"),
+        ("exclude", state.exclusions, state.exclusion, "yellow"),
+        ("spikes", state.spikes, state.spike, "yellow"),
+        ("faults", state.faults, state.fault, "red"),
+    ):
+        if times:
+            yield [(f"{label:<8}", "dim"), (_cut(f"{times}{dot}{printable(newest)}", width - 8), style)]
     yield []
+
+
+def _cut(text: str, width: int) -> str:
+    """Cut the end of a sentence that is longer than `width`."""
+    return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
 
 
 def progress_line(state: RunState, now: float, width: int, glyphs: Glyphs = UNICODE) -> Line:

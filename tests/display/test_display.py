@@ -17,7 +17,17 @@ from rich.console import Console
 
 from partrain.display.closing_lines import closing_lines
 from partrain.display.display import Display, LiveDisplay, PlainDisplay, make_display
-from partrain.display.events import CommitEvent, EndEvent, FaultEvent, JudgementEvent, RoundEvent, SlowEvent, StartEvent, encode
+from partrain.display.events import (
+    CommitEvent,
+    EndEvent,
+    FaultEvent,
+    JudgementEvent,
+    ReplayEvent,
+    RoundEvent,
+    SlowEvent,
+    StartEvent,
+    encode,
+)
 from partrain.display.live_table import ASCII, COLUMNS, frame, sparkline
 from partrain.display.number_format import clock, count, number, size, tenths
 from partrain.display.run_state import RunState
@@ -191,6 +201,20 @@ def test_faults_and_the_older_rule_are_named():
     assert "faults  1 · worker 1 died; the round runs again" in text
     assert "judge=any-worker" in text
     assert "lost" in text.splitlines()[-1]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_long_sentence_of_a_fault_is_cut_and_not_left_out(width):
+    what = "worker 1 (cpu) was killed by SIGKILL (possibly out of memory), and nobody knows why it was killed at this moment"
+    state = viewed(rounds=20)
+    state.apply(FaultEvent(t=state.t, what=what, rank=1))
+    state.apply(ReplayEvent(t=state.t, rank=1, what=what, after=18, discarded=[64, 64], seconds=0.3))
+    lines = {line.split()[0]: line.rstrip() for line in rendered(state, width).splitlines() if line.strip()}
+    for label in ("faults", "replays"):
+        assert lines[label].startswith(f"{label:<8}1 · ")
+        assert "worker 1 (cpu) was killed by SIGKILL" in lines[label]
+        assert lines[label].endswith("...")
+        assert len(lines[label]) == width
 
 
 def test_styles():
