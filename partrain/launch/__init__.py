@@ -20,7 +20,7 @@ Parts of the coordinator and of the run around it:
     run_folder              one process at a time in a folder               shared_dataset  the data set in a memory file
     control                 stop and commit, asked by another process       hook_process    feeds the events to other tools
 
-A snapshot is a copy of the whole training state in one of three slots of the arena. The coordinator grants a free slot to the workers.
+A snapshot is a copy of the whole training state in one of four slots of the arena. The coordinator grants a free slot to the workers.
 They fill it at the end of a round and offer it. The writer encodes it and commits it: the whole file is on disk, and a `commit` event
 is emitted. The file is a checkpoint.
 """
