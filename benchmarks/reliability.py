@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from runs import machine
+from runs import shown as spread
 
 from partrain import checkpoint
 
@@ -67,7 +68,7 @@ class Fault:
     restart: float | None = None
     """Seconds from there, or from the end of the command, until the workers trained again (a resume: until they had trained a round)."""
     newest: int = 0
-    """The newest round that was told before it."""
+    """The newest round before it, or before the command ended."""
     again: int | None = None
     """Rounds that ran again."""
 
@@ -80,13 +81,17 @@ class Training:
         (folder / "net.py").write_text(NET, encoding="utf-8")
         (folder / "job.toml").write_text(JOB, encoding="utf-8")
         self.folder, self.run = folder, folder / "run"
-        self.seconds = 0.0
-        """Seconds from each command's first iteration to its end, and between two commands of one part."""
+        self.seconds: list[float] = []
+        """Seconds of each part, from the first round of its first command to the end of its last."""
         self.faults: list[Fault] = []
+        self.lost: list[float] = []
+        """Seconds of detection and restart in each part."""
+        self.again: list[int] = []
+        """Rounds that ran again in each part."""
 
     def part(self, until: int, disturb: Callable[[Training, subprocess.Popen[bytes]], None] | None = None) -> None:
         """Train up to a round; start the command again as often as it ends before."""
-        began: float | None = None
+        began, known = None, len(self.faults)
         while True:
             with (self.folder / "log").open("ab") as log:
                 process = subprocess.Popen(self._words(until), stdout=log, stderr=log, cwd=self.folder, start_new_session=True)
@@ -97,7 +102,10 @@ class Training:
                     disturb(self, process)
                 code = process.wait()
             if code == 0:
-                self.seconds += time.monotonic() - began
+                self.seconds.append(time.monotonic() - began)
+                faults = self.faults[known:]
+                self.lost.append(sum((fault.detection or 0) + (fault.restart or 0) for fault in faults))
+                self.again.append(sum(fault.again or 0 for fault in faults))
                 return
             if disturb is None or code not in ENDED_BY_FAULT:
                 raise SystemExit(f"the command ended with {code}:\n{(self.folder / 'log').read_text()[-2000:]}")
@@ -168,7 +176,7 @@ class Disturber:
         pids = victims.get(kind, [process.pid])
         if not pids:
             return False
-        fault = Fault(kind, time.time(), newest=max((event["round"] for event in training.events("round")), default=0))
+        fault = Fault(kind, time.time(), newest=self._newest(training))
         with suppress(ProcessLookupError):
             if kind == "disk full":
                 resource.prlimit(pids[0], resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
@@ -184,8 +192,11 @@ class Disturber:
             if time.time() > fault.at + 60:
                 raise SystemExit(f"{kind}: nothing came of it within 60 seconds")
             time.sleep(0.005)
-        fault.at = time.time()
+        fault.at, fault.newest = time.time(), self._newest(training)  # it trained on until it ended
         return True
+
+    def _newest(self, training: Training) -> int:
+        return max((event["round"] for event in training.events("round")), default=0)
 
 
 def relatives(pid: int) -> tuple[list[int], list[int], list[int]]:
@@ -235,17 +246,23 @@ def tell(alone: Training, disturbed: Training, rounds: int) -> bool:
     equal = bool(training) and all((ours[path] == theirs[path]).all() for path in training) and final[1][1].round == rounds
     events = disturbed.all_events()
     replays = [event for event in events if event["event"] == "replay"]
-    rate = alone.seconds / disturbed.seconds
+    took, without = sum(disturbed.seconds), sum(alone.seconds)
+    pace = [seconds / (rounds / len(alone.seconds)) for seconds in alone.seconds]
+    less = [
+        one / (other - lost - again * each)
+        for one, other, lost, again, each in zip(
+            alone.seconds, disturbed.seconds, disturbed.lost, disturbed.again, pace, strict=True
+        )
+    ]
     undisturbed = not [each for each in alone.all_events() if each["event"] in ("replay", "fault")]
     print(
         f"{rounds:,} rounds, {len(disturbed.faults)} faults, {len(replays)} replays, {len({e['t'] for e in events if e['event'] == 'start'}) - 1} resumes"
     )
-    print(f"rate / undisturbed rate: {rate:.3f} ({alone.seconds:.0f} s alone, {disturbed.seconds:.0f} s with faults)")
-    lost = sum((fault.detection or 0) + (fault.restart or 0) for fault in disturbed.faults)
-    again = sum(fault.again or 0 for fault in disturbed.faults) * alone.seconds / rounds
+    print(f"rate / undisturbed rate: {without / took:.3f} ({without:.0f} s alone, {took:.0f} s with faults)")
+    again = sum(count * each for count, each in zip(disturbed.again, pace, strict=True))
     print(
-        f"the same less detection and restart ({lost:.1f} s) and less the rounds that ran again ({again:.1f} s): "
-        f"{alone.seconds / (disturbed.seconds - lost - again):.3f}"
+        f"the same less detection and restart ({sum(disturbed.lost):.1f} s) and less the rounds that ran again ({again:.1f} s): "
+        f"{without / (took - sum(disturbed.lost) - again):.3f}; turn by turn, median (least-most): {spread(less, '.3f')}"
     )
     print(f"arrays of the final checkpoint equal: {equal} ({len(training)} arrays)")
     print(
@@ -255,8 +272,8 @@ def tell(alone: Training, disturbed: Training, rounds: int) -> bool:
         ours_of = [fault for fault in disturbed.faults if fault.kind == kind]
         replayed = [fault for fault in ours_of if fault.detection is not None]
         found = shown([fault.detection for fault in replayed if fault.detection is not None])
-        again = shown([fault.restart for fault in ours_of if fault.restart is not None])
-        print(f"| {kind} | {len(ours_of)} | {'replay' if replayed else 'resume'} | {found} | {again} |")
+        restarts = shown([fault.restart for fault in ours_of if fault.restart is not None])
+        print(f"| {kind} | {len(ours_of)} | {'replay' if replayed else 'resume'} | {found} | {restarts} |")
     for name, one in (("alone", alone), ("with faults", disturbed)):
         waits = [event["seconds"] for event in one.all_events() if event["event"] == "commit"]
         print(f"| writing a checkpoint, {name} | {len(waits)} | | {shown(waits)} | | | |")
@@ -267,7 +284,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seconds", type=float, default=600, help="length of the training with faults")
     options.add_argument("--every", type=float, default=10, help="seconds of training between faults")
-    options.add_argument("--parts", type=int, default=6, help="turns of the two trainings")
+    options.add_argument("--parts", type=int, default=20, help="turns of the two trainings")
     options.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of faults; all by default")
     options.add_argument("--seed", type=int, default=1)
     given = options.parse_args()
@@ -278,7 +295,7 @@ def main() -> None:
         trial = Training(Path(scratch, "trial"))
         trial.part(300)
         trial.part(900)
-        rounds = max(100, int(600 / trial.seconds * given.seconds * 0.8) // given.parts)
+        rounds = max(100, int(900 / sum(trial.seconds) * given.seconds * 0.8) // given.parts)
         alone, disturbed = Training(Path(scratch, "alone")), Training(Path(scratch, "disturbed"))
         disturber = Disturber(given.every, given.kinds, given.seed)
         for part in range(1, given.parts + 1):

@@ -41,13 +41,15 @@ def live_table(run: Path) -> str:
 
 
 def main() -> None:
-    """Train with one worker and with two, in turn, and draw both pictures."""
+    """Train the job as it is; then, with one plan for both, one worker and two. Draw both pictures."""
     with tempfile.TemporaryDirectory() as scratch:
+        shown = Path(scratch, "shown")
+        _partrain("run", "jobs/mnist.toml", "--out", shown, "-q")
+        (FOLDER / "live-table.svg").write_text(live_table(shown), encoding="utf-8")
         one, two = Path(scratch, "one worker"), Path(scratch, "two workers")
         limits = "stop={accuracy=0.977, rounds=500, judge_every=10}"
         _partrain("run", "jobs/mnist.toml", "--out", one, "--set", "workers.0.count=1", "--set", limits, "-q")
         _partrain("run", "jobs/mnist.toml", "--out", two, "--set", limits, "-q")
-        (FOLDER / "live-table.svg").write_text(live_table(two), encoding="utf-8")
         _partrain("plot", one, two, "--what", "accuracy", "--by", "seconds", "-o", FOLDER / "one-and-two.svg", "--force")
 
 

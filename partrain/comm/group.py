@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 
 class NonFinite(Exception):
-    """A vector contains NaN or Inf; raised before it is mixed. `offset` and `index`: its position in the worker's row."""
+    """A vector contains NaN or Inf; raised before it is mixed, or, if `mixed`, when a worker pulls the center.
 
-    def __init__(self, offset: int, index: int) -> None:
+    `offset` and `index` are its position in the worker's row.
+    """
+
+    def __init__(self, offset: int, index: int, mixed: bool = False) -> None:
         super().__init__(f"non-finite number at {index}")
-        self.offset = offset
-        self.index = index
+        self.offset, self.index, self.mixed = offset, index, mixed
 
 
 class NothingToMix(Exception):
@@ -262,6 +264,8 @@ class ArenaGroup:
             self.waited += self.transport.clock() - began
         center = self.center_client.pull().to(self._row.device)
         self.bytes += center.nbytes
+        if (bad := first_non_finite(center)) is not None:  # workers check what they push
+            raise NonFinite(0, bad, mixed=True)
         return center
 
     def push(self, delta: Tensor, base: Tensor | None = None, lr: float = 0.0) -> int:

@@ -66,6 +66,11 @@ class Site:
         environment = self.environment | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         return Command(words, self.folder / str(number), environment, launcher=launcher)
 
+    def link(self, number: int, state: str) -> None:
+        """Cut or mend the link of a machine that has a network of its own: "down" or "up"."""
+        first, other = self.prefixes[0][-1], self.prefixes[number][-1]
+        subprocess.run(["ip", "-n", first, "link", "set", other, state], check=True)
+
     def logs(self, number: int, port: int) -> Path:
         """The folder of the logs of a machine's torchrun: another port is another torchrun."""
         folder = self.folder / f"torchrun-{port}-{number}"
