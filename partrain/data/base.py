@@ -83,11 +83,11 @@ class DataSection(Section):
     """Keys of every `[dataset]` table."""
 
     validation: int = Field(0, ge=0)
-    """Items held out of training to evaluate the mixed network."""
+    """Number of items to hold out of training. partrain judges the mixed network on them."""
     stratify: bool = False
-    """Hold out each class in proportion, to within one item."""
+    """Take each class in proportion, to within one item, for held-out items and for test items that are split off."""
     fold: str | None = None
-    """Fold that is held out instead, as "2/5": the second of five parts of the items. `[sweep] k_folds` trains all of them."""
+    """Fold to hold out, instead of `validation`: "2/5" is the second of five parts of the items. `[sweep] k_folds` trains all folds."""
 
     @field_validator("fold")
     @classmethod
@@ -126,7 +126,7 @@ class SelectsClasses(DataSection):
     """The key of data sets that can leave classes out."""
 
     classes: Annotated[list[Class] | None, PlainValidator(_check_classes)] = None
-    """Classes to keep, by label or name: their items get labels from 0 in this order; default: all."""
+    """Classes to keep, by label or name; items of other classes are left out. The labels are 0, 1, ... in this order. Default: all."""
 
 
 class Remark(NamedTuple):
