@@ -22,11 +22,12 @@ def events() -> str:
     """Return the reference of `events.jsonl` and `summary.json`."""
     return page(
         "Events and summary",
-        "This page answers: which fields do `events.jsonl` and `summary.json` of a run folder have. Both are for programs of yours: "
-        "fields may be added, but none changes its meaning within a major version.",
+        "This page answers: which fields do `events.jsonl` and `summary.json` of a run folder have. Both files are for programs: "
+        "later versions may add fields, but a field keeps its meaning within a major version.",
         "## `events.jsonl`",
         'One JSON object on each line: `{"event": KIND, "t": ...}`. `t` is Unix time; durations are in seconds. Numbers that are not finite '
-        "are null. Only the coordinator writes the file. A killed run may leave a last line without its end.",
+        "are null. Only the coordinator, the process that starts the workers, writes the file. If it is killed, the last line may be "
+        "incomplete.",
         table(("event", "meaning"), [(f"[`{name}`](#event-{name})", _first(each)) for name, each in kinds.KINDS.items()]),
         *(part for name, each in kinds.KINDS.items() for part in _event(name, each)),
         "### Tables within events",
