@@ -23,8 +23,10 @@ class ImageNetwork(Network):
 class LeNet(ImageNetwork):
     """LeNet-5: images (b, c, h, w) -> answers (b, k). Images below 32 x 32 are padded. For MNIST it has 61,706 parameters.
 
-    LeCun, Bottou, Bengio, Haffner. Gradient-Based Learning Applied to Document Recognition. 1998. doi:10.1109/5.726791. It departs
-    from the paper in two usual ways: every map of the second convolution sees all maps of the first, and the last layer is linear.
+    It departs from the paper in two usual ways: every map of the second convolution sees all maps of the first, and the last layer is
+    linear.
+
+    Source: LeCun, Bottou, Bengio, Haffner. Gradient-Based Learning Applied to Document Recognition. 1998. doi:10.1109/5.726791
     """
 
     builder = "cnn"
@@ -80,10 +82,12 @@ class Cnn(ImageNetwork):
 
 
 class ResNet(ImageNetwork):
-    """Residual network (ResNet): images (b, c, h, w) -> answers (b, k). `depth` selects the form: for small images (CIFAR) or large ones (ImageNet).
+    """Residual network (ResNet): images (b, c, h, w) -> answers (b, k), for small images (CIFAR form) or large ones (ImageNet form).
 
-    He, Zhang, Ren, Sun. Deep Residual Learning for Image Recognition. 2015. arXiv:1512.03385. The ImageNet form shrinks height and
-    width 32-fold, the CIFAR form 4-fold. From depth 50 on, the middle convolution of a block has the stride, as in torchvision.
+    `depth` selects the form. The ImageNet form shrinks height and width 32-fold, the CIFAR form 4-fold. From depth 50 on, the middle
+    convolution of a block has the stride, as in torchvision.
+
+    Source: He, Zhang, Ren, Sun. Deep Residual Learning for Image Recognition. 2015. arXiv:1512.03385
     """
 
     builder = "resnet"

@@ -198,8 +198,10 @@ class TabularNetwork(Network):
 class Autoencoder(Network):
     """Autoencoder: items (b, ...) -> codes (b, code) -> items. The decoder mirrors the layers of the encoder.
 
-    The module has `encode(items) -> codes` and `decode(codes) -> items`. Vincent, Larochelle, Bengio, Manzagol. Extracting and
-    Composing Robust Features with Denoising Autoencoders. 2008. doi:10.1145/1390156.1390294
+    The module has `encode(items) -> codes` and `decode(codes) -> items`.
+
+    Source: Vincent, Larochelle, Bengio, Manzagol. Extracting and Composing Robust Features with Denoising Autoencoders. 2008.
+        doi:10.1145/1390156.1390294
     """
 
     builder = "autoencoder"
