@@ -112,7 +112,12 @@ def _table(name: str) -> list[str]:
         own = [key for key in keys_of(each.section, heading((name,))) if _identity(key) not in shared]
         own = [key for key in own if key.key != identity(each.section)[0]]
         described = TASKS.get(each.name, "") if name == "task" else ""
-        parts += [f"### {title}", described or prose(each.section.__doc__), _keys(own), *_inner(each.section, only=[key.key for key in own])]
+        parts += [
+            f"### {title}",
+            described or prose(each.section.__doc__),
+            _keys(own),
+            *_inner(each.section, only=[key.key for key in own]),
+        ]
     return parts
 
 

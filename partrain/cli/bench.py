@@ -26,7 +26,8 @@ app = typer.Typer()
 def bench(
     job: Annotated[Path | None, typer.Argument(metavar="[JOB.toml]", help="The job; default: an MLP on MNIST.")] = None,
     workers: Annotated[
-        str | None, typer.Option("--workers", metavar="N,N...", help="Numbers of CPU workers to compare, one thread each; default: 1,2.")
+        str | None,
+        typer.Option("--workers", metavar="N,N...", help="Numbers of CPU workers to compare, one thread each; default: 1,2."),
     ] = None,
     threads: Annotated[str | None, typer.Option("--threads", metavar="N,N...", help="The same as --workers.")] = None,
     suite: Annotated[str | None, typer.Option("--suite", metavar="seeds", help="A fixed suite instead of a job.")] = None,

@@ -28,7 +28,8 @@ def config(
     full: Annotated[bool, typer.Option("--full", help="Print all defaults, too, as comments.")] = False,
     origin: Annotated[bool, typer.Option("--origin", help="Print each value with the place that sets it.")] = False,
     diff: Annotated[
-        Path | None, typer.Option("--diff", metavar="OTHER", help="Print the keys that differ from another job or run, defaults included.")
+        Path | None,
+        typer.Option("--diff", metavar="OTHER", help="Print the keys that differ from another job or run, defaults included."),
     ] = None,
     as_json: Json = False,
     debug: Debug = False,

@@ -44,7 +44,9 @@ def inspect(
     checkpoint: Checkpoint,
     tensors: Annotated[
         bool,
-        typer.Option("--tensors", help="Show all tensors as a tree: type, shape, L2 norm, largest magnitude, non-finite numbers."),
+        typer.Option(
+            "--tensors", help="Show all tensors as a tree: type, shape, L2 norm, largest magnitude, non-finite numbers."
+        ),
     ] = False,
     best: Best = False,
     as_json: Json = False,
@@ -66,7 +68,9 @@ def inspect(
 @app.command(epilog=examples("partrain evaluate runs/mnist --best", "partrain evaluate runs/wine --input new.csv"))
 def evaluate(
     checkpoint: Checkpoint,
-    split: Annotated[Split | None, typer.Option("--split", help="Items of the job's data set; default: validation and test.")] = None,
+    split: Annotated[
+        Split | None, typer.Option("--split", help="Items of the job's data set; default: validation and test.")
+    ] = None,
     input: Input = None,
     targets: Annotated[
         Path | None, typer.Option("--targets", metavar="F", help="With --input: NPY or IDX file of the targets.")
@@ -117,11 +121,11 @@ def predict(
     top: Annotated[
         int, typer.Option("--top", metavar="K", min=0, help="Write the K likeliest classes, each with its probability.")
     ] = 0,
-    probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Write the probability of each class or label.")
-    ] = False,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Write the probability of each class or label.")] = False,
     encode: Annotated[bool, typer.Option("--encode", help="Write the codes of an autoencoder instead of its errors.")] = False,
-    prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="Text to continue, for a language network.")] = None,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", metavar="TEXT", help="Text to continue, for a language network.")
+    ] = None,
     tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="With --prompt: tokens to add; default: 200.")] = None,
     temperature: Annotated[
         float | None,
@@ -187,7 +191,11 @@ def export(
     format: Annotated[Format, typer.Option("--format", "-f", help="Format: safetensors, state-dict, torch-export or onnx.")],
     output: RequiredOutput,
     with_preprocessing: Annotated[
-        bool, typer.Option("--with-preprocessing", help="Put the preprocessing into the file: raw values in, answers of `predict` out (onnx, torch-export).")
+        bool,
+        typer.Option(
+            "--with-preprocessing",
+            help="Put the preprocessing into the file: raw values in, answers of `predict` out (onnx, torch-export).",
+        ),
     ] = False,
     input_type: Annotated[
         InputType | None,
@@ -196,7 +204,9 @@ def export(
     snippet: Annotated[
         bool, typer.Option("--snippet", help="Print a Python program that uses the file, without partrain.")
     ] = False,
-    card: Annotated[bool, typer.Option("--card", help="Write a model card beside the file: its name with the suffix .md.")] = False,
+    card: Annotated[
+        bool, typer.Option("--card", help="Write a model card beside the file: its name with the suffix .md.")
+    ] = False,
     force: Force = False,
     best: Best = False,
     trust_code: TrustCode = False,

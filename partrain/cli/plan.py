@@ -18,7 +18,9 @@ app = typer.Typer()
 def plan(
     job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job.")],
     set_: Overrides = None,
-    probe: Annotated[bool, typer.Option("--probe", help="Train for some seconds to measure speed, bytes per round and waiting.")] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Train for some seconds to measure speed, bytes per round and waiting.")
+    ] = False,
     seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="With --probe: seconds of each measurement.")] = 2.0,
     as_json: Json = False,
     debug: Debug = False,

@@ -29,7 +29,9 @@ Runs = Annotated[
 def report(
     runs: Runs,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="F.html", help="The file to write.")] = Path("report.html"),
-    items: Annotated[bool, typer.Option("--items", help="Evaluate the networks, too: confusion matrix, worst items, answers.")] = False,
+    items: Annotated[
+        bool, typer.Option("--items", help="Evaluate the networks, too: confusion matrix, worst items, answers.")
+    ] = False,
     force: Force = False,
     trust_code: TrustCode = False,
     as_json: Json = False,

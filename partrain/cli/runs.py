@@ -172,7 +172,13 @@ def gc(
         int | None, typer.Option("--keep", min=0, metavar="N", help="Also remove all but the newest N runs of each job.")
     ] = None,
     older_than: Annotated[
-        float | None, typer.Option("--older-than", min=0, metavar="DAYS", help="Also remove runs older than this. With --keep: remove only runs that both options name.")
+        float | None,
+        typer.Option(
+            "--older-than",
+            min=0,
+            metavar="DAYS",
+            help="Also remove runs older than this. With --keep: remove only runs that both options name.",
+        ),
     ] = None,
     yes: Yes = False,
     as_json: Json = False,

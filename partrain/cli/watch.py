@@ -18,7 +18,11 @@ app = typer.Typer()
 @app.command(epilog=examples("partrain watch", "partrain watch latest", "partrain watch runs/mnist --once"))
 def watch(
     runs: Annotated[
-        str, typer.Argument(metavar="RUN|FOLDER|latest", help="A run folder, or a folder of runs, a sweep or a workflow; `latest`: the newest run.")
+        str,
+        typer.Argument(
+            metavar="RUN|FOLDER|latest",
+            help="A run folder, or a folder of runs, a sweep or a workflow; `latest`: the newest run.",
+        ),
     ] = "runs",
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit. This needs no Textual.")] = False,
     as_json: Json = False,

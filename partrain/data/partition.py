@@ -61,16 +61,16 @@ class Partition(Section):
     overlap: float = Field(0.0, ge=0, lt=1)
     """Share of a worker's items that the next worker also has; 0 = disjoint. No effect if all workers have a `partition_size`."""
     order: Order = "shuffled"
-    """Order of the items, from which each worker gets a run of neighbours. `shuffled`: by the seed. `given`: as the file has them.
-    `stratified`: classes mixed evenly. `by-label`: sorted by class. `dirichlet`: uneven shares of the classes, set by `alpha`. For numbers,
-    the tenths of the targets serve as classes."""
+    """Order of the items, from which each worker gets a run of neighbours. `shuffled`: by the seed. `given`: as the file has
+    them. `stratified`: classes mixed evenly. `by-label`: sorted by class. `dirichlet`: uneven shares of the classes, set by
+    `alpha`. For numbers, the tenths of the targets serve as classes."""
     alpha: float | None = Field(None, gt=0, le=1e6)
     """For `dirichlet`: the smaller, the fewer classes each worker sees. 1 is very uneven, 100 mildly uneven."""
     redraw: Literal["never", "round"] = "never"
     """`never`: each worker keeps its items. `round`: partrain draws new partitions for each round, by the seed."""
     sampling: Literal["permutation", "balanced"] = "permutation"
-    """Items of a pass, in an order drawn by the seed. `permutation`: each item once. `balanced`: as many draws as items, with replacement, each
-    class equally often."""
+    """Items of a pass, in an order drawn by the seed. `permutation`: each item once. `balanced`: as many draws as items, with
+    replacement, each class equally often."""
     uncovered: Literal["error", "allow"] = "error"
     """Reaction if the values of `partition_size` leave items without a worker: refuse the job, or leave these items out."""
 

@@ -29,8 +29,8 @@ class HasTestSplit(DataSection):
     test_share: float = Field(0.0, ge=0, lt=1)
     """Share of the items to split off as test items, instead of separate ones."""
     test_from: Literal["shuffled", "end"] = "shuffled"
-    """Choice of the items to split off: `shuffled` draws them, the same for all seeds; `end` takes the last ones, for items in the order
-    of time."""
+    """Choice of the items to split off: `shuffled` draws them, the same for all seeds; `end` takes the last ones, for items in
+    the order of time."""
 
     @model_validator(mode="after")
     def _one_way_to_test_items(self) -> Self:

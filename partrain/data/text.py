@@ -45,15 +45,16 @@ class TextSection(DataSection):
 
     kind: Literal["text"]
     path: Files
-    """A file, a list of files, or a folder of .txt files, which are joined in the order of their names. Relative to the job, or URLs with
-    their digests."""
+    """A file, a list of files, or a folder of .txt files, which are joined in the order of their names. Relative to the job, or
+    URLs with their digests."""
     length: int = Field(ge=1)
     """L: number of tokens of an item. Its targets are the same tokens, shifted by one."""
     stride: int | None = Field(None, ge=1)
-    """Number of tokens from the start of one item to the start of the next; default: L, so that each token is the target of one item."""
+    """Number of tokens from the start of one item to the start of the next; default: L, so that each token is the
+    target of one item."""
     tokens: Literal["characters", "bytes", "words"] = "characters"
-    """Kind of token: `characters`, all that occur in the files; `bytes`; or `words`, with punctuation marks, of which the most frequent
-    ones of the training text are kept."""
+    """Kind of token: `characters`, all that occur in the files; `bytes`; or `words`, with punctuation marks, of which the most
+    frequent ones of the training text are kept."""
     vocabulary: int = Field(10_000, ge=2, le=10**7)
     """With `words`: number of words to keep, `<unknown>` included."""
     test_items: int = Field(0, ge=0)

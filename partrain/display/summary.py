@@ -105,8 +105,8 @@ class Summary(SummaryOptions):
     """The end of a run in numbers. The file is absent while a run trains."""
 
     status: str
-    """`reached`: a target was met. `finished`: a limit ended a run without targets. `not-reached`: a limit ended a run before a target was
-    met. `stopped`: a signal or the user ended it. `diverged`: numbers were not finite. `failed`: any other failure."""
+    """`reached`: a target was met. `finished`: a limit ended a run without targets. `not-reached`: a limit ended a run before a
+    target was met. `stopped`: a signal or the user ended it. `diverged`: numbers were not finite. `failed`: any other failure."""
     reason: str
     """The stop condition, signal or failure that ended the run: `target`, `rounds`, `patience`, `SIGINT`, say."""
     rounds: int

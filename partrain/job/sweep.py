@@ -87,21 +87,23 @@ class SweepSection(Section):
     seeds: int = Field(1, ge=1, le=1000)
     """Number of runs of each combination: with the seed of the job, the seed after it, and so on."""
     k_folds: int | None = Field(None, ge=2, le=1000)
-    """Cross-validation: k runs of each combination and seed, each with another of k folds of the items held out. Replaces `validation`."""
+    """Cross-validation: k runs of each combination and seed, each with another of k folds of the items held out. Replaces
+    `validation`."""
     trials: int | None = Field(None, ge=1, le=MAX_TRIALS)
     """Number of combinations to draw at random from the ranges and lists. Without it, all combinations of the lists run."""
     sampler: Literal["random", "tpe"] = "random"
     """`random`: draw trials at random. `tpe`: draw each trial near earlier trials that were good, by Optuna
     (`pip install 'partrain[tune]'`)."""
     max_concurrent: int = Field(1, ge=1, le=1000)
-    """`tpe`: number of trials at once. A trial is drawn when all but the last `max_concurrent - 1` trials before it have ended."""
+    """`tpe`: number of trials at once. A trial is drawn when all but the last `max_concurrent - 1` trials before it
+    have ended."""
     prune: Literal["median", "halving"] | None = None
     """`tpe`: end poor trials early: those worse than the median of the trials before, or by successive halving."""
     by: str = "loss"
     """Number of `summary.json` that ranks the trials: `loss`, `metrics.accuracy`, `test.loss`, say."""
     largest: bool | None = None
-    """true: the largest number is the best. Default: false if `by` has `loss`, `error`, `rmse`, `mae`, `seconds`, `rounds`, `iterations` or
-    `bytes` in it, else true."""
+    """true: the largest number is the best. Default: false if `by` has `loss`, `error`, `rmse`, `mae`, `seconds`, `rounds`,
+    `iterations` or `bytes` in it, else true."""
 
     @model_validator(mode="before")
     @classmethod

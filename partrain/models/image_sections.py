@@ -94,10 +94,11 @@ class ResNet(ImageNetwork):
 
     name: Literal["resnet"]
     depth: Literal[18, 20, 32, 34, 44, 50, 56, 101, 110, 152] = 20
-    """Number of layers with weights: 20, 32, 44, 56 or 110 for small images (CIFAR form), 18, 34, 50, 101 or 152 for large ones (ImageNet form)."""
+    """Number of layers with weights: 20, 32, 44, 56 or 110 for small images (CIFAR form), 18, 34, 50, 101 or 152 for large ones
+    (ImageNet form)."""
     stem: Literal["large", "small"] | None = None
-    """First layers of the ImageNet form. `large` (default): a 7 x 7 convolution of stride 2, and max-pooling. `small`: a 3 x 3 convolution,
-    for small images."""
+    """First layers of the ImageNet form. `large` (default): a 7 x 7 convolution of stride 2, and max-pooling. `small`: a 3 x 3
+    convolution, for small images."""
     norm: Literal["batch", "group"] = "batch"
     """Normalization: BatchNorm or GroupNorm. GroupNorm has no running statistics that could differ between replicas."""
     groups: Literal[1, 2, 4, 8, 16] = 8
@@ -130,12 +131,13 @@ class Published(Network):
     name: str
     """Name with the prefix of its package: `torchvision:vgg16`, `timm:resnet10t`."""
     pretrained: bool = False
-    """Start with the default weights of the package. Without `sha256` their file must be on this machine already. With another number of
-    classes the last layer keeps its random start."""
+    """Start with the default weights of the package. Without `sha256` their file must be on this machine already. With another
+    number of classes the last layer keeps its random start."""
     weights: str | None = None
     """Start with the weights of this name: `IMAGENET1K_V1`, say, of torchvision; a tag such as `c3_in1k` of timm."""
     sha256: str | None = Field(None, pattern=r"^[0-9a-fA-F]{64}$")
-    """SHA-256 of the file of the weights, 64 hex digits. partrain checks the file, and fetches it if it is not on this machine."""
+    """SHA-256 of the file of the weights, 64 hex digits. partrain checks the file, and fetches it if it is not on this
+    machine."""
 
     @property
     def model(self) -> str:

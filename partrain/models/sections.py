@@ -50,8 +50,8 @@ class Network(Section):
     freeze: list[str] = []
     """Parameters that are not trained, as patterns of their names: `conv1.*` stands for all parameters of the layer `conv1`."""
     freeze_statistics: bool = True
-    """true: a BatchNorm layer whose parameters are all frozen keeps its running statistics and normalizes by them, in training, too.
-    false: its statistics follow the training items."""
+    """true: a BatchNorm layer whose parameters are all frozen keeps its running statistics and normalizes by them, in training,
+    too. false: its statistics follow the training items."""
     # `from` and `except` are words of Python, so the two fields are declared by name.
     key_texts: ClassVar[dict[str, str]] = {
         "from": "File that the network starts from: a run folder, checkpoint, safetensors file or state dict, relative to the job; or a URL with its SHA-256. Default: the seed draws all parameters.",
@@ -60,9 +60,11 @@ class Network(Section):
     __annotations__ |= {"from": "str | None", "except": "list[str]"}
     locals().update({"from": None, "except": []})
     strict: bool = True
-    """With `from` or published weights. true: a difference in names or shapes is an error. false: the network takes the arrays that match."""
+    """With `from` or published weights. true: a difference in names or shapes is an error. false: the network takes the arrays
+    that match."""
     rename: dict[str, str] = {}
-    """With `from`: prefixes of names in the file, and their replacements. `{"backbone" = "0"}` reads `backbone.weight` as `0.weight`."""
+    """With `from`: prefixes of names in the file, and their replacements. `{"backbone" = "0"}` reads `backbone.weight` as
+    `0.weight`."""
 
     @model_validator(mode="after")
     def _no_idle_keys(self) -> Self:
@@ -180,8 +182,8 @@ class TabularNetwork(Network):
     embedding: int = Field(16, ge=1)
     """Largest length of the embedding of a category. A column of few words gets less: half their number, plus 1."""
     periodic: int = Field(8, ge=0)
-    """Length of the embedding of each number, made from sines and cosines of learned frequencies. It lets answers change fast with a number.
-    0: the numbers alone."""
+    """Length of the embedding of each number, made from sines and cosines of learned frequencies. It lets answers change fast
+    with a number. 0: the numbers alone."""
     frequencies: int = Field(16, ge=1)
     """Number of learned frequencies of each number."""
     sigma: float = Field(0.1, gt=0)
@@ -213,7 +215,8 @@ class Autoencoder(Network):
     code: int = Field(32, ge=1)
     """Length of the code: numbers for each item."""
     channels: list[Count] = []
-    """For images: output channels of the convolutions before the linear layers. Each halves height and width. `[]`: no convolutions."""
+    """For images: output channels of the convolutions before the linear layers. Each halves height and width. `[]`: no
+    convolutions."""
     hidden: list[Count] = [128]
     """Units of the linear layers between the item (or the convolutions) and the code."""
     activation: Activation = "relu"

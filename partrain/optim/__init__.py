@@ -43,19 +43,20 @@ class Optimizer(Scheduled):
     full_batch: bool = False
     """Use all items of the worker's partition in each iteration, instead of `batch_size`."""
     accumulate: int = Field(1, ge=1)
-    """Gradient accumulation: number of parts of a batch, computed one after the other to save memory. The gradient equals that of the whole
-    batch up to rounding. BatchNorm sees each part as a batch."""
+    """Gradient accumulation: number of parts of a batch, computed one after the other to save memory. The gradient equals that of
+    the whole batch up to rounding. BatchNorm sees each part as a batch."""
     clip_norm: float | None = Field(None, gt=0)
-    """Largest norm of the gradient, over all tensors together: a longer gradient is scaled down to it. This is the worker's gradient, or
-    the mixed gradient under a rule that mixes gradients."""
+    """Largest norm of the gradient, over all tensors together: a longer gradient is scaled down to it. This is the worker's
+    gradient, or the mixed gradient under a rule that mixes gradients."""
     clip_value: float | None = Field(None, gt=0)
     """Largest magnitude of each number of the gradient: larger ones are cut to it, before `clip_norm`."""
 
     groups: list[OptimizerGroup] = []
-    """Groups of parameters with a learning rate or a weight decay of their own: `match` (patterns of names) with `lr`, `weight_decay` or
-    both. The first group that matches a name counts. Other parameters have the values of `[optimizer]`."""
+    """Groups of parameters with a learning rate or a weight decay of their own: `match` (patterns of names) with `lr`,
+    `weight_decay` or both. The first group that matches a name counts. Other parameters have the values of `[optimizer]`."""
     layer_decay: float | None = Field(None, gt=0, le=1)
-    """Factor of the learning rate from each layer to the layer before it: the last layer has `lr`, the one before it `layer_decay * lr`."""
+    """Factor of the learning rate from each layer to the layer before it: the last layer has `lr`, the one before it
+    `layer_decay * lr`."""
 
     unused_keys: ClassVar[tuple[str, ...]] = ()
     """Common keys that have no effect on this optimizer."""

@@ -40,9 +40,11 @@ class Scheduled(Section):
     lr: float = Field(gt=0)
     """Peak learning rate. A warm-up rises to it; a schedule lowers it again."""
     schedule: Literal["constant", "step", "linear", "cosine", "polynomial", "exponential", "one-cycle"] = "constant"
-    """Course of the learning rate after the warm-up. A schedule other than `constant`, and a warm-up, need the length of the run: see `horizon`."""
+    """Course of the learning rate after the warm-up. A schedule other than `constant`, and a warm-up, need the length of the run:
+    see `horizon`."""
     warmup: float | None = Field(None, ge=0, lt=1)
-    """Warm-up: share of the run in which the learning rate rises to `lr`, linearly. Default: 0; `one-cycle`: 0.3, rising as a cosine."""
+    """Warm-up: share of the run in which the learning rate rises to `lr`, linearly. Default: 0; `one-cycle`: 0.3,
+    rising as a cosine."""
     lr_start: float | None = Field(None, ge=0, le=1)
     """Learning rate at the start of the warm-up, as a share of `lr`; default: 0, `one-cycle` 1/25."""
     lr_end: float | None = Field(None, ge=0, le=1)
@@ -56,7 +58,8 @@ class Scheduled(Section):
     gamma: float = Field(0.1, gt=0, lt=1)
     """`step`: factor of the learning rate at each step."""
     horizon: int | None = Field(None, ge=1)
-    """Length of the schedule in item-iterations of all workers; default: the end that `rounds` or `item_iterations` in `[stop]` implies."""
+    """Length of the schedule in item-iterations of all workers; default: the end that `rounds` or `item_iterations` in
+    `[stop]` implies."""
 
     @property
     def warmup_share(self) -> float:

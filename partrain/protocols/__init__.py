@@ -120,24 +120,28 @@ class Rule(RuleTraits):
         rule: str = ""
 
     iterations: int | None = Field(None, ge=1)
-    """Local iterations (optimizer steps) of each worker in a round, or in a visit under asynchronous rules. Give this or `passes`."""
+    """Local iterations (optimizer steps) of each worker in a round, or in a visit under asynchronous rules. Give this
+    or `passes`."""
     passes: int | None = Field(None, ge=1)
     """Passes over the partition of each worker in a round, instead of `iterations`."""
     weights: Literal["items", "equal"] = "items"
     """Weight of each replica in the mean: its item-iterations of the round (`items`), or the same for all (`equal`)."""
     optimizer_state: Literal["average", "local", "reset"] = "average"
-    """State of the optimizers (momentum and moments) when replicas are mixed: average it, keep each worker's (`local`), or reset it."""
+    """State of the optimizers (momentum and moments) when replicas are mixed: average it, keep each worker's (`local`),
+    or reset it."""
     buffers: Literal["average", "recalibrate", "local"] = "average"
     """BatchNorm statistics when replicas are mixed: pool means and variances (`average`), recompute them for the mixed network
     (`recalibrate`), or keep each worker's (`local`)."""
     lr_scale: Literal["none", "linear", "sqrt"] = "none"
-    """Learning rate times the number of workers (`linear`), or times its square root (`sqrt`). Averaging makes steps steadier, not longer."""
+    """Learning rate times the number of workers (`linear`), or times its square root (`sqrt`). Averaging makes steps steadier,
+    not longer."""
     warmup_rounds: int = Field(0, ge=0)
     """With `lr_scale`: rounds in which the learning rate rises from the unscaled to the scaled one."""
     ramp_workers: int = Field(0, ge=0)
     """Rounds until all N workers train; in round r, ceil(N r / ramp_workers) of them do. 0: all from the start."""
     ema: float | None = Field(None, gt=0, lt=1)
-    """Decay per local iteration of an exponential moving average (EMA) of the mixed network. partrain then judges and exports the average."""
+    """Decay per local iteration of an exponential moving average (EMA) of the mixed network. partrain then judges and
+    exports the average."""
     swa: float | None = Field(None, ge=0, lt=1)
     """Share of the run from which on partrain judges and exports the mean of the mixed networks of all rounds (SWA)."""
 

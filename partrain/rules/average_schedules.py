@@ -48,13 +48,14 @@ class ScheduledIterations(Rule):
     """
 
     schedule: Literal["constant", "post-local", "qsr", "adacomm", "overhead"] = "constant"
-    """Number K of local iterations in a round. `constant`: `iterations`. `post-local`: 1, from `switch_round` on `iterations`. `qsr`: more as
-    the learning rate falls. `adacomm`: fewer as the training loss falls. `overhead`: more if waiting and mixing take long; results then
-    depend on the clock."""
+    """Number K of local iterations in a round. `constant`: `iterations`. `post-local`: 1, from `switch_round` on `iterations`.
+    `qsr`: more as the learning rate falls. `adacomm`: fewer as the training loss falls. `overhead`: more if waiting and mixing
+    take long; results then depend on the clock."""
     switch_round: int | None = Field(None, ge=2)
     """`post-local`: first round with `iterations` local iterations."""
     alpha: float | None = Field(None, gt=0)
-    """`qsr`: K = (alpha / learning rate)^2, at least `iterations`. So rounds grow once the learning rate is below alpha / sqrt(iterations)."""
+    """`qsr`: K = (alpha / learning rate)^2, at least `iterations`. So rounds grow once the learning rate is below alpha /
+    sqrt(iterations)."""
     every: int = Field(20, ge=1)
     """`adacomm`: number of rounds after which K changes, by the mean training loss over these rounds."""
     target: float = Field(0.1, gt=0)

@@ -61,8 +61,8 @@ class Choco(DivergentReplicas):
     topology: Topology = "ring"
     """Graph of the workers: each mixes with its neighbours in it."""
     compressor: AnyCompressor = Field(default_factory=lambda: TopK(kind="topk"))
-    """C, the compression of messages: `kind` is "topk" (with `density`, `values`, `chunk`), "fp32", "fp16", "bf16", "2bit" or "identity"
-    (none). Default: "topk"."""
+    """C, the compression of messages: `kind` is "topk" (with `density`, `values`, `chunk`), "fp32", "fp16", "bf16", "2bit" or
+    "identity" (none). Default: "topk"."""
     gamma: float | None = Field(None, gt=0, le=1)
     """Consensus step size. Messages of fewer entries need a smaller one. Default: twice the density, at most 1."""
 

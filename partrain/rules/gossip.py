@@ -44,8 +44,8 @@ class Gossip(DivergentReplicas, AsyncRule):
 
     rule: Literal["gossip"]
     style: Literal["neighbours", "pairs", "push-sum"] = "neighbours"
-    """`neighbours`: mix with all neighbours in the topology. `pairs`: with one partner at a time. `push-sum`: by one-way messages, without
-    waiting."""
+    """`neighbours`: mix with all neighbours in the topology. `pairs`: with one partner at a time. `push-sum`: by one-way
+    messages, without waiting."""
     topology: Topology = "ring"
     """Graph of the workers: each mixes with its neighbours in it. Not for `push-sum`, in which a worker may send to any other."""
     order: Literal["after", "before"] = "after"

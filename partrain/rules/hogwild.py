@@ -38,11 +38,11 @@ class Hogwild(AsyncRule):
     local: bool = False
     """false: apply each step to c at once. true: train a copy in each visit, and add its change to c."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
-    """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset it.
-    Default: it stays with the worker."""
+    """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset
+    it. Default: it stays with the worker."""
     buffers: Literal["average", "recalibrate", "local"] = "recalibrate"
-    """BatchNorm statistics of the judged network: pool means and variances (`average`), recompute them (`recalibrate`), or keep each worker's
-    (`local`)."""
+    """BatchNorm statistics of the judged network: pool means and variances (`average`), recompute them (`recalibrate`), or keep
+    each worker's (`local`)."""
 
     @property
     def visits_per_worker(self) -> int:

@@ -42,12 +42,13 @@ class Sparseloco(Rule):
     outer_lr: float = Field(1.0, gt=0)
     """alpha: factor of the mean update."""
     chunk: int = Field(4096, ge=0)
-    """Length of the chunks from each of which the largest entries are chosen, so that every part of the network sends; 0: one chunk for all."""
+    """Length of the chunks from each of which the largest entries are chosen, so that every part of the network sends; 0: one
+    chunk for all."""
     values: Precision = "2bit"
     """Number type of the entries that are sent; `2bit` has four levels."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
-    """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset it.
-    Default: it stays with the worker, as in the paper."""
+    """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset
+    it. Default: it stays with the worker, as in the paper."""
 
     def check(self, context: JobContext) -> Iterator[Finding]:
         if self.outer_lr >= 2:

@@ -52,7 +52,8 @@ class Threshold(Rule):
 
     rule: Literal["threshold"]
     threshold: float = Field(1e-3, ge=0)
-    """First value of tau_i: about the size of a step that is worth its bytes, learning rate included. 0: send all entries as they are."""
+    """First value of tau_i: about the size of a step that is worth its bytes, learning rate included. 0: send all
+    entries as they are."""
     adaptive: bool = True
     """Let tau_i follow the share of entries that were sent: see `target`."""
     target: list[Annotated[float, Field(ge=0, le=1)]] = Field([1e-4, 1e-2], min_length=2, max_length=2)
@@ -60,14 +61,15 @@ class Threshold(Rule):
     decay: float = Field(0.5 ** (1 / 20), gt=0, lt=1)
     """Factor by which tau_i falls in an iteration, and divisor by which it rises; the default halves it in 20 iterations."""
     combine: Literal["sum", "mean"] = "sum"
-    """`sum`: add the updates of all workers, as in the paper, so that N workers take N times the step. `mean`: average them by `weights`."""
+    """`sum`: add the updates of all workers, as in the paper, so that N workers take N times the step. `mean`: average them by
+    `weights`."""
     clip: float = Field(5.0, gt=0)
     """Bound of the residuals, in units of tau_i, because updates that have waited long are stale."""
     clip_every: int = Field(5, ge=0)
     """Number of iterations from one clipping of the residuals to the next; 0: never."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
-    """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset it.
-    Default: it stays with the worker. Averaging it would cost the bytes that the messages save."""
+    """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset
+    it. Default: it stays with the worker. Averaging it would cost the bytes that the messages save."""
 
     @property
     def uses_weights(self) -> bool:

@@ -46,8 +46,8 @@ class TaskMetrics(Section):
     """The metrics that a task is judged by, beside loss and accuracy."""
 
     metrics: list[str] | None = Field(None, min_length=1)
-    """Further judged numbers beside loss and accuracy: names such as "f1" and "auroc" (torchmetrics computes them), or your own as
-    "file.py:Metric"."""
+    """Further judged numbers beside loss and accuracy: names such as "f1" and "auroc" (torchmetrics computes them), or your own
+    as "file.py:Metric"."""
     lower_is_better: list[str] | None = Field(None, min_length=1)
     """Names of those of your own metrics for which lower is better."""
 
@@ -79,19 +79,20 @@ class BuiltinTask(TaskMetrics):
 
     kind: Kind | None = None
     """Kind of the answers: a class, numbers, future numbers (forecast), the next token of each token (language), the item itself
-    (autoencoder), several labels that are each right or wrong (multi-label), or a class for each pixel (segmentation). Default: as the data
-    set or the network implies."""
+    (autoencoder), several labels that are each right or wrong (multi-label), or a class for each pixel (segmentation). Default:
+    as the data set or the network implies."""
     class_weights: Literal["balanced"] | list[float] | dict[str, float] | None = None
-    """Classification, segmentation: factor of each item's loss by its class. A list in the order of the classes, a table by class name
-    (others 1), or "balanced": n / (classes * count)."""
+    """Classification, segmentation: factor of each item's loss by its class. A list in the order of the classes, a table by class
+    name (others 1), or "balanced": n / (classes * count)."""
     label_smoothing: float | None = Field(None, gt=0, lt=1)
-    """Classification, segmentation, language: share of each target that goes to all classes alike, as in torch (Szegedy et al. 2016)."""
+    """Classification, segmentation, language: share of each target that goes to all classes alike, as in torch (Szegedy
+    et al. 2016)."""
     focal: float | None = Field(None, gt=0)
-    """Classification, multi-label, segmentation: gamma of the focal loss, cross-entropy * (1 - p)^gamma, where p is the probability of the
-    true class (Lin et al. 2017)."""
+    """Classification, multi-label, segmentation: gamma of the focal loss, cross-entropy * (1 - p)^gamma, where p is the
+    probability of the true class (Lin et al. 2017)."""
     loss: Literal["squared", "absolute", "huber", "quantile", "poisson"] | None = None
-    """Regression, forecast, autoencoder: the loss of numbers; default: "squared". "poisson" is for counts: the network answers the logarithm
-    of the expected count. "quantile" and "poisson" are not for autoencoders."""
+    """Regression, forecast, autoencoder: the loss of numbers; default: "squared". "poisson" is for counts: the network answers
+    the logarithm of the expected count. "quantile" and "poisson" are not for autoencoders."""
     delta: float | None = Field(None, gt=0)
     """With loss = "huber": error above which the loss is linear, in units of the targets as trained on; default: 1."""
     quantile: float | None = Field(None, gt=0, lt=1)

@@ -36,11 +36,14 @@ class Stop(Section):
     patience: int | None = Field(None, ge=1)
     """Limit: judgements in a row without a new best (early stopping). An equal number is no new best."""
     patience_by: str | None = Field(None, min_length=1)
-    """Number that decides which judgement is the best: "loss", "accuracy" or a metric. Default: accuracy, or loss if the task has none."""
+    """Number that decides which judgement is the best: "loss", "accuracy" or a metric. Default: accuracy, or loss if
+    the task has none."""
     judge: Literal["mixed", "any-worker"] = "mixed"
-    """`mixed`: judge the mixed network on held-out items. `any-worker`: judge by the lowest training loss of a worker, as older trainers did."""
+    """`mixed`: judge the mixed network on held-out items. `any-worker`: judge by the lowest training loss of a worker, as older
+    trainers did."""
     judge_every: int | None = Field(None, ge=1)
-    """Number of rounds from one judgement to the next. Default: the smallest number that keeps judged items under 5 % of the trained items."""
+    """Number of rounds from one judgement to the next. Default: the smallest number that keeps judged items under 5 % of the
+    trained items."""
 
     def conditions(self) -> list[StopCondition]:
         """Return the conditions that are set, in the order of the table."""
@@ -93,7 +96,8 @@ class Progress:
     metrics: dict[str, float] = field(default_factory=dict)
     """Judged numbers by name, as of `[task] metrics`, without loss and accuracy. Numbers that are not finite are left out."""
     caps: list[int] = field(default_factory=list)
-    """Caps on each worker's local iterations in the next round, by rank; empty without `round_seconds`, and before the first round."""
+    """Caps on each worker's local iterations in the next round, by rank; empty without `round_seconds`, and before the
+    first round."""
 
     def standing(self, seconds: float = 0.0) -> Standing:
         """Return the numbers that stop conditions compare with their goals; `seconds`: training time."""

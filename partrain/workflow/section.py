@@ -24,7 +24,8 @@ class StepSection(Section):
     when: str | None = None
     """Condition on numbers of other steps, as in "{pretrain.test.accuracy} < 0.9". If it does not hold, the step is skipped."""
     assertions: list[str] = Field(default_factory=list, alias="assert")
-    """Conditions on the summary of this step, as in "test.accuracy >= 0.9". If one does not hold, the step fails with exit code 1."""
+    """Conditions on the summary of this step, as in "test.accuracy >= 0.9". If one does not hold, the step fails with
+    exit code 1."""
     inputs: list[str] = Field(default_factory=list)
     """Files and folders that the step reads, beside those that its other keys name. The step runs again if they change."""
     outputs: list[str] = Field(default_factory=list)

@@ -44,8 +44,8 @@ class HuggingFace(ArraySection):
     target: str
     """The column of targets: whole numbers and texts are classes, other numbers are a regression."""
     size: Size | None = None
-    """Height and width to which all images are resized, as [height, width], or one number for a square. Default: the size of the first
-    image, which all others must have."""
+    """Height and width to which all images are resized, as [height, width], or one number for a square. Default: the size of the
+    first image, which all others must have."""
     channels: Literal[1, 3] | None = None
     """1: grey; 3: red, green, blue. Default: as in the first image."""
 

@@ -25,15 +25,15 @@ class ArraySection(HasTestSplit, SelectsClasses, ImageChanges):
     test_keys: ClassVar[tuple[str, ...]] = ("test_inputs", "test_targets")
 
     tokens: bool | list[str] = False
-    """true: whole numbers are tokens, inputs (n, length). Targets of the same shape are the next token of each token. With several inputs:
-    a list of the names of those that are tokens."""
+    """true: whole numbers are tokens, inputs (n, length). Targets of the same shape are the next token of each token. With
+    several inputs: a list of the names of those that are tokens."""
     standardise: bool | Literal["channel"] = False
-    """true: subtract the mean and divide by the standard deviation, both of the training items: for each number of items (k), each of the k
-    columns of items (steps, k), each channel of items (channels, ...). The arrays are then read into memory. `channel`: the same for each
-    channel of images, batch by batch, so that bytes stay bytes in memory."""
+    """true: subtract the mean and divide by the standard deviation, both of the training items: for each number of items (k),
+    each of the k columns of items (steps, k), each channel of items (channels, ...). The arrays are then read into memory.
+    `channel`: the same for each channel of images, batch by batch, so that bytes stay bytes in memory."""
     standardise_target: bool = True
-    """Standardise each number of the targets of a regression in the same way. Losses are then in standardised units; answers and errors are
-    in the units of the file."""
+    """Standardise each number of the targets of a regression in the same way. Losses are then in standardised units; answers and
+    errors are in the units of the file."""
 
     def standardises(self, role: str, task: Kind) -> bool:
         """Tell if the array in a role is standardised: as test items are like training items, so are `test_inputs` like `inputs`."""
@@ -58,13 +58,13 @@ class NamedArrays(ArraySection):
     targets: str = "targets"
     """Name of the array of targets."""
     test_inputs: str | list[str] = "test_inputs"
-    """Name of the array of inputs of test items, or a list of names; with several inputs the default is `test_` before each name. If no
-    array has the default name, there are no test items."""
+    """Name of the array of inputs of test items, or a list of names; with several inputs the default is `test_` before each name.
+    If no array has the default name, there are no test items."""
     test_targets: str = "test_targets"
     """Name of the array of targets of test items."""
     offsets: str | None = None
-    """For sequences of unequal length: name of an array of n + 1 numbers. Item i is `inputs[offsets[i]:offsets[i + 1]]`. partrain pads the
-    items."""
+    """For sequences of unequal length: name of an array of n + 1 numbers. Item i is `inputs[offsets[i]:offsets[i + 1]]`. partrain
+    pads the items."""
     test_offsets: str | None = None
     """The same for test items; default: `test_` before the name in `offsets`."""
 

@@ -15,9 +15,9 @@ class Synthetic(DataSection):
 
     kind: Literal["synthetic"]
     function: Literal["sine", "seeds", "blobs", "xor", "spirals", "moons", "checkerboard", "waves", "mnist-1d"]
-    """Kind of items. Regressions: `sine` (y = sin(x) on [-pi, pi]) and `seeds` (the function on which older trainers were measured).
-    Classes: `blobs` (Gaussian clouds), `xor` (noisy XOR of two bits), `spirals`, `moons` and `checkerboard` (in the plane), `mnist-1d` (ten
-    signals, moved, sheared and noisy). Forecasts: `waves` (windows of sine waves)."""
+    """Kind of items. Regressions: `sine` (y = sin(x) on [-pi, pi]) and `seeds` (the function on which older trainers were
+    measured). Classes: `blobs` (Gaussian clouds), `xor` (noisy XOR of two bits), `spirals`, `moons` and `checkerboard` (in the
+    plane), `mnist-1d` (ten signals, moved, sheared and noisy). Forecasts: `waves` (windows of sine waves)."""
     items: int = Field(5000, ge=2, le=10**8)
     """Number of training items, held-out ones included."""
     test_items: int = Field(0, ge=0, le=10**8)

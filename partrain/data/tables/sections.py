@@ -44,24 +44,25 @@ class Tabular(HasTestSplit, SelectsClasses):
     drop: Columns = []
     """Columns to leave out, instead of `inputs`."""
     one_hot: Columns = []
-    """Input columns of words. Each becomes one number for each word: 1 for the word in the cell, else 0. A word that the file does not have
-    gives 0 for all of them."""
+    """Input columns of words. Each becomes one number for each word: 1 for the word in the cell, else 0. A word that the file
+    does not have gives 0 for all of them."""
     categories: Columns = []
-    """Input columns of words (or of codes), for the network `tabular`, which learns an embedding of each word. A missing word has a code of
-    its own. So has an unseen word; words of a single training item count as unseen."""
+    """Input columns of words (or of codes), for the network `tabular`, which learns an embedding of each word. A missing word has
+    a code of its own. So has an unseen word; words of a single training item count as unseen."""
     dates: Columns = []
-    """Input columns of ISO 8601 dates or times. Each becomes the day (since 1970), and sine and cosine of the place in year, week and day."""
+    """Input columns of ISO 8601 dates or times. Each becomes the day (since 1970), and sine and cosine of the place in
+    year, week and day."""
     target_kind: Literal["auto", "class", "number"] = "auto"
-    """Kind of the target. `auto`: words are classes; whole numbers are classes if there are at most 20 different ones, or if each is in 20
-    rows or more; other numbers are a regression. Whole numbers of unusual spelling (`007`, `+1`) are words."""
+    """Kind of the target. `auto`: words are classes; whole numbers are classes if there are at most 20 different ones, or if each
+    is in 20 rows or more; other numbers are a regression. Whole numbers of unusual spelling (`007`, `+1`) are words."""
     standardise: bool = True
     """Subtract the mean of each numeric input and divide by its standard deviation, both of the training items."""
     standardise_target: bool = True
-    """Standardise the targets of a regression in the same way. Losses are then in standardised units; answers and errors are in the units of
-    the file."""
+    """Standardise the targets of a regression in the same way. Losses are then in standardised units; answers and errors are in
+    the units of the file."""
     missing: Treatment | dict[str, Treatment | Literal["category"] | FiniteFloat] = "error"
-    """Treatment of cells without a value (empty, NA, N/A, nan, null, ?). `error`: refuse the file. `drop`: leave the row out. `mean`,
-    `median`: take that of the training items; missing words become a category of their own. Or a table by column, such as
+    """Treatment of cells without a value (empty, NA, N/A, nan, null, ?). `error`: refuse the file. `drop`: leave the row out.
+    `mean`, `median`: take that of the training items; missing words become a category of their own. Or a table by column, such as
     `{age = "median", city = "category", rooms = 0.0, "*" = "mean"}`: `"*"` stands for all other columns, a number for itself."""
     missing_indicator: Columns = []
     """Input columns for which each item gets one more number: 1 if the cell has no value, else 0."""

@@ -50,8 +50,8 @@ class Series(DataSection):
 
     kind: Literal["series"]
     path: File
-    """A CSV file (plain or gzipped; line 1 has the names of the columns), or a file that ends in .parquet; relative to the job, or a URL with
-    its digest."""
+    """A CSV file (plain or gzipped; line 1 has the names of the columns), or a file that ends in .parquet; relative to the job,
+    or a URL with its digest."""
     target: Names = Field(min_length=1)
     """The column to forecast, or several."""
     columns: Annotated[Names, Field(min_length=1)] | None = None
@@ -67,15 +67,15 @@ class Series(DataSection):
     standardise: bool = True
     """Subtract the mean of each column and divide by its standard deviation, both of the rows of training items. Targets, too."""
     difference: Lags = []
-    """Lags: each column is replaced by its differences, one lag after the other. 1 removes a trend, 12 the season of months, [1, 12] both.
-    Answers and metrics are in the units of the file again."""
+    """Lags: each column is replaced by its differences, one lag after the other. 1 removes a trend, 12 the season of months, [1,
+    12] both. Answers and metrics are in the units of the file again."""
     season: int | None = Field(None, ge=2)
     """Number of rows of a season. `evaluate` then also compares with the value of one season before."""
     time: str | None = None
     """The column of time stamps: numbers or dates, sorted, in equal steps. partrain checks it, and `predict` continues it."""
     missing: Missing = "error"
-    """Treatment of missing values: cells without a value, and with `time` moments without a row. `error`: refuse the file. `interpolate`:
-    draw a line between the values beside the hole. `forward`: repeat the value before it."""
+    """Treatment of missing values: cells without a value, and with `time` moments without a row. `error`: refuse the file.
+    `interpolate`: draw a line between the values beside the hole. `forward`: repeat the value before it."""
     separator: Separator | None = None
     """Separator of the cells of a CSV file. Default: a tab in .tsv files, else a comma."""
 

@@ -67,7 +67,8 @@ class TopK(Section):
     values: Precision = "fp32"
     """Number type of the entries that are sent; `2bit` has four levels."""
     chunk: int = Field(0, ge=0)
-    """Length of the chunks from each of which the largest entries are chosen, padding between tensors included; 0: one chunk for all."""
+    """Length of the chunks from each of which the largest entries are chosen, padding between tensors included; 0: one
+    chunk for all."""
 
     def compress(self, x: Tensor, numbers: int | None = None) -> tuple[Tensor, Tensor]:
         """Encode a vector: the message, and the vector (d,) it stands for. `numbers` of the d entries are no padding; None: all."""
