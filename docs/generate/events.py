@@ -55,10 +55,10 @@ def _first(event: type) -> str:
 
 
 def _fields(owner: type, without: tuple[str, ...] = ()) -> str:
-    described = texts(owner)
+    described, own, optional = texts(owner), _declared(owner), getattr(owner, "__optional_keys__", frozenset())
     rows = [
-        (code(name), _type(kind), described.get(name, ""))
-        for name, kind in get_type_hints(owner).items()
+        (code(name), _type(kind) + ", or absent" * (name in optional), described.get(name, ""))
+        for name, kind in sorted(get_type_hints(owner).items(), key=lambda field: field[0] not in own)
         if name not in without and get_origin(kind) is not ClassVar and kind is not ClassVar
     ]
     return table(("field", "type", "meaning"), rows)
@@ -66,8 +66,7 @@ def _fields(owner: type, without: tuple[str, ...] = ()) -> str:
 
 def texts(owner: type) -> dict[str, str]:
     """Return the texts below the fields of a class and of the classes that it inherits from."""
-    (body,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(owner))).body
-    assert isinstance(body, ast.ClassDef)
+    body = _body(owner)
     found: dict[str, str] = {}
     for base in body.bases:  # a TypedDict does not know its bases
         named = getattr(sys.modules[owner.__module__], ast.unparse(base), None)
@@ -77,6 +76,17 @@ def texts(owner: type) -> dict[str, str]:
         if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
             found[ast.unparse(field.target)] = inspect.cleandoc(str(below.value.value))
     return found
+
+
+def _declared(owner: type) -> set[str]:
+    """Return the fields that a class declares itself. They come before those that it inherits."""
+    return {ast.unparse(field.target) for field in _body(owner).body if isinstance(field, ast.AnnAssign)}
+
+
+def _body(owner: type) -> ast.ClassDef:
+    (body,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(owner))).body
+    assert isinstance(body, ast.ClassDef)
+    return body
 
 
 def _type(kind: Any) -> str:

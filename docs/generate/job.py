@@ -60,7 +60,8 @@ def job() -> str:
     return page(
         "Job reference",
         "This page answers: which keys does a job file have, with type, range, default and meaning. `partrain explain KEY` prints the "
-        "same on a terminal. A key without a default may be left out unless it is `required`.",
+        "same on a terminal. A key without a default may be left out unless it is `required`. Types: text is a string in quotes, `list: text` "
+        "a list of strings in brackets, a table is `{key = value}`.",
         _contents(fields),
         "## Top of the file",
         _keys(top),

@@ -11,7 +11,7 @@ class CheckpointSection(Section):
     """The `[checkpoint]` table."""
 
     every: int = Field(1, ge=1)
-    """Number of rounds from one checkpoint to the next, at least."""
+    """Least number of rounds from one checkpoint to the next."""
     commit: Literal["coalesce", "every"] = "coalesce"
     """`coalesce`: a background process writes the newest finished round whenever it is idle, in a small share of the time, first
     after a second. It may skip rounds, but writes the last one always. `every`: each of these rounds waits for its file."""

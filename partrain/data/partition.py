@@ -61,7 +61,7 @@ class Partition(Section):
     overlap: float = Field(0.0, ge=0, lt=1)
     """Share of a worker's items that the next worker also has; 0 = disjoint. No effect if all workers have a `partition_size`."""
     order: Order = "shuffled"
-    """Order of the items, from which each worker gets a run of neighbours. `shuffled`: by the seed. `given`: as the file has
+    """Order of the items, of which each worker gets consecutive ones. `shuffled`: by the seed. `given`: as the file has
     them. `stratified`: classes mixed evenly. `by-label`: sorted by class. `dirichlet`: uneven shares of the classes, set by
     `alpha`. For numbers, the tenths of the targets serve as classes."""
     alpha: float | None = Field(None, gt=0, le=1e6)

@@ -180,7 +180,8 @@ class TabularNetwork(Network):
     dropout: DropoutRate = 0.1
     """Share of the hidden units of each block dropped in training; half of this share of the block's outputs."""
     embedding: int = Field(16, ge=1)
-    """Largest length of the embedding of a category. A column of few words gets less: half their number, plus 1."""
+    """Largest length of the embedding of a category. A column of few words gets less: half the number of its words,
+    plus 1."""
     periodic: int = Field(8, ge=0)
     """Length of the embedding of each number, made from sines and cosines of learned frequencies. It lets answers change fast
     with a number. 0: the numbers alone."""

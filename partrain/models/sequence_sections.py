@@ -100,7 +100,7 @@ class Transformer(Sequences):
     layers: int = Field(4, ge=1)
     """Number of blocks, each of attention and a feed-forward part."""
     heads: int = Field(4, ge=1)
-    """Attention heads of each block, of `width` / `heads` numbers each. `width` must be a multiple of it."""
+    """Attention heads of each block, of `width` / `heads` numbers each. `width` must be a multiple of `heads`."""
     dropout: DropoutRate = 0.0
     """Share dropped in training: of the embeddings, of the attention, and of the output of each half of a block."""
     tied: bool = False

@@ -26,9 +26,9 @@ class Stop(Section):
     seconds: float | None = Field(None, gt=0)
     """Limit: seconds of training, with waits and judgements."""
     loss: float | None = None
-    """Target: the judged loss is at or below this. Needs held-out items, as all targets do."""
+    """Target: the judged loss is at or below this number. Like all targets it needs held-out items: `[dataset] validation`."""
     accuracy: float | None = Field(None, gt=0, le=1)
-    """Target: the judged accuracy is at or above this (0 to 1)."""
+    """Target: the judged accuracy is at or above this number, from 0 to 1."""
     at_least: dict[str, float] | None = Field(None, min_length=1)
     """Targets: judged metrics are at or above these numbers, by their names in `[task] metrics`."""
     at_most: dict[str, float] | None = Field(None, min_length=1)
