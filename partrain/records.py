@@ -24,7 +24,7 @@ class RoundRecord:
     items: int
     """Item-iterations in this round."""
     loss: float
-    """Mean training loss over the items."""
+    """Mean training loss over the item-iterations of the round."""
     lr: float
     """Learning rate of the last iteration."""
     compute: float
@@ -36,21 +36,21 @@ class RoundRecord:
     distance: float
     """Distance of replicas from their mean: sqrt(mean_i |x_i - mean|^2)."""
     bytes: int
-    """Bytes of the messages that the worker gave to the group or took from the center."""
+    """Bytes of the messages that the worker sent to the other workers or took from the center."""
     staleness: float
-    """Mean staleness of the worker's updates."""
+    """Mean staleness of the worker's updates (asynchronous rules): changes of the center since the worker read it."""
     seconds: float
-    """Training seconds up to the round's end: of this session, and in events of the whole run."""
+    """Training seconds up to the end of the round; in events, of all sessions of the run."""
     judged_loss: float = NAN
     accuracy: float = NAN
     clipped_norm: float = NAN
-    """L2 norm of the longest update that was scaled down to `max_update_norm`."""
+    """L2 norm of the longest update that was scaled down to `[faults] max_update_norm`."""
     excluded: int = 0
     """The numbers that were not finite, as an index of NOT_FINITE: the worker was left out of means. 0: it was not."""
     discarded: int = 0
     """Item-iterations that were taken back because of that; `items` does not count them."""
     cap: float = NAN
-    """Cap on local iterations, if `round_seconds` sets one."""
+    """Largest number of local iterations in the round, if `[faults] round_seconds` sets one."""
 
     def row(self) -> tuple[float, ...]:
         """Give the record as numbers, for the ring."""

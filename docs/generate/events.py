@@ -22,11 +22,12 @@ def events() -> str:
     """Return the reference of `events.jsonl` and `summary.json`."""
     return page(
         "Events and summary",
-        "This page answers: which fields do `events.jsonl` and `summary.json` of a run folder have. Both are for programs of yours: "
-        "fields may be added, but none changes its meaning within a major version.",
+        "This page answers: which fields do `events.jsonl` and `summary.json` of a run folder have. Both files are for programs: "
+        "later versions may add fields, but a field keeps its meaning within a major version.",
         "## `events.jsonl`",
         'One JSON object on each line: `{"event": KIND, "t": ...}`. `t` is Unix time; durations are in seconds. Numbers that are not finite '
-        "are null. Only the coordinator writes the file. A killed run may leave a last line without its end.",
+        "are null. Only the coordinator, the process that starts the workers, writes the file. If it is killed, the last line may be "
+        "incomplete.",
         table(("event", "meaning"), [(f"[`{name}`](#event-{name})", _first(each)) for name, each in kinds.KINDS.items()]),
         *(part for name, each in kinds.KINDS.items() for part in _event(name, each)),
         "### Tables within events",
@@ -54,10 +55,10 @@ def _first(event: type) -> str:
 
 
 def _fields(owner: type, without: tuple[str, ...] = ()) -> str:
-    described = texts(owner)
+    described, own, optional = texts(owner), _declared(owner), getattr(owner, "__optional_keys__", frozenset())
     rows = [
-        (code(name), _type(kind), described.get(name, ""))
-        for name, kind in get_type_hints(owner).items()
+        (code(name), _type(kind) + ", or absent" * (name in optional), described.get(name, ""))
+        for name, kind in sorted(get_type_hints(owner).items(), key=lambda field: field[0] not in own)
         if name not in without and get_origin(kind) is not ClassVar and kind is not ClassVar
     ]
     return table(("field", "type", "meaning"), rows)
@@ -65,8 +66,7 @@ def _fields(owner: type, without: tuple[str, ...] = ()) -> str:
 
 def texts(owner: type) -> dict[str, str]:
     """Return the texts below the fields of a class and of the classes that it inherits from."""
-    (body,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(owner))).body
-    assert isinstance(body, ast.ClassDef)
+    body = _body(owner)
     found: dict[str, str] = {}
     for base in body.bases:  # a TypedDict does not know its bases
         named = getattr(sys.modules[owner.__module__], ast.unparse(base), None)
@@ -76,6 +76,17 @@ def texts(owner: type) -> dict[str, str]:
         if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
             found[ast.unparse(field.target)] = inspect.cleandoc(str(below.value.value))
     return found
+
+
+def _declared(owner: type) -> set[str]:
+    """Return the fields that a class declares itself. They come before those that it inherits."""
+    return {ast.unparse(field.target) for field in _body(owner).body if isinstance(field, ast.AnnAssign)}
+
+
+def _body(owner: type) -> ast.ClassDef:
+    (body,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(owner))).body
+    assert isinstance(body, ast.ClassDef)
+    return body
 
 
 def _type(kind: Any) -> str:

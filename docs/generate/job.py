@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from generate.markdown import cell, code, page, prose, table
@@ -14,22 +15,42 @@ from partrain.workflow.section import StepSection, WorkflowSection
 KINDS = {"model": "Model", "dataset": "Data set", "optimizer": "Optimizer", "sync": "Rule", "task": "Task"}
 """Tables with alternatives: the word before the name in a heading."""
 LEADS = {
-    "model": 'The network. `name` selects one of those below; `name = "file.py:Class"` is [your own](../your-own-code.md).',
+    "model": 'The network. `name` selects one of those below; `name = "file.py:Class"` is [your own](../your-own-code.md). Pages: '
+    "[networks](../networks.md), [fine-tuning](../fine-tuning.md). In shapes, b is the number of items of a batch, k the number of "
+    "answers (classes or numbers), c, h and w are channels, height and width.",
     "dataset": "The items. `name` or `kind` selects one of those below. Pages: [tables](../tables.md), [images](../images.md), "
-    "[series](../series.md), [text](../text.md), [inputs](../inputs.md).",
+    "[series](../series.md), [text](../text.md), [arrays](../arrays.md), [inputs](../inputs.md). In shapes, n is the number of items.",
     "partition": "The items of each worker. [Concepts](../concepts.md) shows partitions with overlap.",
-    "task": "Loss and metrics. Data set or model imply the kind. See [tasks and metrics](../tasks-and-metrics.md).",
-    "optimizer": "The local optimizer of each worker, with torch's settings.",
-    "sync": "The rule that mixes the replicas. See [choosing a rule](../choosing-a-rule.md).",
-    "workers": "One table for each group of like workers. See [mixed devices](../mixed-devices.md).",
-    "transport": "The way of the messages between workers. See [several machines](../several-machines.md).",
-    "faults": "Reactions to lost workers. See [lost workers](../faults.md).",
-    "stop": "The end of a run: limits and targets.",
+    "task": "Loss and metrics. The table may be left out: the data set or the network implies the task. See "
+    "[tasks and metrics](../tasks-and-metrics.md).",
+    "optimizer": "The optimizer of each worker, with the names and settings of torch.optim, and its learning-rate schedule.",
+    "sync": "The rule that mixes the replicas, and the length of a round. See [choosing a rule](../choosing-a-rule.md). In formulas, "
+    "N is the number of workers, and x_i are the parameters of worker i. `a <- b` gives a the value b.",
+    "workers": "One table for each group of equal workers. See [CPU and GPU in one training](../mixed-devices.md).",
+    "transport": "The exchange of messages between workers, the limit for stuck workers, and the simulated clock. See "
+    "[several machines](../several-machines.md).",
+    "faults": "Reactions to lost workers and to numbers that are not finite. See [lost workers](../faults.md).",
+    "stop": "The end of a run. The first condition that holds ends it: a limit, or a target, which is a success. A job needs at least one "
+    "limit: `rounds`, `item_iterations`, `seconds` or `patience`.",
     "checkpoint": "The checkpoints of a run. See [checkpoints](../checkpoints.md).",
     "hooks": "Your own code during a run. See [hooks](../hooks.md).",
     "sweep": "Many settings of one job. See [workflows and sweeps](../workflows.md).",
-    "engine": "The computation.",
+    "engine": "Number type and exactness of the computation.",
 }
+TASKS = {
+    "classification": "One class for each item. Answers (b, classes) are logits, targets are labels. Loss: cross-entropy. "
+    "Accuracy: share of right classes.",
+    "regression": "Numbers (b, k) for each item. Loss: mean squared error, unless `loss` names another one.",
+    "forecast": "The next numbers of a series, as a regression. Answers (b, steps * columns).",
+    "language": "The next token after each token. Answers (b, length, vocabulary) are logits. Loss: cross-entropy of each token. "
+    "Accuracy: share of right tokens.",
+    "autoencoder": "The item itself. Loss: mean squared error between answer and item, unless `loss` names another one.",
+    "multi-label": "Several labels for each item, each 0 or 1. Answers (b, labels) are logits. Loss: binary cross-entropy of each label. "
+    "Accuracy: share of right labels.",
+    "segmentation": "A class for each pixel. Answers (b, classes, h, w) are logits, targets (b, h, w) labels. Loss: cross-entropy of each "
+    "pixel. Accuracy: share of right pixels.",
+}
+"""The built-in tasks, which are one table with many kinds."""
 
 
 def job() -> str:
@@ -39,7 +60,8 @@ def job() -> str:
     return page(
         "Job reference",
         "This page answers: which keys does a job file have, with type, range, default and meaning. `partrain explain KEY` prints the "
-        "same on a terminal. A key without a default may be left out unless it is `required`.",
+        "same on a terminal. A key without a default may be left out unless it is `required`. Types: text is a string in quotes, `list: text` "
+        "a list of strings in brackets, a table is `{key = value}`.",
         _contents(fields),
         "## Top of the file",
         _keys(top),
@@ -52,7 +74,8 @@ def workflow() -> str:
     names = [key for key in keys_of(WorkflowSection, "") if key.key != "steps"]
     return page(
         "Workflow reference",
-        "This page answers: which keys does a workflow file have. [Workflows and sweeps](../workflows.md) explains them with examples. "
+        "This page answers: which keys does a workflow file have, with type, default and meaning. "
+        "[Workflows and sweeps](../workflows.md) explains them with examples. "
         "A step may also have the name of a command of partrain as a key, with the options of the command as a table: "
         "[commands](commands.md).",
         "## Top of the file",
@@ -89,7 +112,13 @@ def _table(name: str) -> list[str]:
         title = f"{KINDS[name]} `{each.name}`" if each.name else f"{KINDS[name]} of your own"
         own = [key for key in keys_of(each.section, heading((name,))) if _identity(key) not in shared]
         own = [key for key in own if key.key != identity(each.section)[0]]
-        parts += [f"### {title}", prose(each.section.__doc__), _keys(own), *_inner(each.section, only=[key.key for key in own])]
+        described = TASKS.get(each.name, "") if name == "task" else ""
+        parts += [
+            f"### {title}",
+            described or prose(each.section.__doc__),
+            _keys(own),
+            *_inner(each.section, only=[key.key for key in own]),
+        ]
     return parts
 
 
@@ -124,7 +153,7 @@ def _keys(keys: Sequence[KeyDescription]) -> str:
 def _row(key: KeyDescription) -> tuple[str, ...]:
     default = key.default if key.default in ("", "required") else code(key.default)
     example = "" if key.example in ("", key.default) else code(cell(key.example))
-    kind = ", ".join(code(each) if each.startswith('"') else each for each in key.kind.split(" | "))
+    kind = ", ".join(re.sub(r'"[^"]*"', lambda found: code(found[0]), each) for each in key.kind.split(" | "))
     return code(key.key), kind, default, key.text, example
 
 

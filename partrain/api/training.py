@@ -78,10 +78,10 @@ def train(
         task: A name as "regression", a `partrain.Task` or its class; default: as the targets imply. Whole numbers and words are classes.
         partition: The division of the items among the workers.
         transport: The way the workers communicate.
-        engine: Precision and compilation.
+        engine: Number type of the network, and the exactness of sums across machines.
         checkpoint: How often to commit a checkpoint.
         faults: What happens when a worker is lost, or a number is not finite.
-        hooks: A function to call after each judgement, see `help(partrain.training.hooks.Judgement)`; or the table `[hooks]`.
+        hooks: A function to call after each judgement, see `help(partrain.Judgement)`; or the table `[hooks]`.
         seed: Seed of all that is drawn: the same objects and seed give the same bits.
         name: Name of the run.
         out: The run folder; default: `runs/<name>/<time>`.

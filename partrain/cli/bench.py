@@ -26,13 +26,14 @@ app = typer.Typer()
 def bench(
     job: Annotated[Path | None, typer.Argument(metavar="[JOB.toml]", help="The job; default: an MLP on MNIST.")] = None,
     workers: Annotated[
-        str | None, typer.Option("--workers", metavar="N,N...", help="Numbers of CPU workers, one thread each; default: 1,2.")
+        str | None,
+        typer.Option("--workers", metavar="N,N...", help="Numbers of CPU workers to compare, one thread each; default: 1,2."),
     ] = None,
     threads: Annotated[str | None, typer.Option("--threads", metavar="N,N...", help="The same as --workers.")] = None,
     suite: Annotated[str | None, typer.Option("--suite", metavar="seeds", help="A fixed suite instead of a job.")] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repeats, each with a seed of its own.")] = 3,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repeats, each with another seed.")] = 3,
     items: Annotated[
-        int | None, typer.Option("--items", min=1000, help="With --suite: cap on each worker's items; default: 30000.")
+        int | None, typer.Option("--items", min=1000, help="With --suite: most items of each worker; default: 30000.")
     ] = None,
     set_: Overrides = None,
     as_json: Json = False,
@@ -74,13 +75,13 @@ def compare(
     paths: Annotated[
         list[Path], typer.Argument(metavar="JOB.toml|RUN_DIR...", help="Jobs to train, run folders, or checkpoints in them.")
     ],
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repeats of each job, with a seed of its own each.")] = 3,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Repeats of each job, each with another seed.")] = 3,
     asserts: Annotated[
         list[str] | None,
         typer.Option(
             "--assert",
             metavar="CONDITION",
-            help="Exit 1 unless it holds for each run, for a job for the medians of its seeds: 'test.accuracy >= 0.97'.",
+            help="Exit 1 unless this holds for each run, or for the medians over the seeds of each job: 'test.accuracy >= 0.97'.",
         ),
     ] = None,
     sort: Sort = None,

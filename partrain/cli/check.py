@@ -34,7 +34,7 @@ def validate(
     set_: Overrides = None,
     build: Annotated[
         bool,
-        typer.Option("--build", help="Then try each job: read data, import code, build the network, train no more than a batch."),
+        typer.Option("--build", help="Then read the data, import your code, build the network, and try one batch, for each job."),
     ] = False,
     as_json: Json = False,
     debug: Debug = False,

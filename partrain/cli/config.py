@@ -25,15 +25,16 @@ app = typer.Typer()
 def config(
     job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="A job file, or a run folder for its job.")],
     set_: Overrides = None,
-    full: Annotated[bool, typer.Option("--full", help="With all defaults, as comments.")] = False,
-    origin: Annotated[bool, typer.Option("--origin", help="Each value with the place that sets it.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print all defaults, too, as comments.")] = False,
+    origin: Annotated[bool, typer.Option("--origin", help="Print each value with the place that sets it.")] = False,
     diff: Annotated[
-        Path | None, typer.Option("--diff", metavar="OTHER", help="Keys that differ from another job or run, defaults included.")
+        Path | None,
+        typer.Option("--diff", metavar="OTHER", help="Print the keys that differ from another job or run, defaults included."),
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Print a job after --set; with its defaults, the origin of each value, or the differences from another job."""
+    """Print a job after --set: as it is, with its defaults, with the origin of each value, or its differences from another job."""
     from partrain.config.overrides import toml_value
     from partrain.display.text_table import aligned
     from partrain.job.resolved import difference, full_text, load_any

@@ -57,7 +57,7 @@ def stop(
 
 @app.command(epilog=examples("partrain checkpoint runs/mnist", "partrain checkpoint"))
 def checkpoint(run: Run = Path("runs"), as_json: Json = False, debug: Debug = False) -> None:
-    """Have a run that another terminal trains commit a checkpoint now. Return when the file is on disk."""
+    """Make a run that another terminal trains commit a checkpoint now. Return when the file is on disk."""
     from partrain.launch.control import NotTraining, ask_to_commit
     from partrain.launch.run_folder import is_training
 

@@ -41,7 +41,7 @@ def convert(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write a data set in the form that kind = "mapped" opens without copying, however large it is.
+    """Write a data set as a file for `kind = "mapped"`, which is memory-mapped and may be larger than the memory.
 
     Items are those of the job: means and deviations are learnt from the items that this job trains on.
     """
@@ -80,7 +80,7 @@ def fetch(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Fetch the files that the data sets of jobs need from the network, and check those that are there."""
+    """Fetch the files of data sets that jobs name by URL, and check those that are there."""
     from partrain.data.fetch import fetch as transfer
     from partrain.display.display import transfers
     from partrain.job.load import load

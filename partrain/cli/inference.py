@@ -27,7 +27,7 @@ app = typer.Typer()
 Input = Annotated[
     Path | None,
     typer.Option(
-        "--input", "-i", metavar="F", help="Items: any file or folder that a job takes, JSON lines, an image; - is stdin."
+        "--input", "-i", metavar="F", help="File or folder of items: any that a job takes, JSON lines, an image; - is stdin."
     ),
 ]
 SkipBad = Annotated[
@@ -44,13 +44,15 @@ def inspect(
     checkpoint: Checkpoint,
     tensors: Annotated[
         bool,
-        typer.Option("--tensors", help="A tree of all tensors: type, shape, l2 norm, largest magnitude, non-finite numbers."),
+        typer.Option(
+            "--tensors", help="Show all tensors as a tree: type, shape, L2 norm, largest magnitude, non-finite numbers."
+        ),
     ] = False,
     best: Best = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show what a checkpoint holds. No code that it names is imported."""
+    """Show the content of a checkpoint. It runs no code that the checkpoint names."""
     from partrain.checkpoint.describe import describe
     from partrain.inference import tree
 
@@ -66,10 +68,12 @@ def inspect(
 @app.command(epilog=examples("partrain evaluate runs/mnist --best", "partrain evaluate runs/wine --input new.csv"))
 def evaluate(
     checkpoint: Checkpoint,
-    split: Annotated[Split | None, typer.Option("--split", help="Which items; default: validation and test.")] = None,
+    split: Annotated[
+        Split | None, typer.Option("--split", help="Items of the job's data set; default: validation and test.")
+    ] = None,
     input: Input = None,
     targets: Annotated[
-        Path | None, typer.Option("--targets", metavar="F", help="With --input: NPY or IDX of the targets.")
+        Path | None, typer.Option("--targets", metavar="F", help="With --input: NPY or IDX file of the targets.")
     ] = None,
     best: Best = False,
     skip_bad: SkipBad = False,
@@ -110,18 +114,18 @@ def predict(
     output: Output = None,
     force: Force = False,
     id: Annotated[
-        str | None, typer.Option("--id", metavar="COLUMN", help="Carry this column of a table instead of item numbers.")
+        str | None, typer.Option("--id", metavar="COLUMN", help="Write this column of the table instead of item numbers.")
     ] = None,
-    with_input: Annotated[bool, typer.Option("--with-input", help="Carry all columns of a table.")] = False,
+    with_input: Annotated[bool, typer.Option("--with-input", help="Write all columns of the table before the answers.")] = False,
     skip_bad: SkipBad = False,
     top: Annotated[
         int, typer.Option("--top", metavar="K", min=0, help="Write the K likeliest classes, each with its probability.")
     ] = 0,
-    probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Write the probability of each class (classification).")
-    ] = False,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Write the probability of each class or label.")] = False,
     encode: Annotated[bool, typer.Option("--encode", help="Write the codes of an autoencoder instead of its errors.")] = False,
-    prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="Text to continue (language).")] = None,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", metavar="TEXT", help="Text to continue, for a language network.")
+    ] = None,
     tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="With --prompt: tokens to add; default: 200.")] = None,
     temperature: Annotated[
         float | None,
@@ -184,10 +188,14 @@ def predict(
 )
 def export(
     checkpoint: Checkpoint,
-    format: Annotated[Format, typer.Option("--format", "-f", help="safetensors, state-dict, torch-export or onnx.")],
+    format: Annotated[Format, typer.Option("--format", "-f", help="Format: safetensors, state-dict, torch-export or onnx.")],
     output: RequiredOutput,
     with_preprocessing: Annotated[
-        bool, typer.Option("--with-preprocessing", help="Raw values in, answers as of `predict` out (onnx, torch-export).")
+        bool,
+        typer.Option(
+            "--with-preprocessing",
+            help="Put the preprocessing into the file: raw values in, answers of `predict` out (onnx, torch-export).",
+        ),
     ] = False,
     input_type: Annotated[
         InputType | None,
@@ -196,7 +204,9 @@ def export(
     snippet: Annotated[
         bool, typer.Option("--snippet", help="Print a Python program that uses the file, without partrain.")
     ] = False,
-    card: Annotated[bool, typer.Option("--card", help="Write a model card beside the file: G with the suffix .md.")] = False,
+    card: Annotated[
+        bool, typer.Option("--card", help="Write a model card beside the file: its name with the suffix .md.")
+    ] = False,
     force: Force = False,
     best: Best = False,
     trust_code: TrustCode = False,
@@ -204,7 +214,7 @@ def export(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Export a checkpoint's network to a format of other programs, after both have given the same answers."""
+    """Export a checkpoint's network to a format of other programs, and compare the answers of both."""
     from partrain.inference.output import check, create
 
     check(output, force)
@@ -247,7 +257,7 @@ def diff(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Measure distances of two networks by tensor, or of the workers of one checkpoint; exit 0 if all bits are equal, else 1."""
+    """Compare two networks tensor by tensor, or the workers of one checkpoint; exit 0 if all bits are equal, else 1."""
     if workers == (other is not None):
         raise typer.BadParameter("give either another checkpoint, or --workers", param_hint="OTHER.h5")
     from partrain.inference import diff as distances

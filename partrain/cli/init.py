@@ -28,13 +28,16 @@ def init(
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="JOB.toml", help="The same as the argument.")] = None,
     template: Annotated[str | None, typer.Option("--template", metavar="NAME", help="The template: see --list.")] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="DATA", help="Write a job for a table, arrays, a text or images.")
+        Path | None,
+        typer.Option("--from", metavar="DATA", help="Write a job for this table, these arrays, this text or folder of images."),
     ] = None,
     target: Annotated[
         str | None, typer.Option("--target", metavar="COLUMN", help="With --from: the column or array to predict.")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the templates.")] = False,
-    no_schema: Annotated[bool, typer.Option("--no-schema", help="Write no schema for editors beside the job.")] = False,
+    no_schema: Annotated[
+        bool, typer.Option("--no-schema", help="Do not write the JSON Schema for editors beside the job.")
+    ] = False,
     force: Force = False,
     debug: Debug = False,
 ) -> None:

@@ -21,8 +21,8 @@ Overrides = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run folder; default: runs/<name>/<time>.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No live table and no lines per round.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Without a terminal: a line for each round.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no live table and no lines for rounds.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Without a terminal: print a line for each round.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")]
 TrustCode = Annotated[bool, typer.Option("--trust-code", help="Run the code that the checkpoint's job names.")]
 JobOverride = Annotated[

@@ -18,12 +18,14 @@ app = typer.Typer()
 def plan(
     job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job.")],
     set_: Overrides = None,
-    probe: Annotated[bool, typer.Option("--probe", help="Train for some seconds: speed, bytes per round, waiting.")] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Train for some seconds to measure speed, bytes per round and waiting.")
+    ] = False,
     seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="With --probe: seconds of each measurement.")] = 2.0,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show partitions, memory and end of a job before it runs; by a short measurement its speed, too, and whether one more worker pays."""
+    """Show partitions, memory and end of a job before it runs. --probe also measures its speed, and tells if one more worker pays."""
     from partrain.bench import planned
     from partrain.job.load import load
 

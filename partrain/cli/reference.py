@@ -41,7 +41,9 @@ def explain(
     word: Annotated[
         str,
         typer.Argument(
-            metavar="KEY|NAME|CODE", help="As in optimizer.lr, average, cnn, 78, words.", autocompletion=complete_word
+            metavar="KEY|NAME|CODE",
+            help="A key, a name or an exit code: optimizer.lr, average, cnn, 78; `words` lists the terms.",
+            autocompletion=complete_word,
         ),
     ],
     as_json: Json = False,
@@ -62,7 +64,7 @@ def list_names(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List what a job can name: networks, rules, data sets, optimizers, devices; or the jobs of this folder."""
+    """List names for a job: networks, rules, data sets, optimizers, devices; or the jobs of this folder."""
     from partrain.display.text_table import aligned
 
     rows = _devices() if kind == "devices" else _jobs() if kind == "jobs" else _named(TABLES[kind])
@@ -74,7 +76,8 @@ def list_names(
 
 @app.command(epilog=examples("partrain schema > job.schema.json"))
 def schema(
-    workflow: Annotated[bool, typer.Option("--workflow", help="That of workflow files.")] = False, debug: Debug = False
+    workflow: Annotated[bool, typer.Option("--workflow", help="Print the schema of workflow files instead.")] = False,
+    debug: Debug = False,
 ) -> None:
     """Print the JSON Schema of job files, by which editors complete and check them."""
     from partrain.job.reference import json_schema

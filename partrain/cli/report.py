@@ -29,7 +29,9 @@ Runs = Annotated[
 def report(
     runs: Runs,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="F.html", help="The file to write.")] = Path("report.html"),
-    items: Annotated[bool, typer.Option("--items", help="Evaluate the networks too: confusion, worst items, answers.")] = False,
+    items: Annotated[
+        bool, typer.Option("--items", help="Evaluate the networks, too: confusion matrix, worst items, answers.")
+    ] = False,
     force: Force = False,
     trust_code: TrustCode = False,
     as_json: Json = False,
@@ -67,7 +69,7 @@ def report(
 def plot(
     runs: Runs,
     what: Annotated[
-        str, typer.Option("--what", help="loss, accuracy, a metric, timeline, distance, bytes, staleness, lr or speed.")
+        str, typer.Option("--what", help="Figure: loss, accuracy, a metric, timeline, distance, bytes, staleness, lr or speed.")
     ] = "loss",
     by: Annotated[By | None, typer.Option("--by", help="The horizontal axis: seconds, items or rounds.")] = None,
     output: Annotated[

@@ -31,9 +31,9 @@ Log = Annotated[
 ]
 MetricsPort = Annotated[
     int | None,
-    typer.Option("--metrics-port", min=0, max=65535, metavar="N", help="Serve Prometheus text at this port; 0: a free one."),
+    typer.Option("--metrics-port", min=0, max=65535, metavar="N", help="Serve Prometheus text at this port; 0 takes a free one."),
 ]
-MetricsHost = Annotated[str, typer.Option("--metrics-host", metavar="HOST", help="Address of that port.")]
+MetricsHost = Annotated[str, typer.Option("--metrics-host", metavar="HOST", help="With --metrics-port: address to listen on.")]
 
 
 class HookOptions(NamedTuple):

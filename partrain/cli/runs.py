@@ -169,10 +169,16 @@ def gc(
     folder: Folder = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only print what would be removed.")] = False,
     keep: Annotated[
-        int | None, typer.Option("--keep", min=0, metavar="N", help="Remove all but the newest N runs of each job, too.")
+        int | None, typer.Option("--keep", min=0, metavar="N", help="Also remove all but the newest N runs of each job.")
     ] = None,
     older_than: Annotated[
-        float | None, typer.Option("--older-than", min=0, metavar="DAYS", help="Remove older runs, too; with --keep only such.")
+        float | None,
+        typer.Option(
+            "--older-than",
+            min=0,
+            metavar="DAYS",
+            help="Also remove runs older than this. With --keep: remove only runs that both options name.",
+        ),
     ] = None,
     yes: Yes = False,
     as_json: Json = False,

@@ -32,12 +32,21 @@ Only = Annotated[list[str] | None, typer.Option("--only", metavar="STEP", help="
 StartAt = Annotated[str | None, typer.Option("--start-at", metavar="STEP", help="Workflow: run this step and all that need it.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Workflow: print each step with the reason why it would run.")]
 AtOnce = Annotated[
-    int | None, typer.Option("--jobs", "-j", min=1, metavar="N", help="Workflow: most steps at once; default: what fits.")
+    int | None,
+    typer.Option(
+        "--jobs",
+        "-j",
+        min=1,
+        metavar="N",
+        help="Workflow: run at most N steps at once; default: as many as fit on cores and GPUs.",
+    ),
 ]
 KeepGoing = Annotated[
-    bool, typer.Option("--keep-going", "-k", help="Workflow: after a failure, run what does not need that step.")
+    bool, typer.Option("--keep-going", "-k", help="Workflow: after a failure, run the steps that do not need the failed one.")
 ]
-Retries = Annotated[int, typer.Option("--retries", min=0, metavar="N", help="Workflow: try a failed step again.")]
+Retries = Annotated[
+    int, typer.Option("--retries", min=0, metavar="N", help="Workflow: number of times to try a failed step again.")
+]
 Cluster = Annotated[
     str | None,
     typer.Option("--cluster", metavar="ADDRESS", help="Workflow: run the steps on the cluster of this Dask scheduler."),
@@ -134,10 +143,11 @@ def resume(
     ] = None,
     latest: Annotated[bool, typer.Option("--latest", help="Continue the newest run in runs/.")] = False,
     until: Annotated[
-        list[str] | None, typer.Option("--until", metavar="KEY=VALUE", help="Move a stop condition, as in rounds=500.")
+        list[str] | None, typer.Option("--until", metavar="KEY=VALUE", help="Move a condition of [stop], as in rounds=500.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder for a checkpoint from outside a run folder.")
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Run folder to write to, for a checkpoint that is in no run folder."),
     ] = None,
     job: Annotated[
         Path | None,

@@ -18,13 +18,17 @@ app = typer.Typer()
 @app.command(epilog=examples("partrain watch", "partrain watch latest", "partrain watch runs/mnist --once"))
 def watch(
     runs: Annotated[
-        str, typer.Argument(metavar="RUN|FOLDER|latest", help="A run, or a folder of runs, a sweep, a workflow.")
+        str,
+        typer.Argument(
+            metavar="RUN|FOLDER|latest",
+            help="A run folder, or a folder of runs, a sweep or a workflow; `latest`: the newest run.",
+        ),
     ] = "runs",
-    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit; needs no Textual.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit. This needs no Textual.")] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Watch runs that other terminals train: curves, workers, progress. It only reads run folders. Without a terminal it prints one frame."""
+    """Watch runs that other terminals train: curves, workers, progress. This only reads run folders. Without a terminal it prints one frame."""
     from partrain.watch.runs import root_of
 
     root = root_of(runs)

@@ -248,7 +248,9 @@ def _show_sweeps(runner: Runner, folder: Path) -> None:
 def show(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The workflow file.")],
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The workflow's folder; default: runs/<name>.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The folder of the workflow; default: runs/<name>.")
+    ] = None,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph as a Mermaid diagram.")] = False,
     as_json: Json = False,
     debug: Debug = False,

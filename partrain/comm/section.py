@@ -27,15 +27,19 @@ class TransportSection(Section):
     """The `[transport]` table."""
 
     kind: Literal["shared", "simulated"] = "shared"
-    """`shared`: one process per worker over shared memory; `simulated`: all workers in one process, one at a time, by a simulated clock."""
+    """`shared`: one process for each worker, which exchange numbers in shared memory, and over the network under torchrun.
+    `simulated`: all workers in one process, one at a time, by a simulated clock."""
     stall_seconds: float = Field(300.0, gt=0)
-    """A worker that reports nothing for this long is taken for stuck and killed: its round runs again, see `[faults] on_loss`. If it is stuck there again, the run ends with 75, resumable."""
+    """Seconds without a sign of life after which partrain takes a worker for stuck and kills it. Its round runs again (see
+    `[faults] on_loss`). If a worker is stuck there again, the run ends with exit code 75, and can be resumed."""
     speed: list[Speed] = Field([1.0], min_length=1)
-    """Simulated: speed of each worker (one number: of all); at 1 an iteration takes a simulated millisecond, at 0.25 four."""
+    """`simulated`: speed of each worker, or one number for all. At 1 an iteration takes a simulated millisecond, at 0.25 four."""
     delay: list[Span] = Field([0.0], min_length=1)
-    """Simulated: seconds that each message and each meeting takes a worker (one number: all)."""
+    """`simulated`: seconds that each message and each meeting of all workers takes a worker; a number for each worker,
+    or one for all."""
     jitter: list[Span] = Field([0.0], min_length=1)
-    """Simulated: spread of a worker's iterations, the standard deviation of the logarithm of their time (one number: of all)."""
+    """`simulated`: spread of the time of iterations, as the standard deviation of its logarithm; a number for each
+    worker, or one for all."""
 
     def implementation(self, machine: Machine | None = None) -> type[BaseTransport]:
         """Return the transport on one machine, or between this `machine` and others."""

@@ -41,11 +41,12 @@ class ImageChanges(DataSection):
     """Keys of data sets whose items may be images."""
 
     augment: Annotated[list[str | dict[str, Any]] | None, PlainValidator(_check_augment)] = None
-    """Random changes of training images (needs the extra `vision`): names, or tables with the parameters of torchvision.transforms.v2."""
+    """Random changes of training images: names, or tables with a name and parameters of torchvision.transforms.v2. Needs
+    `pip install 'partrain[vision]'`."""
     mean: list[float] | None = None
-    """Mean of each channel, of numbers in [0, 1], to subtract from images; with `deviation`."""
+    """Mean of each channel, to subtract from images of numbers in [0, 1]. Goes with `deviation`."""
     deviation: list[Annotated[float, Field(gt=0)]] | None = None
-    """Standard deviation of each channel to divide images by."""
+    """Standard deviation of each channel, to divide images by. Goes with `mean`."""
 
     @model_validator(mode="after")
     def _whole_normalization(self) -> Self:

@@ -83,11 +83,12 @@ class DataSection(Section):
     """Keys of every `[dataset]` table."""
 
     validation: int = Field(0, ge=0)
-    """Items held out of training to evaluate the mixed network."""
+    """Number of items to hold out of training. partrain judges the mixed network on them."""
     stratify: bool = False
-    """Hold out each class in proportion, to within one item."""
+    """Take each class in proportion, to within one item, for held-out items and for test items that are split off."""
     fold: str | None = None
-    """Fold that is held out instead, as "2/5": the second of five parts of the items. `[sweep] k_folds` trains all of them."""
+    """Fold to hold out, instead of `validation`: "2/5" is the second of five parts of the items. `[sweep] k_folds`
+    trains all folds."""
 
     @field_validator("fold")
     @classmethod
@@ -126,7 +127,8 @@ class SelectsClasses(DataSection):
     """The key of data sets that can leave classes out."""
 
     classes: Annotated[list[Class] | None, PlainValidator(_check_classes)] = None
-    """Classes to keep, by label or name: their items get labels from 0 in this order; default: all."""
+    """Classes to keep, by label or name; items of other classes are left out. The labels are 0, 1, ... in this order.
+    Default: all."""
 
 
 class Remark(NamedTuple):
@@ -273,7 +275,8 @@ class DatasetInfo:
     files: tuple[MappedFile, ...] = ()
     """Files that are mapped beside the buffer."""
     parts: tuple[InputPart, ...] = ()
-    """The inputs of an item, if there are several, or their lengths differ: `inputs` are then rows (n, bytes) that hold all of them."""
+    """The inputs of an item, if there are several, or their lengths differ: `inputs` are then rows (n, bytes) that hold
+    all of them."""
     stream: StreamForm | None = None
     """The training items, if they are a stream: `inputs` and `targets` are then those of held-out items alone."""
 
@@ -316,7 +319,8 @@ class Dataset(DatasetInfo):
     """(items,) int64, increasing: rows of `inputs` and `targets` that are items to train on or to hold out. Used where test items
     were drawn from a mapped file, in which the others stay where they are. None: all rows."""
     newest: NDArray[Any] | None = None
-    """(n, number, targets) float64: newest values of forecast columns in the file's units, from which differences are restored."""
+    """(n, number, targets) float64: newest values of forecast columns in the file's units, from which differences are
+    restored."""
     test_newest: NDArray[Any] | None = None
 
     @property

@@ -51,19 +51,22 @@ Size = Annotated[
 
 
 class ImagesSection(SelectsClasses, ImageChanges):
-    """Images in a folder for each class, or in such folders within `train` and `test`; bytes, scaled to [0, 1]."""
+    """Images, with one folder for each class, or with such folders in `train` and `test`. Bytes are scaled to [0, 1].
+
+    Needs `pip install 'partrain[images]'`.
+    """
 
     kind: Literal["images"]
     path: Folder
     """The folder, relative to the job."""
     test_path: Folder | None = None
-    """A folder with the same classes, to test on; default: `test` beside `train`, if there is one."""
+    """A folder of test images, with the same classes. Default: `test` beside `train`, if there is one."""
     size: Size
-    """Height and width that all images are resized to, as [height, width]; one number for a square."""
+    """Height and width to which all images are resized, as [height, width], or one number for a square."""
     channels: Literal[1, 3] = 3
     """1: grey; 3: red, green, blue. Transparency is ignored."""
     standardise: Literal["channel"] | None = None
-    """`channel`: images minus the mean of each channel, divided by its standard deviation, of the training images."""
+    """`channel`: subtract the mean of each channel and divide by its standard deviation, both of the training images."""
 
 
 def read_spec(section: ImagesSection, folder: Path) -> DatasetSpec:

@@ -59,17 +59,20 @@ class Partition(Section):
     """The `[partition]` table."""
 
     overlap: float = Field(0.0, ge=0, lt=1)
-    """Share of a partition that its neighbour also has; 0 = disjoint. Unused where all workers have a `partition_size`."""
+    """Share of a worker's items that the next worker also has; 0 = disjoint. No effect if all workers have a `partition_size`."""
     order: Order = "shuffled"
-    """Order that windows are cut from: seeded shuffle; as given; classes mixed evenly; sorted by class; or skewed by `alpha`."""
+    """Order of the items, of which each worker gets consecutive ones. `shuffled`: by the seed. `given`: as the file has
+    them. `stratified`: classes mixed evenly. `by-label`: sorted by class. `dirichlet`: uneven shares of the classes, set by
+    `alpha`. For numbers, the tenths of the targets serve as classes."""
     alpha: float | None = Field(None, gt=0, le=1e6)
-    """Concentration of `dirichlet`: the smaller, the fewer classes each worker sees; 1 is very uneven, 100 mildly."""
+    """For `dirichlet`: the smaller, the fewer classes each worker sees. 1 is very uneven, 100 mildly uneven."""
     redraw: Literal["never", "round"] = "never"
-    """`round`: a new seeded split each round."""
+    """`never`: each worker keeps its items. `round`: partrain draws new partitions for each round, by the seed."""
     sampling: Literal["permutation", "balanced"] = "permutation"
-    """Order of a pass: each item once, or as many draws as items, with replacement, each class equally often. Both are seeded."""
+    """Items of a pass, in an order drawn by the seed. `permutation`: each item once. `balanced`: as many draws as items, with
+    replacement, each class equally often."""
     uncovered: Literal["error", "allow"] = "error"
-    """Reaction to a `partition_size` that leaves items without a worker."""
+    """Reaction if the values of `partition_size` leave items without a worker: refuse the job, or leave these items out."""
 
     @model_validator(mode="after")
     def _redraw_shuffles(self) -> Partition:

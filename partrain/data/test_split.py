@@ -25,11 +25,12 @@ class HasTestSplit(DataSection):
     """Keys that name separate test items."""
 
     test_items: int = Field(0, ge=0)
-    """Number of items (rows of a table) that become test items, instead of separate ones."""
+    """Number of items (rows of a table) to split off as test items, instead of separate ones."""
     test_share: float = Field(0.0, ge=0, lt=1)
-    """Share of the items that become test items."""
+    """Share of the items to split off as test items, instead of separate ones."""
     test_from: Literal["shuffled", "end"] = "shuffled"
-    """Choice of test items: drawn, the same for all seeds of the job; or the last ones, where items follow one another in time."""
+    """Choice of the items to split off: `shuffled` draws them, the same for all seeds; `end` takes the last ones, for items in
+    the order of time."""
 
     @model_validator(mode="after")
     def _one_way_to_test_items(self) -> Self:

@@ -38,23 +38,29 @@ WORD = re.compile(r"\w+|[^\w\s]")
 
 
 class TextSection(DataSection):
-    """Text files (UTF-8), to continue token by token. The end of the text is held out, and the end behind that is tested."""
+    """Text files (UTF-8): the network learns the next token after each token.
+
+    The test items are the end of the text. The held-out items come before them.
+    """
 
     kind: Literal["text"]
     path: Files
-    """A file, several, or a folder with .txt files, concatenated in the order of their names."""
+    """A file, a list of files, or a folder of .txt files, which are joined in the order of their names. Relative to the job, or
+    URLs with their digests."""
     length: int = Field(ge=1)
-    """L: tokens of an item; its targets are the same tokens shifted by one."""
+    """L: number of tokens of an item. Its targets are the same tokens, shifted by one."""
     stride: int | None = Field(None, ge=1)
-    """Tokens from the beginning of one item to that of the next; default: L, so that no token is the target of two items."""
+    """Number of tokens from the start of one item to the start of the next; default: L, so that each token is the
+    target of one item."""
     tokens: Literal["characters", "bytes", "words"] = "characters"
-    """`characters`: all that occur in any of the files; `words`: the most frequent ones of the training text, and marks."""
+    """Kind of token: `characters`, all that occur in the files; `bytes`; or `words`, with punctuation marks, of which the most
+    frequent ones of the training text are kept."""
     vocabulary: int = Field(10_000, ge=2, le=10**7)
-    """Number of words (`words` only), including `<unknown>`."""
+    """With `words`: number of words to keep, `<unknown>` included."""
     test_items: int = Field(0, ge=0)
-    """Items at the end to test on."""
+    """Number of items at the end of the text to test on. Held-out items (`validation`) are those before them."""
     test_path: Files | None = None
-    """Files to test on, instead."""
+    """Files to test on, instead of `test_items`."""
 
     @model_validator(mode="after")
     def _only_what_counts(self) -> TextSection:

@@ -53,30 +53,30 @@ class StartedWorker(WorkerSkew, WorkerBefore):
     rank: int
     """Number of the worker, from 0."""
     device: str
-    """As in `cpu` or `cuda:0`."""
+    """Device: `cpu`, or a GPU such as `cuda:0`."""
     threads: int
-    """Intra-op threads."""
+    """CPU threads (torch's intra-op threads)."""
     pid: int | None
     """Process id on this machine, if the worker runs here."""
     partition: int | None
-    """Number of items in the worker's partition, or in its shard of a stream; None: the stream does not tell."""
+    """Number of items in the worker's partition, or in its shard of a stream; null if the stream does not tell."""
     iterations: int
     """Local iterations per round."""
     passes: int | None
-    """Passes over the partition per round, if the job gives these instead."""
+    """Passes over the partition per round, if the job has `passes` instead of `iterations`."""
     batch_size: int
-    """Items of a batch."""
+    """Number of items of a batch."""
 
 
 class EndSeconds(TypedDict, total=False):
     """The seconds of the whole run, all sessions included."""
 
     startup: float
-    """From the command to the first local iteration."""
+    """Seconds from the command to the first local iteration."""
     train: float
-    """From the first local iteration to the last judgement."""
+    """Seconds from the first local iteration to the last judgement."""
     total: float
-    """The whole command."""
+    """Seconds of the whole command."""
 
 
 @dataclass(kw_only=True)
@@ -94,31 +94,31 @@ class StartEvent:
     rule: str
     """Name of the sync rule."""
     resumed_from: int | None
-    """Round of the checkpoint; None for a new run."""
+    """Round of the checkpoint that the run resumed from; null for a new run."""
     parameters: int = 0
     """Number of the network's parameters."""
     held_out: int = 0
-    """Items for judgements."""
+    """Number of held-out items."""
     judge_every: int = 1
-    """Rounds between two regular judgements."""
+    """Number of rounds from one regular judgement to the next."""
     cores: int = 0
-    """CPU cores of this machine that the process may use."""
+    """Number of CPU cores of this machine that the process may use."""
     workers: list[StartedWorker]
     """All workers, by rank."""
     stop: dict[str, Any]
     """The `[stop]` table."""
     start_file: str | None = None
-    """SHA-256 of the file that the network started from at the beginning of the run."""
+    """SHA-256 of the file that the network started from (`[model] from`), if there was one."""
 
 
 @dataclass(kw_only=True)
 class RoundEvent:
-    """A worker has finished a round. The line holds the numbers of the record, whose `seconds` cover all sessions."""
+    """A worker has finished a round. The line holds the numbers of this worker in this round."""
 
     kind: ClassVar = "round"
     t: float
     rank: int
-    """The worker."""
+    """Rank of the worker."""
     record: RoundRecord
 
 
@@ -129,7 +129,7 @@ class JudgementEvent:
     kind: ClassVar = "judgement"
     t: float
     judge: str = "mixed"
-    """`mixed` or `any-worker`."""
+    """`mixed` or `any-worker`, as `[stop] judge` says."""
     round: int
     """The round that was judged."""
     item_iterations: int = 0
@@ -141,9 +141,9 @@ class JudgementEvent:
     metrics: dict[str, float] = field(default_factory=dict)
     """Accuracy and further metrics, by name."""
     best: bool
-    """The best judgement so far."""
+    """True if this is the best judgement so far."""
     regular: bool = True
-    """False if the network was judged only because the run ends; then it does not count for patience."""
+    """False if the network was judged only because the run ends. Such a judgement does not count for `patience`."""
 
 
 @dataclass(kw_only=True)
@@ -155,25 +155,25 @@ class CommitEvent:
     round: int
     """The round that the checkpoint holds."""
     file: str
-    """Path in the run folder."""
+    """Path of the file in the run folder."""
     bytes: int
-    """Size of the file."""
+    """Size of the file in bytes."""
     seconds: float
-    """Duration of the write."""
+    """Seconds that the write took."""
     digest: str = ""
     """SHA-256 of the file."""
 
 
 @dataclass(kw_only=True)
 class FaultEvent:
-    """Something failed."""
+    """Something failed: a worker, or the run."""
 
     kind: ClassVar = "fault"
     t: float
     what: str
     """The fault in words."""
     rank: int | None
-    """Rank of the worker that failed; None if no single one did."""
+    """Rank of the worker that failed; null if it was not a single worker."""
 
 
 @dataclass(kw_only=True)
@@ -183,15 +183,15 @@ class ReplayEvent:
     kind: ClassVar = "replay"
     t: float
     rank: int | None
-    """Rank of the lost worker; None if no single one was."""
+    """Rank of the lost worker; null if it was not a single worker."""
     what: str
     """The loss in words."""
     after: int
-    """Round of the state: the rounds after it run again."""
+    """Round of the state from which all workers start again: the rounds after it run again."""
     discarded: list[int]
-    """Item-iterations that each worker had trained since then."""
+    """Item-iterations that each worker, by rank, had trained after that state."""
     seconds: float
-    """Seconds from noticing the loss until the workers trained again."""
+    """Seconds from the discovery of the loss to the first local iteration after it."""
 
     def describe(self) -> str:
         """Tell in one line what was lost and what runs again."""
@@ -201,7 +201,7 @@ class ReplayEvent:
 
 @dataclass(kw_only=True)
 class ExclusionEvent:
-    """A worker was left out of the means of a round, for its numbers were not finite."""
+    """A worker was left out of the means of a round, because its numbers were not finite."""
 
     kind: ClassVar = "exclusion"
     t: float
@@ -210,9 +210,9 @@ class ExclusionEvent:
     rank: int
     """Rank of the worker."""
     what: str
-    """The numbers that were not finite."""
+    """The numbers that were not finite, in words."""
     discarded: int
-    """Item-iterations that were taken back."""
+    """Item-iterations of the worker that were taken back."""
 
     def describe(self) -> str:
         """Tell in one line who was left out, and why."""
@@ -222,20 +222,20 @@ class ExclusionEvent:
 
 @dataclass(kw_only=True)
 class SpikeEvent:
-    """A loss leapt above its band (`display/loss_band.py`)."""
+    """A loss rose far above the newest losses before it."""
 
     kind: ClassVar = "spike"
     t: float
     round: int
     """The round."""
     rank: int | None
-    """Rank of the worker whose training loss it is; None: the judged loss."""
+    """Rank of the worker whose training loss it is; null for the judged loss."""
     loss: float
-    """The loss that leapt."""
+    """The high loss."""
     usual: list[float]
-    """Lowest and highest of the losses before it."""
+    """Lowest and highest of the newest losses before it."""
     bound: float
-    """Upper end of the band."""
+    """Loss above which partrain reports a spike."""
 
     def describe(self) -> str:
         """Tell in one line what leapt, and from where."""
@@ -246,7 +246,7 @@ class SpikeEvent:
 
 @dataclass(kw_only=True)
 class SlowEvent:
-    """A worker has become slow against the others, has changed much, or has recovered (`display.stragglers` has the rule)."""
+    """A worker has become slow against the others, has become much slower or faster, or keeps up again."""
 
     kind: ClassVar = "slow"
     t: float
@@ -255,7 +255,7 @@ class SlowEvent:
     rank: int
     """Rank of the worker."""
     factor: float
-    """Seconds of computing per item-iteration over the median of the others'."""
+    """Its seconds of computing for each item-iteration, divided by the median of the others."""
     since: int
     """First round in which the worker was slow."""
     recovered: bool = False
@@ -270,14 +270,14 @@ class SlowEvent:
 
 @dataclass(kw_only=True)
 class StoppingEvent:
-    """The coordinator answers a signal."""
+    """The run got a signal and will stop."""
 
     kind: ClassVar = "stopping"
     t: float
     signal: str
-    """As in `SIGINT`."""
+    """Name of the signal, such as `SIGINT`."""
     what: str
-    """Message to the user."""
+    """The message that the terminal shows."""
 
 
 @dataclass(kw_only=True)
@@ -287,15 +287,15 @@ class EndEvent:
     kind: ClassVar = "end"
     t: float
     status: str
-    """As in `summary.json`."""
+    """The same as in `summary.json`."""
     reason: str
-    """As in `summary.json`."""
+    """The same as in `summary.json`."""
     round: int
-    """The last round."""
+    """Number of the last round."""
     seconds: EndSeconds = field(default_factory=EndSeconds)
     """Seconds of the run."""
     test: dict[str, float] = field(default_factory=dict)
-    """Loss and metrics on the test set, if there is one."""
+    """Loss and metrics of the test items, if there are any."""
 
 
 @dataclass

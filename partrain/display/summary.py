@@ -13,22 +13,22 @@ class RunSeconds(TypedDict):
     """Seconds of all sessions."""
 
     startup: float
-    """From the command to the first local iteration."""
+    """Seconds from the command to the first local iteration."""
     train: float
-    """From the first local iteration to the last judgement: waits, mixing and judging included."""
+    """Seconds from the first local iteration to the last judgement, with waits, mixing and judging."""
     total: float
-    """The whole command."""
+    """Seconds of the whole command."""
 
 
 class WorkerSeconds(TypedDict):
     """Seconds of one worker."""
 
     compute: float
-    """Local iterations."""
+    """Seconds of local iterations."""
     wait: float
-    """Waiting for other workers."""
+    """Seconds of waiting for other workers."""
     sync: float
-    """Mixing."""
+    """Seconds of mixing."""
 
 
 class BestJudgement(TypedDict):
@@ -46,30 +46,30 @@ class SummaryOptions(TypedDict, total=False):
     """Fields that only some runs have."""
 
     judge: str
-    """`any-worker` if single workers were judged, as `[stop] judge` asks for."""
+    """`any-worker` if `[stop] judge` says so; else the field is absent."""
     judged_round: int
-    """The round that was judged last, if the run ended later."""
+    """The round that was judged last, if the run ended in a later round."""
     best: BestJudgement
     """The best judgement, if there are held-out items."""
     replays: int
-    """Times that rounds ran again after the loss of a worker."""
+    """Number of times that rounds ran again after the loss of a worker."""
     discarded_item_iterations: int
     """Item-iterations that ran again; `item_iterations` counts them once."""
     exclusions: int
-    """Times that a worker was left out of the mixing for numbers that are not finite, as `on_nonfinite` says."""
+    """Number of times that a worker was left out of a mean because its numbers were not finite (`[faults] on_nonfinite`)."""
     excluded_item_iterations: int
     """Item-iterations of these workers in these rounds."""
     clipped_updates: int
-    """Updates of a worker that were longer than `max_update_norm`, and were shortened."""
+    """Number of updates of workers that were longer than `[faults] max_update_norm` and were scaled down to it."""
     spikes: int
-    """Losses far above those of the rounds before."""
+    """Number of losses far above those before them."""
 
 
 class SlowWorker(TypedDict):
     """A worker that is slow against the others."""
 
     factor: float
-    """Its seconds of computing per item-iteration, over the median of the others'."""
+    """Its seconds of computing for each item-iteration, divided by the median of the others."""
     since: int
     """First round in which it was slow."""
 
@@ -78,7 +78,7 @@ class WorkerOptions(TypedDict, total=False):
     """Fields that only some workers have."""
 
     slow: SlowWorker
-    """The newest report, if the worker is slow at the end."""
+    """The newest report on the worker, if it is slow at the end."""
 
     unevenness: float
     """Label skew of the partition: total variation distance to all items, 0 to 1."""
@@ -90,13 +90,13 @@ class WorkerSummary(WorkerOptions):
     rank: int
     """Number of the worker, from 0."""
     device: str
-    """As in `cpu` or `cuda:0`."""
+    """Device: `cpu`, or a GPU such as `cuda:0`."""
     iterations: int
-    """Local iterations."""
+    """Local iterations of the run."""
     item_iterations: int
     """Items that went through a backward pass."""
     items_per_second: float | None
-    """Item-iterations of these sessions per second of training."""
+    """Item-iterations per second of training, in this run folder."""
     seconds: WorkerSeconds
     """Seconds by kind of work."""
 
@@ -105,17 +105,18 @@ class Summary(SummaryOptions):
     """The end of a run in numbers. The file is absent while a run trains."""
 
     status: str
-    """`reached`, `finished`, `not-reached`, `stopped`, `diverged` or `failed`."""
+    """`reached`: a target was met. `finished`: a limit ended a run without targets. `not-reached`: a limit ended a run before a
+    target was met. `stopped`: a signal or the user ended it. `diverged`: numbers were not finite. `failed`: any other failure."""
     reason: str
-    """The stop condition, signal or failure that ended the run."""
+    """The stop condition, signal or failure that ended the run: `target`, `rounds`, `patience`, `SIGINT`, say."""
     rounds: int
     """Number of the last round."""
     loss: float | None
     """Loss of the last judgement, on held-out items."""
     metrics: dict[str, float]
-    """Metrics of the last judgement."""
+    """Accuracy and further metrics of the last judgement, by name."""
     test: dict[str, float | None]
-    """Loss and metrics on the test set, if there is one."""
+    """Loss and metrics of the test items, if there are any."""
     seconds: RunSeconds
     """Seconds of the run."""
     item_iterations: int

@@ -29,12 +29,34 @@ EXAMPLES: dict[str, Any] = {
     "[dataset] test_items": 500,
     "[dataset] test_share": 0.15,
     "[dataset] inputs": "inputs.npy",
+    "[dataset] csv inputs": ["rooms", "city"],
+    "[dataset] parquet inputs": ["rooms", "city"],
+    "[dataset] npz inputs": ["image", "meta"],
+    "[dataset] hdf5 inputs": ["image", "meta"],
+    "[dataset] huggingface inputs": ["image"],
     "[dataset] targets": "targets.npy",
+    "[dataset] npz targets": "labels",
+    "[dataset] hdf5 targets": "labels",
     "[dataset] test_inputs": "test_inputs.npy",
+    "[dataset] npz test_inputs": ["test_image", "test_meta"],
+    "[dataset] hdf5 test_inputs": ["test_image", "test_meta"],
     "[dataset] test_targets": "test_targets.npy",
+    "[dataset] npz test_targets": "test_labels",
+    "[dataset] hdf5 test_targets": "test_labels",
     "[dataset] path": "data.csv",
+    "[dataset] parquet path": "data.parquet",
+    "[dataset] npz path": "items.npz",
+    "[dataset] hdf5 path": "items.h5",
+    "[dataset] mapped path": "items.ptitems",
+    "[dataset] text path": "text.txt",
+    "[dataset] images path": "photos",
+    "[dataset] huggingface path": "saved",
     "[dataset] test_path": "test.csv",
+    "[dataset] parquet test_path": "test.parquet",
+    "[dataset] text test_path": "test.txt",
+    "[dataset] images test_path": "test-photos",
     "[dataset] target": "price",
+    "[dataset] huggingface target": "label",
     "[dataset] drop": ["id"],
     "[dataset] one_hot": ["city"],
     "[dataset] categories": ["city", "street"],
@@ -121,15 +143,15 @@ EXAMPLES: dict[str, Any] = {
     "[sweep] trials": 20,
     "[sweep] by": "metrics.accuracy",
 }
-"""Values by table and key. Other keys show a choice that is not their default, or their default."""
+"""Values by table and key, or by table, kind of the table and key. Other keys show a choice that is not their default, or their default."""
 
 
-def example_of(table: str, key: str, field: FieldInfo) -> Any:
+def example_of(table: str, key: str, field: FieldInfo, kind: str = "") -> Any:
     """Return a value that a user may give to a key; None if there is none to show.
 
-    A list of one stands for keys of lists that are also given as one value.
+    `kind`: name of the table among its alternatives. A list of one stands for keys of lists that are also given as one value.
     """
-    value = EXAMPLES.get(f"{table} {key}".strip())
+    value = EXAMPLES.get(f"{table} {kind} {key}", EXAMPLES.get(f"{table} {key}".strip()))
     parts, choices = get_args(field.annotation), _choices(field.annotation)
     if choices and value not in choices:
         others = [choice for choice in choices if choice != field.default]

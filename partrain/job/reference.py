@@ -90,10 +90,10 @@ def texts(section: type[Section]) -> dict[str, str]:
 
 def keys_of(section: type[Section], table: str, choices: tuple[str, ...] = ()) -> Iterator[KeyDescription]:
     """Describe the keys of a table."""
-    documented = texts(section)
+    documented, kind = texts(section), next(iter(identity(section)[1]), "")
     for name, field in section.model_fields.items():
         key = field.alias or name
-        text, value = documented.get(name, ""), example_of(table, key, field)
+        text, value = documented.get(name, ""), example_of(table, key, field, kind)
         shown = "" if value is None else toml_value(value)
         yield KeyDescription(table, key, describe_type(field), describe_default(field), text, choices, shown)
 

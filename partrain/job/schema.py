@@ -38,15 +38,15 @@ class Job(Section):
     """A job file."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
-    """Name of the job: its runs lie in `runs/<name>/`."""
+    """Name of the job: letters, digits, `.`, `_` and `-`. Its runs are in `runs/<name>/<time>/`."""
     seed: int = Field(0, ge=0, lt=2**63)
-    """Seed of all random numbers. The same job and seed give the same bits on the same machine."""
+    """Seed of all random numbers. Under a synchronous rule, the same job and seed give the same bits on the same machine."""
     model: AnyModel
     dataset: AnyDataset
     partition: Partition = Field(default_factory=Partition)
     task: AnyTask | None = None
     optimizer: AnyOptimizer = Field(default_factory=lambda: Sgd(lr=1.0))
-    """Optional if the rule takes its steps itself."""
+    """Required, unless the rule takes its steps itself."""
     sync: AnyRule
     workers: list[WorkerGroup] = Field(min_length=1, max_length=1000)
     transport: TransportSection = Field(default_factory=TransportSection)

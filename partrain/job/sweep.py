@@ -76,28 +76,34 @@ class Trial(NamedTuple):
 
 
 class SweepSection(Section):
-    """A `[sweep]` table. Its other keys are dotted keys of the job: a list of values, or a range as `{low, high, log, whole}`."""
+    """A `[sweep]` table. Further keys are dotted keys of the job in quotes, such as `"optimizer.lr"`: a list of values, or a range
+    `{low = 0.001, high = 1.0, log = true, whole = false}`.
+    """
 
     model_config = ConfigDict(extra="allow")
 
     zip: dict[str, list[Any]] = Field(default_factory=dict)
-    """Keys whose lists go together: the first values, the second values, and so on."""
+    """Keys whose lists go together: the first values of all lists, then the second values, and so on."""
     seeds: int = Field(1, ge=1, le=1000)
-    """Runs of each combination, with the job's seed and those after it."""
+    """Number of runs of each combination: with the seed of the job, the seed after it, and so on."""
     k_folds: int | None = Field(None, ge=2, le=1000)
-    """Cross-validation: each run is repeated k times, with each fold of the items held out once. Replaces the job's `validation`."""
+    """Cross-validation: k runs of each combination and seed, each with another of k folds of the items held out. Replaces
+    `validation`."""
     trials: int | None = Field(None, ge=1, le=MAX_TRIALS)
-    """Combinations drawn at random from the ranges; lists are drawn from too."""
+    """Number of combinations to draw at random from the ranges and lists. Without it, all combinations of the lists run."""
     sampler: Literal["random", "tpe"] = "random"
-    """`tpe`: each trial is drawn where those before it were good, by Optuna (`pip install partrain[tune]`)."""
+    """`random`: draw trials at random. `tpe`: draw each trial near earlier trials that were good, by Optuna
+    (`pip install 'partrain[tune]'`)."""
     max_concurrent: int = Field(1, ge=1, le=1000)
-    """Trials of `tpe` at once: a trial is drawn when all but the last `max_concurrent - 1` before it have ended."""
+    """`tpe`: number of trials at once. A trial is drawn when all but the last `max_concurrent - 1` trials before it
+    have ended."""
     prune: Literal["median", "halving"] | None = None
-    """Ends poor trials of `tpe` early: those worse than the median of the trials before, or by successive halving."""
+    """`tpe`: end poor trials early: those worse than the median of the trials before, or by successive halving."""
     by: str = "loss"
-    """The number of the summary by which trials are ranked."""
+    """Number of `summary.json` that ranks the trials: `loss`, `metrics.accuracy`, `test.loss`, say."""
     largest: bool | None = None
-    """The largest number is the best; default: for accuracies and other scores, not for losses and errors."""
+    """true: the largest number is the best. Default: false if `by` has `loss`, `error`, `rmse`, `mae`, `seconds`, `rounds`,
+    `iterations` or `bytes` in it, else true."""
 
     @model_validator(mode="before")
     @classmethod

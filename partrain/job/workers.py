@@ -13,20 +13,20 @@ from partrain.config.section import Section
 
 
 class WorkerGroup(Section):
-    """One `[[workers]]` table: `count` equal workers."""
+    """One `[[workers]]` table: a group of `count` equal workers, one process each."""
 
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:[0-9]{1,3})?)$")
-    """`cpu`, `cuda` (the next device in turn) or `cuda:N`."""
+    """Device of the workers: `cpu`, `cuda:N`, or `cuda` (each worker takes the next GPU in turn)."""
     count: int = Field(1, ge=1, le=1024)
-    """Number of workers."""
+    """Number of workers in this group."""
     threads: int = Field(1, ge=1, le=1024)
-    """Intra-op threads of each worker."""
+    """CPU threads of each worker (torch's intra-op threads)."""
     partition_size: int | None = Field(None, ge=1)
-    """Items of each worker's partition, exact; default: an equal share of what remains."""
+    """Exact number of items of each worker; default: an equal share of the items that remain."""
     iterations: int | None = Field(None, ge=1)
-    """Cap on local iterations of each worker and round; default: `[sync] iterations`."""
+    """Local iterations of each worker in a round; default: `[sync] iterations`. Give slower groups fewer."""
     passes: int | None = Field(None, ge=1)
-    """Cap on passes over the partition of each worker and round; default: `[sync] passes`."""
+    """Passes over the partition of each worker in a round, instead of `iterations`; default: `[sync] passes`."""
 
 
 @dataclass(frozen=True)

@@ -21,47 +21,49 @@ class ImageNetwork(Network):
 
 
 class LeNet(ImageNetwork):
-    """LeNet-5: images (b, c, h, w) -> (b, k). Images below 32 x 32 are padded. 28 x 28 and 10 classes make 61,706 parameters.
+    """LeNet-5: images (b, c, h, w) -> answers (b, k). Images below 32 x 32 are padded. For MNIST it has 61,706 parameters.
 
-    LeCun, Bottou, Bengio, Haffner. Gradient-Based Learning Applied to Document Recognition. 1998. doi:10.1109/5.726791. It departs
-    from the paper in two usual ways: every map of the second convolution sees all maps of the first, and the last layer is linear.
+    It departs from the paper in two usual ways: every map of the second convolution sees all maps of the first, and the last layer is
+    linear.
+
+    Source: LeCun, Bottou, Bengio, Haffner. Gradient-Based Learning Applied to Document Recognition. 1998. doi:10.1109/5.726791
     """
 
     builder = "cnn"
 
     name: Literal["lenet"]
     activation: Activation = "tanh"
-    """Activation of each layer but the last."""
+    """Activation after each layer but the last."""
     pooling: Literal["average", "max"] = "average"
-    """Pooling behind each convolution."""
+    """Pooling after each convolution."""
 
 
 class Cnn(ImageNetwork):
-    """Convolutional network: images (b, c, h, w) -> stages of convolution, BatchNorm, activation, pooling -> dense ... -> (b, k)."""
+    """Convolutional network: images (b, c, h, w) -> stages of convolutions, activation, pooling -> dense layers -> answers (b, k)."""
 
     builder = "cnn"
 
     name: Literal["cnn"]
     channels: list[Count] = Field([32, 64], min_length=1)
-    """Output channels of each stage."""
+    """Output channels of each stage. The number of entries is the number of stages."""
     convolutions: int = Field(1, ge=1)
-    """Convolutions of each stage, before its pooling."""
+    """Number of convolutions in each stage, before its pooling."""
     kernel: int = Field(3, ge=1)
-    """Height and width of a convolution kernel, an odd number. Padding keeps the size of the image."""
+    """Height and width of each convolution kernel: an odd number. Padding keeps the size of the image."""
     pool: int = Field(2, ge=1)
-    """Factor by which the pooling of each stage shrinks height and width; 1 = none."""
+    """Factor by which the pooling of each stage shrinks height and width; 1: no pooling."""
     pooling: Literal["max", "average"] = "max"
-    """Pooling at the end of a stage."""
+    """Kind of pooling at the end of each stage."""
     global_pool: bool = False
-    """Average each channel over the remaining image before the dense layers."""
+    """Average each channel over the image that remains, before the dense layers."""
     dense: list[Count] = [128]
-    """Units of the linear layers after the convolutions."""
+    """Units of the linear layers after the convolutions; the last layer, which answers, comes after them."""
     activation: Activation = "relu"
-    """Activation of each layer but the last."""
+    """Activation after each layer but the last."""
     batch_norm: bool = False
-    """BatchNorm after each convolution."""
+    """Put a BatchNorm after each convolution."""
     dropout: DropoutRate = 0.0
-    """Share of the inputs dropped in training, for each dense layer and the last layer."""
+    """Share of the inputs of each dense layer and of the last layer dropped in training."""
 
     @field_validator("kernel")
     @classmethod
@@ -80,23 +82,27 @@ class Cnn(ImageNetwork):
 
 
 class ResNet(ImageNetwork):
-    """Residual network: images (b, c, h, w) -> (b, k). Depth 20, 32, 44, 56, 110: the CIFAR form; 18, 34, 50, 101, 152: the ImageNet form.
+    """Residual network (ResNet): images (b, c, h, w) -> answers (b, k), for small images (CIFAR form) or large ones (ImageNet form).
 
-    He, Zhang, Ren, Sun. Deep Residual Learning for Image Recognition. 2015. arXiv:1512.03385. The ImageNet form shrinks height and
-    width 32-fold, the CIFAR form 4-fold. From depth 50 on, the middle convolution of a block has the stride, as in torchvision.
+    `depth` selects the form. The ImageNet form shrinks height and width 32-fold, the CIFAR form 4-fold. From depth 50 on, the middle
+    convolution of a block has the stride, as in torchvision.
+
+    Source: He, Zhang, Ren, Sun. Deep Residual Learning for Image Recognition. 2015. arXiv:1512.03385
     """
 
     builder = "resnet"
 
     name: Literal["resnet"]
     depth: Literal[18, 20, 32, 34, 44, 50, 56, 101, 110, 152] = 20
-    """Number of layers with weights; it selects the form."""
+    """Number of layers with weights: 20, 32, 44, 56 or 110 for small images (CIFAR form), 18, 34, 50, 101 or 152 for large ones
+    (ImageNet form)."""
     stem: Literal["large", "small"] | None = None
-    """ImageNet form: `large` (default) begins with a 7 x 7 convolution of stride 2 and max-pooling; `small`, for small images, with 3 x 3."""
+    """First layers of the ImageNet form. `large` (default): a 7 x 7 convolution of stride 2, and max-pooling. `small`: a 3 x 3
+    convolution, for small images."""
     norm: Literal["batch", "group"] = "batch"
-    """Normalization. GroupNorm keeps no running statistics, so replicas cannot disagree on them."""
+    """Normalization: BatchNorm or GroupNorm. GroupNorm has no running statistics that could differ between replicas."""
     groups: Literal[1, 2, 4, 8, 16] = 8
-    """Channel groups of each GroupNorm."""
+    """With `norm = "group"`: channel groups of each GroupNorm."""
 
     @property
     def cifar(self) -> bool:
@@ -125,12 +131,13 @@ class Published(Network):
     name: str
     """Name with the prefix of its package: `torchvision:vgg16`, `timm:resnet10t`."""
     pretrained: bool = False
-    """Start with the package's default weights, as its own `pretrained=True`. Their file must be on this machine already. With another
-    number of classes the last layer begins anew."""
+    """Start with the default weights of the package. Without `sha256` their file must be on this machine already. With another
+    number of classes the last layer keeps its random start."""
     weights: str | None = None
-    """Start with the weights of this name: `IMAGENET1K_V1` of torchvision, a tag such as `c3_in1k` of timm."""
+    """Start with the weights of this name: `IMAGENET1K_V1`, say, of torchvision; a tag such as `c3_in1k` of timm."""
     sha256: str | None = Field(None, pattern=r"^[0-9a-fA-F]{64}$")
-    """SHA-256 of the file of the weights (hex): it is checked, and fetched if it is not on this machine."""
+    """SHA-256 of the file of the weights, 64 hex digits. partrain checks the file, and fetches it if it is not on this
+    machine."""
 
     @property
     def model(self) -> str:
@@ -168,7 +175,7 @@ class Published(Network):
 
 
 class TorchVision(Published):
-    """`torchvision:NAME`: any classifier of torchvision.models; images (b, 1 or 3, h, w) -> (b, k)."""
+    """`torchvision:NAME`: any classifier of torchvision.models: images (b, 1 or 3, h, w) -> answers (b, k). Further keys are its arguments."""
 
     builder = "vision"
     known_as: ClassVar[str] = TORCHVISION
@@ -190,7 +197,10 @@ class TorchVision(Published):
 
 
 class Timm(Published):
-    """`timm:NAME`: any classifier of timm; images (b, c, h, w) -> (b, k). One channel is repeated three times if weights are given."""
+    """`timm:NAME`: any classifier of timm: images (b, c, h, w) -> answers (b, k). Further keys are its arguments.
+
+    With published weights or `from`, images of one channel are repeated three times.
+    """
 
     builder = "timm_networks"
     known_as: ClassVar[str] = TIMM

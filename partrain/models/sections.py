@@ -48,21 +48,23 @@ class Network(Section):
     """True if it takes codes of categories among its numbers."""
 
     freeze: list[str] = []
-    """Parameters to exclude from training, as patterns of their names: `conv1.*`."""
+    """Parameters that are not trained, as patterns of their names: `conv1.*` stands for all parameters of the layer `conv1`."""
     freeze_statistics: bool = True
-    """BatchNorm layers whose parameters are all frozen keep their running statistics, and normalize by them. `false`: the statistics
-    follow the items of training."""
+    """true: a BatchNorm layer whose parameters are all frozen keeps its running statistics and normalizes by them, in training,
+    too. false: its statistics follow the training items."""
     # `from` and `except` are words of Python, so the two fields are declared by name.
     key_texts: ClassVar[dict[str, str]] = {
-        "from": "The file that the network starts with: a run folder, checkpoint, safetensors file, state dict, or a URL with its digest.",
-        "except": "Patterns of names of arrays that begin anew, as if there were no `from`.",
+        "from": "File that the network starts from: a run folder, checkpoint, safetensors file or state dict, relative to the job; or a URL with its SHA-256. Default: the seed draws all parameters.",
+        "except": "With `from` or published weights: patterns of names of arrays that keep their random start, such as `head.*` for new classes.",
     }
     __annotations__ |= {"from": "str | None", "except": "list[str]"}
     locals().update({"from": None, "except": []})
     strict: bool = True
-    """Every array of the network and of the file must find its partner; else the network takes those that do."""
+    """With `from` or published weights. true: a difference in names or shapes is an error. false: the network takes the arrays
+    that match."""
     rename: dict[str, str] = {}
-    """Prefixes of names in the file and their replacements: `{"backbone" = "0"}` turns `backbone.weight` into `0.weight`."""
+    """With `from`: prefixes of names in the file, and their replacements. `{"backbone" = "0"}` reads `backbone.weight` as
+    `0.weight`."""
 
     @model_validator(mode="after")
     def _no_idle_keys(self) -> Self:
@@ -116,7 +118,7 @@ class Network(Section):
 
 
 class UserModel(Network, UserCode):
-    """A user module. All other keys are its keyword arguments."""
+    """A `torch.nn.Module` of your own. `name` is its class, or a function that returns it; all other keys are its keyword arguments."""
 
     table: ClassVar[str] = "model"
 
@@ -148,17 +150,17 @@ class Mlp(Network):
 
     name: Literal["mlp"]
     hidden: list[Count] = [128]
-    """Units of each hidden layer; empty = linear model."""
+    """Units of each hidden layer, from input to output; `[]`: a linear model."""
     activation: Activation = "relu"
-    """Activation of each hidden layer."""
+    """Activation after each hidden layer."""
     output_activation: Literal["none", "relu", "tanh", "sigmoid"] = "none"
-    """Activation of the answers."""
+    """Activation of the answers. For classes leave it `none`: their loss expects logits."""
     batch_norm: bool = False
-    """BatchNorm after each hidden linear layer."""
+    """Put a BatchNorm after each hidden linear layer."""
     dropout: DropoutRate = 0.0
     """Share of hidden units dropped in training."""
     init_range: float | None = Field(None, gt=0, le=1e38)
-    """Draw weights and biases uniformly from [-range, range]; default: torch's initialization."""
+    """Draw the first weights and biases uniformly from [-init_range, init_range]; default: torch's initialization."""
 
 
 class TabularNetwork(Network):
@@ -170,20 +172,21 @@ class TabularNetwork(Network):
 
     name: Literal["tabular"]
     width: int = Field(128, ge=1)
-    """Width of the residual blocks."""
+    """Width of the residual blocks: numbers for each item between two blocks."""
     blocks: int = Field(2, ge=0)
-    """Residual blocks; 0 = linear in the embeddings."""
+    """Number of residual blocks; 0: the network is linear in the embeddings."""
     hidden: int = Field(256, ge=1)
-    """Units of the hidden layer of each block."""
+    """Units of the hidden layer in each block."""
     dropout: DropoutRate = 0.1
-    """Share of each block's hidden units dropped in training, and half of it of the block's outputs."""
+    """Share of the hidden units of each block dropped in training; half of this share of the block's outputs."""
     embedding: int = Field(16, ge=1)
-    """Largest width of the embedding of a category; one of fewer words has half their number, plus 1."""
+    """Largest length of the embedding of a category. A column of few words gets less: half the number of its words,
+    plus 1."""
     periodic: int = Field(8, ge=0)
-    """Width of the embedding of each number: sines and cosines of learned frequencies. It lets answers change fast along a number.
-    0: the numbers alone."""
+    """Length of the embedding of each number, made from sines and cosines of learned frequencies. It lets answers change fast
+    with a number. 0: the numbers alone."""
     frequencies: int = Field(16, ge=1)
-    """Learned frequencies of each number."""
+    """Number of learned frequencies of each number."""
     sigma: float = Field(0.1, gt=0)
     """Standard deviation of the frequencies at the start. A larger one lets answers change faster, and overfits sooner."""
 
@@ -198,8 +201,10 @@ class TabularNetwork(Network):
 class Autoencoder(Network):
     """Autoencoder: items (b, ...) -> codes (b, code) -> items. The decoder mirrors the layers of the encoder.
 
-    The module has `encode(items) -> codes` and `decode(codes) -> items`. Vincent, Larochelle, Bengio, Manzagol. Extracting and
-    Composing Robust Features with Denoising Autoencoders. 2008. doi:10.1145/1390156.1390294
+    The module has `encode(items) -> codes` and `decode(codes) -> items`.
+
+    Source: Vincent, Larochelle, Bengio, Manzagol. Extracting and Composing Robust Features with Denoising Autoencoders. 2008.
+        doi:10.1145/1390156.1390294
     """
 
     builder = "autoencoder"
@@ -209,19 +214,20 @@ class Autoencoder(Network):
 
     name: Literal["autoencoder"]
     code: int = Field(32, ge=1)
-    """Length of the code, in numbers."""
+    """Length of the code: numbers for each item."""
     channels: list[Count] = []
-    """Images: output channels of convolutions before the linear layers; each halves height and width. Empty: fully connected."""
+    """For images: output channels of the convolutions before the linear layers. Each halves height and width. `[]`: no
+    convolutions."""
     hidden: list[Count] = [128]
     """Units of the linear layers between the item (or the convolutions) and the code."""
     activation: Activation = "relu"
-    """Activation of each hidden layer."""
+    """Activation after each hidden layer."""
     output_activation: Literal["none", "tanh", "sigmoid"] = "none"
     """Activation of the answer: `sigmoid` suits numbers in [0, 1], such as those of images."""
     batch_norm: bool = False
-    """BatchNorm after each layer but the code and the answer."""
+    """Put a BatchNorm after each layer but the code and the answer."""
     noise: float = Field(0.0, ge=0)
-    """Denoising: standard deviation of the noise added to items in training. The network learns to remove it."""
+    """Standard deviation of noise added to the items in training (denoising autoencoder). The network learns to remove it."""
 
     def _mismatch(self, interface: Interface) -> str | None:
         if self.channels and interface.form != "images":

@@ -35,15 +35,15 @@ class Recurrent(Sequences):
     builder = "recurrent"
 
     hidden: int = Field(128, ge=1)
-    """Numbers of a state."""
+    """Length of the state that the network carries from step to step."""
     layers: int = Field(1, ge=1)
-    """Recurrent layers."""
+    """Number of recurrent layers."""
     embedding: int = Field(64, ge=1)
-    """Length of a token's embedding vector."""
+    """Length of the embedding vector of a token. Only for tokens."""
     dropout: DropoutRate = 0.0
     """Share of the states dropped in training, between layers and before the answer."""
     bidirectional: bool = False
-    """Add a second network that reads backwards. The answer uses the last states of both."""
+    """Add a second network that reads backwards. The answer uses the last states of both. Not for the task `language`."""
 
     def _mismatch(self, interface: Interface) -> str | None:
         if self.bidirectional and interface.task == "language":
@@ -54,45 +54,57 @@ class Recurrent(Sequences):
 
 
 class Rnn(Recurrent):
-    """Plain recurrent network. Elman. Finding Structure in Time. 1990. doi:10.1016/0364-0213(90)90002-E"""
+    """Plain recurrent network, for tokens or number series.
+
+    Source: Elman. Finding Structure in Time. 1990. doi:10.1016/0364-0213(90)90002-E
+    """
 
     name: Literal["rnn"]
     nonlinearity: Literal["tanh", "relu"] = "tanh"
-    """Activation of the state."""
+    """Activation of the states."""
 
 
 class Lstm(Recurrent):
-    """Long short-term memory. Hochreiter, Schmidhuber. 1997. doi:10.1162/neco.1997.9.8.1735"""
+    """Long short-term memory (LSTM), for tokens or number series.
+
+    Source: Hochreiter, Schmidhuber. Long Short-Term Memory. 1997. doi:10.1162/neco.1997.9.8.1735
+    """
 
     name: Literal["lstm"]
 
 
 class Gru(Recurrent):
-    """Gated recurrent units. Cho and others. 2014. arXiv:1406.1078"""
+    """Gated recurrent units (GRU), for tokens or number series.
+
+    Source: Cho et al. Learning Phrase Representations using RNN Encoder-Decoder for Statistical Machine Translation. 2014.
+        arXiv:1406.1078
+    """
 
     name: Literal["gru"]
 
 
 class Transformer(Sequences):
-    """A small GPT: tokens (b, L) or number series (b, L, features) -> blocks of causal attention (b, L, width) -> answers.
+    """Transformer, a small GPT: tokens (b, L) or number series (b, L, features) -> blocks of causal attention (b, L, width) -> answers.
 
-    Language: answers (b, L, V). All other tasks: the last position's answer (b, k). It also takes items shorter than L.
-    Radford and others. Language Models are Unsupervised Multitask Learners. 2019; Vaswani and others. 2017. arXiv:1706.03762
+    Task `language`: answers (b, L, V). Other tasks: the answer (b, k) of the last position. It also takes items shorter than L.
+
+    Source: Radford et al. Language Models are Unsupervised Multitask Learners. 2019
+    Source: Vaswani et al. Attention Is All You Need. 2017. arXiv:1706.03762
     """
 
     builder = "transformer"
 
     name: Literal["transformer"]
     width: int = Field(128, ge=1)
-    """Numbers per position in every layer. The feed-forward part of a block uses four times this width."""
+    """Length of the vector of each position in every layer. The feed-forward part of a block is four times as wide."""
     layers: int = Field(4, ge=1)
-    """Blocks."""
+    """Number of blocks, each of attention and a feed-forward part."""
     heads: int = Field(4, ge=1)
-    """Heads of each attention; each has `width` / `heads` numbers."""
+    """Attention heads of each block, of `width` / `heads` numbers each. `width` must be a multiple of `heads`."""
     dropout: DropoutRate = 0.0
-    """Share dropped in training: of embeddings, of attention, and of the output of each half of a block."""
+    """Share dropped in training: of the embeddings, of the attention, and of the output of each half of a block."""
     tied: bool = False
-    """Use one matrix for the embedding of tokens and for the answers."""
+    """Use one matrix for the embedding of tokens and for the answers. Only for the task `language`."""
 
     @model_validator(mode="after")
     def _whole_heads(self) -> Transformer:

@@ -19,11 +19,11 @@ class OptimizerGroup(Section):
     """Parameters with a learning rate or a weight decay of their own: one `[[optimizer.groups]]` table."""
 
     match: list[str] = Field(min_length=1)
-    """Patterns of names, as in `freeze`: `head.*`. A parameter belongs to the first group that it matches."""
+    """Patterns of names of parameters, as in `freeze`: `head.*`. A parameter belongs to the first group that it matches."""
     lr: float | None = Field(None, gt=0)
-    """Peak learning rate; default: the table's. The schedule applies to it as to the table's."""
+    """Peak learning rate of the group; default: that of `[optimizer]`. The schedule changes both in the same way."""
     weight_decay: float | None = Field(None, ge=0)
-    """Weight decay; default: the table's. `decay = "matrices"` holds here, too."""
+    """Weight decay of the group; default: that of `[optimizer]`. `decay = "matrices"` holds here, too."""
 
     @model_validator(mode="after")
     def _sets_something(self) -> Self:
@@ -39,23 +39,24 @@ class Optimizer(Scheduled):
         name: str = ""
 
     batch_size: int = Field(64, ge=1)
-    """Items per iteration and worker."""
+    """Number of items of each worker in each iteration: two workers with 64 train 128 items in the same time."""
     full_batch: bool = False
     """Use all items of the worker's partition in each iteration, instead of `batch_size`."""
     accumulate: int = Field(1, ge=1)
-    """Parts of a batch, computed one after the other to save memory. The gradient equals that of the whole batch up to rounding.
-    BatchNorm sees each part as a batch."""
+    """Gradient accumulation: number of parts of a batch, computed one after the other to save memory. The gradient equals that of
+    the whole batch up to rounding. BatchNorm sees each part as a batch."""
     clip_norm: float | None = Field(None, gt=0)
-    """Maximum norm of the gradient, over all tensors together. It applies to the worker's gradient, or to the mixed gradient under
-    a rule that mixes gradients."""
+    """Largest norm of the gradient, over all tensors together: a longer gradient is scaled down to it. This is the worker's
+    gradient, or the mixed gradient under a rule that mixes gradients."""
     clip_value: float | None = Field(None, gt=0)
-    """Clip each number of the gradient to [-value, value], before `clip_norm`."""
+    """Largest magnitude of each number of the gradient: larger ones are cut to it, before `clip_norm`."""
 
     groups: list[OptimizerGroup] = []
-    """Groups of parameters with settings of their own: `match`, patterns of names, with `lr`, `weight_decay` or both. The first match
-    counts; other parameters keep the table's."""
+    """Groups of parameters with a learning rate or a weight decay of their own: `match` (patterns of names) with `lr`,
+    `weight_decay` or both. The first group that matches a name counts. Other parameters have the values of `[optimizer]`."""
     layer_decay: float | None = Field(None, gt=0, le=1)
-    """Factor of the learning rate from each layer to the one before it: the last layer has `lr`, the one before `layer_decay * lr`."""
+    """Factor of the learning rate from each layer to the layer before it: the last layer has `lr`, the one before it
+    `layer_decay * lr`."""
 
     unused_keys: ClassVar[tuple[str, ...]] = ()
     """Common keys that have no effect on this optimizer."""
@@ -104,9 +105,9 @@ class Decaying(Optimizer):
     """An optimizer with weight decay."""
 
     weight_decay: float = Field(0.0, ge=0)
-    """Factor of the parameters that is added to their gradient."""
+    """Weight decay: this factor times each parameter is added to its gradient (L2 regularization)."""
     decay: Literal["all", "matrices"] = "all"
-    """Parameters that decay: all, or only those with two axes or more (no biases, no weights of norms)."""
+    """Parameters that decay: all, or only those with two axes or more (`matrices`: no biases, no weights of norms)."""
 
     @property
     def decays(self) -> bool:
@@ -124,11 +125,11 @@ class Sgd(Decaying):
 
     name: Literal["sgd"] = "sgd"
     momentum: float = Field(0.0, ge=0, lt=1)
-    """Share of the momentum that each step keeps."""
+    """Momentum: share of the former step that each step keeps."""
     dampening: float = Field(0.0, ge=0, lt=1)
     """Share of each gradient but the first that the momentum leaves out."""
     nesterov: bool = False
-    """Nesterov momentum."""
+    """Use Nesterov momentum."""
 
     @property
     def moments(self) -> dict[str, float]:

@@ -38,25 +38,28 @@ class Scheduled(Section):
     """A learning rate. It rises to its peak over the warm-up, then follows the schedule to the horizon."""
 
     lr: float = Field(gt=0)
-    """Peak learning rate."""
+    """Peak learning rate. A warm-up rises to it; a schedule lowers it again."""
     schedule: Literal["constant", "step", "linear", "cosine", "polynomial", "exponential", "one-cycle"] = "constant"
-    """Form of the schedule after the warm-up."""
+    """Course of the learning rate after the warm-up. A schedule other than `constant`, and a warm-up, need the length of the run:
+    see `horizon`."""
     warmup: float | None = Field(None, ge=0, lt=1)
-    """Share of the horizon that the warm-up takes; default: 0. The rate rises linearly. `one-cycle`: as a cosine, default 0.3."""
+    """Warm-up: share of the run in which the learning rate rises to `lr`, linearly. Default: 0; `one-cycle`: 0.3,
+    rising as a cosine."""
     lr_start: float | None = Field(None, ge=0, le=1)
-    """Share of the peak rate at the start of the warm-up; default: 0, `one-cycle` 1/25."""
+    """Learning rate at the start of the warm-up, as a share of `lr`; default: 0, `one-cycle` 1/25."""
     lr_end: float | None = Field(None, ge=0, le=1)
-    """Share of the peak rate at the horizon; default: 0, `exponential` 0.01, `one-cycle` 4e-6."""
+    """Learning rate at the end of the schedule, as a share of `lr`; default: 0, `exponential` 0.01, `one-cycle` 4e-6."""
     power: float = Field(2.0, gt=0)
-    """`polynomial`: exponent of the linear decay."""
+    """`polynomial`: exponent of the decay; 1 is `linear`."""
     milestones: list[Fraction] = Field([0.5, 0.75], min_length=1)
-    """`step`: shares of the horizon at which `gamma` multiplies the learning rate."""
+    """`step`: shares of the run at which the learning rate is multiplied by `gamma`."""
     every: Fraction | None = None
-    """`step`, instead of milestones: `gamma` multiplies the learning rate at each multiple of this share of the horizon."""
+    """`step`, instead of `milestones`: the learning rate is multiplied by `gamma` at each multiple of this share of the run."""
     gamma: float = Field(0.1, gt=0, lt=1)
-    """`step`: the factor."""
+    """`step`: factor of the learning rate at each step."""
     horizon: int | None = Field(None, ge=1)
-    """Item-iterations at which the schedule ends; default: the end that the `[stop]` table implies."""
+    """Length of the schedule in item-iterations of all workers; default: the end that `rounds` or `item_iterations` in
+    `[stop]` implies."""
 
     @property
     def warmup_share(self) -> float:

@@ -31,9 +31,9 @@ class _AdamLike(_BiasCorrected):
     """Settings of Adam and its variants."""
 
     betas: Betas = [0.9, 0.999]
-    """Decay of the means of gradients and of their squares."""
+    """Decay factors of the running means of the gradient and of its square."""
     eps: float = Field(1e-8, gt=0)
-    """Smallest number to divide by."""
+    """Number added to the divisor, so that no step divides by 0."""
 
 
 class Adam(_AdamLike):
@@ -41,7 +41,7 @@ class Adam(_AdamLike):
 
     name: Literal["adam"]
     amsgrad: bool = False
-    """Divide by the largest second moment so far. Reddi, Kale, Kumar. 2018. arXiv:1904.09237"""
+    """AMSGrad: divide by the largest mean square so far. Reddi, Kale, Kumar. 2018. arXiv:1904.09237"""
 
     @property
     def moments(self) -> dict[str, float]:
@@ -53,14 +53,14 @@ class AdamW(Adam):
 
     name: Literal["adamw"]  # type: ignore[assignment]
     weight_decay: float = Field(0.01, ge=0)
-    """Decay of the parameters in each step, in units of `lr`."""
+    """Decoupled weight decay: each step multiplies the parameters by 1 - (learning rate) * `weight_decay`."""
 
 
 class _DecoupledDecay(_AdamLike):
     """An optimizer with optional decoupled weight decay."""
 
     decoupled_weight_decay: bool = False
-    """Decay weights separately from the gradient, as AdamW does."""
+    """Apply the weight decay to the parameters, not to the gradient, as AdamW does."""
 
     def check(self) -> Iterator[Finding]:
         yield from super().check()
@@ -101,11 +101,11 @@ class RmsProp(Decaying):
 
     name: Literal["rmsprop"]
     alpha: float = Field(0.99, ge=0, lt=1)
-    """Decay factor of the mean square at each step."""
+    """Decay factor of the running mean of squared gradients."""
     eps: float = Field(1e-8, gt=0)
-    """Smallest number to divide by."""
+    """Number added to the divisor, so that no step divides by 0."""
     momentum: float = Field(0.0, ge=0, lt=1)
-    """Share of the momentum that each step keeps."""
+    """Momentum: share of the former step that each step keeps."""
     centered: bool = False
     """Divide by the standard deviation of the gradient instead of its root mean square."""
 
@@ -123,7 +123,7 @@ class Adagrad(Decaying):
     initial_accumulator_value: float = Field(0.0, ge=0, le=1e38)
     """Initial value of the sum of squares."""
     eps: float = Field(1e-10, gt=0)
-    """Smallest number to divide by."""
+    """Number added to the divisor, so that no step divides by 0."""
 
     @property
     def moments(self) -> dict[str, float]:
@@ -147,9 +147,9 @@ class Rprop(Optimizer):
     name: Literal["rprop"]
     full_batch: bool = True
     etas: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=2, max_length=2)] = [0.5, 1.2]
-    """Factors of a step: after a change of sign (below 1) and without one (above 1)."""
+    """Factors of a step size: if the gradient changes its sign (below 1), and if it does not (above 1)."""
     step_sizes: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=2, max_length=2)] = [1e-6, 50.0]
-    """Smallest and largest step."""
+    """Smallest and largest step size."""
 
     unused_keys: ClassVar[tuple[str, ...]] = ("schedule", "warmup", "horizon", "clip_norm", "clip_value", "groups", "layer_decay")
     rateless: ClassVar[bool] = True
@@ -185,11 +185,11 @@ class Lbfgs(Optimizer):
     name: Literal["lbfgs"]
     full_batch: bool = True
     history_size: int = Field(10, ge=1, le=1000)
-    """m: number of stored pairs, two vectors (d,) each. (torch's default is 100.)"""
+    """m: number of stored pairs, each of two vectors as long as the parameters. (torch's default is 100.)"""
     tolerance_grad: float = Field(1e-7, ge=0)
-    """Smallest gradient, as its largest number, that leads to a step."""
+    """No step if no number of the gradient has a larger magnitude than this."""
     tolerance_change: float = Field(1e-9, ge=0)
-    """Smallest predicted fall of the loss, per unit of `lr`, that leads to a step."""
+    """No step if the predicted fall of the loss, per unit of `lr`, is smaller than this."""
 
     unused_keys: ClassVar[tuple[str, ...]] = ("groups", "layer_decay")
 
@@ -211,15 +211,15 @@ class Muon(_BiasCorrected):
 
     name: Literal["muon"]
     weight_decay: float = Field(0.1, ge=0)
-    """Decay of the parameters in each step, in units of `lr`."""
+    """Decoupled weight decay: each step multiplies the parameters by 1 - (learning rate) * `weight_decay`."""
     momentum: float = Field(0.95, ge=0, lt=1)
-    """Share of the momentum that each step keeps."""
+    """Momentum: share of the former step that each step keeps."""
     nesterov: bool = True
-    """Nesterov momentum."""
+    """Use Nesterov momentum."""
     ns_coefficients: Annotated[list[float], Field(min_length=3, max_length=3)] = [3.4445, -4.775, 2.0315]
     """a, b, c of a Newton-Schulz iteration X <- a X + b (X X^T) X + c (X X^T)^2 X."""
     ns_steps: int = Field(5, ge=1, lt=100)
-    """Newton-Schulz iterations."""
+    """Number of Newton-Schulz iterations."""
     eps: float = Field(1e-7, gt=0)
     """Smallest norm to divide a matrix by."""
     adjust_lr_fn: Literal["original", "match_rms_adamw"] = "original"
@@ -227,6 +227,6 @@ class Muon(_BiasCorrected):
     adamw_lr: float | None = Field(None, gt=0)
     """Peak learning rate of AdamW; default: `lr`. It follows the same schedule, and a group's `lr` changes it in proportion."""
     adamw_betas: Betas = [0.9, 0.999]
-    """`betas` of AdamW."""
+    """`betas` of AdamW, for the parameters that are no matrices."""
     adamw_eps: float = Field(1e-8, gt=0)
-    """`eps` of AdamW."""
+    """`eps` of AdamW, for the parameters that are no matrices."""

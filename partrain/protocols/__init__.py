@@ -120,25 +120,30 @@ class Rule(RuleTraits):
         rule: str = ""
 
     iterations: int | None = Field(None, ge=1)
-    """Cap on local iterations (optimizer steps) per worker and round."""
+    """Local iterations (optimizer steps) of each worker in a round, or in a visit under asynchronous rules. Give this
+    or `passes`."""
     passes: int | None = Field(None, ge=1)
-    """Passes over the partition per worker and round, instead of `iterations`."""
+    """Passes over the partition of each worker in a round, instead of `iterations`."""
     weights: Literal["items", "equal"] = "items"
-    """Weight of each replica in the mean: its item-iterations of the round, or the same for all."""
+    """Weight of each replica in the mean: its item-iterations of the round (`items`), or the same for all (`equal`)."""
     optimizer_state: Literal["average", "local", "reset"] = "average"
-    """Treatment of momentum and moments when replicas are mixed."""
+    """State of the optimizers (momentum and moments) when replicas are mixed: average it, keep each worker's (`local`),
+    or reset it."""
     buffers: Literal["average", "recalibrate", "local"] = "average"
-    """BatchNorm statistics: pooled as mean and variance, recomputed for the mixed network, or each worker's own."""
+    """BatchNorm statistics when replicas are mixed: pool means and variances (`average`), recompute them for the mixed network
+    (`recalibrate`), or keep each worker's (`local`)."""
     lr_scale: Literal["none", "linear", "sqrt"] = "none"
-    """Learning rate times N, or times its square root: averaging N replicas lowers noise, not the step."""
+    """Learning rate times the number of workers (`linear`), or times its square root (`sqrt`). Averaging makes steps steadier,
+    not longer."""
     warmup_rounds: int = Field(0, ge=0)
-    """Rounds over which the scaled learning rate is approached from the unscaled one."""
+    """With `lr_scale`: rounds in which the learning rate rises from the unscaled to the scaled one."""
     ramp_workers: int = Field(0, ge=0)
-    """Rounds until all workers train; in round r, ceil(N r / ramp_workers) do."""
+    """Rounds until all N workers train; in round r, ceil(N r / ramp_workers) of them do. 0: all from the start."""
     ema: float | None = Field(None, gt=0, lt=1)
-    """Judge and export an exponential moving average of the mixed network instead of it: its decay per local iteration."""
+    """Decay per local iteration of an exponential moving average (EMA) of the mixed network. partrain then judges and
+    exports the average."""
     swa: float | None = Field(None, ge=0, lt=1)
-    """Judge and export the mean of the mixed networks from this share of the run's length on (SWA)."""
+    """Share of the run from which on partrain judges and exports the mean of the mixed networks of all rounds (SWA)."""
 
     def init(self, worker: Worker, group: Group) -> State:
         """Make the rule's state before the first round, when all replicas are equal."""

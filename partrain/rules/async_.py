@@ -43,25 +43,31 @@ class Async(AsyncRule):
 
     rule: Literal["async"]
     visits: int = Field(8, ge=1)
-    """Visits of each worker in a round, on average; `iterations` are those of one visit."""
+    """Number of visits of each worker in a round, on average. `iterations` are those of one visit."""
     staleness_weight: Discount = "none"
-    """phi: the weight of an update by its staleness."""
+    """phi: weight of an update of staleness s. `none`: 1. `inverse`: 1 / max(1, s). `polynomial`: (1 + s)^-0.5. `hinge`: 1 up to
+    s = 4, then 1 / (10 (s - 4) + 1)."""
     soft_sync: int = Field(1, ge=1)
-    """n: updates that are applied together, as their mean. (The authors' n-softsync gathers N / n.)"""
+    """n: number of updates that the center applies together, as their mean; 1: each at once. (The authors' n-softsync
+    gathers N / n.)"""
     bound: int | None = Field(None, ge=0)
-    """Visits that a worker may be ahead of the slowest; default: any number."""
+    """Number of visits that a worker may be ahead of the slowest one; default: no limit."""
     compensation: float = Field(0.0, ge=0)
-    """lambda: strength of the correction for the center's change since b; the authors' is 0.04. For plain SGD, whose delta is a gradient."""
+    """lambda: strength of the correction of an update for the change of the center since b. 0: none; the authors have 0.04. For
+    plain SGD, whose delta is a gradient."""
     outer_lr: float = Field(1.0, gt=0)
-    """eta: share of an update that the center follows."""
+    """eta: share of an update by which the center moves."""
     momentum: float = Field(0.0, ge=0, lt=1)
-    """beta of the delayed Nesterov momentum; 0 = none, and updates are not divided by N."""
+    """beta: delayed Nesterov momentum of the center. 0: none, and updates are not divided by N."""
     parts: int = Field(1, ge=1, le=16)
-    """Slices of the center, which different workers may change at the same time. On several machines each slice has a process."""
+    """Number of slices of the center, which different workers may change at the same time. On several machines each
+    slice has a process."""
     paced: bool = False
-    """Give slower workers fewer iterations per visit: H_i = max(1, floor(H v_i / max v)), by the speeds of the round before."""
+    """Give slower workers fewer iterations in a visit: H_i = max(1, floor(H v_i / max v)), by the speeds v of the round
+    before."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
-    """Treatment of momentum and moments at the end of a round: here they stay with the worker, as between its visits."""
+    """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset
+    it. Default: it stays with the worker, as between its visits."""
 
     @property
     def arrival(self) -> AtOnce | SoftSync | DelayedNesterov:

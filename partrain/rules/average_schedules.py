@@ -48,17 +48,20 @@ class ScheduledIterations(Rule):
     """
 
     schedule: Literal["constant", "post-local", "qsr", "adacomm", "overhead"] = "constant"
-    """Change of the number of local iterations from round to round."""
+    """Number K of local iterations in a round. `constant`: `iterations`. `post-local`: 1, from `switch_round` on `iterations`.
+    `qsr`: more as the learning rate falls. `adacomm`: fewer as the training loss falls. `overhead`: more if waiting and mixing
+    take long; results then depend on the clock."""
     switch_round: int | None = Field(None, ge=2)
-    """post-local: first round of `iterations` local iterations."""
+    """`post-local`: first round with `iterations` local iterations."""
     alpha: float | None = Field(None, gt=0)
-    """qsr: a round is longer than `iterations` once the learning rate is below alpha / sqrt(iterations)."""
+    """`qsr`: K = (alpha / learning rate)^2, at least `iterations`. So rounds grow once the learning rate is below alpha /
+    sqrt(iterations)."""
     every: int = Field(20, ge=1)
-    """adacomm: rounds of a window, over which the training loss is averaged."""
+    """`adacomm`: number of rounds after which K changes, by the mean training loss over these rounds."""
     target: float = Field(0.1, gt=0)
-    """overhead: largest share of waiting and mixing, relative to the seconds spent computing."""
+    """`overhead`: largest time of waiting and mixing, as a share of the time of computing."""
     most: int = Field(200, ge=1)
-    """qsr, adacomm, overhead: upper bound of K."""
+    """`qsr`, `adacomm`, `overhead`: upper bound of K."""
     counted_in_rounds: ClassVar[tuple[str, ...]] = ("ramp_workers", "switch_round", "every")
 
     @property

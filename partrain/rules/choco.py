@@ -49,7 +49,7 @@ class Choco(DivergentReplicas):
     estimate of x_i, at first the network that all replicas start from. A worker does not keep all xhat_j, but the sum it needs,
     s_i = sum_j W_ij xhat_j.
 
-    The network that counts is the mean of the replicas, with equal weights. Local steps alone move it, whatever messages lose. With
+    The judged network is the mean of the replicas, with equal weights. Local steps alone move it, whatever messages lose. With
     nothing lost and gamma = 1 this is gossip: x_i <- sum_j W_ij x_j. The authors' code mixes the estimates of the step before, so
     that messages travel while gradients are computed. Here messages do not travel meanwhile, and mixing uses the newest estimates.
 
@@ -59,11 +59,12 @@ class Choco(DivergentReplicas):
 
     rule: Literal["choco"]
     topology: Topology = "ring"
-    """Graph of neighbours, which mix with each other."""
+    """Graph of the workers: each mixes with its neighbours in it."""
     compressor: AnyCompressor = Field(default_factory=lambda: TopK(kind="topk"))
-    """C: `kind` is "topk" (with `density`, `values`, `chunk`), "fp32", "fp16", "bf16", "2bit" or "identity"."""
+    """C, the compression of messages: `kind` is "topk" (with `density`, `values`, `chunk`), "fp32", "fp16", "bf16", "2bit" or
+    "identity" (none). Default: "topk"."""
     gamma: float | None = Field(None, gt=0, le=1)
-    """Consensus step size: messages of fewer entries need a smaller one. Default: twice the density, at most 1."""
+    """Consensus step size. Messages of fewer entries need a smaller one. Default: twice the density, at most 1."""
 
     def check(self, context: JobContext) -> Iterator[Finding]:
         most = MAX_GAMMA * self.density

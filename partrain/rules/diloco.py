@@ -53,7 +53,8 @@ class Diloco(Rule):
     nesterov: bool = True
     """Use Nesterov's momentum in the outer optimizer."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
-    """Treatment of momentum and moments when replicas are mixed: here they stay with the worker, as in the paper."""
+    """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset
+    it. Default: it stays with the worker, as in the paper."""
 
     def check(self, context: JobContext) -> Iterator[Finding]:
         gain = self.outer_lr / (1 - self.outer_momentum)

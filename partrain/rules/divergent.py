@@ -14,9 +14,11 @@ class DivergentReplicas(Rule):
     """A rule that keeps a replica per worker, and defines which network counts."""
 
     optimizer_state: Literal["average", "local", "reset"] = "local"
-    """Treatment of momentum and moments at the end of a round: here they stay with the worker, as its parameters do."""
+    """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset
+    it. Default: it stays with the worker, as the parameters do."""
     buffers: Literal["average", "recalibrate", "local"] = "recalibrate"
-    """BatchNorm statistics: pooled, recomputed for the network that counts, which no worker has trained, or each worker's own."""
+    """BatchNorm statistics of the judged network: pool means and variances (`average`), recompute them, because no worker has
+    trained that network (`recalibrate`), or keep each worker's (`local`)."""
 
     @property
     def keeps_replicas_equal(self) -> bool:

@@ -46,11 +46,11 @@ class Easgd(DivergentReplicas, AsyncRule):
 
     rule: Literal["easgd"]
     elasticity: float = Field(0.9, ge=0)
-    """beta: share of the distance to the mean of all replicas that the center moves at a time."""
+    """beta: share of the distance to the mean of all replicas by which the center moves in a round."""
     asynchronous: bool = False
-    """Let each worker visit the center in its own time."""
+    """Let each worker visit the center in its own time, without waiting for the others."""
     visits: int = Field(8, ge=1)
-    """Visits of each worker in a round, on average; only for the asynchronous form."""
+    """With `asynchronous`: number of visits of each worker in a round, on average. `iterations` are those of one visit."""
 
     @property
     def visits_per_worker(self) -> int | None:

@@ -39,9 +39,10 @@ class Fednova(Rule):
 
     rule: Literal["fednova"]
     weights: Literal["items", "equal"] = "items"
-    """Weight p_i of each worker: the items of its partition (not of its work in the round), or the same for all."""
+    """Weight p_i of each worker: the items of its partition (`items`), not of its work in the round, or the same for all
+    (`equal`)."""
     local_momentum: float = Field(0.0, ge=0, lt=1)
-    """rho: the local optimizer's momentum, if it begins each round at zero (`optimizer_state = "reset"`)."""
+    """rho: momentum of the local optimizer, if it begins each round at zero (`optimizer_state = "reset"`)."""
 
     def check(self, context: JobContext) -> Iterator[Finding]:
         if self.local_momentum and self.optimizer_state != "reset":

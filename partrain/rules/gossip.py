@@ -36,7 +36,7 @@ class Gossip(DivergentReplicas, AsyncRule):
         with probability 1 - (1 - p)^K_i:  a_i <- a_i / 2,  send (x_i, a_i) to any other worker
 
     In the paper K_i = 1. A longer visit sends with the probability that at least one of its iterations would. At a round's end all
-    workers receive all messages. The network that counts is the mean of all replicas; under push-sum it is sum_i a_i x_i.
+    workers receive all messages. The judged network is the mean of all replicas; under push-sum it is sum_i a_i x_i.
 
     Source: Lian et al. Can Decentralized Algorithms Outperform Centralized Algorithms? 2017. arXiv:1705.09056
     Source: Blot, Picard, Cord, Thome. Gossip Training for Deep Learning. 2016. arXiv:1611.09726
@@ -44,15 +44,16 @@ class Gossip(DivergentReplicas, AsyncRule):
 
     rule: Literal["gossip"]
     style: Literal["neighbours", "pairs", "push-sum"] = "neighbours"
-    """Mix with all neighbours in the topology, with one partner at a time, or by one-way messages."""
+    """`neighbours`: mix with all neighbours in the topology. `pairs`: with one partner at a time. `push-sum`: by one-way
+    messages, without waiting."""
     topology: Topology = "ring"
-    """Graph of neighbours; not for push-sum, where a worker may send to any other."""
+    """Graph of the workers: each mixes with its neighbours in it. Not for `push-sum`, in which a worker may send to any other."""
     order: Literal["after", "before"] = "after"
-    """Mix the replicas as they are after the round's local iterations, or before them."""
+    """`after`: mix the replicas after the local iterations of the round. `before`: mix them as they were before these."""
     visits: int = Field(32, ge=1)
-    """Push-sum: visits of each worker in a round, on average."""
+    """`push-sum`: number of visits of each worker in a round, on average. `iterations` are those of one visit."""
     probability: float = Field(0.02, ge=0, le=1)
-    """Push-sum: p, the probability of a message after a local iteration."""
+    """`push-sum`: p, the probability that a worker sends a message after a local iteration."""
 
     @property
     def visits_per_worker(self) -> int | None:

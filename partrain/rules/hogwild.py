@@ -34,13 +34,15 @@ class Hogwild(AsyncRule):
 
     rule: Literal["hogwild"]
     visits: int = Field(10, ge=1)
-    """Visits of each worker in a round, on average; `iterations` are those of one visit."""
+    """Number of visits of each worker in a round, on average. `iterations` are those of one visit."""
     local: bool = False
-    """Train a copy in each visit and add its change to c, instead of applying each step to c."""
+    """false: apply each step to c at once. true: train a copy in each visit, and add its change to c."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
-    """Treatment of momentum and moments at the end of a round: here they stay with the worker."""
+    """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset
+    it. Default: it stays with the worker."""
     buffers: Literal["average", "recalibrate", "local"] = "recalibrate"
-    """BatchNorm statistics: pooled, recomputed for the network that counts, or each worker's own."""
+    """BatchNorm statistics of the judged network: pool means and variances (`average`), recompute them (`recalibrate`), or keep
+    each worker's (`local`)."""
 
     @property
     def visits_per_worker(self) -> int:

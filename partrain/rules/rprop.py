@@ -39,19 +39,19 @@ class RpropRule(Rule):
 
     rule: Literal["rprop"]
     variant: Literal["irprop-", "irprop+", "rprop+", "rprop-"] = "irprop-"
-    """Treatment of a weight whose gradient changes its sign."""
+    """Treatment of a weight whose gradient changes its sign: see the formula."""
     increase: float = Field(1.2, gt=1)
-    """Factor of a step size while the sign stays."""
+    """Factor of a step size while the gradient keeps its sign."""
     decrease: float = Field(0.5, gt=0, lt=1)
-    """Factor of a step size when the sign changes."""
+    """Factor of a step size when the gradient changes its sign."""
     step: float = Field(0.01, gt=0)
-    """First step size of every weight: torch's and Shark's; FANN has 0.1."""
+    """First step size of each weight. (torch and Shark have 0.01, FANN has 0.1.)"""
     step_min: float = Field(1e-6, gt=0)
     """Smallest step size."""
     step_max: float = Field(50.0, gt=0)
     """Largest step size."""
     optimizer_state: Literal["average", "local", "reset"] = "reset"
-    """No effect here: the local optimizer is not used. `reset` keeps its unused moments out of mixing and checkpoints."""
+    """No effect: this rule does not use the optimizer. `reset` keeps its unused state out of mixing and checkpoints."""
 
     @property
     def syncs_every_iteration(self) -> bool:

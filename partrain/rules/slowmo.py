@@ -51,7 +51,7 @@ class Slowmo(Rule):
     outer_lr: float = Field(1.0, gt=0)
     """alpha: factor of the slow step; the authors keep it at 1."""
     momentum: float | None = Field(None, ge=0, lt=1)
-    """beta: slow momentum; default by number of workers: 0, from 4 on 0.2, from 8 on 0.5, from 16 on 0.6."""
+    """beta: momentum of the slow optimizer. Default by the number of workers: 0; from 4 workers 0.2, from 8 0.5, from 16 0.6."""
 
     def check(self, context: JobContext) -> Iterator[Finding]:
         workers, default = context.workers, default_momentum(context.workers)

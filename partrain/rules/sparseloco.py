@@ -36,17 +36,19 @@ class Sparseloco(Rule):
 
     rule: Literal["sparseloco"]
     density: float = Field(0.02, gt=0, le=1)
-    """Share of the parameters that are sent: 0.01 to 0.03 in the paper."""
+    """Share of the entries that each worker sends: 0.01 to 0.03 in the paper."""
     beta: float = Field(0.95, ge=0, le=1)
-    """beta: decay of the error memory, which acts as a momentum of unsent entries."""
+    """beta: decay of the error memory in a round. The memory acts as a momentum of unsent entries."""
     outer_lr: float = Field(1.0, gt=0)
     """alpha: factor of the mean update."""
     chunk: int = Field(4096, ge=0)
-    """Entries of a chunk, in each of which the largest are chosen, so that every part of the network sends; 0 = the whole vector."""
+    """Length of the chunks from each of which the largest entries are chosen, so that every part of the network sends; 0: one
+    chunk for all."""
     values: Precision = "2bit"
-    """Precision of the entries that are sent."""
+    """Number type of the entries that are sent; `2bit` has four levels."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
-    """Treatment of momentum and moments: each worker's own, as in the paper."""
+    """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset
+    it. Default: it stays with the worker, as in the paper."""
 
     def check(self, context: JobContext) -> Iterator[Finding]:
         if self.outer_lr >= 2:

@@ -28,7 +28,7 @@ class Swap(DivergentReplicas):
     parameters travel. Moments stay with the worker by default (`optimizer_state`), for they depend on its items as much as on a
     network.
 
-    The network that counts is worker 0's, as in Theano-MPI. The mean of networks that never mix may be worse than each of them.
+    The judged network is worker 0's, as in Theano-MPI. The mean of networks that never mix may be worse than each of them.
     Worker 0 always trains, and in time every network passes through it.
 
     Source: Im, Ma, Kim, Taylor. Generative Adversarial Parallelization. 2016. arXiv:1612.04021
@@ -37,7 +37,7 @@ class Swap(DivergentReplicas):
 
     rule: Literal["swap"]
     every: int = Field(1, ge=1)
-    """Rounds between swaps."""
+    """Number of rounds from one swap to the next."""
     counted_in_rounds: ClassVar[tuple[str, ...]] = ("ramp_workers", "every")
 
     @property

@@ -52,21 +52,24 @@ class Threshold(Rule):
 
     rule: Literal["threshold"]
     threshold: float = Field(1e-3, ge=0)
-    """tau_i at first: about the size of a step that is worth its bytes, learning rate included."""
+    """First value of tau_i: about the size of a step that is worth its bytes, learning rate included. 0: send all
+    entries as they are."""
     adaptive: bool = True
-    """Let tau_i follow the share of entries that were sent."""
+    """Let tau_i follow the share of entries that were sent: see `target`."""
     target: list[Annotated[float, Field(ge=0, le=1)]] = Field([1e-4, 1e-2], min_length=2, max_length=2)
-    """Shares of the parameters between which tau_i stays as it is; below, it falls; above, it rises."""
+    """Smallest and largest share of entries to send: below the first tau_i falls, above the second it rises."""
     decay: float = Field(0.5 ** (1 / 20), gt=0, lt=1)
-    """Factor or divisor of tau_i per iteration; by default it halves tau_i in 20 iterations."""
+    """Factor by which tau_i falls in an iteration, and divisor by which it rises; the default halves it in 20 iterations."""
     combine: Literal["sum", "mean"] = "sum"
-    """Add updates, as in the paper, so that N workers take N times the step, or average them by `weights`."""
+    """`sum`: add the updates of all workers, as in the paper, so that N workers take N times the step. `mean`: average them by
+    `weights`."""
     clip: float = Field(5.0, gt=0)
-    """Bound of residuals, in units of tau_i: updates that have waited long are stale."""
+    """Bound of the residuals, in units of tau_i, because updates that have waited long are stale."""
     clip_every: int = Field(5, ge=0)
-    """Iterations between clippings; 0 = never."""
+    """Number of iterations from one clipping of the residuals to the next; 0: never."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
-    """Treatment of momentum and moments: each worker's own, for averaging them would cost the bytes that messages save."""
+    """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset
+    it. Default: it stays with the worker. Averaging it would cost the bytes that the messages save."""
 
     @property
     def uses_weights(self) -> bool:

@@ -36,11 +36,13 @@ class Topk(Rule):
 
     rule: Literal["topk"]
     compressor: AnyCompressor = Field(default_factory=lambda: TopK(kind="topk"))
-    """C: `kind` is "topk" (with `density`, `values`, `chunk`), "fp32", "fp16", "bf16", "2bit" or "identity"."""
+    """C, the compression of messages: `kind` is "topk" (with `density`, `values`, `chunk`), "fp32", "fp16", "bf16", "2bit" or
+    "identity" (none). Default: "topk"."""
     error_feedback: bool = True
-    """Send later what a message left out; otherwise it is lost."""
+    """true: a worker sends later what a message left out. false: it is lost."""
     optimizer_state: Literal["average", "local", "reset"] = "local"
-    """Treatment of momentum and moments: each worker's own, for averaging them would cost the bytes that messages save."""
+    """State of the optimizers (momentum and moments) at the end of a round: average it, keep each worker's (`local`), or reset
+    it. Default: it stays with the worker. Averaging it would cost the bytes that the messages save."""
 
     def check(self, context: JobContext) -> Iterator[Finding]:
         if self.compressor.kind in ("topk", "2bit") and not self.error_feedback:

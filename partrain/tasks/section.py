@@ -46,9 +46,10 @@ class TaskMetrics(Section):
     """The metrics that a task is judged by, beside loss and accuracy."""
 
     metrics: list[str] | None = Field(None, min_length=1)
-    """Judged numbers: names of torchmetrics' metrics as "f1" and "auroc", and your own as "file.py:Metric"."""
+    """Further judged numbers beside loss and accuracy: names such as "f1" and "auroc" (torchmetrics computes them), or your own
+    as "file.py:Metric"."""
     lower_is_better: list[str] | None = Field(None, min_length=1)
-    """Names of your own metrics of which lower is better."""
+    """Names of those of your own metrics for which lower is better."""
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -77,25 +78,30 @@ class BuiltinTask(TaskMetrics):
     """A built-in task. The table is optional if the data set or the model implies the task."""
 
     kind: Kind | None = None
-    """Answers: labels, numbers, future numbers, the next token of each token, the item itself, labels that are right or wrong each
-    (multi-label), or a label of each pixel (segmentation). Default: as data set and model imply."""
+    """Kind of the answers: a class, numbers, future numbers (forecast), the next token of each token (language), the item itself
+    (autoencoder), several labels that are each right or wrong (multi-label), or a class for each pixel (segmentation). Default:
+    as the data set or the network implies."""
     class_weights: Literal["balanced"] | list[float] | dict[str, float] | None = None
-    """Factors of the items' losses: in the order of the classes, by class name (others 1), or "balanced": n / (classes * count)."""
+    """Classification, segmentation: factor of each item's loss by its class. A list in the order of the classes, a table by class
+    name (others 1), or "balanced": n / (classes * count)."""
     label_smoothing: float | None = Field(None, gt=0, lt=1)
-    """Share of each target that goes to all classes alike (Szegedy et al. 2016), as in torch."""
+    """Classification, segmentation, language: share of each target that goes to all classes alike, as in torch (Szegedy
+    et al. 2016)."""
     focal: float | None = Field(None, gt=0)
-    """Focal loss with this gamma: cross-entropy * (1 - p)^gamma, p = probability of the true class (Lin et al. 2017)."""
+    """Classification, multi-label, segmentation: gamma of the focal loss, cross-entropy * (1 - p)^gamma, where p is the
+    probability of the true class (Lin et al. 2017)."""
     loss: Literal["squared", "absolute", "huber", "quantile", "poisson"] | None = None
-    """Loss of numbers; default: "squared". "poisson" is for counts: the network answers the logarithm of the expected count."""
+    """Regression, forecast, autoencoder: the loss of numbers; default: "squared". "poisson" is for counts: the network answers
+    the logarithm of the expected count. "quantile" and "poisson" are not for autoencoders."""
     delta: float | None = Field(None, gt=0)
-    """Error from which the Huber loss is linear, in units of the targets as trained on; default: 1."""
+    """With loss = "huber": error above which the loss is linear, in units of the targets as trained on; default: 1."""
     quantile: float | None = Field(None, gt=0, lt=1)
-    """The quantile that answers estimate (pinball loss), as 0.9; required with loss = "quantile"."""
+    """With loss = "quantile", and required there: the quantile that answers estimate (pinball loss), such as 0.9."""
 
     threshold: float | None = Field(None, gt=0, lt=1)
-    """Probability from which a label counts as right (multi-label); default: 0.5."""
+    """Multi-label: probability from which the network gives a label; default: 0.5."""
     ignore_index: int | None = Field(None, ge=0, le=255)
-    """Label of pixels that do not count (segmentation); default: 255."""
+    """Segmentation: label of the pixels that do not count; default: 255."""
 
     @field_validator("class_weights", mode="before")
     @classmethod
@@ -122,7 +128,7 @@ class BuiltinTask(TaskMetrics):
 
 
 class UserTask(TaskMetrics, UserCode):
-    """A user task: a subclass of `partrain.Task` with its own loss, metrics or backward pass. Other keys are its arguments."""
+    """A task of your own: `name` is a subclass of `partrain.Task` with its own loss, accuracy or backward pass. Other keys are its arguments."""
 
     table: ClassVar[str] = "task"
 

@@ -16,12 +16,18 @@ class Faults(Section):
     """The `[faults]` table."""
 
     on_loss: Literal["replay", "drop", "stop"] = "replay"
-    """If a worker is killed, crashes or freezes, `replay` starts all workers again from the newest copy of the training state in memory: the lost rounds run again, with the same numbers under a synchronous rule. `drop` goes on without the worker, and shares its items out. `stop` ends the run, which can be resumed."""
+    """Reaction if a worker is killed, crashes or freezes. `replay`: start all workers again from the newest copy of the training
+    state in memory. The lost rounds run again, with the same numbers under a synchronous rule. `drop`: go on without the worker,
+    and share its items out. `stop`: end the run, which can be resumed."""
     max_replays: int = Field(10, ge=1)
-    """Replays within 100 rounds before the run ends with 69."""
+    """With `on_loss = "replay"`: number of replays within 100 rounds before the run ends with exit code 69."""
     on_nonfinite: Literal["stop", "exclude"] = "stop"
-    """If the loss, parameters, gradient, optimizer state or buffers of a worker are not finite, `stop` ends the run with 76. `exclude` takes the worker's newest local iterations back, leaves the worker out of the means of this round, and goes on; 76 only if no worker is left."""
+    """Reaction if the loss, parameters, gradient, optimizer state or buffers of a worker are not finite. `stop`: end the run with
+    exit code 76. `exclude`: take the newest local iterations of the worker back, leave it out of the means of this round, and go
+    on. The run then ends with 76 only if no worker is left."""
     max_update_norm: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Bound of the L2 norm of a worker's update, the change of its parameters by local iterations: a longer one is scaled down to it before it is mixed."""
+    """Largest L2 norm of a worker's update, the change of its parameters by local iterations. A longer update is scaled down to
+    it before it is mixed."""
     round_seconds: float | None = Field(None, gt=0)
-    """Cap each worker's local iterations, at least 1, so that the local part of a round takes it about these seconds. Measured in the round before: results depend on the machine's clock."""
+    """Seconds that the local iterations of a round may take. partrain lowers each worker's `iterations`, to 1 at least, by the
+    speed measured in the round before. So results depend on the clock."""

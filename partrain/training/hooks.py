@@ -25,8 +25,8 @@ class HookSection(Section):
     """The `[hooks]` table."""
 
     after_judgement: str | None = Field(None, pattern=rf"{NAME}|^<python>$")
-    """Function that worker 0 calls after each judgement, `package.module:function` or `file.py:function` beside the job: it may log,
-    add numbers and ask the run to stop."""
+    """Function that worker 0 calls after each judgement: `file.py:function` beside the job, or `package.module:function`. It may
+    log, add numbers to the judgement, and ask the run to stop."""
 
     _code: HookCode | None = PrivateAttr(None)
 

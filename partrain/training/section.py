@@ -12,10 +12,12 @@ class Engine(Section):
     """The `[engine]` table."""
 
     exact: bool = True
-    """Several machines: each gets every worker's numbers and sums them in rank order, which gives the bits of one machine. With `false` each sums its own workers' and sends that sum only: less traffic, other roundings."""
+    """For several machines. true: each machine gets the numbers of all workers and sums them in rank order, which gives the bits
+    of one machine. false: each machine sums its own workers first and sends only that sum, which is less traffic and rounds
+    differently."""
     precision: Precision = "float32"
-    """Number type of the forward and backward pass: with `bfloat16` matrix products are of that type on CUDA and on CPUs that have
-    it. Parameters, gradients, moments and all that is mixed stay float32."""
+    """Number type of the forward and backward pass. `bfloat16`: matrix products are of this type, on CUDA and on CPUs that have
+    it. Parameters, gradients, optimizer state and all that is mixed stay float32."""
 
 
 def cpu_has_bfloat16() -> bool:

@@ -20,27 +20,30 @@ class Stop(Section):
     """
 
     rounds: int | None = Field(None, ge=1, le=10**12)
-    """Rounds of local training and mixing."""
+    """Limit: number of rounds, each of local training and mixing."""
     item_iterations: int | None = Field(None, ge=1, le=10**15)
-    """Items that went through a backward pass, over all workers."""
+    """Limit: items that went through a backward pass, over all workers. A batch of 64 items is 64 item-iterations."""
     seconds: float | None = Field(None, gt=0)
-    """Training time, waits and evaluation included."""
+    """Limit: seconds of training, with waits and judgements."""
     loss: float | None = None
-    """Target: judged loss at or below this."""
+    """Target: the judged loss is at or below this number. Like all targets it needs held-out items: `[dataset] validation`."""
     accuracy: float | None = Field(None, gt=0, le=1)
-    """Target: judged accuracy at or above this (0 to 1)."""
+    """Target: the judged accuracy is at or above this number, from 0 to 1."""
     at_least: dict[str, float] | None = Field(None, min_length=1)
-    """Targets: judged metrics at or above these, by their names in `[task] metrics`."""
+    """Targets: judged metrics are at or above these numbers, by their names in `[task] metrics`."""
     at_most: dict[str, float] | None = Field(None, min_length=1)
-    """Targets: judged metrics at or below these, by their names in `[task] metrics`."""
+    """Targets: judged metrics are at or below these numbers, by their names in `[task] metrics`."""
     patience: int | None = Field(None, ge=1)
-    """Evaluations in a row without a new best before the run ends. An equal number is no new best."""
+    """Limit: judgements in a row without a new best (early stopping). An equal number is no new best."""
     patience_by: str | None = Field(None, min_length=1)
-    """The number that decides which judgement is the best: "loss", "accuracy" or a metric; default: accuracy, or loss without it."""
+    """Number that decides which judgement is the best: "loss", "accuracy" or a metric. Default: accuracy, or loss if
+    the task has none."""
     judge: Literal["mixed", "any-worker"] = "mixed"
-    """Judge the mixed network on held-out items or, as older trainers did, the worker with the lowest training loss."""
+    """`mixed`: judge the mixed network on held-out items. `any-worker`: judge by the lowest training loss of a worker, as older
+    trainers did."""
     judge_every: int | None = Field(None, ge=1)
-    """Rounds between evaluations; default: the smallest number that keeps judged items under 5 % of the items trained."""
+    """Number of rounds from one judgement to the next. Default: the smallest number that keeps judged items under 5 % of the
+    trained items."""
 
     def conditions(self) -> list[StopCondition]:
         """Return the conditions that are set, in the order of the table."""
@@ -93,7 +96,8 @@ class Progress:
     metrics: dict[str, float] = field(default_factory=dict)
     """Judged numbers by name, as of `[task] metrics`, without loss and accuracy. Numbers that are not finite are left out."""
     caps: list[int] = field(default_factory=list)
-    """Caps on each worker's local iterations in the next round, by rank; empty without `round_seconds`, and before the first round."""
+    """Caps on each worker's local iterations in the next round, by rank; empty without `round_seconds`, and before the
+    first round."""
 
     def standing(self, seconds: float = 0.0) -> Standing:
         """Return the numbers that stop conditions compare with their goals; `seconds`: training time."""

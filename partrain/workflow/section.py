@@ -13,34 +13,35 @@ STEP_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
 
 
 class StepSection(Section):
-    """One `[[steps]]` table. Exactly one further key says what it does: `job`, `command`, or the name of a command of partrain."""
+    """One `[[steps]]` table. It has exactly one of the keys `job`, `command`, or the name of a command of partrain."""
 
     model_config = ConfigDict(extra="allow")
 
     name: str = Field(pattern=STEP_NAME)
-    """Also its folder in the workflow's folder."""
+    """Name of the step, and of its folder in the workflow's folder."""
     needs: list[str] = Field(default_factory=list)
-    """Steps that come first. A step that names what another made needs that one without saying so."""
+    """Steps that must run before this one. Steps whose results or `outputs` this step names come first anyway."""
     when: str | None = None
-    """Condition on recorded numbers, as in "{pretrain.test.accuracy} < 0.9". The step is skipped if it does not hold."""
+    """Condition on numbers of other steps, as in "{pretrain.test.accuracy} < 0.9". If it does not hold, the step is skipped."""
     assertions: list[str] = Field(default_factory=list, alias="assert")
-    """Conditions on this step's summary, as in "test.accuracy >= 0.9". The step fails with exit code 1 if one does not hold."""
+    """Conditions on the summary of this step, as in "test.accuracy >= 0.9". If one does not hold, the step fails with
+    exit code 1."""
     inputs: list[str] = Field(default_factory=list)
-    """Files and folders that the step reads, beside those that are known already."""
+    """Files and folders that the step reads, beside those that its other keys name. The step runs again if they change."""
     outputs: list[str] = Field(default_factory=list)
-    """Files and folders that a program writes."""
+    """With `command`: files and folders that the program writes."""
     set: dict[str, Any] = Field(default_factory=dict)
-    """Overrides of a job, as with `--set`."""
+    """With `job`: other values of keys of the job, as with `--set`."""
     sweep: SweepSection | None = None
-    """Trials of a job: the job is trained once for each."""
+    """With `job`: trains the job with many settings, as the table `[sweep]` of a job does."""
     job: str | None = None
-    """A job file; relative paths start from the workflow file's folder."""
+    """A job file to train, relative to the workflow file."""
     machines: int = Field(1, ge=1)
-    """Machines that train a job together. More than one needs a `launcher`, which starts the job on each."""
+    """With `job`: number of machines that train together. More than one needs a `launcher`, which starts the job on each."""
     launcher: list[str] = Field(default_factory=list)
-    """Words before `run JOB.toml`, as in ["srun", "--nodes=2", "torchrun", "--nnodes=2", "-m", "partrain"]."""
+    """With `job`: words before `run JOB.toml`, as in ["srun", "--nodes=2", "torchrun", "--nnodes=2", "-m", "partrain"]."""
     command: list[str] | None = Field(None, min_length=1)
-    """A program with its arguments. It runs in the workflow file's folder."""
+    """A program with its arguments. It runs in the folder of the workflow file."""
 
     @property
     def actions(self) -> list[str]:
@@ -52,5 +53,5 @@ class WorkflowSection(Section):
     """A workflow file."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
-    """Name of the workflow: its folder is `runs/<name>/`."""
+    """Name of the workflow: letters, digits, `.`, `_` and `-`. Its folder is `runs/<name>/`."""
     steps: list[StepSection] = Field(min_length=1, max_length=5000)

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class HuggingFace(ArraySection):
-    """A `Dataset` or `DatasetDict` as `save_to_disk` wrote it."""
+    """A folder that `save_to_disk` of Hugging Face datasets wrote: a `Dataset` or `DatasetDict`.
+
+    Needs `pip install 'partrain[huggingface]'`, for images also `partrain[images]`.
+    """
 
     test_keys = ("test_split",)
 
@@ -37,13 +40,14 @@ class HuggingFace(ArraySection):
     test_split: str | None = None
     """The split to test on; default: `test`, if there is one."""
     inputs: Names = Field(min_length=1)
-    """The column to learn from: numbers, lists of one length, or images. Several columns of numbers are concatenated."""
+    """The input column, or several: numbers, lists of one length, or images. Several columns of numbers are concatenated."""
     target: str
-    """The column to learn: integers or texts are classes, other numbers are for a regression."""
+    """The column of targets: whole numbers and texts are classes, other numbers are a regression."""
     size: Size | None = None
-    """Height and width that all images are resized to, or one number for a square; default: the size of the first, which all must have."""
+    """Height and width to which all images are resized, as [height, width], or one number for a square. Default: the size of the
+    first image, which all others must have."""
     channels: Literal[1, 3] | None = None
-    """1: grey; 3: red, green, blue; default: as in the first image."""
+    """1: grey; 3: red, green, blue. Default: as in the first image."""
 
     @model_validator(mode="after")
     def _without_contradiction(self) -> HuggingFace:

@@ -62,13 +62,13 @@ _Source = memoryview | _RowSubset
 
 
 class Mapped(ImageChanges):
-    """A file written by `partrain data convert`, memory-mapped: it may be larger than the memory."""
+    """A file that `partrain data convert` wrote. It is memory-mapped, so it may be larger than the memory."""
 
     kind: Literal["mapped"]
     path: File
-    """The file, relative to the job."""
+    """The file, relative to the job; or a URL with its digest, `https://host/file#sha256=...`."""
     verify: bool = False
-    """Check the digest of all items before training starts, which reads them all."""
+    """Compare the digest of the items before training starts. This reads the whole file."""
 
 
 def read_spec(section: Mapped, folder: Path) -> DatasetSpec:

@@ -25,13 +25,15 @@ class ArraySection(HasTestSplit, SelectsClasses, ImageChanges):
     test_keys: ClassVar[tuple[str, ...]] = ("test_inputs", "test_targets")
 
     tokens: bool | list[str] = False
-    """Integers are tokens: inputs (n, length), and targets of that shape, the next token of each. Of several inputs: names of those."""
+    """true: whole numbers are tokens, inputs (n, length). Targets of the same shape are the next token of each token. With
+    several inputs: a list of the names of those that are tokens."""
     standardise: bool | Literal["channel"] = False
-    """`channel`: as below, of images; bytes stay bytes in memory, and each batch is standardised. true: inputs minus their mean, divided by their standard deviation, of the training items: each number of items (k), each of the
-    k of items (steps, k), each channel of items (channels, ...). They are read into memory."""
+    """true: subtract the mean and divide by the standard deviation, both of the training items: for each number of items (k),
+    each of the k columns of items (steps, k), each channel of items (channels, ...). The arrays are then read into memory.
+    `channel`: the same for each channel of images, batch by batch, so that bytes stay bytes in memory."""
     standardise_target: bool = True
-    """The same for each number of the targets of a regression; losses are then in these units, answers and errors in those of the
-    file."""
+    """Standardise each number of the targets of a regression in the same way. Losses are then in standardised units; answers and
+    errors are in the units of the file."""
 
     def standardises(self, role: str, task: Kind) -> bool:
         """Tell if the array in a role is standardised: as test items are like training items, so are `test_inputs` like `inputs`."""
@@ -50,19 +52,21 @@ class NamedArrays(ArraySection):
     """Arrays of one file, by name."""
 
     path: File
-    """The file, relative to the job."""
+    """The file, relative to the job; or a URL with its digest, `https://host/file#sha256=...`."""
     inputs: str | list[str] = "inputs"
-    """A list: several inputs (n, ...), the arguments of the network's `forward` by these names."""
+    """Name of the array of inputs (n, ...). A list names several inputs, which are the arguments of the network's `forward`."""
     targets: str = "targets"
-    """Array of the targets."""
+    """Name of the array of targets."""
     test_inputs: str | list[str] = "test_inputs"
-    """Inputs of test items; they may be missing under the default names, which of several are theirs behind `test_`."""
+    """Name of the array of inputs of test items, or a list of names; with several inputs the default is `test_` before each name.
+    If no array has the default name, there are no test items."""
     test_targets: str = "test_targets"
-    """Array of the targets of test items."""
+    """Name of the array of targets of test items."""
     offsets: str | None = None
-    """Array (n + 1,): items of unequal length lie behind one another, item i from offsets[i] to offsets[i + 1]. They are padded."""
+    """For sequences of unequal length: name of an array of n + 1 numbers. Item i is `inputs[offsets[i]:offsets[i + 1]]`. partrain
+    pads the items."""
     test_offsets: str | None = None
-    """The same of test items; default: the array `test_` and the name in `offsets`."""
+    """The same for test items; default: `test_` before the name in `offsets`."""
 
     @model_validator(mode="after")
     def _inputs_that_go_together(self) -> Self:
@@ -93,7 +97,7 @@ class NamedArrays(ArraySection):
 
 
 class Npz(NamedArrays):
-    """Arrays of a .npz file, by name. Those of `np.savez` are memory-mapped where they are aligned."""
+    """Arrays of a .npz file, by name. Arrays of `np.savez` are memory-mapped if they are aligned; others are read into memory."""
 
     kind: Literal["npz"]
 
@@ -108,7 +112,7 @@ class FilePerArray(ArraySection):
     """Arrays in files of their own."""
 
     inputs: File
-    """File of the inputs, relative to the job."""
+    """File of the inputs, relative to the job; or a URL with its digest, `https://host/file#sha256=...`."""
     targets: File
     """File of the targets."""
     test_inputs: File | None = None
@@ -124,18 +128,21 @@ class FilePerArray(ArraySection):
 
 
 class Npy(FilePerArray):
-    """Arrays in .npy files of their own. They are memory-mapped, so they may be larger than the memory."""
+    """Arrays in .npy files, one file for each. They are memory-mapped, so they may be larger than the memory."""
 
     kind: Literal["npy"]
 
 
 class Idx(FilePerArray):
-    """IDX files, plain or gzipped, which are read into memory. Inputs of two axes are grey images (1, height, width)."""
+    """IDX files, the format of MNIST, plain or gzipped. They are read into memory. Inputs of two axes are grey images (1, height, width)."""
 
     kind: Literal["idx"]
 
 
 class Mnist(ArraySection):
-    """The embedded MNIST digits: 60,000 training and 10,000 test images, float32 (1, 28, 28) in [0, 1], labels 0-9."""
+    """The MNIST digits of this repository: 60,000 training and 10,000 test images, float32 (1, 28, 28) in [0, 1], labels 0-9.
+
+    The files lie in `datasets/mnist` of a checkout, or of the current folder.
+    """
 
     name: Literal["mnist"]

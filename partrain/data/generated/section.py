@@ -15,23 +15,23 @@ class Synthetic(DataSection):
 
     kind: Literal["synthetic"]
     function: Literal["sine", "seeds", "blobs", "xor", "spirals", "moons", "checkerboard", "waves", "mnist-1d"]
-    """`sine`: y = sin(x) on [-pi, pi]; `seeds`: the function the older trainers were measured on; `blobs`: Gaussian classes; `xor`: noisy
-    XOR of two bits; `spirals`, `moons`, `checkerboard`: classes in the plane; `waves`: windows of sine waves to be continued; `mnist-1d`:
-    ten signals, moved, sheared and noisy."""
+    """Kind of items. Regressions: `sine` (y = sin(x) on [-pi, pi]) and `seeds` (the function on which older trainers were
+    measured). Classes: `blobs` (Gaussian clouds), `xor` (noisy XOR of two bits), `spirals`, `moons` and `checkerboard` (in the
+    plane), `mnist-1d` (ten signals, moved, sheared and noisy). Forecasts: `waves` (windows of sine waves)."""
     items: int = Field(5000, ge=2, le=10**8)
-    """Training items, held-out ones included."""
+    """Number of training items, held-out ones included."""
     test_items: int = Field(0, ge=0, le=10**8)
-    """Further items to test on."""
+    """Number of further items to test on."""
     features: int = Field(2, ge=1, le=10**5)
-    """Inputs of each item (`blobs` only)."""
+    """`blobs`: inputs of each item."""
     classes: int = Field(3, ge=2, le=10**4)
-    """Classes (`blobs`); arms (`spirals`)."""
+    """`blobs`: number of classes. `spirals`: number of arms, each a class."""
     noise: float = Field(0.1, ge=0)
-    """Standard deviation of the noise (all but `seeds`, `checkerboard` and `mnist-1d`)."""
+    """Standard deviation of the noise. Not for `seeds`, `checkerboard` and `mnist-1d`."""
     window: int = Field(20, ge=1, le=10**5)
-    """Numbers that an item of `waves` sees."""
+    """`waves`: numbers that an item has."""
     steps: int = Field(1, ge=1, le=10**4)
-    """Numbers behind them to forecast."""
+    """`waves`: numbers after them to forecast."""
 
     @model_validator(mode="after")
     def _only_what_counts(self) -> Synthetic:

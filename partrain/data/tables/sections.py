@@ -36,36 +36,38 @@ class Tabular(HasTestSplit, SelectsClasses):
     test_keys = ("test_path",)
 
     path: File
-    """The file, relative to the job."""
+    """The file, relative to the job; or a URL with its digest, `https://host/file#sha256=...`."""
     target: Names = Field(min_length=1)
-    """The column to learn; several, as a list, for a regression."""
+    """The column to learn. A list of several columns is a regression, or several labels with `[task] kind = "multi-label"`."""
     inputs: Annotated[Columns, Field(min_length=1)] | None = None
-    """The columns to learn from; default: all but the target and those in `drop`."""
+    """The input columns; default: all but the target and those in `drop`."""
     drop: Columns = []
-    """Columns to leave out."""
+    """Columns to leave out, instead of `inputs`."""
     one_hot: Columns = []
-    """Input columns of words: each becomes one number per word, 1 for the word in the cell. A word that is not among those of the
-    file has 0 everywhere."""
+    """Input columns of words. Each becomes one number for each word: 1 for the word in the cell, else 0. A word that the file
+    does not have gives 0 for all of them."""
     categories: Columns = []
-    """Input columns of words (or of codes) for a network with embeddings, `tabular`: each becomes the code of its word. Cells
-    without a value have a code of their own, and share none with words that no other training item has, which count as unseen."""
+    """Input columns of words (or of codes), for the network `tabular`, which learns an embedding of each word. A missing word has
+    a code of its own. So has an unseen word; words of a single training item count as unseen."""
     dates: Columns = []
-    """Input columns of ISO 8601 dates or times: each becomes the day, and sine and cosine of its place in year, week and day."""
+    """Input columns of ISO 8601 dates or times. Each becomes the day (since 1970), and sine and cosine of the place in
+    year, week and day."""
     target_kind: Literal["auto", "class", "number"] = "auto"
-    """Kind of the target; `auto`: words are classes, and so are at most 20 different integers, or more if each is in 20 rows; other
-    numbers are numbers. If an integer has an unusual spelling (`007`, `+1`), all classes are words."""
+    """Kind of the target. `auto`: words are classes; whole numbers are classes if there are at most 20 different ones, or if each
+    is in 20 rows or more; other numbers are a regression. Whole numbers of unusual spelling (`007`, `+1`) are words."""
     standardise: bool = True
-    """Numeric inputs minus their mean, divided by their standard deviation, of the training items."""
+    """Subtract the mean of each numeric input and divide by its standard deviation, both of the training items."""
     standardise_target: bool = True
-    """The same for the targets of a regression; losses are then in these units, answers and errors in those of the file."""
+    """Standardise the targets of a regression in the same way. Losses are then in standardised units; answers and errors are in
+    the units of the file."""
     missing: Treatment | dict[str, Treatment | Literal["category"] | FiniteFloat] = "error"
-    """Treatment of cells without a value (empty, NA, N/A, nan, null, ?): an `error`; `drop` the row; take the `mean` or the `median`
-    of a number, and for words a `category` of its own. Or a table by column, in which numbers are taken as they are, and `"*"`
-    stands for all other columns."""
+    """Treatment of cells without a value (empty, NA, N/A, nan, null, ?). `error`: refuse the file. `drop`: leave the row out.
+    `mean`, `median`: take that of the training items; missing words become a category of their own. Or a table by column, such as
+    `{age = "median", city = "category", rooms = 0.0, "*" = "mean"}`: `"*"` stands for all other columns, a number for itself."""
     missing_indicator: Columns = []
-    """Input columns that get another number: 1 where a cell has no value, else 0."""
+    """Input columns for which each item gets one more number: 1 if the cell has no value, else 0."""
     test_path: File | None = None
-    """A file of test items with the same columns."""
+    """A file of test items with the same columns, instead of `test_items` and `test_share`."""
 
     @model_validator(mode="after")
     def _without_contradiction(self) -> Tabular:
@@ -108,13 +110,13 @@ class Tabular(HasTestSplit, SelectsClasses):
 
 
 class Csv(Tabular):
-    """Separated text (CSV, TSV), plain or gzipped; line 1 has the names of columns."""
+    """A CSV or TSV file, plain or gzipped. Line 1 has the names of the columns."""
 
     kind: Literal["csv"]
     separator: Separator | None = None
-    """Separator of cells; default: a tab in .tsv files, else a comma."""
+    """Separator of the cells: one character. Default: a tab in .tsv files, else a comma."""
     encoding: str = "utf-8"
-    """Encoding of the files, by Python's name."""
+    """Encoding of the files, by its name in Python: `latin-1`, say."""
 
     @model_validator(mode="after")
     def _known_encoding(self) -> Csv:
@@ -126,6 +128,6 @@ class Csv(Tabular):
 
 
 class Parquet(Tabular):
-    """Parquet files, read by polars: `pip install partrain[tabular]`."""
+    """A Parquet file. Needs `pip install 'partrain[tabular]'`."""
 
     kind: Literal["parquet"]

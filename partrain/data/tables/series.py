@@ -42,41 +42,42 @@ Lags = Annotated[
 
 
 class Series(DataSection):
-    """Numbers over time, one row of a table for each moment; an item forecasts the moments behind its window.
+    """A number series: a table with one row for each moment. An item is a window of rows; the network forecasts the rows after it.
 
-    The last items are tested, those before them held out. Windows of earlier items contain none of the numbers that these
-    forecast; the windows of these may reach back.
+    The last items are the test items; the held-out items come before them. Training items see none of the numbers that these items
+    forecast. The windows of test and held-out items may reach back over the rows of earlier items.
     """
 
     kind: Literal["series"]
     path: File
-    """A CSV file (plain or gzipped; line 1 has the names of columns), or one that ends in .parquet."""
+    """A CSV file (plain or gzipped; line 1 has the names of the columns), or a file that ends in .parquet; relative to the job,
+    or a URL with its digest."""
     target: Names = Field(min_length=1)
     """The column to forecast, or several."""
     columns: Annotated[Names, Field(min_length=1)] | None = None
-    """The columns to forecast from; default: the same."""
+    """The columns that the network sees; default: those of `target`."""
     window: int = Field(ge=1)
-    """L: moments that an item sees."""
+    """L: number of rows that the network sees."""
     steps: int = Field(1, ge=1)
-    """H: moments behind them that it forecasts."""
+    """H: number of rows after the window that it forecasts."""
     stride: int = Field(1, ge=1)
-    """Moments from the beginning of one item to that of the next."""
+    """Number of rows from the start of one item to the start of the next."""
     test_items: int = Field(0, ge=0)
-    """Items at the end to test on."""
+    """Number of items at the end of the file to test on. Held-out items (`validation`) are those before them."""
     standardise: bool = True
-    """Each column minus its mean, divided by its standard deviation, both over the moments of training items."""
+    """Subtract the mean of each column and divide by its standard deviation, both of the rows of training items. Targets, too."""
     difference: Lags = []
-    """Lags at which each column is replaced by its differences, one after the other: 1 removes a trend, 12 the season of months,
-    [1, 12] both. Answers and metrics are in the units of the file again."""
+    """Lags: each column is replaced by its differences, one lag after the other. 1 removes a trend, 12 the season of months, [1,
+    12] both. Answers and metrics are in the units of the file again."""
     season: int | None = Field(None, ge=2)
-    """Moments of a season: `evaluate` also compares with the value of one season before."""
+    """Number of rows of a season. `evaluate` then also compares with the value of one season before."""
     time: str | None = None
-    """The column of time stamps: numbers or dates, sorted, in equal steps; `predict` continues it."""
+    """The column of time stamps: numbers or dates, sorted, in equal steps. partrain checks it, and `predict` continues it."""
     missing: Missing = "error"
-    """Treatment of holes (cells without a value, and moments without a row if there is a `time`): an error; a line between the values
-    beside them; or the value before."""
+    """Treatment of missing values: cells without a value, and with `time` moments without a row. `error`: refuse the file.
+    `interpolate`: draw a line between the values beside the hole. `forward`: repeat the value before it."""
     separator: Separator | None = None
-    """Separator of cells in a CSV file; default: a tab in .tsv files, else a comma."""
+    """Separator of the cells of a CSV file. Default: a tab in .tsv files, else a comma."""
 
     @property
     def newest(self) -> int:

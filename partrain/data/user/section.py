@@ -9,14 +9,14 @@ from partrain.data.base import DataSection
 
 
 class UserData(DataSection, UserCode):
-    """User code: the result of calling `name` with the other keys, read once, in order.
+    """A data set of your own: `name` is a class or function, and the other keys are its keyword arguments. partrain reads it once, in order.
 
-    The result has `len(...)` and `[i]`, as a torch Dataset, and each item is an input and a target. Or it is an object with
-    arrays `inputs` (n, ...) and `targets` (n, ...). Items are numbers, arrays or tensors. Bytes as inputs are scaled to [0, 1]; other
-    integers are tokens. An integer target is a class label, float numbers are values of a regression, and integers of an input's
-    shape are tokens. The optional attribute `test` is the same for the test set, or a function that returns it.
+    It has `len(...)` and `[i]`, as a torch Dataset, or it is an iterator: each item is an input and a target. Or it is an object with arrays
+    `inputs` (n, ...) and `targets` (n, ...). Inputs: bytes are scaled to [0, 1], other integers are tokens, floats stay. Targets: an integer
+    is a class label, floats are numbers of a regression, integers of the shape of the input are tokens. The optional attribute `test` is the
+    test set, or a function that returns it.
 
-    A result with a method `stream` is not read: workers train on what it yields. See `data.user.shard`.
+    A data set with a method `stream` is not read into memory: each worker trains on the items that `stream` yields to it.
     """
 
     table: ClassVar[str] = "dataset"

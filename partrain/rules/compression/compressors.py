@@ -63,11 +63,12 @@ class TopK(Section):
 
     kind: Literal["topk"]
     density: float = Field(0.01, gt=0, le=1)
-    """Share of the parameters that are sent; at least one."""
+    """Share of the entries to send, those of largest magnitude; at least one entry."""
     values: Precision = "fp32"
-    """Precision of the entries that are sent."""
+    """Number type of the entries that are sent; `2bit` has four levels."""
     chunk: int = Field(0, ge=0)
-    """Entries of the chunks within which to choose, padding between tensors included; 0 = the whole vector."""
+    """Length of the chunks from each of which the largest entries are chosen, padding between tensors included; 0: one
+    chunk for all."""
 
     def compress(self, x: Tensor, numbers: int | None = None) -> tuple[Tensor, Tensor]:
         """Encode a vector: the message, and the vector (d,) it stands for. `numbers` of the d entries are no padding; None: all."""
