@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from partrain.config.section import Section
 from partrain.data.folds import Fold
 from partrain.seeds import generator
+from partrain.tasks.metric_names import LOWER
 
 MAX_TRIALS = 10_000
 FOLD = "dataset.fold"
@@ -102,7 +103,7 @@ class SweepSection(Section):
     by: str = "loss"
     """Number of `summary.json` that ranks the trials: `loss`, `metrics.accuracy`, `test.loss`, say."""
     largest: bool | None = None
-    """true: the largest number is the best. Default: false if `by` has `loss`, `error`, `rmse`, `mae`, `seconds`, `rounds`,
+    """true: the largest number is the best. Default: as the metric means it; for other numbers false if `by` has `loss`, `error`, `rmse`, `mae`, `seconds`, `rounds`,
     `iterations` or `bytes` in it, else true."""
 
     @model_validator(mode="before")
@@ -129,6 +130,8 @@ class SweepSection(Section):
         """The largest number is the best."""
         if self.largest is not None:
             return self.largest
+        if (metric := self.by.rpartition(".")[2]) in LOWER:
+            return not LOWER[metric]
         return not any(word in self.by for word in ("loss", "error", "rmse", "mae", "seconds", "rounds", "iterations", "bytes"))
 
     @property

@@ -46,10 +46,10 @@ class Optimizer(Scheduled):
     """Gradient accumulation: number of parts of a batch, computed one after the other to save memory. The gradient equals that of
     the whole batch up to rounding. BatchNorm sees each part as a batch."""
     clip_norm: float | None = Field(None, gt=0)
-    """Largest norm of the gradient, over all tensors together: a longer gradient is scaled down to it. This is the worker's
-    gradient, or the mixed gradient under a rule that mixes gradients."""
+    """Gradient clipping: largest norm of the gradient, over all tensors together. A longer gradient is scaled down to it. This is
+    the worker's gradient, or the mixed gradient under a rule that mixes gradients."""
     clip_value: float | None = Field(None, gt=0)
-    """Largest magnitude of each number of the gradient: larger ones are cut to it, before `clip_norm`."""
+    """Gradient clipping: largest magnitude of each number of the gradient. Larger ones are cut to it, before `clip_norm`."""
 
     groups: list[OptimizerGroup] = []
     """Groups of parameters with a learning rate or a weight decay of their own: `match` (patterns of names) with `lr`,

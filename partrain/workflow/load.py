@@ -139,6 +139,9 @@ class _Loader:
 
     def _sweep(self, path: KeyPath, step: Step, action: JobAction, sweep: SweepSection) -> list[Step]:
         """Return a step for each run of a sweep, and one that ranks them."""
+        own = (action.job.task and action.job.task.lower_is_better) or ()
+        if sweep.largest is None and sweep.by.rpartition(".")[2] in own:
+            sweep = sweep.model_copy(update={"largest": False})
         trials = sweep.named_runs(action.job.seed)
         tuner = self._tuner(path, action, sweep, trials) if sweep.tuned else None
         runs = []

@@ -112,12 +112,8 @@ def test_what_cannot_be_swept(settings: dict[str, Any], message: str) -> None:
 
 
 def test_the_direction_follows_from_the_name() -> None:
-    assert [sweep(a=[1], by=by).maximizes for by in ("loss", "test.accuracy", "test.rmse", "seconds.train")] == [
-        False,
-        True,
-        False,
-        False,
-    ]
+    smallest = "loss", "test.rmse", "seconds.train", "metrics.mse", "metrics.perplexity"
+    assert [by for by in (*smallest, "test.accuracy", "metrics.f1") if not sweep(a=[1], by=by).maximizes] == list(smallest)
     assert sweep(a=[1], by="loss", largest=True).maximizes
 
 
@@ -231,6 +227,17 @@ def test_a_job_with_a_sweep(place: Path) -> None:
     assert (place / "one/checkpoint.h5").exists()
     with pytest.raises(BadJob, match="has a \\[sweep\\]"):
         partrain_train("job.toml", out="two")
+
+
+def test_an_own_metric_of_which_lower_is_better_ranks_the_smallest_first(place: Path) -> None:
+    (place / "own.py").write_text(
+        "def cost(probabilities, labels):\n    return (probabilities.argmax(1) != labels).double().mean()\n"
+    )
+    task = '\n[task]\nmetrics = ["own.py:cost"]\nlower_is_better = ["cost"]\n'
+    (place / "job.toml").write_text(JOB + task + '[sweep]\n"optimizer.lr" = [1e-9, 0.05]\nby = "metrics.cost"\n')
+    said = partrain("run", "job.toml")
+    assert said.code == 0, said
+    assert "best: runs/job/sweep/job/2" in said.out
 
 
 FOLDS = """
