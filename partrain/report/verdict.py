@@ -55,6 +55,8 @@ def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> s
         return limits(runs[0]) if len(runs) == 1 else _overview(runs)
     compared = [found for run in several if (found := compare(run, alone))]
     if not compared:
+        if other := [name for run in several for name in differing(run, alone)]:
+            return f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, differ in [{other[0]}]."
         return (
             f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, reached no common "
             "loss between two judgements; judge more often ([stop] judge_every)."
@@ -77,7 +79,12 @@ def baseline(runs: Sequence[RunHistory]) -> RunHistory | None:
 
 
 def compare(run: RunHistory, alone: RunHistory) -> Comparison | None:
-    """Compare times to the target if both reached the same, else to the judged loss that both reached; None without one."""
+    """Compare times to the target if both reached the same, else to the judged loss that both reached; None without one.
+
+    None, too, for runs that learn different things.
+    """
+    if differing(run, alone):
+        return None
     goals = [{name: one.state.stop.get(name) for name in ("loss", "accuracy")} for one in (run, alone)]
     if goals[0] == goals[1] and run.status == alone.status == "reached":
         named = " and ".join(f"{name} {value:g}" for name, value in goals[0].items() if value is not None)
@@ -91,6 +98,11 @@ def compare(run: RunHistory, alone: RunHistory) -> Comparison | None:
     if times[0] is None or times[1] is None or min(times[0], times[1]) <= 0:
         return None
     return Comparison(run, times[0], times[1], f"judged loss {number(level)}, the least that both reached")
+
+
+def differing(run: RunHistory, other: RunHistory) -> list[str]:
+    """Return the tables of the job in which two runs may not differ, if their times are to be compared."""
+    return [name for name in ("model", "dataset", "task") if run.job.get(name) != other.job.get(name)]
 
 
 def time_to(judgements: Sequence[JudgementEvent], level: float) -> float | None:

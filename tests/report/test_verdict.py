@@ -29,6 +29,12 @@ def test_more_workers_did_not_pay(tmp_path: Path) -> None:
     assert "0.80 times as fast, 40% of the ideal; they waited 30% of their time" in said
 
 
+def test_runs_that_learn_different_things_are_not_compared(tmp_path: Path) -> None:
+    two, one = history(tmp_path / "two", 2, 1.0), history(tmp_path / "one", 1, 1.5)
+    two.job["dataset"] = {"name": "mnist"}
+    assert verdict([two, one]) == "Nothing tells if more workers paid: two and one, the run of one worker, differ in [dataset]."
+
+
 def test_the_level_is_one_that_both_reached(tmp_path: Path) -> None:
     two, one = history(tmp_path / "two", 2, 1.0, rounds=2), history(tmp_path / "one", 1, 1.5, rounds=5)
     found = compare(two, one)

@@ -104,7 +104,9 @@ def _explain(error: BaseException, rank: int, spec: ProcessSpec, process: Worker
     if isinstance(error, NonFinite) and process is not None:
         layout = process.worker.replica.layout
         part = layout.part_at(error.offset + error.index)
-        if error.mixed or error.offset >= layout.scratch:  # the worker's own numbers were checked before the rule computed this vector
+        if (
+            error.mixed or error.offset >= layout.scratch
+        ):  # the worker's own numbers were checked before the rule computed this vector
             return Diverged(f"{where}: mixing made non-finite numbers in {part} from finite ones; lower the learning rate")
         return Diverged(f"{where}: non-finite numbers in {part}; lower the learning rate, or look at the data")
     iteration = f", iteration {process.worker.done + 1}" if process and round else ""
