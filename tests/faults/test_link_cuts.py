@@ -13,8 +13,8 @@ from support.runs import events, eventually, write_job
 
 from partrain import checkpoint
 
-CUTS = 10
-ROUNDS = 4000
+CUTS = 8
+ROUNDS = 1200
 
 
 @pytest.mark.soak
