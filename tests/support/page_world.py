@@ -48,7 +48,7 @@ def write_jobs(folder: Path) -> None:
 
 def shorten(path: Path) -> None:
     source = TomlSource.read(path)
-    path.write_text(override(source, ["stop={rounds=2}"]).text.replace('"cuda:0"', '"cpu"'), encoding="utf-8")
+    path.write_text(override(source, ["stop={rounds=2, judge_every=1}"]).text.replace('"cuda:0"', '"cpu"'), encoding="utf-8")
 
 
 def write_tables() -> None:
@@ -61,7 +61,7 @@ def write_tables() -> None:
     Path("labelled.csv").write_text("\n".join(table[:30]) + "\n")
     new = [f"{row.rpartition(',')[0]},wine {number}" for number, row in enumerate(rows)]
     Path("new.csv").write_text("\n".join([f"{measured},name", *new[:6]]) + "\n")
-    Path("bad-rows.csv").write_text("\n".join([f"{measured},name", *new[:3]]) + "\n" + BAD_ROWS + new[5] + "\n")
+    Path("bad-rows.csv").write_text("\n".join([f"{measured},name", *new[:3]]) + "\n" + BAD_ROWS + new[-1] + "\n")
     sizes = [draw.uniform(5, 30) for _ in range(80)]
     houses = [f"{size:.1f},{draw.choice(['blue', 'red'])},{10 * size + draw.random():.2f}" for size in sizes]
     Path("houses.csv").write_text("\n".join(["size,colour,price", *houses]) + "\n")
@@ -114,8 +114,8 @@ def write_jobs_of_pages() -> None:
 
 def train_runs() -> None:
     """Runs that commands name."""
-    every = 'checkpoint={commit="every"}'
-    short = "stop={rounds=2}"
+    every = 'checkpoint={commit="every", keep=9}'
+    short = "stop={rounds=2, judge_every=1}"
     for job, run, *sets in (("first", "first", short), ("wine", "wine"), ("wine", "one", short, "workers.0.count=1"),
                             ("wine", "two", short, "workers.0.count=2"), ("houses", "houses", short), ("jobs/mnist", "mnist", every),
                             ("jobs/mnist-digits-0-4", "mnist-digits-0-4")):  # fmt: skip
