@@ -218,7 +218,16 @@ def test_the_commands_that_log(page: str, line: str, here: Path) -> None:
 
 
 def test_each_exception_is_on_a_page() -> None:
-    assert set(EXCEPTIONS) <= {line for page in PAGES for line in (*commands(page), *console_lines(page))}
+    assert set(EXCEPTIONS) | set(CODES) | set(PREPARED) <= {
+        line for page in PAGES for line in (*commands(page), *console_lines(page))
+    }
+
+
+def test_the_tables_are_of_use() -> None:
+    """All that they replace is on a page."""
+    texts = "".join(map(text_of, PAGES))
+    named = [name for names in NAMES.values() for name in names]
+    assert [words for words in (*SMALL, *NEEDS, *named) if words not in texts] == []
 
 
 def console_lines(page: str) -> list[str]:
@@ -580,7 +589,6 @@ NEEDS: dict[str, dict[str, Any]] = {
     "difference = ": MONTHS,
     "fraud = 20.0": CLASSES,
     'loss = "quantile"': SINE,
-    'path = "cells.npz"': {},
     'path = "news.csv"': {"dataset": {"validation": 20}},
     "lower_is_better": CLASSES,
 }
