@@ -9,9 +9,7 @@ import textwrap
 import tomllib
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import typer
 from generate.pictures import FILES as PICTURES
@@ -260,25 +258,5 @@ def test_the_first_job_of_the_quick_start(tmp_path: Path, monkeypatch: pytest.Mo
     assert json.loads((tmp_path / "runs/first/summary.json").read_text())["rounds"] == 4
 
 
-@pytest.mark.slow
-def test_the_rest_of_the_quick_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[Any] = steps("Your own file") + steps("Does a second worker pay?")
-    assert len(lines) >= 7
-    run_steps(lines, tmp_path, monkeypatch)
-    assert (tmp_path / "wine.html").exists()
-    assert (tmp_path / "answers.csv").read_text().startswith("item,label")
-
-
 def test_the_citation_is_of_this_version() -> None:
     assert re.findall(r"^version: (.*)$", text_of("CITATION.cff"), re.MULTILINE) == [__version__]
-
-
-@pytest.mark.slow
-def test_the_first_training_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    draw = np.random.default_rng(0)
-    X = draw.normal(size=(120, 4)).astype(np.float32)
-    names: dict[str, Any] = {"X": X, "y": X[:, :3].argmax(1), "X_new": X[:7]}
-    exec(blocks("docs/python.md", "python")[0], names)
-    assert names["trained"].predict(names["X_new"]).shape == (7,)
-    assert names["trained"].summary["rounds"] == 40
