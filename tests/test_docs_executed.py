@@ -581,6 +581,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "pretrained = true": COLORS,
     "sha256 = ": COLORS,
     "freeze = ": RESNET,
+    "clip_norm = ": {"optimizer": {"name": "sgd", "lr": 0.05, "batch_size": 8}},
     "layer_decay = ": {"model": {"name": "head.py:Net"}},
     'name = "task.py:Within"': SINE,
     'inputs = ["image", "meta"]': {"model": {"name": "own.py:Net"}, "dataset": {"validation": 50}},
