@@ -55,11 +55,11 @@ NAMES = {
 
 SMALL = {
     "rounds=200": "rounds=4", "rounds=500": "rounds=4", "rounds=800": "rounds=4", "rounds=1200": "rounds=6", "round-000040": "round-000001",
-    "--seeds 3": "--seeds 1", "--seeds 5": "--seeds 1", "--items 30000": "--items 1000", "--tokens 200": "--tokens 9",
+    "--seeds 3": "--seeds 1", "--seeds 11": "--seeds 1", "--seeds 5": "--seeds 1", "--items 30000": "--items 1000", "--tokens 200": "--tokens 9",
     "--probe": "--probe --seconds 0.5", "--metrics-port 9400": "--metrics-port 0", "cuda:0": "cpu",
     "trials = 20 ": "trials = 1 ", "trials = 40": "trials = 2", "seeds = 3": "seeds = 1", "k_folds = 5": "k_folds = 2", "[40, 10]": "[2, 1]",
     "rounds = 10\n": "rounds = 2\n",
-    "size = [64, 64]\nvalidation = 500": "size = [16, 16]\nvalidation = 8", "batch_size = 64\nschedule": "batch_size = 8\nschedule",
+    "size = [64, 64]": "size = [16, 16]", "every image\nvalidation = 500": "every image\nvalidation = 8", "batch_size = 64\nschedule": "batch_size = 8\nschedule",
     "PartrainRegressor()": "PartrainRegressor(rounds=2)",
     "--nproc-per-node 1": "--nproc-per-node 1 --local-addr 127.0.0.1", "--nnodes 1:4": "--nnodes 1:4 --rdzv-conf last_call_timeout=1",
     "--nproc-per-node=1": "--nproc-per-node=1 --local-addr=127.0.0.1",

@@ -78,7 +78,10 @@ def bench(
     measured, progress = measure(list(cases.values()), seeds, note)
     rows = dict(zip(cases, measured, strict=True))
     cores = len(os.sched_getaffinity(0))
-    result: dict[str, Any] = {"cores": cores, "seeds": seeds, "judge": largest.job.stop.judge, **progress, "variants": {}}
+    stop = largest.job.stop
+    result: dict[str, Any] = {
+        "cores": cores, "seeds": seeds, "judge": stop.judge, "has_target": stop.has_target, **progress, "variants": {},
+    }  # fmt: skip
     for name in variants:
         # One worker has nothing to scale: its row stands in both tables.
         mine = {count: rows[name if count > 1 else "equal", count] for count in counts}
@@ -186,9 +189,10 @@ def _verdict(result: dict[str, Any]) -> list[str]:
             gain = f"{statistics.median(row['throughput_gain']):.2f} times" if row["throughput_gain"] else "no measure of"
             said = f"{counted(row['workers'], 'worker')} {how}: {gain} the items per second"
             if row["speed_up"] is None:
-                lines.append(
-                    f"{said}, but not every run reached the target ({row['reached']} of {row['runs']}): no speed-up to speak of."
-                )
+                short = row if row["reached"] < row["runs"] else rows[0]
+                only = f"{counted(short['workers'], 'worker')} reached the target in {short['reached']} of {short['runs']} runs"
+                why = only if result["has_target"] else "the job has no target ([stop] accuracy or loss)"
+                lines.append(f"{said}, but {why}: there are no times to compare.")
                 continue
             middle, least = statistics.median(row["speed_up"]), min(row["speed_up"])
             paid = "they paid" if least > 1 else "they paid on most seeds, not on all" if middle > 1 else "they did not pay"

@@ -99,7 +99,7 @@ class Replays:
         if event := self._starting:
             self._starting = None
             now = time.time()
-            event.t, event.seconds = now, now - event.t
+            event.t, event.seconds = now, max(0.0, now - event.t)  # the clock of the machine may be set back
             self._context.emit(event)
 
     def count(self, loss: Loss) -> None:
@@ -135,6 +135,7 @@ class Replays:
 
     def _elapsed_at(self, state: PendingSnapshot | None, started_at: float | None) -> float:
         """Return the training seconds from which a replay goes on: by a real clock, lost time has passed."""
+        copied = state.seconds if state else self._start.elapsed
         if self._job.transport.implementation().one_process or started_at is None:
-            return state.seconds if state else self._start.elapsed
-        return self._start.elapsed + time.time() - started_at
+            return copied
+        return max(copied, self._start.elapsed + time.time() - started_at)

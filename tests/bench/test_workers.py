@@ -133,6 +133,19 @@ def test_rows_of_which_one_has_a_run_more() -> None:
     assert (numbers["runs"], numbers["speed_up"], numbers["throughput_gain"]) == (1, [2.0], [2.0])
 
 
+def test_the_verdict_names_the_runs_without_a_time() -> None:
+    def said(one: int, two: int, has_target: bool = True) -> str:
+        rows = [
+            {"workers": count, "reached": reached, "runs": 7, "throughput_gain": [1.8], "speed_up": None}
+            for count, reached in ((1, one), (2, two))
+        ]
+        return workers._verdict({"has_target": has_target, "variants": {"equal": rows}})[0].partition(", but ")[2]
+
+    assert said(1, 7) == "1 worker reached the target in 1 of 7 runs: there are no times to compare."
+    assert said(1, 6) == "2 workers reached the target in 6 of 7 runs: there are no times to compare."
+    assert said(0, 0, has_target=False) == "the job has no target ([stop] accuracy or loss): there are no times to compare."
+
+
 @pytest.mark.slow
 def test_a_run_that_diverges_is_in_the_table_and_ends_no_other(tmp_path: Path) -> None:
     job = sabotage(tmp_path, "self[0].weight.data.fill_(float('nan')); DONE.unlink()", "stop.loss=1e-9", call=5)
