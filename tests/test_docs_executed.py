@@ -401,7 +401,7 @@ OWN: dict[str, list[Own]] = {
     "docs/tasks-and-metrics.md": [
         Own("net.py"),
         Own("metrics.py"),
-        Own("hinge.py", ("task={name='hinge.py:Hinge'}",)),
+        Own("task.py"),
     ],
     "docs/inputs.md": [
         Own(
