@@ -473,7 +473,7 @@ def given() -> dict[str, Any]:
     X = np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32)
     y = X[:, :3].argmax(1)
     names = {"partrain": package, "X": X, "y": y, "X_new": X[:7], "X_test": X[60:], "y_test": y[60:], "A": X[:7], "B": X[:7]}
-    return names | {"Net": Net, "net": Net(), "Both": Both}
+    return names | {"Net": Net, "net": Net(), "Both": Both, "after": lambda judgement: None}
 
 
 def prepare_python(names: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -490,9 +490,19 @@ def prepare_python(names: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
+def prepare_export(names: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Write the file that the page on exports loads, and the rows that it takes."""
+    pytest.importorskip("onnxruntime")
+    (line,) = (line for line in commands("docs/export.md") if line.endswith("-o wine.onnx --with-preprocessing"))
+    assert execute(line, "docs/export.md").code == 0
+    names["rows"] = np.loadtxt("datasets/wine/wine.csv", delimiter=",", skiprows=1, usecols=range(13))[:7]
+    return {}
+
+
 PYTHON: dict[str, Callable[[dict[str, Any]], dict[str, dict[str, Any]]]] = {
     "README.md": lambda names: {},
     "docs/checkpoints.md": lambda names: {},
+    "docs/export.md": prepare_export,
     "docs/python.md": prepare_python,
 }
 """Pages whose Python is a script, and preparations."""
