@@ -98,7 +98,7 @@ bits: $(STAMP)
 soak: $(STAMP)
 	$(PY) -m pytest -m soak
 
-# Ten minutes of faults in a training, then 10,000 damaged checkpoints, 1,000 jobs and data files: see benchmarks/reliability.py.
+# Ten minutes of faults in a training, then 10,000 damaged checkpoints, 1,000 jobs and data files: see benchmarks/reliability.md.
 SOAK_SECONDS ?= 600
 soak-faults: $(STAMP)
 	$(PY) benchmarks/reliability.py --seconds $(SOAK_SECONDS)
