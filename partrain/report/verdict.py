@@ -101,7 +101,7 @@ def compare(run: RunHistory, alone: RunHistory) -> Comparison | None:
 
 
 def differing(run: RunHistory, other: RunHistory) -> list[str]:
-    """Return the tables of the job in which two runs may not differ, if their times are to be compared."""
+    """Return the tables of the job that must be equal before the times of two runs are compared, and are not."""
     return [name for name in ("model", "dataset", "task") if run.job.get(name) != other.job.get(name)]
 
 

@@ -122,6 +122,7 @@ def test_a_network_of_two_inputs_answers_what_it_was_trained_on(named: bool, tmp
     assert trained.resume(stop={"rounds": np.int64(3)}).summary["rounds"] == 3
 
 
+@pytest.mark.slow
 def test_arrays_by_name_are_trained_and_predicted(tmp_path: Path) -> None:
     trained = partrain.train(model=Two, dataset=({"a": A, "b": B}, Y), **FAST, out=tmp_path / "run")
     assert set(trained.predict({"b": B, "a": A})) <= {"no", "yes"}

@@ -188,6 +188,7 @@ def gap(judgement: Any) -> Any:
     return {"gap": 2 * judgement.loss, "stop": judgement.round == 2}
 
 
+@pytest.mark.slow
 def test_a_run_of_objects_is_exported_with_its_preprocessing_a_program_and_a_card(tmp_path: Path) -> None:
     """With a function after each judgement, and classes that are True and False."""
     data = {"inputs": 10 + 3 * X, "targets": Y > 0, "standardise": True, "validation": 40}

@@ -201,6 +201,7 @@ def test_assertions_hold_for_each_run(tmp_path: Path) -> None:
     assert told["code"] == 1
 
 
+@pytest.mark.slow
 def test_an_assertion_about_a_job_is_about_the_median_of_its_seeds(tmp_path: Path) -> None:
     job = write_job(tmp_path, "stop.rounds=2")
     losses = sorted(compared(job, "--seeds", 3)["rows"][0]["loss"])

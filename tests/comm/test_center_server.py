@@ -414,6 +414,7 @@ def test_the_center_leaves_a_lost_worker_of_its_machine_to_the_coordinator(site:
     assert site.ended == [None]
 
 
+@pytest.mark.slow
 def test_an_error_at_the_center_is_raised_unchanged(site: Site) -> None:
     site.timeout_s = 4.0
     (center,), arena = site.start(1, Adding()), Arena.create(1)

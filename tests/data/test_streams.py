@@ -84,7 +84,10 @@ def cursors(run: Path) -> list[list[int]]:
     return [arrays[path][:2].tolist() for path in sorted(arrays) if path.endswith("/stream")]
 
 
-@pytest.mark.parametrize(("name", "sync"), [("Sums", ""), ("Plain", ""), ("Counted", PASSES)])
+@pytest.mark.parametrize(
+    ("name", "sync"),
+    [("Sums", ""), pytest.param("Plain", "", marks=pytest.mark.slow), pytest.param("Counted", PASSES, marks=pytest.mark.slow)],
+)
 def test_resumed_from_each_round_to_the_bit(tmp_path: Path, name: str, sync: str) -> None:
     run = train(tmp_path, *on(tmp_path, name), *filter(None, [sync]))
     for number in 1, 2, 3:
@@ -143,7 +146,7 @@ class Stream:
         assert all(np.array_equal(held[path], streamed[path]) for path in same)
 
 
-@pytest.mark.parametrize("kind", ["shared", "simulated"])
+@pytest.mark.parametrize("kind", ["shared", pytest.param("simulated", marks=pytest.mark.slow)])
 def test_a_lost_worker_starts_again_at_its_position(tmp_path: Path, kind: str) -> None:
     """It is killed in the third round; the stream is drawn on from the newest snapshot, and the bits are those of a calm run."""
     worker = 0 if kind == "simulated" else 1
@@ -305,6 +308,7 @@ def test_a_stream_that_hangs_is_a_stall(tmp_path: Path) -> None:
     assert "can be resumed" in said.err or "is intact" in said.err
 
 
+@pytest.mark.slow
 def test_commands_know_streams(tmp_path: Path) -> None:
     job = write_job(tmp_path, *on(tmp_path, "Counted"))
     planned = json.loads(partrain("plan", job, "--json").out)

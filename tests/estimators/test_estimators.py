@@ -109,6 +109,7 @@ def test_parameters_of_a_wrong_type_are_named(parameters: dict[str, Any], messag
     assert message in str(caught.value)
 
 
+@pytest.mark.slow
 def test_numbers_of_numpy_are_parameters() -> None:
     whole = {
         "hidden": np.int64(4),

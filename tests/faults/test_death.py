@@ -413,6 +413,7 @@ def test_the_forkserver(job: Path, tmp_path: Path) -> None:
     assert newest(tmp_path / "run") == trained(job)
 
 
+@pytest.mark.slow
 def test_the_forkserver_dies_as_often_as_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the dry run forks from it, before the workers do, and twice more before they start again."""
     after = Aftermath(sabotage(tmp_path, KILL, call=8))
@@ -460,6 +461,7 @@ def dying_forkserver(monkeypatch: pytest.MonkeyPatch, turns: dict[str, set[int]]
     return deaths
 
 
+@pytest.mark.slow
 def test_two_signals_end_a_command_whose_writer_is_frozen(job: Path, tmp_path: Path) -> None:
     """The disk hangs, and workers wait for it: the newest complete file stays."""
     with Command(("run", job, "--out", "run", "--set", "stop.rounds=1000000"), tmp_path) as command:

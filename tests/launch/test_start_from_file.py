@@ -184,6 +184,7 @@ def test_renamed_prefixes(tmp_path: Path, origin: Path) -> None:
     assert np.array_equal(network(run)["0.weight"], network(origin / "run")["0.weight"])
 
 
+@pytest.mark.slow
 def test_two_machines_start_alike(tmp_path: Path, origin: Path) -> None:
     keys = f'model={{{NET}, from="{origin / "run"}"}}'
     alone = train(tmp_path / "alone", keys, "workers.0.count=4", text=MANY)

@@ -77,7 +77,7 @@ def run(job: Path, *arguments: str) -> dict[str, Any]:
     return dict(json.loads((job.with_suffix("") / "summary.json").read_text()))
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_judged_metrics_are_those_of_all_items(tmp_path: Path, count: int) -> None:
     job = write(tmp_path, count)
     told = run(job)

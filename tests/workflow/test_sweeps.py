@@ -229,6 +229,7 @@ def test_a_job_with_a_sweep(place: Path) -> None:
         partrain_train("job.toml", out="two")
 
 
+@pytest.mark.slow
 def test_an_own_metric_of_which_lower_is_better_ranks_the_smallest_first(place: Path) -> None:
     (place / "own.py").write_text(
         "def cost(probabilities, labels):\n    return (probabilities.argmax(1) != labels).double().mean()\n"

@@ -221,6 +221,7 @@ def test_a_failed_step_is_tried_again_from_where_it_stood(place: Path) -> None:
     assert record("a")["attempts"] == 2
 
 
+@pytest.mark.slow
 def test_a_step_goes_on_after_the_process_that_starts_steps_was_killed(place: Path) -> None:
     """A worker kills it: the step and what runs beside it end with it, and start again from their checkpoints."""
     job = sabotage(place, "os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)", call=8)
@@ -337,6 +338,7 @@ def processes_in(place: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_second_runner_says_who_holds_the_folder(place: Path) -> None:
     with started(place) as command:
         eventually((place / "runs/study/first/events.jsonl").exists, "the first step")
