@@ -95,6 +95,7 @@ def here(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: 
     (here.parent / "runs").symlink_to("here/runs")
     (here / "study.toml").write_text(blocks("docs/workflows.md", "toml")[0])
     (here / "play.toml").write_text(blocks("docs/text.md", "toml")[0])
+    (here / "find-lr.toml").write_text(next(block for block in blocks("docs/fine-tuning.md", "toml") if "find-lr" in block))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("HOME", str(tmp_path))  # `--install-completion` writes there
     monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
