@@ -26,8 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runs import machine
-from runs import shown as spread
+import runs
 
 from partrain import checkpoint
 
@@ -262,7 +261,7 @@ def tell(alone: Training, disturbed: Training, rounds: int) -> bool:
     again = sum(count * each for count, each in zip(disturbed.again, pace, strict=True))
     print(
         f"the same less detection and restart ({sum(disturbed.lost):.1f} s) and less the rounds that ran again ({again:.1f} s): "
-        f"{without / (took - sum(disturbed.lost) - again):.3f}; turn by turn, median (least-most): {spread(less, '.3f')}"
+        f"{without / (took - sum(disturbed.lost) - again):.3f}; turn by turn, median (least-most): {runs.shown(less, '.3f')}"
     )
     print(f"arrays of the final checkpoint equal: {equal} ({len(training)} arrays)")
     print(
@@ -289,7 +288,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=1)
     given = options.parse_args()
     print(
-        f"`python benchmarks/reliability.py --seconds {given.seconds:g} --every {given.every:g} --seed {given.seed}`; {machine()}\n"
+        f"`python benchmarks/reliability.py --seconds {given.seconds:g} --every {given.every:g} --seed {given.seed}`; {runs.machine()}\n"
     )
     with tempfile.TemporaryDirectory() as scratch:
         trial = Training(Path(scratch, "trial"))

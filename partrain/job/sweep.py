@@ -103,8 +103,8 @@ class SweepSection(Section):
     by: str = "loss"
     """Number of `summary.json` that ranks the trials: `loss`, `metrics.accuracy`, `test.loss`, say."""
     largest: bool | None = None
-    """true: the largest number is the best. Default: as the metric means it; for other numbers false if `by` has `loss`, `error`, `rmse`, `mae`, `seconds`, `rounds`,
-    `iterations` or `bytes` in it, else true."""
+    """true: the largest number is the best. Default: as the metric means it; for other numbers false if `by` has `loss`, `error`,
+    `seconds`, `rounds`, `iterations` or `bytes` in it, else true."""
 
     @model_validator(mode="before")
     @classmethod
@@ -132,7 +132,7 @@ class SweepSection(Section):
             return self.largest
         if (metric := self.by.rpartition(".")[2]) in LOWER:
             return not LOWER[metric]
-        return not any(word in self.by for word in ("loss", "error", "rmse", "mae", "seconds", "rounds", "iterations", "bytes"))
+        return not any(word in self.by for word in ("loss", "error", "seconds", "rounds", "iterations", "bytes"))
 
     @property
     def tuned(self) -> bool:

@@ -55,8 +55,8 @@ def verdict(runs: Sequence[RunHistory], sweeps: Sequence[SweepResult] = ()) -> s
         return limits(runs[0]) if len(runs) == 1 else _overview(runs)
     compared = [found for run in several if (found := compare(run, alone))]
     if not compared:
-        if other := [name for run in several for name in differing(run, alone)]:
-            return f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, differ in [{other[0]}]."
+        if tables := differing(several[0], alone):
+            return f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, differ in [{tables[0]}]."
         return (
             f"Nothing tells if more workers paid: {several[0].label} and {alone.label}, the run of one worker, reached no common "
             "loss between two judgements; judge more often ([stop] judge_every)."

@@ -205,7 +205,7 @@ def test_faults_and_the_older_rule_are_named():
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_a_long_sentence_of_a_fault_is_cut_and_not_left_out(width):
-    what = "worker 1 (cpu) was killed by SIGKILL (possibly out of memory), and nobody knows why it was killed at this moment"
+    what = "worker 1 (cpu) was killed by SIGKILL (possibly out of memory), and the log of the machine may tell the reason, if there is one"
     state = viewed(rounds=20)
     state.apply(FaultEvent(t=state.t, what=what, rank=1))
     state.apply(ReplayEvent(t=state.t, rank=1, what=what, after=18, discarded=[64, 64], seconds=0.3))
