@@ -32,6 +32,11 @@ class InputPart:
     """Number of tokens; None: numbers."""
 
     @property
+    def counts_lengths(self) -> bool:
+        """True if it holds the lengths of a padded part."""
+        return self.name.endswith(LENGTHS) and self.dtype == "int64"
+
+    @property
     def end(self) -> int:
         """Bytes from the row's beginning to the part's end."""
         return self.offset + prod(self.shape) * _WIDTHS[self.dtype]

@@ -34,7 +34,7 @@ class RoundRecord:
     mix: float
     """Seconds of mixing."""
     distance: float
-    """Distance of replicas from their mean: sqrt(mean_i |x_i - mean|^2)."""
+    """Consensus distance of the replicas before they were mixed: sqrt(mean_i |x_i - mean|^2), where it was measured."""
     bytes: int
     """Bytes of the messages that the worker sent to the other workers or took from the center."""
     staleness: float

@@ -6,10 +6,14 @@ No generator depends on how much randomness was drawn before, so a resumed run n
 from __future__ import annotations
 
 import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
 
 
 def derive(seed: int, *purpose: str | int) -> int:
@@ -23,3 +27,27 @@ def generator(seed: int, *purpose: str | int) -> np.random.Generator:
     import numpy as np
 
     return np.random.Generator(np.random.PCG64(derive(seed, *purpose)))
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Seed the default generators of torch, Python and numpy for a while, and restore them.
+
+    User code may draw from any of them. `device`: a CUDA device whose generator is seeded too.
+    """
+    import numpy as np
+    import torch
+
+    cuda = [device] if device and device.type == "cuda" else []
+    states = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(cuda):
+        torch.default_generator.manual_seed(seed)
+        for gpu in cuda:
+            torch.cuda.default_generators[gpu.index or 0].manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])

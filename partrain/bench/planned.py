@@ -18,7 +18,7 @@ from partrain.display.number_format import clock, count, size
 from partrain.display.text_table import table
 from partrain.errors import BadJob
 from partrain.job.load import LoadedJob, check_against_data, load_dataset, locating, parse
-from partrain.job.plan import Plan, last_item_iteration, plan_for
+from partrain.job.plan import Plan, is_estimate, item_iterations, last_round, plan_for
 from partrain.system.memory import memory_limits
 
 PAYS = 1.05
@@ -33,7 +33,7 @@ def plan(loaded: LoadedJob) -> dict[str, Any]:
         check_against_data(loaded, dataset.spec)
         planned = plan_for(loaded, dataset)
         built = _network(loaded, dataset, planned)
-    end = last_item_iteration(job, planned.shares)
+    last = last_round(job, planned.shares)
     return {
         "name": job.name,
         "rule": job.sync.rule,
@@ -58,7 +58,12 @@ def plan(loaded: LoadedJob) -> dict[str, Any]:
             for share in planned.shares
         ],
         "round": {"item_iterations": planned.items, "judge_every": planned.judge_every},
-        "end": {"item_iterations": end, "rounds": end / planned.items if end else None},
+        "horizon": planned.horizon,
+        "end": {
+            "item_iterations": last and item_iterations(job, planned.shares, last),
+            "rounds": last,
+            "estimate": is_estimate(job, planned.shares),
+        },
     }
 
 
@@ -146,7 +151,7 @@ def _measured(loaded: LoadedJob, planned: dict[str, Any], seconds: float, more: 
     stop = {"seconds": seconds, "judge_every": planned["round"]["judge_every"]}
     tables["stop"] = stop | ({"judge": loaded.job.stop.judge} if loaded.job.stop.judge != "mixed" else {})
     if loaded.job.optimizer.needs_horizon:
-        tables["optimizer"]["horizon"] = loaded.job.optimizer.horizon or planned["end"]["item_iterations"]
+        tables["optimizer"]["horizon"] = planned["horizon"]
     tables["workers"] += [{"device": "cpu"}] * more
     return parse(as_toml(tables), loaded.folder, f"the job with {len(planned['workers']) + more} workers", here=True)
 
@@ -209,12 +214,14 @@ def render(result: dict[str, Any]) -> list[str]:
 
 
 def _end(result: dict[str, Any]) -> str:
-    rounds, items = result["end"]["rounds"], result["end"]["item_iterations"]
-    if not items:
+    rounds, items, estimate = result["end"]["rounds"], result["end"]["item_iterations"], result["end"]["estimate"]
+    if not rounds:
         return "by time, by a target or by patience"
     training = result["data"]["training_items"]
     passes = f", {items / training:,.1f} per item" if training else ""
-    return f"at the latest after {rounds:,.0f} rounds: {items:,} item-iterations{passes}"
+    if estimate:
+        return f"after about {rounds:,} rounds or {items:,} item-iterations{passes}: rounds vary in length as the run goes"
+    return f"at the latest after {rounds:,} rounds: {items:,} item-iterations{passes}"
 
 
 def _training_items(data: dict[str, Any]) -> str:

@@ -111,7 +111,7 @@ class ArenaGroup:
         self.measure = False
         """Request to measure `distance` at the next mean."""
         self.distance = math.nan
-        """Root mean square of (own vector - mean); NaN if not measured."""
+        """|x - mean|, of this worker's own x (d,); NaN if not measured."""
         self.bytes = 0
         """Bytes of the messages this worker sent to the others, or received from the center, since the round began."""
         self.center_client = commons or CenterClient(arena, rank, row.new_zeros(0, 0, device="cpu"), transport)
@@ -155,7 +155,7 @@ class ArenaGroup:
         mix = self._mean_of_all if self._exact else self._mean_of_machines
         mix(x, span)
         if before is not None:
-            self.distance, self.measure = float(before.sub_(x).square_().mean().sqrt()), False
+            self.distance, self.measure = _norm(before.sub_(x)), False
 
     def _mean_of_all(self, x: Tensor, span: slice) -> None:
         """Sum the vectors of all workers on each machine: the bits do not depend on the number of machines."""
@@ -189,7 +189,7 @@ class ArenaGroup:
         mean, sent, self.measure = x.clone(), self.bytes, False
         self.all_reduce_mean(mean)
         self.bytes = sent
-        self.distance = float(mean.sub_(x).square_().mean().sqrt())
+        self.distance = _norm(mean.sub_(x))
 
     def all_gather(self, x: Tensor) -> list[Tensor]:
         return self.exchange(x, range(self.size))
@@ -358,3 +358,8 @@ def bytes_by_rank(words: NDArray[Any]) -> list[Tensor]:
     """Split an array of 8-byte words, whose first index is the rank, into the bytes of each worker."""
     own = [torch.from_numpy(words[rank : rank + 1]) for rank in range(len(words))]
     return [one.as_strided((one.numel(),), (1,)).view(torch.uint8) for one in own]
+
+
+def _norm(x: Tensor) -> float:
+    """Return the length of a vector (d,), its squares added in float64."""
+    return float(torch.linalg.vector_norm(x, dtype=torch.float64))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from partrain.config.problems import Finding, WrongValue
 from partrain.data.augment import SIZED, resolve
 from partrain.errors import UserCodeFailed
+from partrain.seeds import seeded
 from partrain.system.torchvision import import_torchvision
 
 Augment = Callable[[Any, int], Any]
@@ -70,24 +68,6 @@ class UserAugment:
         if given != found:
             raise UserCodeFailed(f"[dataset] name: `{self._name}`: `augment` turns {given} into {found}; keep shapes and types")
         return changed
-
-
-@contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the default generators of torch, Python and numpy for a while, and restore them: dropout draws as without."""
-    cuda = [device] if device.type == "cuda" else []
-    kept = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(cuda):
-        torch.default_generator.manual_seed(seed)
-        for one in cuda:
-            torch.cuda.default_generators[one.index or 0].manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed % 2**32)
-        try:
-            yield
-        finally:
-            random.setstate(kept[0])
-            np.random.set_state(kept[1])
 
 
 def _tensors(inputs: Any) -> Iterator[Tensor]:

@@ -88,7 +88,7 @@ class WorkerState:
     loss: float | None = None
     """Training loss, smoothed."""
     distance: float | None = None
-    """RMS distance to the mean, when last measured."""
+    """Consensus distance of all replicas, when last measured."""
     unevenness: float | None = None
     """Label skew of the partition against all items, from 0 to 1, if measured."""
     lost: bool = False

@@ -66,13 +66,12 @@ class ScalarHook:
 def scalars(state: RunState) -> dict[str, float]:
     """Return the numbers of a run's newest round, as far as they are known."""
     workers = list(state.workers.values())
-    distances = [worker.distance for worker in workers if worker.distance is not None]
     values = {
         "train/loss": state.loss(),
         "lr": state.lr,
         "items_per_second": state.rate(),
         "waiting_share": waiting_share(state),
-        "distance": max(distances, default=None),
+        "distance": next((worker.distance for worker in workers), None),
         "bytes": sum(worker.bytes for worker in workers),
         "round": state.round,
         "seconds": state.clock.train,

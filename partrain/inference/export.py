@@ -32,8 +32,8 @@ from partrain.byte_layout import input_names
 from partrain.errors import CannotCreate, Internal, UserCodeFailed
 from partrain.inference.codec import Codec
 from partrain.inference.network import TrainedNetwork, blame_user_code
+from partrain.models.answers import random_items
 from partrain.models.sections import START_KEYS
-from partrain.models.several import random_parts
 from partrain.seeds import derive
 
 Format = Literal["safetensors", "state-dict", "torch-export", "onnx"]
@@ -119,17 +119,7 @@ def usage(network: TrainedNetwork, format: Format) -> str:
 
 def _random_inputs(network: TrainedNetwork, count: int) -> Any:
     """Draw seeded items of the right shape and type."""
-    facts, draw = network.record, torch.Generator().manual_seed(derive(0, "export", count))
-    if facts.parts:
-        return random_parts(facts.interface, count, network.dtype, draw)
-    shape = (count, *facts.input)
-    if facts.vocabulary is not None:
-        return torch.randint(facts.vocabulary, shape, generator=draw)
-    numbers = torch.randn(shape, generator=draw, dtype=torch.float64)
-    for feature, codes in enumerate(network.codec.get("cardinalities", ())):
-        if codes:
-            numbers[:, feature] = torch.randint(codes, (count,), generator=draw).double()
-    return numbers.to(network.dtype)
+    return random_items(network.interface, count, network.dtype, derive(0, "export", count))
 
 
 def _difference(found: Tensor, expected: Tensor) -> float:

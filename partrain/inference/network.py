@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,15 @@ from partrain.checkpoint.codecs import NetworkRecord
 from partrain.checkpoint.manifest import dataset_changed, manifest_of
 from partrain.errors import BadCheckpoint, BadJob, Failure, InputMissing, UserCodeFailed
 from partrain.inference.codec import Codec
-from partrain.models import build
+from partrain.models import Interface, build_drawn
+from partrain.models.answers import agree, probe
 from partrain.records import finite
 from partrain.tasks import UserTask
 from partrain.tasks.judged import JudgedMetrics, judged_metrics
 from partrain.tasks.kinds import Task, kind_of_answers
 from partrain.training.batches import Samples, unpack
 from partrain.training.evaluate import evaluate
+from partrain.training.snapshot import PROBE
 
 if TYPE_CHECKING:
     from partrain.data import Dataset, DatasetInfo
@@ -64,6 +66,11 @@ class TrainedNetwork:
         return judged_metrics(names, lower, self.task, self.kind, self.record.outputs, self.loaded.folder, restore)
 
     @property
+    def interface(self) -> Interface:
+        """Shapes of its items and answers."""
+        return interface_of(self.record, self.codec)
+
+    @property
     def dtype(self) -> torch.dtype:
         """Type of its parameters."""
         return next(self.module.parameters()).dtype
@@ -83,12 +90,23 @@ class TrainedNetwork:
 def build_network(loaded: LoadedJob, content: Content) -> nn.Module:
     """Build the mixed network of a checkpoint, in evaluation mode. BadCheckpoint if it does not fit the job's model."""
     manifest = manifest_of(content)
-    facts, categories = manifest.network, tuple(manifest.codec.get("cardinalities", ()))
-    interface = replace(facts.interface, categories=categories)
+    interface = interface_of(manifest.network, manifest.codec)
     with blame_user_code(loaded):
-        module = build(loaded.job.model, loaded.folder, interface)
+        module = build_drawn(loaded.job.model, loaded.folder, interface, loaded.job.seed)
     load_tensors(module, content)
+    if (stored := content.arrays.get(PROBE)) is not None:
+        with blame_user_code(loaded):
+            answers = probe(module, interface)
+        if not agree(answers, torch.from_numpy(stored)):
+            what = f"[model] name: `{loaded.job.model.name}`: the network built now gives other answers than the one that was trained"
+            causes = "its code, a file or an environment variable that it reads, or the order of a set has changed"
+            raise UserCodeFailed(f"{what}: {causes}; restore it as it was in training")
     return module.eval()
+
+
+def interface_of(record: NetworkRecord, codec: Mapping[str, Any]) -> Interface:
+    """Return the interface that a checkpoint's network is built for."""
+    return replace(record.interface, categories=tuple(codec.get("cardinalities", ())))
 
 
 def load_tensors(module: nn.Module, content: Content) -> None:

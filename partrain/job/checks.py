@@ -81,7 +81,7 @@ def check_job(tables: Tables) -> Iterator[Finding]:
         _judged_conditions,
         _hooks,
         _horizon,
-        _varying_rounds,
+        _unplanned_rounds,
         _worker_count,
         _swept_keys,
     )
@@ -378,12 +378,16 @@ def _average(sync: AnyRule, stop: Stop) -> Iterator[Finding]:
         yield Finding(("sync", "swa"), message, "add `rounds` or `item_iterations` to [stop]", at="key")
 
 
-def _varying_rounds(optimizer: AnyOptimizer, stop: Stop, sync: AnyRule, faults: Faults) -> Iterator[Finding]:
-    """Warn if `rounds` must imply the end of the learning-rate schedule, but rounds vary in length."""
-    counted = optimizer.needs_horizon and not optimizer.horizon and stop.rounds
-    if counted and not stop.item_iterations and (sync.varies_round_length or faults.round_seconds):
-        message = "rounds vary in length, so this number of rounds may end before the learning-rate schedule does"
-        yield Finding(("stop", "rounds"), message, "give `item_iterations`, or `horizon` in [optimizer]", severity="warning")
+def _unplanned_rounds(optimizer: AnyOptimizer, stop: Stop, sync: AnyRule, faults: Faults) -> Iterator[Finding]:
+    """Refuse a share of the run where the run is counted in rounds whose item-iterations are not known before."""
+    if stop.item_iterations or not stop.rounds or (sync.planned_iterations(1) and not faults.round_seconds):
+        return
+    message = "rounds vary in length as the run goes, so their number does not give {} its share of the run"
+    if optimizer.needs_horizon and not optimizer.horizon:
+        key = "schedule" if optimizer.schedule != "constant" else "warmup"
+        yield Finding(("stop", "rounds"), message.format(f"`{key}`"), "give `item_iterations`, or `horizon` in [optimizer]")
+    if sync.swa:
+        yield Finding(("stop", "rounds"), message.format("`swa`"), "give `item_iterations`")
 
 
 def _settings_without_effect(sync: AnyRule) -> Iterator[Finding]:

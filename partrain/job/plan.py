@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -118,14 +119,35 @@ def _worker_plan(spec: WorkerSpec, partition: int | None, job: Job) -> WorkerPla
 
 def last_item_iteration(job: Job, shares: Sequence[WorkerPlan]) -> int | None:
     """Return the earliest end that `[stop]` implies, in item-iterations; None if only time or judgements end the run."""
-    ends = [each.horizon(lambda rounds: _item_iterations(job, shares, rounds)) for each in job.stop.conditions()]
+    ends = [condition.horizon(lambda rounds: item_iterations(job, shares, rounds)) for condition in job.stop.conditions()]
     return min((end for end in ends if end), default=None)
 
 
-def _item_iterations(job: Job, shares: Sequence[WorkerPlan], rounds: int) -> int:
-    """Return the item-iterations of the first `rounds` rounds.
+def last_round(job: Job, shares: Sequence[WorkerPlan]) -> int | None:
+    """Return the last round that `[stop]` allows; None if only time or judgements end the run."""
+    limit, rounds = job.stop.item_iterations, job.stop.rounds
+    if limit is not None:
+        first = bisect_left(range(1, limit + 1), limit, key=lambda number: item_iterations(job, shares, number)) + 1
+        rounds = min(rounds or first, first)
+    return rounds
 
-    With `ramp_workers`, the worker of rank k of N joins after k/N of the ramp (`Rule.actives`).
+
+def is_estimate(job: Job, shares: Sequence[WorkerPlan]) -> bool:
+    """Return whether measured times, losses or learning rates change the item-iterations of rounds."""
+    shared_visits = not job.sync.synchronous and len({share.items for share in shares}) > 1
+    return shared_visits or bool(job.faults.round_seconds) or job.sync.planned_iterations(1) is None
+
+
+def item_iterations(job: Job, shares: Sequence[WorkerPlan], rounds: int) -> int:
+    """Return the item-iterations of the first `rounds` rounds: exact, unless `is_estimate`.
+
+    With `ramp_workers`, the worker of rank k of N joins after k/N of the ramp (`Rule.active_workers`).
     """
-    idle = [share.spec.rank * job.sync.ramp_workers // len(shares) for share in shares]
-    return sum(share.items * max(0, rounds - missed) for share, missed in zip(shares, idle, strict=True))
+    total = 0
+    for share in shares:
+        joins = 1 + share.spec.rank * job.sync.ramp_workers // len(shares)
+        stretches = job.sync.planned_iterations(share.iterations) or [(1, share.iterations)]
+        ends = [first for first, _ in stretches[1:]] + [rounds + 1]
+        for (first, iterations), end in zip(stretches, ends, strict=True):
+            total += share.items * iterations // share.iterations * max(0, min(end, rounds + 1) - max(first, joins))
+    return total

@@ -23,6 +23,7 @@ from partrain.job.workers import WorkerGroup
 from partrain.models import AnyModel
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.rules import OTHER_NAMES, AnyRule
+from partrain.seeds import derive, seeded
 from partrain.tasks import AnyTask, BuiltinTask, Kind, UserTask, make
 from partrain.training.faults import Faults
 from partrain.training.hooks import HookSection
@@ -113,7 +114,8 @@ class Job(Section):
 
         `folder` holds the job; `weights`: factors of losses by class; `padded`: items are of unequal length.
         """
-        task = make(self.task, self.model.implied_task or implied, folder, weights)
+        with seeded(derive(self.seed, "task")):
+            task = make(self.task, self.model.implied_task or implied, folder, weights)
         task.padded = padded
         if self.stop.accuracy is not None and not task.accuracy:
             raise UserCodeFailed(f"[stop] accuracy: the task `{self.kind_of_task(implied)}` counts no right answers: use `loss`")

@@ -11,6 +11,7 @@ from partrain.config.python_objects import PYTHON
 from partrain.config.section import OneOf
 from partrain.models.interface import Interface
 from partrain.models.sections import TIMM, TORCHVISION, Network, UserModel
+from partrain.seeds import derive, seeded
 from partrain.system.memory import memory_limits
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-__all__ = ["AnyModel", "Interface", "build"]
+__all__ = ["AnyModel", "Interface", "build", "build_drawn"]
 
 FAILED_ALLOCATION = r"tried to allocate (\d+) bytes"
 """Pattern of torch's message for a failed allocation."""
@@ -66,11 +67,13 @@ def build(section: AnyModel, folder: Path, interface: Interface) -> nn.Module:
 
         from partrain.config import usercode
         from partrain.models.several import take_several
+        from partrain.models.ties import keep_ties
 
         module = usercode.make("model", section, folder, nn.Module, "torch.nn.Module")
         if interface.parts:
             take_several(module, section.name, interface)
         _materialize_lazy_layers(module, interface)
+        keep_ties(module, section.called)
     else:
         module = _build_known(section, interface)
         if interface.parts:
@@ -82,6 +85,12 @@ def build(section: AnyModel, folder: Path, interface: Interface) -> nn.Module:
 
         freeze(module, section)
     return module
+
+
+def build_drawn(section: AnyModel, folder: Path, interface: Interface, seed: int) -> nn.Module:
+    """Build the network with the draws of a job's `seed`: workers and later commands make one network, whatever it draws. See `build`."""
+    with seeded(derive(seed, "init")):
+        return build(section, folder, interface)
 
 
 def _build_known(section: AnyModel, interface: Interface) -> nn.Module:

@@ -49,24 +49,10 @@ def zeros(interface: Interface, count: int, dtype: torch.dtype) -> Any:
         kind = torch.int64 if part.dtype == "int64" else dtype
         found[part.name or str(len(found))] = torch.zeros(count, *part.shape, dtype=kind)
     for part in interface.parts:
-        if part.name.endswith(LENGTHS) and part.dtype == "int64":
+        if part.counts_lengths:
             padded = [one for one in interface.parts if part.name in (LENGTHS, f"{one.name}_{LENGTHS}")]
             found[part.name] += padded[0].shape[0]
     return found if interface.parts[0].name else tuple(found.values())
-
-
-def random_parts(interface: Interface, count: int, dtype: torch.dtype, draw: torch.Generator) -> Any:
-    """Draw inputs of `count` items. The first item is of the full length."""
-    found = zeros(interface, count, dtype)
-    each = found.values() if isinstance(found, dict) else found
-    for part, tensor in zip(interface.parts, each, strict=True):
-        if part.vocabulary is not None:
-            tensor.copy_(torch.randint(part.vocabulary, tensor.shape, generator=draw))
-        elif part.name.endswith(LENGTHS) and part.dtype == "int64":
-            tensor[1:] = torch.randint(1, int(tensor[0]) + 1, (count - 1,), generator=draw)
-        elif part.dtype != "int64":
-            tensor.copy_(torch.rand(tensor.shape, generator=draw))
-    return found
 
 
 def _takes_one(signature: inspect.Signature) -> bool:

@@ -112,10 +112,17 @@ class RuleTraits(Section):
         """Reason why a worker cannot be left out of a round's means (`on_nonfinite = "exclude"`); "" if it can: its weight is 0 then."""
         return "" if self.synchronous else "its workers do not mix at one moment"
 
+    def planned_iterations(self, cap: int) -> list[tuple[int, int]] | None:
+        """Plan the local iterations of a worker with this cap: (first round, iterations) of each stretch of equal rounds.
+
+        None: losses, learning rates or times decide.
+        """
+        return [(1, cap)]
+
     @property
     def varies_round_length(self) -> bool:
         """True: rounds do not all have the same number of iterations."""
-        return False
+        return self.planned_iterations(2) != [(1, 2)]
 
     # Properties of asynchronous rules, which `protocols.asynchronous.AsyncRule` explains
 

@@ -117,6 +117,9 @@ class Async(AsyncRule):
             message = f"at {self.outer_lr:g} the center overshoots every worker, and further with each stale update"
             yield warning("outer_lr", message, "1 or less")
 
+    def planned_iterations(self, cap: int) -> list[tuple[int, int]] | None:
+        return None if self.paced else [(1, cap)]
+
     def init(self, worker: Worker, group: AsyncGroup) -> PacedState | None:
         if worker.rank == 0:
             group.center[0].copy_(worker.params)

@@ -64,9 +64,13 @@ class ScheduledIterations(Rule):
     """`qsr`, `adacomm`, `overhead`: upper bound of K."""
     counted_in_rounds: ClassVar[tuple[str, ...]] = ("ramp_workers", "switch_round", "every")
 
-    @property
-    def varies_round_length(self) -> bool:
-        return self.schedule != "constant"
+    def planned_iterations(self, cap: int) -> list[tuple[int, int]] | None:
+        match self.schedule:
+            case "constant":
+                return [(1, cap)]
+            case "post-local":
+                return [(1, max(1, round(cap / (self.iterations or 1)))), (self.switch_round or 1, cap)]
+        return None
 
     @property
     def uncapped_reason(self) -> str:
@@ -117,9 +121,8 @@ class ScheduledIterations(Rule):
     def local_iterations(self, worker: Worker, state: State) -> int:
         """Compute K_i: the worker's cap times K / K_0."""
         base = self.iterations or 1
+        count: int
         match self.schedule:
-            case "post-local":
-                count = 1 if worker.round < (self.switch_round or 0) else base
             case "qsr":
                 count = state.iterations(base, self.alpha or 0.0, self.most, worker.lr)
             case "adacomm":
@@ -127,7 +130,8 @@ class ScheduledIterations(Rule):
             case "overhead":
                 count = state.period
             case _:
-                return worker.iterations
+                stretches = self.planned_iterations(worker.iterations) or []
+                return next(iterations for first, iterations in reversed(stretches) if worker.round >= first)
         return max(1, round(worker.iterations * count / base))
 
 

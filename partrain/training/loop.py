@@ -14,6 +14,7 @@ from enum import IntFlag
 from functools import partial, reduce
 from itertools import pairwise
 from operator import or_
+from statistics import fmean
 from typing import Any, Protocol
 
 from partrain.comm.group import ArenaGroup, NothingToMix
@@ -132,7 +133,7 @@ def run(
         evaluation_due = held_out is not None and progress.round % config.judge_every == 0
         record = _train_and_mix(worker, group, rule, state, progress, measure=evaluation_due)
         waited = group.waited
-        trained, signal = _exchange(worker, group, hooks, config, began)
+        trained, signal, record.distance = _exchange(worker, group, hooks, config, began)
         if worker.round_caps:
             measured = group.scores(worker.done, worker.seconds)
             progress.caps = worker.round_caps.decide(progress.round + 1, progress.caps, measured)
@@ -221,7 +222,7 @@ def _train_and_mix(
         compute=worker.seconds,
         wait=waited,
         mix=max(0.0, worker.clock() - began - worker.seconds - waited),
-        distance=group.distance,
+        distance=NAN,
         bytes=group.bytes,
         staleness=group.staleness,
         seconds=NAN,
@@ -248,14 +249,15 @@ def sync_optimizer_state_and_buffers(worker: LocalWorker, group: ArenaGroup, rul
 
 def _exchange(
     worker: LocalWorker, group: ArenaGroup, hooks: RunHooks, config: LoopConfig, began: float
-) -> tuple[list[tuple[float, float]], Signal]:
-    """Exchange items and training loss of every worker, and the signals that any of them has got."""
+) -> tuple[list[tuple[float, float]], Signal, float]:
+    """Exchange items and training loss of every worker, the signals that any of them has got, and the consensus distance."""
     signal = hooks.poll(worker.clock() - began)
     newest = worker.per_pass if config.stop.judge == "any-worker" else 0
-    scores = group.scores(worker.items, worker.loss(newest), signal, worker.guard.excluded)
-    if scores[worker.rank][3] and all(excluded or not items for items, _, _, excluded in scores):
+    scores = group.scores(worker.items, worker.loss(newest), signal, worker.guard.excluded, group.distance**2)
+    items, losses, signals, excluded, squares = zip(*scores, strict=True)
+    if excluded[worker.rank] and all(out or not count for out, count in zip(excluded, items, strict=True)):
         raise worker.guard.none_left(worker.rank, worker.round)
-    return [(items, loss) for items, loss, _, _ in scores], Signal(reduce(or_, (int(each) for _, _, each, _ in scores)))
+    return list(zip(items, losses, strict=True)), Signal(reduce(or_, map(int, signals))), math.sqrt(fmean(squares))
 
 
 def _update_average(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, items: int) -> None:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from partrain.errors import UserCodeFailed
 from partrain.flat import Layout, adopt, trainable
+from partrain.models.ties import Views
 from partrain.optim import AnyOptimizer
 from partrain.optim.groups import ParamRate, rates_of
 from partrain.optim.local import LocalOptimizer, moment_names
@@ -102,11 +103,13 @@ class Replica:
         self.params, self.grads, moments, self.buffers, _ = torch.split(row, layout.sizes)
         if shared_params is not None:
             self.params = shared_params
+        views = Views(module)
         adopt(module, layout.params, self.params)
         for part in module.modules():
             if isinstance(part, nn.RNNBase):  # on CUDA it would move the weights out of the row, and no step would reach them
                 part.flatten_parameters = _keep_parameters  # type: ignore[method-assign]
         self._replaceable_buffers = _adopt_buffers(module, layout.buffers, self.buffers)
+        views.follow()
         self.has_buffers = bool(persistent_buffers(module))
         self.trainable_parameters = [parameter for _, parameter in trainable(module)]
         self.gradient_views = layout.params.views(self.grads)

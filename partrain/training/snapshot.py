@@ -1,6 +1,7 @@
 """The state of a worker in a snapshot: written at a round's end, read back on resume. Nothing else survives.
 
 model/<tensor>                 the mixed network under its state-dict names (worker 0 writes it)
+probe                          answers of a network of user code to drawn items: who builds it again compares (worker 0 writes it)
 training/params, buffers/...   the mixed network in training, where `model` is an average of it over rounds (worker 0 writes it)
 training/averaged              iterations or networks in that average
 rule/<field>                   the rule's state where it is the same on all workers
@@ -34,6 +35,8 @@ from partrain.training.worker import LocalWorker
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+PROBE = "probe"
+"""Path of a network's answers to drawn items, see `models.answers`."""
 _NAMES = {
     torch.float32: "<f4",
     torch.float64: "<f8",
@@ -57,9 +60,15 @@ def slot_map(
     state: Any = None,
     commons: CenterClient | None = None,
     streams: bool = False,
+    probed: int = 0,
 ) -> SlotMap:
-    """Lay out the arrays of a snapshot of N workers; the same on each of them. `streams`: they train on shards of a stream."""
+    """Lay out the arrays of a snapshot of N workers; the same on each of them.
+
+    `streams`: they train on shards of a stream. `probed`: length of the network's probe.
+    """
     arrays = [(f"model/{name}", *_kind(name, tensor)) for name, tensor in module.state_dict().items()]
+    if probed:
+        arrays.append((PROBE, "<f8", (probed,)))
     row = _NAMES[layout.params.dtype], (layout.params.size,)
     arrays += [(f"rule/{name}", *_kind(name, value)) for name, value in _fields(state, common=True)]
     arrays += [(f"rule/{name}", *_kind(name, tensor)) for name, tensor in _shared(commons).items()]

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from support.runs import events, partrain, summary, write_job
 
+from partrain import checkpoint
+
 
 def planned(job: Path, *words: str) -> dict[str, Any]:
     said = partrain("plan", job, "--json", *words)
@@ -31,6 +33,69 @@ def test_it_is_what_a_run_does(tmp_path: Path) -> None:
     assert plan["round"]["judge_every"] == start["judge_every"]
     assert plan["end"]["item_iterations"] == summary(tmp_path / "run")["item_iterations"]
     assert plan["end"]["rounds"] == summary(tmp_path / "run")["rounds"]
+
+
+LENGTHS = {
+    "rounds": ["stop={rounds=7}"],
+    "item-iterations": ["stop={item_iterations=500}"],
+    "whichever comes first": ["stop={rounds=9, item_iterations=200}"],
+    "a ramp": ["sync.ramp_workers=5", "stop={rounds=7}"],
+    "a ramp, to item-iterations": ["sync.ramp_workers=6", "stop={item_iterations=300}"],
+    "one iteration at first": ['sync.schedule="post-local"', "sync.switch_round=4", "stop={rounds=7}"],
+    "both": ['sync.schedule="post-local"', "sync.switch_round=4", "sync.ramp_workers=6", "stop={item_iterations=333}"],
+    "passes": ["sync={rule='average', passes=2}", "stop={rounds=3}"],
+    "unequal workers": ["workers=[{iterations=2},{iterations=5, partition_size=80},{}]", "stop={rounds=5}"],
+    "the whole partition": ["sync={rule='rprop', iterations=3}", "optimizer={name='sgd', lr=0.1, batch_size=8}", "stop={rounds=3}"],
+    "meetings in every iteration": ["sync={rule='bsp', iterations=4}", "stop={rounds=3}"],
+    "visits": ["sync={rule='async', iterations=2, visits=3}", "stop={rounds=4}"],
+    "a fold": [
+        "dataset={kind='synthetic', function='blobs', items=233, noise=0.7, fold='2/5'}",
+        "sync={rule='average', passes=1}",
+        "stop={rounds=2}",
+    ],
+}
+
+
+@pytest.mark.parametrize("what", LENGTHS)
+def test_the_end_is_the_one_of_the_run(tmp_path: Path, what: str) -> None:
+    """Simulated workers, so that the visits of an asynchronous rule are shared out evenly."""
+    job = write_job(tmp_path, 'transport={kind="simulated"}', *LENGTHS[what])
+    end = planned(job)["end"]
+    assert partrain("run", job, "--out", tmp_path / "run", "-q").code == 0
+    ran = summary(tmp_path / "run")
+    assert (end["rounds"], end["item_iterations"], end["estimate"]) == (ran["rounds"], ran["item_iterations"], False)
+
+
+ESTIMATES = {
+    "qsr": ['sync.schedule="qsr"', "sync.alpha=0.2"],
+    "adacomm": ['sync.schedule="adacomm"', "sync.every=2"],
+    "seconds": ["faults.round_seconds=0.5"],
+    "visits of unequal workers": ["sync={rule='async', iterations=2}", "workers=[{iterations=2},{iterations=5}]"],
+    "paced": ["sync={rule='async', iterations=2, paced=true}"],
+}
+
+
+@pytest.mark.parametrize("what", ESTIMATES)
+def test_what_the_run_decides_is_an_estimate(tmp_path: Path, what: str) -> None:
+    job = write_job(tmp_path, *ESTIMATES[what])
+    assert planned(job)["end"]["estimate"]
+    assert "rounds vary in length as the run goes" in partrain("plan", job).out
+
+
+def test_an_average_begins_at_its_share_of_the_rounds_as_they_are(tmp_path: Path) -> None:
+    """Of 10 rounds of 1 iteration and 10 of 3 the last half of the item-iterations are the last 7 rounds."""
+    job = write_job(tmp_path, 'sync.schedule="post-local"', "sync.switch_round=11", "sync.swa=0.5", "stop={rounds=20}")
+    assert partrain("run", job, "--out", tmp_path / "run", "-q").code == 0
+    assert int(checkpoint.read(tmp_path / "run/checkpoint.h5").arrays["training/averaged"]) == 7
+
+
+def test_a_schedule_ends_with_the_rounds_as_they_are(tmp_path: Path) -> None:
+    job = write_job(
+        tmp_path, 'sync.schedule="post-local"', "sync.switch_round=11", 'optimizer.schedule="linear"', "stop={rounds=20}"
+    )
+    assert partrain("run", job, "--out", tmp_path / "run", "-q").code == 0
+    rates = {event["round"]: event["lr"] for event in events(tmp_path / "run", "round")}
+    assert rates[20] == pytest.approx(0.05 * 0.5 / 40)  # the middle of the last of 40 iterations
 
 
 def test_for_people(tmp_path: Path) -> None:

@@ -299,10 +299,10 @@ def measured(group: ArenaGroup, row: Tensor) -> list[float]:
 
 
 def test_distance_is_measured_where_asked_for(transport: Any) -> None:
-    """Workers bring 0 and 6 in every coordinate: both are 3 from the mean; then 0 and 4, to be compared only."""
+    """Workers bring 0 and 6 in four coordinates: both are sqrt(4 * 9) from the mean; then 0 and 4, to be compared only."""
     for rank, seen in enumerate(transport(2, measured, NUMBERS, WIRE)):
         assert math.isnan(seen[0])
-        assert seen[1:] == [3.0, 3.0, 2.0] + [4.0 * rank] * 4
+        assert seen[1:] == [6.0, 6.0, 4.0] + [4.0 * rank] * 4
 
 
 # With `[engine] exact = false`: each machine sums what its own workers have, and only these sums are sent
@@ -343,7 +343,7 @@ def test_what_is_no_mean_is_exact_all_the_same(pool: ProcessPool) -> None:
 
 def test_distance_is_measured_between_machines_too(pool: ProcessPool) -> None:
     assert [seen[1:] for seen in pool(2, measured, NUMBERS, WIRE, exact=False)] == [
-        [3.0, 3.0, 2.0, *[4.0 * rank] * 4] for rank in range(2)
+        [6.0, 6.0, 4.0, *[4.0 * rank] * 4] for rank in range(2)
     ]
 
 

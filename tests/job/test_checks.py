@@ -468,8 +468,12 @@ def test_a_schedule_of_the_learning_rate_over_rounds_that_change_their_length(sa
         ('rule = "average"', 'rule = "average"\nschedule = "qsr"\nalpha = 0.01'),
         ("lr = 0.1", 'lr = 0.1\nschedule = "cosine"'),
     )
-    (warning,) = said(*qsr, *decaying)
-    assert "warning: rounds vary in length" in warning
+    (refusal,) = said(*qsr, *decaying)
+    assert "rounds vary in length as the run goes, so their number does not give `schedule` its share of the run" in refusal
+    (refusal,) = said('rule = "average"', 'rule = "average"\nschedule = "qsr"\nalpha = 0.01\nswa = 0.5')
+    assert "does not give `swa` its share of the run" in refusal
+    post_local = 'rule = "average"', 'rule = "average"\nschedule = "post-local"\nswitch_round = 2\nswa = 0.5'
+    assert said(*post_local, *decaying) == []
     assert said(*qsr) == []
     assert said(*decaying) == []
     assert said(*qsr, *decaying, "rounds = 3", "rounds = 3\nitem_iterations = 9000") == []
@@ -608,8 +612,8 @@ def test_rounds_that_can_be_capped(said, rule: str) -> None:
 
 def test_capped_rounds_and_other_tables(said) -> None:
     """The learning rate's schedule may not end with the rounds; unequal work matters to rules that compensate for it."""
-    (warning,) = said(*ROUND_SECONDS, "lr = 0.1", 'lr = 0.1\nschedule = "cosine"')
-    assert "warning: rounds vary in length" in warning
+    (refusal,) = said(*ROUND_SECONDS, "lr = 0.1", 'lr = 0.1\nschedule = "cosine"')
+    assert "rounds vary in length as the run goes" in refusal
     adam = 'rule = "average"', 'rule = "fednova"', '"sgd"', '"adam"'
     assert "the bias towards more work stays" in said(*ROUND_SECONDS, *adam)[0]
     assert said(*adam) == []

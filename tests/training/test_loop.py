@@ -126,6 +126,15 @@ def test_the_distance_is_recorded_only_of_rounds_in_which_it_was_measured() -> N
     assert measured == [[False, True, False, True]] * 2
 
 
+def test_the_distance_is_that_of_all_replicas() -> None:
+    """The replicas do not mix in this round, so they can be measured after it."""
+    workers, _ = replace(judged(), rule=Swap(rule="swap", iterations=3, every=9)).run(1)
+    rows = torch.stack([trained.worker.params for trained in workers]).double()
+    expected = (rows - rows.mean(0)).square().sum(1).mean().sqrt()
+    assert expected > 0
+    assert [trained.records[-1]["distance"] for trained in workers] == [pytest.approx(float(expected), rel=1e-6)] * 2
+
+
 def test_workers_begin_as_worker_0_does() -> None:
     made: list[torch.nn.Module] = []
 

@@ -16,14 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from partrain.comm.arena import Arena
-from partrain.errors import Diverged, UserCodeFailed
+from partrain.errors import Diverged, Failure, UserCodeFailed
 from partrain.job.load import Job
 from partrain.launch.worker.channel import Channel, explain, report
 from partrain.launch.worker.messages import DryRunPassed, DryRunRemark, StartedFrom
+from partrain.launch.worker.rebuilt import SecondProcess
 from partrain.launch.worker.setup import WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec, user_code_under_test
 from partrain.launch.worker.task_checks import check_gradients, check_loss, kind
 from partrain.models import Interface
+from partrain.models.answers import probe
 from partrain.tasks import UserTask
 from partrain.tasks.kinds import Task
 from partrain.tasks.known_metrics import import_torchmetrics
@@ -74,6 +76,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
     """
     if spec.job.task and spec.job.task.metrics and util.find_spec("torchmetrics"):
         import_torchmetrics()  # it takes seconds
+    second = SecondProcess(spec) if spec.job.network_code else None
     yield BUILDING
     setup = WorkerSetup(rank, spec, on_wait)
     if setup.start_note:
@@ -98,7 +101,6 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
 
     if user_code_under_test(job) or spec.try_built_in:
         yield from _train(setup, worker, known, homes, job)
-
     own_metrics = bool(job.task and job.task.metrics_code)
     most = MOST_JUDGED if own_metrics else batches.batch_size
     judged = (setup.held_out(most) if job.stop.judge == "mixed" else None) or setup.test
@@ -109,6 +111,18 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
         loss, correct = worker.evaluate(judged, range(count))
         if own_metrics and worker.metrics:
             worker.metrics.compute()
+    if second:
+        yield "comparing the network with one that is built again"
+        worker.params.add_(0.01 * torch.randn(layout.params.size, generator=torch.Generator().manual_seed(0)).to(worker.params))
+        try:
+            inputs, _ = setup.samples.part(slice(0, min(batches.batch_size, len(setup.samples.targets))))
+            second.compare(setup.module, setup.interface.item, inputs)
+            probe(setup.module, setup.interface)
+        except Failure:
+            raise
+        except Exception as error:
+            what = f"`{job.model.name}` cannot answer drawn items in evaluation mode ({type(error).__name__}: {error})".splitlines()[0]
+            channel.send(DryRunRemark(f"[model] name: {what}, so later commands cannot tell if its code has changed"))
     if hook:
         yield "calling the function `after_judgement`"
         accuracy = correct / count if setup.task.accuracy and judged else None

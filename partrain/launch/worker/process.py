@@ -34,13 +34,14 @@ from partrain.launch.worker.messages import (
 from partrain.launch.worker.setup import WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.launch.worker.task_checks import InvalidTaskOutput, check_task_calls
+from partrain.models.answers import probe
 from partrain.records import NAN, RoundRecord
 from partrain.tasks import UserTask
 from partrain.training.after_judgement import AfterJudgement
 from partrain.training.average import NetworkAverage
 from partrain.training.loop import Ending, LoopConfig, Signal, run
 from partrain.training.round_caps import RoundCaps
-from partrain.training.snapshot import restore, save, slot_map
+from partrain.training.snapshot import PROBE, restore, save, slot_map
 from partrain.training.stop import Progress
 from partrain.training.worker import LocalWorker
 
@@ -143,6 +144,7 @@ class WorkerProcess:
         if isinstance(spec.job.task, UserTask):
             check_task_calls(setup.task, spec.job.task.name)
         self._after_judgement = AfterJudgement(spec.job.hooks, spec.folder) if rank == 0 and spec.job.hooks.code else None
+        self._interface = setup.interface
         rule, layout = spec.job.sync, setup.layout
         rows_end = self._build_worker(setup)
         self.held_out, self.test = setup.held_out(), setup.test
@@ -157,7 +159,14 @@ class WorkerProcess:
         self.state = rule.init(self.worker, self.group)
         self.group.barrier()
         self.map = slot_map(
-            setup.module, layout, rule, len(spec.plan.shares), self.state, self.group.center_client, setup.stream is not None
+            setup.module,
+            layout,
+            rule,
+            len(spec.plan.shares),
+            self.state,
+            self.group.center_client,
+            setup.stream is not None,
+            len(self._probe()) if spec.job.network_code else 0,
         )
         self._slots = arena.map_slots(rows_end, self.map.size)
         parameters = sum(field.size for field in layout.params.fields)
@@ -300,7 +309,10 @@ class WorkerProcess:
             self.arena.put("granted", 0)
         slot = int(self.group.scores(slot)[0][0])
         self.group.center_client.pull_state()
-        save(worker, self.map.view(self._slots[slot]), state, self.group.center_client)
+        arrays = self.map.view(self._slots[slot])
+        save(worker, arrays, state, self.group.center_client)
+        if self.rank == 0 and PROBE in arrays:
+            arrays[PROBE][:] = self._probe()
         self.group.barrier(lambda: [self._parts(slot)])  # every worker has written its part, and its record of the round
         if self.rank == 0:
             self.channel.send(SnapshotFilled(slot, progress.stored(), durable, self.spec.elapsed + seconds, reason))
@@ -311,6 +323,13 @@ class WorkerProcess:
             self.transport.wait_until(lambda: self.arena.get("committed") >= progress.round, "the checkpoint")
         if wait:
             self.group.barrier()  # no worker goes on before: its next iteration might fail
+
+    def _probe(self) -> torch.Tensor:
+        """Return answers (n,) of the network that the module shows; none if it cannot answer drawn items."""
+        try:
+            return probe(self.worker.module, self._interface)
+        except Exception:  # the dry run has warned of that
+            return torch.empty(0)
 
     def _parts(self, slot: int) -> list[torch.Tensor]:
         """Give the bytes that each worker has written into a snapshot."""

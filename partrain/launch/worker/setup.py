@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import random
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,9 +28,8 @@ from partrain.errors import BadJob, UserCodeFailed
 from partrain.launch.targets import class_weights
 from partrain.launch.worker.memory import MemoryNeeds
 from partrain.launch.worker.spec import ProcessSpec
-from partrain.models import Interface, build
+from partrain.models import Interface, build_drawn
 from partrain.models.start import start_from
-from partrain.seeds import derive
 from partrain.tasks import UserTask
 from partrain.tasks.judged import judged_metrics
 from partrain.tasks.kinds import kind_of_answers
@@ -63,11 +61,8 @@ class WorkerSetup:
             _reach(rank, self.device)
 
         dataset = spec.dataset.open(_mapped(spec.dataset_fd))
-        kind, vocabulary = job.kind_of_task(dataset.task), dataset.vocabulary
-        self.interface = Interface(
-            dataset.item_shape, dataset.outputs, kind, vocabulary, categories=dataset.categories, parts=dataset.parts
-        )
-        self.module = self._build()
+        self.interface = interface_of(spec, dataset.item_shape)
+        self.module = build_drawn(job.model, spec.folder, self.interface, job.seed).train()
         self.start_note = self._start_from_file()
         """The arrays taken from the file that the network starts from, in words; "" without a file."""
         self.module.to(self.device)
@@ -83,7 +78,7 @@ class WorkerSetup:
             (job.task and job.task.metrics) or (),
             (job.task and job.task.lower_is_better) or (),
             self.task,
-            kind_of_answers(self.task, kind, data),
+            kind_of_answers(self.task, self.interface.task, data),
             dataset.outputs,
             spec.folder,
             partial(restore_units, units_of(dataset.codec)),
@@ -210,14 +205,12 @@ class WorkerSetup:
         arrays = tensors(file, _mapped(self._spec.start_fd)[: file.size])
         return start_from(self.module, arrays, self._spec.job.model, file.name, self.interface.outputs)
 
-    def _build(self) -> torch.nn.Module:
-        job = self._spec.job
-        seed = derive(job.seed, "init")
-        torch.default_generator.manual_seed(seed)
-        if job.user_code:
-            random.seed(seed)
-            np.random.seed(seed % 2**32)
-        return build(job.model, self._spec.folder, self.interface).train()
+
+def interface_of(spec: ProcessSpec, item: tuple[int, ...]) -> Interface:
+    """Return the interface of a job's network. `item`: shape of an item of its data set."""
+    data = spec.dataset
+    task = spec.job.kind_of_task(data.task)
+    return Interface(item, data.outputs, task, data.vocabulary, categories=data.categories, parts=data.parts)
 
 
 def _repeat_exactly() -> None:

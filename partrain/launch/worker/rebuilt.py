@@ -1,0 +1,107 @@
+"""A second process builds the network from what a checkpoint holds, and must give the answers of the network in training.
+
+Only the state dict outlives a training. A network may hold more: tensors in plain attributes, layers in plain lists, counters of
+Python. Later commands would then answer other numbers than those that were judged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from partrain.errors import Failure, UserCodeFailed
+from partrain.launch.worker.setup import interface_of
+from partrain.launch.worker.spec import ProcessSpec
+from partrain.models import build_drawn
+from partrain.models.answers import agree, answers_to
+from partrain.models.attributes import digests, line_of
+
+ROUNDING = 1e-5
+"""Largest relative difference of answers where all numbers are the same: weights may lie in another order in memory."""
+
+
+class SecondProcess:
+    """A fork of this process that waits for a network to compare. It is made before user code is imported, and imports it again."""
+
+    def __init__(self, spec: ProcessSpec) -> None:
+        """Fork it. It ends with this process."""
+        self._name = spec.job.model.name
+        self._memory = os.memfd_create("network")
+        (start, self._start), (self._verdict, verdict) = os.pipe(), os.pipe()
+        self._pid = os.fork()
+        if not self._pid:
+            try:
+                os.close(self._start)
+                if os.read(start, 1):
+                    os.write(verdict, json.dumps(_verdict(spec, f"/proc/self/fd/{self._memory}")).encode())
+            finally:
+                os._exit(0)
+        os.close(start)
+        os.close(verdict)
+
+    def compare(self, module: nn.Module, item: tuple[int, ...], inputs: Any) -> None:
+        """Raise UserCodeFailed, naming what differs, unless the network that it builds answers as `module` does.
+
+        Args:
+            module: The network in training.
+            item: Shape of an item.
+            inputs: A batch of them.
+        """
+        tensors = {name: tensor.detach().cpu() for name, tensor in module.state_dict().items()}
+        inputs = tree_map(torch.clone, inputs)
+        answers = [answer.cpu() for answer in answers_to(module, tree_map(torch.clone, inputs))]
+        with os.fdopen(os.dup(self._memory), "wb") as file:
+            torch.save((item, tensors, tree_map(Tensor.cpu, inputs), answers, digests(module), torch.get_num_threads()), file)
+        os.write(self._start, b"!")
+        with os.fdopen(self._verdict, "rb") as report:
+            verdict = json.loads(report.read() or '{"failed": "the process that builds it again ended"}')
+        os.waitpid(self._pid, 0)
+        what = f"[model] name: `{self._name}`"
+        if failed := verdict.get("failed"):
+            raise UserCodeFailed(f"{what}: later commands could not build this network from a checkpoint: {failed}")
+        if (path := verdict.get("differs")) is None:
+            return
+        if not path:
+            advice = (
+                "its code reads something from outside or draws without a seed: pass it as a key of [model], or register a buffer"
+            )
+            raise UserCodeFailed(f"{what}: built again from a checkpoint, the network gives other answers; {advice}")
+        where = f" ({line})" if (line := line_of(module, path)) else ""
+        raise UserCodeFailed(
+            f"{what}: `{path}`{where} is in no checkpoint, and without it the network gives other answers; {_advice(module, path)}"
+        )
+
+
+def _advice(module: nn.Module, path: str) -> str:
+    """Return the advice for a value that is in no checkpoint."""
+    if path in dict(module.named_buffers()):
+        return "register this buffer without `persistent=False`"
+    if "]" in path and path.rpartition(".")[2] in ("weight", "bias"):
+        return "put layers into an `nn.ModuleList` or `nn.ModuleDict`"
+    return f'keep it in a buffer: `self.register_buffer("{path.rpartition(".")[2].partition("[")[0]}", ...)`'
+
+
+def _verdict(spec: ProcessSpec, path: str) -> dict[str, str]:
+    """Build the network as later commands do, and compare its answers. Returns `failed` or `differs`, or neither."""
+    item, tensors, inputs, answers, held, threads = torch.load(path, mmap=True, weights_only=True)
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
+    try:
+        module = build_drawn(spec.job.model, Path(spec.folder), interface_of(spec, item), spec.job.seed)
+        module.load_state_dict(tensors)
+        found = answers_to(module, inputs)
+    except Exception as error:
+        return {"failed": (error.message if isinstance(error, Failure) else f"{type(error).__name__}: {error}").splitlines()[0]}
+    if len(found) == len(answers) and all(map(torch.equal, found, answers)):
+        return {}
+    ours = digests(module)
+    other = [path for path in {**held, **ours} if ours.get(path) != held.get(path)]
+    if not other and len(found) == len(answers) and all(agree(*pair, ROUNDING) for pair in zip(found, answers, strict=True)):
+        return {}
+    return {"differs": other[0] if other else ""}
