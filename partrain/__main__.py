@@ -3,6 +3,9 @@
 import os
 import sys
 
+if __name__ == "__main__" and not sys.flags.safe_path and not __file__.startswith(os.path.join(sys.path[0], "")):
+    del sys.path[0]  # the current folder, by `python -m`: a file `torch.py` there is no part of partrain
+
 try:
     import gc
     import signal

@@ -3,7 +3,8 @@
 Workers are processes of the standard library's multiprocessing. `torch.multiprocessing` is the same module with reductions for
 tensors added; it has no forkserver of its own, and the coordinator would pay an import of torch (1.5 to 3 s) to use its context.
 In the workers, where torch is imported, both are one. multiprocessing hides its forkserver; what is used of its private names
-stands in this module: `forkserver._forkserver` (process id, address, stop), the default context, and the temporary folder in a process's `_config`.
+stands in this module: `forkserver._forkserver` (process id, address, stop), the default context, the temporary folder in a process's `_config`,
+and the options of its processes.
 
 Its socket has a name in that folder, which a killed process would leave behind. So the name goes as soon as the forkserver runs, and
 the socket is reached by a descriptor of the process that started it. (A socket without a file, of the abstract namespace, would take
@@ -27,11 +28,13 @@ from types import ModuleType
 from typing import Any
 
 from partrain.launch.signals import STOPPING
+from partrain.system.children import FIXED_HASHES, SAFE_PATH
 from partrain.system.parent_death import PARENT, orphans_ended
 from partrain.system.surroundings import surroundings_failure
 
 _server: Any = forkserver._forkserver
 _default_context: Any = context._default_context
+_util: Any = util
 _ours = 0
 """Process id of the forkserver that `start` started; a script may have had one before."""
 _socket = -1
@@ -72,16 +75,35 @@ def _started() -> ForkServerContext:
     if _adopted:
         return context
     context.set_forkserver_preload(["partrain.launch.worker.preload"])
-    # The resource tracker unblocks signals as it starts. Started by the forkserver, it would leave that unshielded.
-    resource_tracker.ensure_running()
-    # A signal that arrives before the forkserver ignores it would end it with a traceback. It stays blocked until then.
-    with _undisturbed(), _lock, without_main():
-        _cancel()
-        os.environ[PARENT] = str(os.getpid())  # this process may be dead before the forkserver can ask
-        if not pid() or died(0.0):
-            _start_without_files()
-        del os.environ[PARENT]
+    with _lock, _child_settings():
+        # The resource tracker unblocks signals as it starts. Started by the forkserver, it would leave that unshielded.
+        resource_tracker.ensure_running()
+        # A signal that arrives before the forkserver ignores it would end it with a traceback. It stays blocked until then.
+        with _undisturbed(), without_main():
+            _cancel()
+            if not pid() or died(0.0):
+                _start_without_files()
     return context
+
+
+@contextmanager
+def _child_settings() -> Iterator[None]:
+    """Set the options and the environment with which multiprocessing starts its resource tracker and its forkserver."""
+    root, path = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
+    settings = FIXED_HASHES | {PARENT: str(os.getpid())}  # this process may be dead before the forkserver can ask
+    if root == os.getcwd():  # a checkout, which the forkserver would not find
+        settings["PYTHONPATH"] = root + os.pathsep * bool(path) + (path or "")
+    before, flags = {name: os.environ.get(name) for name in settings}, _util._args_from_interpreter_flags
+    _util._args_from_interpreter_flags = lambda: [*flags(), *SAFE_PATH]
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        _util._args_from_interpreter_flags = flags
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _start_without_files() -> None:
