@@ -3,7 +3,7 @@
 import os
 import sys
 
-if __name__ == "__main__" and not sys.flags.safe_path and not __file__.startswith(os.path.join(sys.path[0], "")):
+if __name__ == "__main__" and not sys.flags.safe_path and __file__ != f"{sys.path[0]}/partrain/__main__.py":
     del sys.path[0]  # the current folder, by `python -m`: a file `torch.py` there is no part of partrain
 
 try:
@@ -18,7 +18,7 @@ LASTING = TRAINING | {"compare", "evaluate", "predict", "export", "soup"}
 
 def main() -> None:
     """Run `partrain` or `python -m partrain`."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _exit_on_signal)
     _reserve_std_fds()

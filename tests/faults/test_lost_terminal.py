@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.runs import eventually, events, summary, write_job
+from support.runs import events, eventually, summary, write_job
 
 from partrain import checkpoint
 

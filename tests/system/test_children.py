@@ -103,7 +103,7 @@ def test_every_other_command_that_starts_processes(trap: Trap, tmp_path: Path, s
     trap.run("evaluate", run, *trust)
     trap.run("export", run, "--format", "torch-export", "-o", tmp_path / "net.pt2", *trust)
     rows = tmp_path / "rows.csv"
-    rows.write_text("0.5,1.0\n")
+    rows.write_text("a,b\n0.5,1.0\n")
     trap.run("predict", run, "--input", rows, *trust)
     trap.run("bench", job, "--workers", "1,2")
     (trap.jobs / "workflow.toml").write_text(WORKFLOW)
