@@ -3,6 +3,9 @@
 import os
 import sys
 
+if __name__ == "__main__" and not sys.flags.safe_path and __file__ != f"{sys.path[0]}/partrain/__main__.py":
+    del sys.path[0]  # the current folder, by `python -m`: a file `torch.py` there is no part of partrain
+
 try:
     import gc
     import signal
@@ -15,7 +18,7 @@ LASTING = TRAINING | {"compare", "evaluate", "predict", "export", "soup"}
 
 def main() -> None:
     """Run `partrain` or `python -m partrain`."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _exit_on_signal)
     _reserve_std_fds()

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,9 @@ _environment: dict[str, str] = {}
 
 
 def warn(text: str) -> None:
-    """Show a warning on stderr."""
-    print(visible(f"partrain: {text}" if not text.startswith("partrain:") else text), file=sys.stderr)
+    """Show a warning on stderr, if it is still there."""
+    with suppress(OSError, ValueError):
+        print(visible(f"partrain: {text}" if not text.startswith("partrain:") else text), file=sys.stderr)
 
 
 @contextmanager

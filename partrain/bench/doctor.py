@@ -18,6 +18,7 @@ from typing import Any
 from partrain.display.number_format import size
 from partrain.errors import Failure
 from partrain.job.workers import cuda_count
+from partrain.system.cores import cpu_quota
 from partrain.system.environment import processor, versions
 from partrain.system.memory import memory_limits
 
@@ -133,7 +134,7 @@ def _machine() -> Iterator[Fact]:
     yield Fact("machine", "processor", f"{_model_name()} ({processor().kind})")
     few = "one core: more workers do not train faster" if usable == 1 else ""
     yield Fact("machine", "cores", f"{usable} of {present}", few)
-    quota = _quota()
+    quota = cpu_quota()
     if quota is not None:
         short = "" if quota >= usable else "the control group gives less time than the cores have; take fewer workers"
         yield Fact("machine", "CPU quota", f"{quota:.3g} cores", short)
@@ -189,15 +190,6 @@ def _model_name() -> str:
         return platform.processor() or "unknown"
     found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return found[1] if found else platform.machine()
-
-
-def _quota() -> float | None:
-    """Read the processor time that the control group gives, in cores; None without a limit."""
-    try:
-        share, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        return None if share == "max" else int(share) / int(period)
-    except (OSError, ValueError):
-        return None
 
 
 def _limit(value: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -19,6 +18,7 @@ from partrain.display.text_table import table
 from partrain.errors import BadJob
 from partrain.job.load import LoadedJob, check_against_data, load_dataset, locating, parse
 from partrain.job.plan import Plan, is_estimate, item_iterations, last_round, plan_for
+from partrain.system.cores import usable_cores
 from partrain.system.memory import memory_limits
 
 PAYS = 1.05
@@ -116,7 +116,7 @@ def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, note: Call
     """Train for some seconds with the job's workers, and with one more on the CPU if a core is free for it; each twice."""
     if loaded.job.transport.kind == "simulated":
         raise BadJob("`--probe` measures real workers, and this job simulates them; leave it out")
-    cores, threads = len(os.sched_getaffinity(0)), sum(worker["threads"] for worker in planned["workers"])
+    cores, threads = usable_cores(), sum(worker["threads"] for worker in planned["workers"])
     labels = [_workers(len(planned["workers"]))]
     found: dict[str, Any] = {"seconds": seconds, "cores": cores, "threads": threads, "more": None}
     more: LoadedJob | None = None

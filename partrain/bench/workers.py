@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,6 +12,7 @@ from partrain.bench import Case, Row, incomplete_rows, measure, refuse_seed, spr
 from partrain.display.number_format import counted
 from partrain.display.text_table import table, wrapped
 from partrain.job.load import LoadedJob, load, parse
+from partrain.system.cores import usable_cores
 
 MNIST = """\
 # The default benchmark: an MLP on MNIST to 97 % of held-out items.
@@ -77,7 +77,7 @@ def bench(
     }
     measured, progress = measure(list(cases.values()), seeds, note)
     rows = dict(zip(cases, measured, strict=True))
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     stop = largest.job.stop
     result: dict[str, Any] = {
         "cores": cores, "seeds": seeds, "judge": stop.judge, "has_target": stop.has_target, **progress, "variants": {},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +12,7 @@ from partrain.cli.completion import complete_word
 from partrain.cli.options import Debug, Json
 from partrain.cli.shared import examples
 from partrain.errors import Failure
+from partrain.system.cores import usable_cores
 
 if TYPE_CHECKING:
     from partrain.job.reference import KeyDescription, NamedTable
@@ -190,7 +190,7 @@ def _devices() -> list[tuple[str, str]]:
     import torch
 
     cuda = [(f"cuda:{index}", torch.cuda.get_device_name(index)) for index in range(torch.cuda.device_count())]
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     return [("cpu", f"{cores} core{'s'[: cores > 1]}"), *cuda]
 
 

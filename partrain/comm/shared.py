@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from partrain.comm.transport import BaseTransport, Placement
+from partrain.system.cores import usable_cores
 
 if TYPE_CHECKING:
     from partrain.comm.arena import Arena
@@ -34,7 +34,7 @@ class SharedTransport(BaseTransport):
         self._rank = rank
         self._peers = [peer for peer in members if peer != rank]
         self._arrived = 0
-        self._spin_s = SPIN_S if len(members) <= len(os.sched_getaffinity(0)) else 0.0
+        self._spin_s = SPIN_S if len(members) <= usable_cores() else 0.0
 
     @classmethod
     def join(cls, placement: Placement, rank: int) -> Transport:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,6 +26,7 @@ from partrain.data.base import (
 )
 from partrain.data.fetch import Folder
 from partrain.errors import InputMissing
+from partrain.system.cores import usable_cores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -176,7 +176,7 @@ def decode(files: Sequence[Path | IO[bytes]], pixels: NDArray[Any], resize: bool
             return f"{files[number]}: cannot be decoded: {str(error).replace(repr(str(files[number])), 'the file')}"
         return None
 
-    with warnings.catch_warnings(), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with warnings.catch_warnings(), ThreadPoolExecutor(usable_cores()) as pool:
         warnings.simplefilter("ignore")
         return [fault for fault in pool.map(one, range(len(files))) if fault]
 

@@ -279,6 +279,11 @@ def transfers(stream: TextIO | None) -> Iterator[Callable[[str, int, int | None]
         return
     drawn, write = 0.0, getattr(stream, "write_controls", stream.write)
 
+    def show(text: str) -> None:
+        with suppress(OSError, ValueError):  # a script's own stderr, whose terminal is gone
+            write(text)
+            stream.flush()
+
     def report(url: str, done: int, total: int | None) -> None:
         nonlocal drawn
         if time.monotonic() - drawn < REDRAW_S and done:
@@ -287,12 +292,10 @@ def transfers(stream: TextIO | None) -> Iterator[Callable[[str, int, int | None]
         name = url.partition("#")[0].rpartition("/")[2]
         full = BAR * done // total if total else 0
         bar = f"[{'=' * full:{BAR}}] {done / 1e6:.1f} of {total / 1e6:.1f}" if total else f"{done / 1e6:.1f}"
-        write(f"\r\x1b[Kfetching {printable(name)[:30]} {bar} MB")
-        stream.flush()
+        show(f"\r\x1b[Kfetching {printable(name)[:30]} {bar} MB")
 
     try:
         yield report
     finally:
         if drawn:
-            write("\r\x1b[K")
-            stream.flush()
+            show("\r\x1b[K")

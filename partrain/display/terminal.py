@@ -1,4 +1,4 @@
-"""Terminal output that never blocks: a reader who pauses (a pager, a hanging connection) does not hold up the training."""
+"""Terminal output that never blocks and never fails: a reader who pauses or goes away (a closed window, a lost connection) does not hold up or end the training."""
 
 from __future__ import annotations
 
@@ -42,13 +42,18 @@ class NonBlockingTerminal(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Write as much as the terminal takes. Raises OSError if the terminal is gone."""
+        """Write as much as the terminal takes."""
         with suppress(BlockingIOError):
             while self._left and select.select([], [self._descriptor], [], 0)[1]:
                 self._write()
 
     def _write(self) -> None:
-        self._left = self._left[os.write(self._descriptor, self._left) :]
+        try:
+            self._left = self._left[os.write(self._descriptor, self._left) :]
+        except BlockingIOError:
+            raise
+        except OSError:  # the terminal is gone, and so is the text
+            self._left = b""
 
     @property
     def drained(self) -> bool:
@@ -59,14 +64,11 @@ class NonBlockingTerminal(io.TextIOBase):
     def close(self) -> None:
         """Wait until all text is written."""
         if not self.closed and self._descriptor >= 0:  # none if the stream was no terminal after all
-            try:
-                os.set_blocking(self._descriptor, True)
-                while self._left:
-                    self._write()
-            finally:
-                os.close(self._descriptor)
-                self._left = b""
-                super().close()
+            os.set_blocking(self._descriptor, True)
+            while self._left:
+                self._write()
+            os.close(self._descriptor)
+            super().close()
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -95,8 +97,7 @@ def writable(stream: TextIO | NonBlockingTerminal) -> bool:
 def finish(output: TextIO | NonBlockingTerminal) -> None:
     """Close a stream that only we use, once all is written."""
     if isinstance(output, NonBlockingTerminal):
-        with suppress(OSError):
-            output.close()
+        output.close()
 
 
 def discard(stream: TextIO) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TextIO, cast
 
 from partrain.display.terminal import finish, is_terminal, open_output, writable
@@ -98,13 +97,11 @@ class WorkflowTable:
             return
         self._drawn = time.monotonic()
         self._rows = rows()
-        with suppress(OSError):
-            self._live.refresh()
+        self._live.refresh()
 
     def close(self) -> None:
         """Remove the table: the summary replaces it."""
-        with suppress(OSError):
-            self._live.stop()
+        self._live.stop()
         finish(self._output)
 
     def _table(self) -> Table:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import select
-import signal
 import socket
 import time
 import tomllib
@@ -24,6 +23,7 @@ from typing import Any
 from partrain.display.events import StartEvent, UnknownEvent, decode
 from partrain.display.run_state import RunState
 from partrain.hooks import GROUP, FollowedRun, Hook
+from partrain.system.children import leave_signals_to_command
 
 POLL_S = 0.5
 """Seconds between two looks at the file."""
@@ -122,8 +122,7 @@ class Follower:
 
 def main(settings: str) -> None:
     """Follow a run until the coordinator closes the socket. `settings` are those of `HookProcess`, as JSON."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they are for the coordinator
-        signal.signal(number, signal.SIG_IGN)
+    leave_signals_to_command()
     os.nice(5)  # the workers come first; a lower priority would starve it on a busy machine until the run is over
     given = json.loads(settings)
     with socket.socket(fileno=given["warnings"]) as warnings:

@@ -6,7 +6,6 @@ value hides no contradiction between other tables. All checks run, so that the u
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from inspect import Parameter, signature
@@ -29,6 +28,7 @@ from partrain.job.task_checks import judged_names, loss_keys, metric_names, targ
 from partrain.job.workers import WorkerGroup, cuda_count
 from partrain.models import Interface
 from partrain.protocols.rule_traits import JobContext, Partitions
+from partrain.system.cores import usable_cores
 from partrain.tasks import COMPATIBLE_TASKS
 from partrain.training.faults import Faults
 from partrain.training.section import cpu_has_bfloat16
@@ -430,7 +430,7 @@ def _precision(engine: Engine, workers: list[WorkerGroup]) -> Iterator[Finding]:
 
 
 def _cores(transport: TransportSection, workers: list[WorkerGroup]) -> Iterator[Finding]:
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     groups = [(index, group) for index, group in enumerate(workers) if group.device == "cpu"]
     threads = sum(group.count * group.threads for _, group in groups)
     if not transport.implementation().one_process and threads > cores:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from partrain import checkpoint
 from partrain.errors import Diverged, Failure, InputOutputFailed, Internal
-from partrain.launch.signals import STOPPING
+from partrain.system.children import leave_signals_to_command
 from partrain.system.parent_death import describe_exit, die_with_parent
 from partrain.training.snapshot_layout import SlotMap
 
@@ -132,8 +132,7 @@ def _child(pipe: Connection, context: CheckpointContext, parent: int) -> None:
     status = 1
     try:
         die_with_parent(parent)
-        for number in STOPPING:
-            signal.signal(number, signal.SIG_IGN)
+        leave_signals_to_command()
         signal.set_wakeup_fd(-1)
         while True:
             try:

@@ -3,7 +3,8 @@
 Workers are processes of the standard library's multiprocessing. `torch.multiprocessing` is the same module with reductions for
 tensors added; it has no forkserver of its own, and the coordinator would pay an import of torch (1.5 to 3 s) to use its context.
 In the workers, where torch is imported, both are one. multiprocessing hides its forkserver; what is used of its private names
-stands in this module: `forkserver._forkserver` (process id, address, stop), the default context, and the temporary folder in a process's `_config`.
+stands in this module: `forkserver._forkserver` (process id, address, stop), the default context, the temporary folder in a process's `_config`,
+and the options of its processes.
 
 Its socket has a name in that folder, which a killed process would leave behind. So the name goes as soon as the forkserver runs, and
 the socket is reached by a descriptor of the process that started it. (A socket without a file, of the abstract namespace, would take
@@ -26,12 +27,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from partrain.launch.signals import STOPPING
+from partrain.system.children import COMMAND_SIGNALS, FIXED_HASHES, SAFE_PATH
 from partrain.system.parent_death import PARENT, orphans_ended
 from partrain.system.surroundings import surroundings_failure
 
 _server: Any = forkserver._forkserver
 _default_context: Any = context._default_context
+_util: Any = util
 _ours = 0
 """Process id of the forkserver that `start` started; a script may have had one before."""
 _socket = -1
@@ -72,16 +74,37 @@ def _started() -> ForkServerContext:
     if _adopted:
         return context
     context.set_forkserver_preload(["partrain.launch.worker.preload"])
-    # The resource tracker unblocks signals as it starts. Started by the forkserver, it would leave that unshielded.
-    resource_tracker.ensure_running()
-    # A signal that arrives before the forkserver ignores it would end it with a traceback. It stays blocked until then.
-    with _undisturbed(), _lock, without_main():
-        _cancel()
-        os.environ[PARENT] = str(os.getpid())  # this process may be dead before the forkserver can ask
-        if not pid() or died(0.0):
-            _start_without_files()
-        del os.environ[PARENT]
+    with _lock, _child_settings():
+        # The resource tracker unblocks signals as it starts. Started by the forkserver, it would leave that unshielded.
+        # It keeps the signals blocked that it does not unblock.
+        with _undisturbed():
+            resource_tracker.ensure_running()
+        # A signal that arrives before the forkserver ignores it would end it with a traceback. It stays blocked until then.
+        with _undisturbed(), without_main():
+            _cancel()
+            if not pid() or died(0.0):
+                _start_without_files()
     return context
+
+
+@contextmanager
+def _child_settings() -> Iterator[None]:
+    """Set the options and the environment with which multiprocessing starts its resource tracker and its forkserver."""
+    root, path = Path(__file__).parents[2], os.environ.get("PYTHONPATH")
+    settings = FIXED_HASHES | {PARENT: str(os.getpid())}  # this process may be dead before the forkserver can ask
+    if root == Path.cwd():  # a checkout, which the forkserver would not find
+        settings["PYTHONPATH"] = os.pathsep.join(filter(None, (str(root), path)))
+    before, flags = {name: os.environ.get(name) for name in settings}, _util._args_from_interpreter_flags
+    _util._args_from_interpreter_flags = lambda: [*flags(), *SAFE_PATH]
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        _util._args_from_interpreter_flags = flags
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _start_without_files() -> None:
@@ -204,10 +227,23 @@ def _has_children() -> bool:
         return True
 
 
+def _forget() -> None:
+    """Have a forked child start a forkserver of its own: its parent's is no child of it."""
+    global _lock, _ours, _pending
+    if pid() and not _adopted:
+        _close_socket()
+        os.close(_server._forkserver_alive_fd)
+        _server.__init__()
+        _lock, _ours, _pending = threading.RLock(), 0, None
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Block signals that ask a command to end: multiprocessing holds a lock, and their handler may call `stop`."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    """Block the command's signals: multiprocessing holds a lock, and their handler may call `stop`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, COMMAND_SIGNALS)
     try:
         yield
     finally:
@@ -218,14 +254,18 @@ def _undisturbed() -> Iterator[None]:
 def without_main() -> Iterator[None]:
     """Hide the main module from multiprocessing, which would import it again in every child.
 
-    Also hide a start method that a child would not know: in a process of joblib it is `loky`.
+    Also hide a start method that a child would not know: in a process of joblib it is `loky`. And hide that this process is a
+    daemon, as those of `multiprocessing.Pool` are: multiprocessing forbids them children, but ours end with it.
     """
     main, method = sys.modules["__main__"], _default_context._actual_context
+    config = vars(process.current_process())["_config"]
+    daemon, config["daemon"] = config.get("daemon", False), False
     sys.modules["__main__"] = ModuleType("__main__")
     if method is not None and method.get_start_method() not in ("fork", "spawn", "forkserver"):
         _default_context._actual_context = get_context("forkserver")
     try:
         yield
     finally:
+        config["daemon"] = daemon
         sys.modules["__main__"] = main
         _default_context._actual_context = method

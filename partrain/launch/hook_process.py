@@ -15,6 +15,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from partrain.launch.signals import handled
+from partrain.system.children import SAFE_PATH
 from partrain.system.parent_death import describe_exit
 
 ANNOUNCED_S = 3.0
@@ -50,7 +51,7 @@ class HookProcess:
             "metrics": self._metrics.fileno() if self._metrics else None,
             "warnings": theirs.fileno(),
         }
-        words = [sys.executable, "-W", "ignore", "-c", PROGRAM.format(path=sys.path), json.dumps(settings)]
+        words = [sys.executable, *SAFE_PATH, "-W", "ignore", "-c", PROGRAM.format(path=sys.path), json.dumps(settings)]
         descriptors = [one.fileno() for one in (theirs, self._metrics) if one]
         try:
             with theirs, self._log.open("ab") as log:

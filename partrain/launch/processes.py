@@ -46,7 +46,7 @@ class WorkerProcesses:
         """Start one process that runs `main(spec(pipe))`. Raises WorkersLost if it cannot be started."""
         context = forkserver.start()
         ours, theirs = Pipe()
-        process = context.Process(target=main, args=(spec(theirs),), name=name)
+        process = context.Process(target=main, args=(spec(theirs),), name=name, daemon=False)
         frozen = threading.Timer(STARTUP_LIMIT_S, forkserver.kill)  # the start waits for its answer without a limit
         frozen.daemon = True
         frozen.start()

@@ -11,12 +11,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType, TracebackType
 
 from partrain.errors import INTERRUPTED, TERMINATED
-
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that ask a command to end."""
+from partrain.system.children import COMMAND_SIGNALS
 
 COMMITTING = signal.SIGUSR1
 """The signal that asks a run to commit a checkpoint now."""
+
+STOPPING = tuple(number for number in COMMAND_SIGNALS if number != COMMITTING)
+"""Signals that ask a command to end."""
 
 ONE_WISH_S = 0.2
 """Signals closer than this count as one: a terminal that closes sends its own twice, and so does timeout(1)."""
@@ -97,7 +98,7 @@ class Signals:
         """End the process if its main thread is stuck. The forkserver, and with it all other processes, ends with this one."""
         if self._heeded >= count or self.first is None:
             return
-        code = INTERRUPTED if self.first == signal.SIGINT else TERMINATED if self.first == signal.SIGTERM else 128 + self.first
+        code = INTERRUPTED if self.first == signal.SIGINT else TERMINATED
         with suppress(OSError):
             os.write(2, f"partrain: {self.name} twice: a process that this one waits for is frozen; ended at once\n".encode())
         os._exit(code)

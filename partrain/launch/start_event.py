@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from partrain.checkpoint.manifest import Manifest, manifest_of
@@ -14,6 +13,7 @@ from partrain.errors import BadCheckpoint
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan
 from partrain.launch.context import RunContext, Start
+from partrain.system.cores import usable_cores
 from partrain.version import __version__
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def start_event(
         parameters=parameters,
         held_out=plan.held_out,
         judge_every=plan.judge_every,
-        cores=len(os.sched_getaffinity(0)),
+        cores=usable_cores(),
         workers=workers,
         stop=job.stop.model_dump(exclude_none=True),
     )

@@ -42,7 +42,8 @@ def memory_limits(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgrou
     total = known.get("MemTotal", sys.maxsize)
     ceiling = total - known.get("AnonPages", 0) - known.get("Shmem", 0)
     found = [_limits(total, ceiling, known.get("MemAvailable", ceiling), swap)]
-    found += [limits for folder, names in _folders(proc, groups) if (limits := _group_limits(folder, names, swap))]
+    folders = group_folders("memory", proc, groups)
+    found += [limits for folder, unified in folders if (limits := _group_limits(folder, _V2 if unified else _V1, swap))]
     return MemoryLimits(min(one.total for one in found), min(one.ceiling for one in found), min(one.free for one in found))
 
 
@@ -50,17 +51,22 @@ def _limits(total: int, ceiling: int, free: int, swap: int) -> MemoryLimits:
     return MemoryLimits(total, max(ceiling, free, 0) + swap, max(free, 0) + swap)
 
 
-def _folders(proc: Path, groups: Path) -> Iterator[tuple[Path, _Names]]:
-    """Yield the folders of the control groups that count this process's memory, its own first. A container hides some of them."""
+def group_folders(
+    controller: str, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")
+) -> Iterator[tuple[Path, bool]]:
+    """Yield the folders of this process's control groups, its own first, and whether they are of version 2. A container hides some of them.
+
+    `controller` is `memory` or `cpu`.
+    """
     with suppress(OSError):
         for line in (proc / "self" / "cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
             own = Path(path.lstrip("/"))
             for part in (own, *own.parents):
                 if not controllers:
-                    yield from ((root / part, _V2) for root in (groups, groups / "unified"))
-                elif "memory" in controllers.split(","):
-                    yield groups / "memory" / part, _V1
+                    yield from ((root / part, True) for root in (groups, groups / "unified"))
+                elif controller in controllers.split(","):
+                    yield groups / controller / part, False
 
 
 def _group_limits(folder: Path, names: _Names, swap: int) -> MemoryLimits | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from partrain.config.overrides import toml_value
+from partrain.system.cores import usable_cores
 
 FEW_ITEMS = 400
 """Training items below which one worker learns as fast as several."""
@@ -29,7 +29,7 @@ def assemble(path: Path, what: str, model: list[str], dataset: list[str], items:
     `what` says in a sentence what the job does. The judged loss decides which round is the best, for classes as well: few held-out
     items make the accuracy move in steps of a percent or more, many rounds have the same, and an equal number is no new best.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     workers = max(1, min(cores, items // (FEW_ITEMS // 2)))
     fitting = next(size for size in (64, 32, 16, 8, 4, 1) if size <= max(items // workers // 10, 1))
     batch = fitting if recipe.batch is None else max(recipe.batch // workers, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from partrain.errors import InputMissing
 from partrain.job.load import Job
 from partrain.job.workers import expand
 from partrain.runs.references import Reference, references, substitute
+from partrain.system.cores import usable_cores
 from partrain.version import __version__
 from partrain.workflow.commands import CommandSpec
 from partrain.workflow.resources import Resources
@@ -200,7 +200,7 @@ class CommandAction(Action):
     @property
     def resources(self) -> Resources:
         """All cores if it trains, else one."""
-        return Resources(len(os.sched_getaffinity(0)) if self.spec.trains else 1)
+        return Resources(usable_cores() if self.spec.trains else 1)
 
     def references(self) -> Iterator[Reference]:
         """Iterate over the references in the options."""

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from partrain.errors import INTERRUPTED, Failure
 from partrain.system.atomic_file import atomic_file
+from partrain.system.children import SAFE_PATH
 from partrain.workflow.executor import LOG, OUTPUT, CannotStart, StepTask, program_environment
 from partrain.workflow.resources import Resources
 
@@ -177,8 +178,8 @@ class _Attempt:
         folder, words = self.task.folder, self.task.words
         if self.task.resume_words and (folder / "checkpoint.h5").exists():
             words = self.task.resume_words
-        guard = [sys.executable, "-m", "partrain.system.parent_death", str(os.getpid())]
-        program = [] if self.task.is_program else [sys.executable, "-m", "partrain"]
+        guard = [sys.executable, *SAFE_PATH, "-m", "partrain.system.parent_death", str(os.getpid())]
+        program = [] if self.task.is_program else [sys.executable, *SAFE_PATH, "-m", "partrain"]
         self.task.note([*words, "  # on", os.uname().nodename])
         with (folder / LOG).open("ab") as log:
             output = (folder / OUTPUT).open("wb") if "--json" in words and not self.task.is_program else log

@@ -15,7 +15,8 @@ from typing import Any
 from partrain.errors import INTERNAL, INTERRUPTED, TERMINATED, WorkersLost
 from partrain.launch import forkserver
 from partrain.launch.processes import OTHER_EXIT_S, UNKNOWN_EXIT
-from partrain.launch.signals import STOPPING
+from partrain.launch.signals import COMMITTING, STOPPING
+from partrain.system.cores import usable_cores
 from partrain.system.parent_death import die_with_parent
 from partrain.workflow.executor import LOG, OUTPUT, CannotStart, StepLost, StepTask, program_environment
 from partrain.workflow.resources import FreeResources, Resources
@@ -48,7 +49,7 @@ class StepProcess:
         """Start a command of partrain."""
         context = forkserver.start()
         line = StepCommand(words, folder, invoke, forkserver.shared())
-        process = context.Process(target=_run_command, args=(line,), name=f"step {folder.name}")
+        process = context.Process(target=_run_command, args=(line,), name=f"step {folder.name}", daemon=False)
         try:
             with forkserver.without_main():
                 process.start()
@@ -102,7 +103,7 @@ class LocalExecutor:
     def __init__(self, invoke: Callable[[], None]) -> None:
         """Make an executor. `invoke` is the command line's main function."""
         self._invoke = invoke
-        self._free = FreeResources(len(os.sched_getaffinity(0)))
+        self._free = FreeResources(usable_cores())
 
     def fits(self, wanted: Resources) -> bool:
         """Tell if a step can start now."""
@@ -132,6 +133,7 @@ def _run_command(line: StepCommand) -> None:
     die_with_parent(line.forkserver["_forkserver_pid"])
     for number in STOPPING:
         signal.signal(number, _exit_on_signal)
+    signal.signal(COMMITTING, signal.SIG_DFL)  # the forkserver ignores it, a command that trains does not
     forkserver.adopt(line.forkserver)
     log = os.open(line.folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     os.dup2(log, 1)

@@ -35,8 +35,8 @@ def check_stopped(said: Said, run: Path, code: int, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("number", "group", "code"),
-    [(signal.SIGINT, True, 130), (signal.SIGTERM, False, 143), (signal.SIGHUP, True, 143)],
-    ids=["Ctrl-C", "SIGTERM", "the terminal closes"],
+    [(signal.SIGINT, True, 130), (signal.SIGTERM, False, 143), (signal.SIGHUP, True, 143), (signal.SIGUSR2, True, 143)],
+    ids=["Ctrl-C", "SIGTERM", "the terminal closes", "SLURM"],
 )
 def test_once(job: Path, tmp_path: Path, number: signal.Signals, group: bool, code: int) -> None:
     run = tmp_path / "run"
@@ -58,6 +58,23 @@ def test_once(job: Path, tmp_path: Path, number: signal.Signals, group: bool, co
     finally:
         os.chdir(here)
     assert newest(run) == newest(job.with_name("run"))
+
+
+def test_a_signal_for_a_checkpoint_to_all_processes(job: Path, tmp_path: Path) -> None:
+    """SLURM sends it to the whole group: no worker and no other process is lost."""
+    run, sets = tmp_path / "run", ("--set", "stop.rounds=100000", "--set", "checkpoint.commit='coalesce'")
+    with Command(("run", job, "--out", "run", *sets), tmp_path) as command:
+        eventually(lambda: len(events(run, "round")) > 20, "rounds")
+        members = command.members()
+        for _ in range(3):
+            before = len(events(run, "commit"))
+            command.interrupt(signal.SIGUSR1)
+            eventually(lambda: len(events(run, "commit")) > before, "the checkpoint")  # noqa: B023
+        assert command.members() == members
+        command.interrupt()
+        said = command.wait()
+    assert events(run, "replay") == []
+    check_stopped(said, run, 130, "SIGINT")
 
 
 def test_twice(tmp_path: Path) -> None:

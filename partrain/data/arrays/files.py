@@ -284,5 +284,7 @@ def _reading_arrays(path: Path) -> Iterator[None]:
     except MemoryError as error:
         raise InputMissing(f"{path}: does not fit into memory: {error or 'too many numbers'}") from None
     except (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        if "unable to lock file" in str(error):  # HDF5's
+            raise InputMissing(f"{path}: another process has it open and locked: wait until that has closed it") from None
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise InputMissing(f"{path}: damaged, or of another kind: {reason.splitlines()[0]}") from None

@@ -19,6 +19,7 @@ from typing import IO, Any
 from partrain.data.user.section import UserData
 from partrain.data.user.work import Work
 from partrain.errors import Stalled, UserCodeFailed
+from partrain.system.children import FIXED_HASHES, SAFE_PATH
 from partrain.system.startup import STARTUP_LIMIT_S
 
 EXIT_S = 5.0
@@ -53,10 +54,10 @@ class DataProcess:
         """Start it. `on_wait` is called now and then while its messages are awaited."""
         self._name = section.name
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, json.dumps(sys.path)],
+            [sys.executable, *SAFE_PATH, "-c", _CHILD, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONHASHSEED": "0"},  # sets in user code keep one order
+            env=os.environ | FIXED_HASHES,
         )
         assert self._process.stdin
         assert self._process.stdout

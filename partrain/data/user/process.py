@@ -33,6 +33,7 @@ from partrain.data.user.shard import Batch, Shard, Source, is_stream, seed_gener
 from partrain.data.user.streamed import streamed
 from partrain.data.user.work import Cursor, Lengths, Share, Work
 from partrain.errors import Failure, UserCodeFailed
+from partrain.system.children import leave_signals_to_command
 
 if TYPE_CHECKING:
     from partrain.data.user.section import UserData
@@ -50,8 +51,7 @@ def main() -> None:
     """Run the process: the section comes on stdin, items go to stdout, prints of user code to stderr."""
     section, folder, parent, work = pickle.load(sys.stdin.buffer)
     current_process().name = "partrain dataset"  # a user's script that trains must not train here
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the coordinator handles them, and this process ends with it
+    leave_signals_to_command()  # this process ends with it
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)

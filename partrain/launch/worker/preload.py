@@ -1,7 +1,7 @@
 """Imports of the forkserver before the first worker exists: torch and the engine. CUDA and threads stay untouched.
 
 This is the first code that runs in the forkserver. So it ties the forkserver to the coordinator, even in the middle of an import,
-and leaves the terminal's Ctrl-C to the coordinator: workers are forked with these signals ignored, so none can interrupt them.
+and leaves Ctrl-C and its relatives to the coordinator: workers are forked with these signals ignored, so none can interrupt them.
 """
 
 import os
@@ -10,15 +10,14 @@ import sys
 import warnings
 from types import TracebackType
 
-from partrain.launch.signals import STOPPING
+from partrain.system.children import COMMAND_SIGNALS, leave_signals_to_command
 from partrain.system.parent_death import PARENT, adopt_orphans, die_with_parent
 
 die_with_parent(int(os.environ.pop(PARENT, os.getppid())))
 adopt_orphans()
 warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an orphan
-for _number in STOPPING:
-    signal.signal(_number, signal.SIG_IGN)
-signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+leave_signals_to_command()
+signal.pthread_sigmask(signal.SIG_UNBLOCK, COMMAND_SIGNALS)
 
 _SERVER = os.getpid()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import struct
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -208,3 +210,23 @@ def test_hdf5_that_names_files_of_the_host(tmp_path: Path, way: str) -> None:
                 file["g"] = h5py.ExternalLink(str(secret), "/")
     with pytest.raises(InputMissing, match=r"dataset `inputs`: holds the (bytes|numbers) of .* is not (read|followed)"):
         load(Hdf5(kind="hdf5", path="a.h5"), folder)
+
+
+LOCKER = """
+import sys, time, h5py
+with h5py.File(sys.argv[1], "r+"):
+    print("open", flush=True)
+    time.sleep(100)
+"""
+
+
+def test_a_file_that_another_process_writes(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["inputs"], file["targets"] = np.ones((20, 3), "f4"), np.zeros(20, "i8")
+    with subprocess.Popen([sys.executable, "-c", LOCKER, str(path)], stdout=subprocess.PIPE) as other:
+        assert other.stdout
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(InputMissing, match="another process has it open and locked"):
+            load(Hdf5(kind="hdf5", path="a.h5"), tmp_path)
+        other.kill()

@@ -1,0 +1,26 @@
+"""Cores that this process may use."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from partrain.system.memory import group_folders
+
+
+def cpu_quota(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> float | None:
+    """Return the processor time that the control groups give, in cores; None without a limit."""
+    quotas = []
+    for folder, unified in group_folders("cpu", proc, groups):
+        files = ["cpu.max"] if unified else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        with suppress(OSError, ValueError):  # `max` is no number
+            time, period = (int(word) for file in files for word in (folder / file).read_text(encoding="ascii").split())
+            quotas += [time / period] * (time > 0)
+    return min(quotas, default=None)
+
+
+def usable_cores() -> int:
+    """Count the cores that the affinity of this process and its quota of processor time leave; at least 1."""
+    cores, quota = len(os.sched_getaffinity(0)), cpu_quota()
+    return cores if quota is None else max(1, min(cores, int(quota)))

@@ -1,0 +1,123 @@
+"""Child processes import nothing from the current folder, whatever lies there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.runs import write_job
+
+NAMES = (
+    *("torch", "numpy", "signal", "multiprocessing", "h5py", "json", "typing", "partrain", "pickle", "struct", "selectors"),
+    *("warnings", "runpy", "subprocess", "pydantic", "polars", "socket", "tomllib", "ctypes", "os", "__future__"),
+)
+LOADED = "typing", "partrain", "warnings", "__future__", "runpy", "os"
+"""Modules that `python -m partrain` itself looks for in the current folder, before it runs partrain."""
+SETS = """
+import os
+
+def data():
+    with open(os.environ["SEEN"], "a") as file:
+        print(*{chr(number) for number in range(97, 123)}, "PYTHONSAFEPATH" in os.environ, file=file)
+    return [([float(number), 1.0], number % 2) for number in range(200)]
+"""
+NET = """
+import os
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(2, 3))
+        with open(os.environ["SEEN"], "a") as file:
+            print(*{chr(number) for number in range(97, 123)}, "PYTHONSAFEPATH" in os.environ, file=file)
+"""
+USER_DATA = 'dataset={name="own.py:data", validation=50}'
+WORKFLOW = """
+name = "two steps"
+
+[steps.train]
+run = "job.toml"
+
+[steps.judge]
+evaluate = { checkpoint = "{train.checkpoint}" }
+"""
+FAST = "stop.rounds=2"
+
+
+class Trap:
+    """A folder of hostile modules beside a folder with jobs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.jobs, self.here, self.seen = folder / "jobs", folder / "here", folder / "seen"
+        self.program = folder / "bin" / "partrain"
+        self.program.parent.mkdir()
+        self.program.write_text("from partrain.__main__ import main\nmain()\n")
+        write_job(self.jobs, FAST)
+        self.here.mkdir()
+        for name in NAMES:
+            (self.here / f"{name}.py").write_text(f"open({str(folder / 'executed')!r}, 'a').write('{name} ')\nraise ImportError")
+        self.executed = folder / "executed"
+
+    def run(self, *words: object, code: int = 0) -> None:
+        """Run a command in the hostile folder as the installed program does."""
+        self._run([sys.executable, str(self.program), *map(str, words)], code)
+
+    def run_module(self, *words: object) -> None:
+        for name in LOADED:
+            (self.here / f"{name}.py").unlink()
+        self._run([sys.executable, "-m", "partrain", *map(str, words)], 0)
+
+    def _run(self, words: list[str], code: int) -> None:
+        environment = os.environ | {"SEEN": str(self.seen)}
+        done = subprocess.run(words, cwd=self.here, capture_output=True, text=True, check=False, env=environment)
+        assert not self.executed.exists(), (self.executed.read_text(), done.stderr)
+        assert done.returncode == code, done
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Trap:
+    return Trap(tmp_path)
+
+
+def test_a_run_and_its_resume(trap: Trap, tmp_path: Path) -> None:
+    trap.run("run", trap.jobs / "job.toml", "--out", tmp_path / "run", "-q")
+    trap.run("resume", tmp_path / "run", "--until", "rounds=3", "-q")
+
+
+def test_python_m_partrain(trap: Trap, tmp_path: Path) -> None:
+    trap.run_module("run", trap.jobs / "job.toml", "--out", tmp_path / "run", "-q")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sets", [(), (USER_DATA, 'model={name="own.py:Net"}')], ids=["names no code", "user code"])
+def test_every_other_command_that_starts_processes(trap: Trap, tmp_path: Path, sets: tuple[str, ...]) -> None:
+    job, run = write_job(trap.jobs, FAST, *sets), tmp_path / "run"
+    (trap.jobs / "own.py").write_text(SETS + NET)
+    trust = ["--trust-code"] * bool(sets)
+    trap.run("validate", "--build", job)
+    trap.run("plan", "--probe", job)
+    trap.run("run", job, "--out", run, "-q", "--metrics-port", "0")
+    trap.run("evaluate", run, *trust)
+    trap.run("export", run, "--format", "torch-export", "-o", tmp_path / "net.pt2", *trust)
+    rows = tmp_path / "rows.csv"
+    rows.write_text("a,b\n0.5,1.0\n")
+    trap.run("predict", run, "--input", rows, *trust)
+    trap.run("bench", job, "--workers", "1,2")
+    (trap.jobs / "workflow.toml").write_text(WORKFLOW)
+    if not sets:
+        trap.run("run", trap.jobs / "workflow.toml", "--out", tmp_path / "flow", "-q")
+        trap.run("doctor", "--test")
+
+
+def test_sets_of_user_code_have_one_order_in_all_processes_and_sessions(trap: Trap, tmp_path: Path) -> None:
+    job = write_job(trap.jobs, FAST, USER_DATA, 'model={name="own.py:Net"}')
+    (trap.jobs / "own.py").write_text(SETS + NET)
+    for number in range(2):
+        trap.run("run", job, "--out", tmp_path / f"run{number}", "-q")
+    orders = trap.seen.read_text().splitlines()
+    assert len(orders) >= 8  # data, dry run and two workers, twice
+    assert len(set(orders)) == 1
+    assert orders[0].endswith("False"), "programs that user code starts have Python's usual path"
