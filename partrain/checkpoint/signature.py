@@ -1,7 +1,7 @@
-"""Signatures of the runs of a user, whose code runs again without `--trust-code`.
+"""Signatures of the runs of a user, whose code runs and whose files are read again without `--trust-code`.
 
 `job.hmac` in a run folder has a line for each job that was trained there: HMAC-SHA256 of the job's text and folder under a key that
-only the user can read. A signature tells that this user has run this job, with code of this folder, before. Checkpoints stay as they
+only the user can read. A signature tells that this user has run this job, with code and files of this folder, before. Checkpoints stay as they
 are: equal states are equal bytes.
 """
 

@@ -174,7 +174,7 @@ class JobAction(Action):
 
     def resume_arguments(self, folder: Path) -> list[str]:
         """Return the words of `partrain resume`."""
-        return [*self.launcher, "resume", str(folder), *["--trust-code"] * bool(self.job.user_code), "--quiet"]
+        return [*self.launcher, "resume", str(folder), "--trust-code", "--quiet"]
 
     def broken_promise(self, folder: Path) -> str:
         """Tell if the job did not run on as many machines as it should."""

@@ -60,6 +60,7 @@ def test_once(job: Path, tmp_path: Path, number: signal.Signals, group: bool, co
     assert newest(run) == newest(job.with_name("run"))
 
 
+@pytest.mark.usefixtures("stranger")
 def test_twice(tmp_path: Path) -> None:
     """Now, whatever the workers are at."""
     run = tmp_path / "run"
