@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from partrain.job.python_job import as_data, check_table
 from partrain.launch.hook_process import HookProcess
 from partrain.launch.outcome import Outcome
 from partrain.launch.resume import already_finished, drop_met_targets, resume
+from partrain.system.regular_file import read_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -313,7 +313,7 @@ def load(
         _check_keys(loaded, told.tables)
         folder = next((one for one in path.absolute().parents[:2] if (one / "events.jsonl").exists()), path.parent)
         try:
-            summary = dict(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+            summary = dict(read_json(folder / "summary.json"))
         except (OSError, ValueError):
             summary = {}
         return trained(loaded, summary, folder, path, given, trust_code)

@@ -14,9 +14,9 @@ from partrain.inference.open import foreign
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
+    from partrain.inference.open import Use
     from partrain.job.load import LoadedJob
     from partrain.job.schema import Job
-    from partrain.inference.open import Use
     from partrain.launch.outcome import Outcome
 
 

@@ -313,11 +313,12 @@ def _report_skipped(faults: Sequence[str]) -> dict[str, Any]:
 
 def _judge_setting(content: Content) -> str | None:
     """Return which loss was judged, read from the checkpoint's job without validating it."""
-    import tomllib
+    from partrain.config.problems import Rejected
+    from partrain.config.toml_source import TomlSource
 
     try:
-        return str(tomllib.loads(content.job)["stop"].get("judge", "mixed"))
-    except (ValueError, RecursionError, LookupError, AttributeError, TypeError):
+        return str(TomlSource.parse(content.job, "").data["stop"].get("judge", "mixed"))
+    except (Rejected, LookupError, AttributeError, TypeError):
         return None
 
 

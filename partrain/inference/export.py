@@ -57,8 +57,8 @@ def export(network: TrainedNetwork, format: Format) -> tuple[bytes, dict[str, An
     """Return the bytes of the export, and how it was verified: items compared, largest difference, tolerance."""
     samples = [_random_inputs(network, count) for count in COMPARED]
     with torch.no_grad(), blame_user_code(network.loaded):
-        expected = [network.module(inputs) for inputs in samples]
-        again = [network.module(inputs) for inputs in samples]
+        expected = [network.module(copied(inputs)) for inputs in samples]  # a network may change its inputs in place
+        again = [network.module(copied(inputs)) for inputs in samples]
     if not all(isinstance(answer, Tensor) for answer in expected):
         raise UserCodeFailed("the network's answer is not a tensor, so an export cannot be compared with it")
     if not all(torch.equal(*pair) for pair in zip(expected, again, strict=True)):
@@ -66,7 +66,9 @@ def export(network: TrainedNetwork, format: Format) -> tuple[bytes, dict[str, An
     with silent(), blame_user_code(network.loaded):
         data, run = _EXPORTERS[format](network)
         with torch.no_grad():
-            found = [run(inputs) for inputs in samples]
+            found = [run(copied(inputs)) for inputs in samples]
+    if not all(bool(answer.isfinite().all()) for answer in expected):
+        raise BadCheckpoint("the network answers with NaN or infinities, so an export cannot be compared with it")
     largest = max(_difference(*pair) for pair in zip(found, expected, strict=True))
     scale = max(1.0, max(float(answer.abs().max()) for answer in expected))
     return data, verify(network, format, largest, scale)
@@ -115,6 +117,11 @@ def usage(network: TrainedNetwork, format: Format) -> str:
     if answers and codec.lags:
         answers = "; its answers are standardized differences, too: add them to the values before"
     return f"inputs: {kind} ({shape}){how and ': '}{how}{answers}; {METADATA_PLACE[format]}"
+
+
+def copied(inputs: Any) -> Any:
+    """Copy the inputs of a network: a tensor, or several."""
+    return inputs.clone() if isinstance(inputs, Tensor) else type(inputs)(copied(part) for part in inputs)
 
 
 def _random_inputs(network: TrainedNetwork, count: int) -> Any:

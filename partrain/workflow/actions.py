@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from partrain.errors import InputMissing
 from partrain.job.load import Job
 from partrain.job.workers import expand
 from partrain.runs.references import Reference, references, substitute
+from partrain.system.regular_file import read_json
 from partrain.version import __version__
 from partrain.workflow.commands import CommandSpec
 from partrain.workflow.resources import Resources
@@ -319,7 +319,7 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
 def document(path: Path) -> dict[str, Any]:
     """Read a JSON object; empty if there is none."""
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path)
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from partrain.config.toml_source import read_bytes
-from partrain.errors import InputMissing
+from partrain.config.toml_source import TomlSource
+from partrain.errors import Failure
 
 
 def is_workflow(path: Path) -> bool:
@@ -23,6 +22,6 @@ def is_sweep(path: Path, overrides: Sequence[str] = ()) -> bool:
 
 def _tables(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(read_bytes(str(path)).decode())
-    except (InputMissing, ValueError, RecursionError):
+        return TomlSource.read(path).data
+    except Failure:
         return {}
