@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from importlib.util import find_spec
 from itertools import permutations
+from math import isfinite, isnan
 from typing import Any, Literal
 
 import numpy as np
@@ -29,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from partrain.byte_layout import input_names
-from partrain.errors import CannotCreate, Internal, UserCodeFailed
+from partrain.errors import BadCheckpoint, CannotCreate, Internal, UserCodeFailed
 from partrain.inference.codec import Codec
 from partrain.inference.network import TrainedNetwork, blame_user_code
 from partrain.models.sections import START_KEYS
@@ -53,22 +54,25 @@ METADATA_PLACE: dict[Format, str] = {
 """The place of `metadata`, as text for the user."""
 
 
+ENDLESS = "the network answers with NaN or infinities, so an export cannot be compared with it; its weights may be too large"
+
+
 def export(network: TrainedNetwork, format: Format) -> tuple[bytes, dict[str, Any]]:
     """Return the bytes of the export, and how it was verified: items compared, largest difference, tolerance."""
     samples = [_random_inputs(network, count) for count in COMPARED]
     with torch.no_grad(), blame_user_code(network.loaded):
-        expected = [network.module(copied(inputs)) for inputs in samples]  # a network may change its inputs in place
-        again = [network.module(copied(inputs)) for inputs in samples]
+        expected = [network.module(deepcopy(inputs)) for inputs in samples]  # a network may change its inputs in place
+        again = [network.module(deepcopy(inputs)) for inputs in samples]
     if not all(isinstance(answer, Tensor) for answer in expected):
         raise UserCodeFailed("the network's answer is not a tensor, so an export cannot be compared with it")
+    if not all(bool(answer.isfinite().all()) for answer in expected):
+        raise BadCheckpoint(ENDLESS)
     if not all(torch.equal(*pair) for pair in zip(expected, again, strict=True)):
         raise UserCodeFailed("the network answers the same items differently each time, so an export cannot be compared with it")
     with silent(), blame_user_code(network.loaded):
         data, run = _EXPORTERS[format](network)
         with torch.no_grad():
-            found = [run(copied(inputs)) for inputs in samples]
-    if not all(bool(answer.isfinite().all()) for answer in expected):
-        raise BadCheckpoint("the network answers with NaN or infinities, so an export cannot be compared with it")
+            found = [run(deepcopy(inputs)) for inputs in samples]
     largest = max(_difference(*pair) for pair in zip(found, expected, strict=True))
     scale = max(1.0, max(float(answer.abs().max()) for answer in expected))
     return data, verify(network, format, largest, scale)
@@ -77,6 +81,8 @@ def export(network: TrainedNetwork, format: Format) -> tuple[bytes, dict[str, An
 def verify(network: TrainedNetwork, format: Format, largest: float, scale: float) -> dict[str, Any]:
     """Return how an export was verified; refuse one that gives other answers."""
     tolerance = TOLERANCES[format] * scale
+    if isnan(largest) or not isfinite(tolerance):
+        raise BadCheckpoint(ENDLESS)
     if not largest <= tolerance:
         what = (
             f"the {format} export gives other answers than the network: they differ by {largest:.3g}, more than {tolerance:.3g}"
@@ -117,11 +123,6 @@ def usage(network: TrainedNetwork, format: Format) -> str:
     if answers and codec.lags:
         answers = "; its answers are standardized differences, too: add them to the values before"
     return f"inputs: {kind} ({shape}){how and ': '}{how}{answers}; {METADATA_PLACE[format]}"
-
-
-def copied(inputs: Any) -> Any:
-    """Copy the inputs of a network: a tensor, or several."""
-    return inputs.clone() if isinstance(inputs, Tensor) else type(inputs)(copied(part) for part in inputs)
 
 
 def _random_inputs(network: TrainedNetwork, count: int) -> Any:
