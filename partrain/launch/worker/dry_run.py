@@ -87,7 +87,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
     _watch(setup.task, setup.interface, spec, channel)
     worker = setup.worker(torch.zeros(layout.numbers, dtype=layout.params.dtype, device=setup.device))
     slot_map(setup.module, layout, job.sync, len(spec.plan.shares))
-    known = _shapes(setup.module)
+    known = set(setup.module.state_dict())
     endless = [name for name, one in persistent_buffers(setup.module) if one.is_floating_point() and not one.isfinite().all()]
     if endless:
         what = f"buffer `{endless[0]}` holds numbers that are not finite, so replicas of it have no mean"
@@ -116,34 +116,23 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
 
 
 def _train(
-    setup: WorkerSetup, worker: LocalWorker, known: dict[str, tuple[int, ...]], homes: dict[str, tuple[int, int]], job: Job
+    setup: WorkerSetup, worker: LocalWorker, known: set[str], homes: dict[str, tuple[int, int]], job: Job
 ) -> Iterator[str]:
-    """Train on a batch, and check that the network still has the same tensors. `known` are the shapes of its state."""
+    """Train on a batch, and check that the network still has the same tensors. `known` are the names of its state."""
     batches = setup.batches
     yield f"training on a batch of {batches.batch_size}"
     worker.gradient()
     if not math.isfinite(worker.loss()):
         raise Diverged(f"{_named(job)}: the loss of the first batch is {worker.loss()}, not a finite number; look at the data")
 
-    now = _shapes(setup.module)
-    if late := sorted(now.keys() ^ known.keys()):
+    if late := sorted(set(setup.module.state_dict()) ^ known):
         raise UserCodeFailed(
             f"{_named(job)}: `{late[0]}` came or went with the first batch; make parameters and buffers in `__init__`"
         )
 
-    if grown := [name for name in known if now[name] != known[name]]:
-        name = grown[0]
-        what = f"buffer `{name}` had shape {known[name]}, and has {now[name]} after the first batch"
-        raise UserCodeFailed(f"{_named(job)}: {what}; give it its last shape in `__init__`, and change numbers in place")
-
     if moved := [name for name, home in _homes(setup.module).items() if home != homes[name]]:
         what = f"parameter `{moved[0]}` was exchanged for another tensor with the first batch, and would not be trained"
         raise UserCodeFailed(f"{_named(job)}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()")
-
-
-def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each tensor of a network's state, by name."""
-    return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items() if isinstance(tensor, Tensor)}
 
 
 def _homes(module: nn.Module) -> dict[str, tuple[int, int]]:
