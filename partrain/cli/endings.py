@@ -36,7 +36,9 @@ def finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[s
         code, remedy = bool(loaded.job.item_code), remedy_of(loaded.job)
         uses: tuple[Use, Use] = "items", "run"
         trust = [bool(outcome.checkpoint and foreign(loaded, loaded.text, outcome.checkpoint, use)) for use in uses]
-        lines = closing_lines(outcome.summary, outcome.folder, outcome.checkpoint, stop, code, spent, until, *trust, remedy)
+        lines = closing_lines(
+            outcome.summary, outcome.folder, outcome.checkpoint, stop, code, spent, until, trust[0], trust[1], remedy
+        )
         print("\n".join(lines), flush=True)  # before the failure, even if both go to one file
     if outcome.failure:
         print(outcome.failure.render(), file=sys.stderr)
