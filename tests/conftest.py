@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,7 +20,10 @@ from support.runs import descendants, parent  # not torch, which reads the next 
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that wait for work busily would take the cores from other tests
 
-os.environ["XDG_CONFIG_HOME"] = os.devnull  # no key of the user: runs of the tests are not signed, but where a test has its own
+if "PARTRAIN_TEST_SETTINGS" not in os.environ:  # else this is a worker of pytest-xdist: all share one key
+    os.environ["PARTRAIN_TEST_SETTINGS"] = tempfile.mkdtemp(prefix="partrain-settings-")
+    atexit.register(shutil.rmtree, os.environ["PARTRAIN_TEST_SETTINGS"])
+os.environ["XDG_CONFIG_HOME"] = os.environ["PARTRAIN_TEST_SETTINGS"]
 
 settings.register_profile("gate", deadline=None, derandomize=True)  # no deadline: the machine may be busy with something else
 settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)  # new cases at each run (make fuzz)
@@ -50,6 +56,12 @@ def no_leftovers() -> Iterator[None]:
             break
         time.sleep(0.05)
     assert not left, "files were left in /dev/shm"
+
+
+@pytest.fixture
+def stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be another user than the one who trained the tests' runs: no key signs a run, none knows a signature."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", os.devnull)
 
 
 def helpers() -> set[int | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -24,11 +23,12 @@ from partrain.display.notebook import summary_html, summary_text
 from partrain.errors import BadCheckpoint, BadJob, CannotCreate, InputMissing, NotTrusted
 from partrain.inference import network as networks
 from partrain.inference.codec import Codec
-from partrain.inference.open import load_job, open_checkpoint
+from partrain.inference.open import load_job, open_checkpoint, require_permission
 from partrain.job.python_job import as_data, check_table
 from partrain.launch.hook_process import HookProcess
 from partrain.launch.outcome import Outcome
 from partrain.launch.resume import already_finished, drop_met_targets, resume
+from partrain.system.regular_file import read_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -105,6 +105,9 @@ class Trained:
         from partrain.inference import evaluate as judging
 
         if X is None:
+            if not self._trusted:
+                with _permission():
+                    require_permission(self._loaded, self._content, self.checkpoint, "items")
             with standing_for_tables(self._objects):
                 found = judging.evaluate(self.network, self._content, split)
             if not found:
@@ -232,7 +235,8 @@ class Trained:
             content, started = self._content, time.time()
             check_table("stop", stop or {})
             until = [f"{key}={toml_value(value)}" for key, value in as_data(stop or {}).items()]
-            loaded = load_job(content, self.checkpoint, self._trusted, until, here=True)
+            with _permission():
+                loaded = load_job(content, self.checkpoint, self._trusted, "run", until)
             _check_objects(loaded, self._objects)
             loaded = drop_met_targets(loaded, content, until)
             if already_finished(loaded, content, self.folder) is not None:
@@ -293,7 +297,7 @@ def load(
         dataset: The data set as given to `train`, if it was objects. Only `evaluate` without items and `resume` need it.
         task: The task as given to `train`, if it was an object.
         hooks: The function as given to `train`, if it was an object. Only `resume` needs it.
-        trust_code: Run code that the checkpoint names, as `net.py:Net`.
+        trust_code: Run the code and read the data files that the checkpoint's job names.
 
     Raises:
         Failure: No such checkpoint, a damaged one, or a network that does not fit it.
@@ -304,14 +308,12 @@ def load(
     told = objects.given(model, dataset, task, hooks, whole=False)
     given = told.objects
     with standing_for_tables(given):
-        try:
-            loaded = load_job(content, path, trust_code, data=False)
-        except NotTrusted as refused:
-            raise NotTrusted(refused.message.replace("run this again with --trust-code", "give trust_code=True")) from None
+        with _permission():
+            loaded = load_job(content, path, trust_code)
         _check_keys(loaded, told.tables)
         folder = next((one for one in path.absolute().parents[:2] if (one / "events.jsonl").exists()), path.parent)
         try:
-            summary = dict(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+            summary = dict(read_json(folder / "summary.json"))
         except (OSError, ValueError):
             summary = {}
         return trained(loaded, summary, folder, path, given, trust_code)
@@ -328,6 +330,15 @@ def trained(
     with as_trained(content):
         module = networks.build_network(loaded, content)
     return Trained(module, history, summary, folder, path, _loaded=loaded, _objects=given, _trusted=trusted)
+
+
+@contextmanager
+def _permission() -> Iterator[None]:
+    """Name the argument instead of the option where a checkpoint's job needs permission."""
+    try:
+        yield
+    except NotTrusted as refused:
+        raise NotTrusted(refused.message.replace("run this again with --trust-code", "load it with trust_code=True")) from None
 
 
 @contextmanager

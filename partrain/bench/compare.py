@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -13,6 +12,7 @@ from typing import Any
 
 from partrain.bench import Case, Interrupted, outcomes, refuse_seed
 from partrain.bench.assertions import check_names_of_jobs, medians, verdict
+from partrain.config.toml_source import TomlSource
 from partrain.display.event_log import read_events
 from partrain.display.events import RoundEvent, StartEvent
 from partrain.errors import NOT_REACHED, OK, USAGE, BadJob, InputMissing
@@ -21,6 +21,7 @@ from partrain.records import finite
 from partrain.runs.conditions import Condition
 from partrain.runs.listing import flat
 from partrain.runs.selection import BadSelection, check_names, differences, ordered
+from partrain.system.regular_file import read_json
 
 METRIC = "metrics."
 """Start of the names of judged metrics."""
@@ -168,7 +169,7 @@ def _read(folder: Path) -> tuple[Facts, dict[str, Any]]:
     if told and not (folder / "summary.json").exists():
         raise InputMissing(f"{folder}: the run is still training, or was killed: partrain resume {folder}")
     try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        summary = read_json(folder / "summary.json")
     except (OSError, ValueError) as error:
         raise InputMissing(f"{folder}: no readable summary.json: {error}; is it a run folder?") from None
     starts = [event for event in told if isinstance(event, StartEvent)]
@@ -219,10 +220,7 @@ def _end(path: Path, others: Sequence[Path]) -> str:
 
 def _kept_job(folder: Path) -> dict[str, Any]:
     """Parse a run folder's copy of its job."""
-    try:
-        return tomllib.loads((folder / "job.toml").read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputMissing(f"{folder / 'job.toml'}: {error.strerror}; is it a run folder?") from None
+    return TomlSource.read(folder / "job.toml").data
 
 
 def _row(contender: ComparedJob) -> dict[str, Any]:

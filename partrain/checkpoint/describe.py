@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partrain.checkpoint.content import Content
+from partrain.config.problems import Rejected
+from partrain.config.toml_source import TomlSource
 
 
 def describe(content: Content) -> dict[str, Any]:
@@ -51,8 +52,8 @@ def _table(value: Any) -> Mapping[str, Any]:
 
 def _job_name(job: str) -> str | None:
     try:
-        name = tomllib.loads(job).get("name")
-    except (ValueError, RecursionError):  # also TOML errors: a checkpoint with a broken job is still described
+        name = TomlSource.parse(job, "").data.get("name")
+    except Rejected:  # also TOML errors: a checkpoint with a broken job is still described
         return None
     return name if isinstance(name, str) else None
 

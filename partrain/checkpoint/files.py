@@ -57,7 +57,7 @@ def write(path: Path, data: bytes) -> None:
 
     Raises InputOutputFailed. The old file is then unchanged, unless the message says that the new one is in place.
     """
-    with _translate_errors(path, "write"), atomic_file(path, sync_folder=True, mode=0o600) as descriptor:
+    with _translate_errors(path, "write"), atomic_file(path, sync_folder=True, follow=path.parent.name != FOLDER) as descriptor:
         _reserve(descriptor, len(data))
         rest = memoryview(data)
         while rest:
@@ -114,7 +114,7 @@ def prune(folder: Path, newest_round: int, keep: int, best_round: int | None = N
     they stem from before the run was resumed at an earlier round. Nothing is synced: if a power failure undoes a removal, the next
     call repeats it. Raises InputOutputFailed if a file cannot be removed.
     """
-    with _translate_errors(folder / "*", "prune"), open_folder(folder) as descriptor:
+    with _translate_errors(folder / "*", "prune"), open_folder(folder, os.O_RDONLY | os.O_NOFOLLOW) as descriptor:
         _sweep(descriptor)
         rounds = {int(match[1]) for name in _names(descriptor) if (match := _ROUND.fullmatch(name))}
         past = sorted(number for number in rounds if number <= newest_round)

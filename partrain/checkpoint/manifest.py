@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -12,7 +11,9 @@ from pydantic import Field, NonNegativeInt, ValidationError
 
 from partrain.checkpoint.codecs import FLOAT32_MAX, CodecField, Count, NetworkRecord, NoTruth, check_codec
 from partrain.checkpoint.content import manifest_text
+from partrain.config.problems import Rejected
 from partrain.config.section import Section
+from partrain.config.toml_source import TomlSource
 from partrain.data.fetch import describe_source
 from partrain.errors import BadCheckpoint
 from partrain.tasks import Kind
@@ -155,8 +156,8 @@ def _check_counts(progress: Progress, arrays: Mapping[str, Any]) -> None:
 def _kind_of_data(job: str) -> object:
     """Return the `kind` of the job's data set; None if it has none, or the job is unreadable."""
     try:
-        return tomllib.loads(job)["dataset"].get("kind")
-    except (tomllib.TOMLDecodeError, LookupError, AttributeError):
+        return TomlSource.parse(job, "").data["dataset"].get("kind")
+    except (Rejected, LookupError, AttributeError, TypeError):
         return None
 
 

@@ -1,7 +1,7 @@
-"""Signatures of the runs of a user, whose code runs again without `--trust-code`.
+"""Signatures of the runs of a user, whose code runs and whose files are read again without `--trust-code`.
 
 `job.hmac` in a run folder has a line for each job that was trained there: HMAC-SHA256 of the job's text and folder under a key that
-only the user can read. A signature tells that this user has run this job, with code of this folder, before. Checkpoints stay as they
+only the user can read. A signature tells that this user has run this job, with code and files of this folder, before. Checkpoints stay as they
 are: equal states are equal bytes.
 """
 
@@ -13,6 +13,8 @@ import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
+
+from partrain.system.regular_file import open_to_append, read_regular
 
 SIGNATURES = "job.hmac"
 KEY_BYTES = 32
@@ -34,7 +36,7 @@ def sign(run_folder: Path, job: str, folder: Path) -> None:
     line, path = _signature(key, job, folder), run_folder / SIGNATURES
     with suppress(OSError):
         if line not in _lines(path):
-            with path.open("a", encoding="ascii") as file:
+            with open(open_to_append(path), "a", encoding="ascii") as file:
                 file.write(line + "\n")
 
 
@@ -53,7 +55,7 @@ def _signature(key: bytes, job: str, folder: Path) -> str:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="ascii").splitlines()
+        return read_regular(path).decode("ascii").splitlines()
     except (OSError, UnicodeDecodeError):
         return []
 

@@ -25,6 +25,7 @@ from partrain.checkpoint.runs import checkpoint_of
 from partrain.data.fetch import TransferLines, fetch_url, is_url, local_path
 from partrain.errors import BadCheckpoint, InputMissing
 from partrain.models.image_sections import Published
+from partrain.system.regular_file import parse_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -159,7 +160,8 @@ def tensors(file: StartFile, data: memoryview) -> Mapping[str, object]:
     try:
         content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
+        unsafe = isinstance(error, pickle.UnpicklingError)  # torch's text advises to load it without protection
+        reason = "it is damaged, or holds more than tensors" if unsafe else str(error).strip().splitlines()[0]
         advice = "save tensors only: torch.save(network.state_dict(), FILE)"
         raise InputMissing(f"{file.name}: cannot be read as a state dict: {reason}; {advice}") from None
     if not isinstance(content, Mapping):
@@ -208,7 +210,7 @@ def _parse(data: bytes | memoryview, size: int, path: Path) -> tuple[int, dict[s
     try:
         if len(data) < 8 or length > MAX_HEADER or 8 + length > size:
             raise ContentRefused("it is cut short, or no safetensors file")
-        header = json.loads(bytes(data[8 : 8 + length]))
+        header = parse_json(bytes(data[8 : 8 + length]))
         header.pop("__metadata__", None)
         for name, entry in header.items():
             kind, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]

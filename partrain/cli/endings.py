@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from partrain.inference.open import foreign
+
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
+    from partrain.inference.open import Use
     from partrain.job.load import LoadedJob
     from partrain.job.schema import Job
     from partrain.launch.outcome import Outcome
@@ -19,8 +22,6 @@ if TYPE_CHECKING:
 
 def finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[str] = ()) -> None:
     """Print the end of a run and exit. `until`: stop conditions that the job in its newest checkpoint does not have."""
-    from partrain.checkpoint.runs import run_folder_of
-    from partrain.checkpoint.signature import is_signed
     from partrain.display.closing_lines import closing_lines
 
     stop = loaded.job.stop.model_dump(exclude_none=True)
@@ -32,10 +33,12 @@ def finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[s
             print(f"{outcome.summary['reason']}: no run folder is left", flush=True)
     else:
         spent = _rate_is_zero(loaded, outcome.horizon, outcome.summary["item_iterations"])
-        code, hook = bool(loaded.job.item_code), bool(loaded.job.hooks.code)
-        signed = outcome.checkpoint is not None and is_signed(run_folder_of(outcome.checkpoint), loaded.text, loaded.folder)
-        remedy = remedy_of(loaded.job)
-        lines = closing_lines(outcome.summary, outcome.folder, outcome.checkpoint, stop, code, spent, until, hook, signed, remedy)
+        code, remedy = bool(loaded.job.item_code), remedy_of(loaded.job)
+        uses: tuple[Use, Use] = "items", "run"
+        trust = [bool(outcome.checkpoint and foreign(loaded, loaded.text, outcome.checkpoint, use)) for use in uses]
+        lines = closing_lines(
+            outcome.summary, outcome.folder, outcome.checkpoint, stop, code, spent, until, trust[0], trust[1], remedy
+        )
         print("\n".join(lines), flush=True)  # before the failure, even if both go to one file
     if outcome.failure:
         print(outcome.failure.render(), file=sys.stderr)
@@ -57,8 +60,6 @@ def remedy_of(job: Job) -> str:
 def nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, as_json: bool) -> None:
     """Print that a run is at its end, and how it can continue."""
     from partrain.checkpoint.manifest import manifest_of
-    from partrain.checkpoint.runs import run_folder_of
-    from partrain.checkpoint.signature import is_signed
     from partrain.display.stop_conditions import suggest_until
 
     stop = loaded.job.stop
@@ -76,8 +77,8 @@ def nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, 
     status = "reached" if reason == "target" else "finished"
     arguments = suggest_until(stop.model_dump(), status, reason, progress.standing())
     further = "".join(f" --until {each}" for each in arguments)
-    trusted = not loaded.job.user_code or is_signed(run_folder_of(path), content.job, loaded.folder)
-    print(f"to continue: partrain resume {path}{' --trust-code' * (not trusted)}{further}")
+    trust = " --trust-code" * bool(foreign(loaded, content.job, path, "run"))
+    print(f"to continue: partrain resume {path}{trust}{further}")
 
 
 def _rate_is_zero(loaded: LoadedJob, horizon: int | None, items: int) -> bool:

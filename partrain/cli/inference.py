@@ -12,7 +12,7 @@ import typer
 from partrain.cli.options import Best, Checkpoint, Debug, Force, JobOverride, Json, Output, RequiredOutput, TrustCode
 from partrain.cli.shared import examples, print_note
 from partrain.errors import NotTrusted
-from partrain.inference.open import load_job, open_checkpoint
+from partrain.inference.open import Use, load_job, open_checkpoint
 from partrain.inference.output import document
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def evaluate(
         raise typer.BadParameter("only with --input", param_hint="--targets")
     if skip_bad and (targets or not input):
         raise typer.BadParameter("only with --input, and without --targets: both would no longer match", param_hint="--skip-bad")
-    path, content, network = _restored(checkpoint, best, trust_code, job, data=input is None)
+    path, content, network = _restored(checkpoint, best, trust_code, job, "items" if input is None else "network")
     from partrain.inference import evaluate as judging
 
     left_out: dict[str, Any] = {}
@@ -291,7 +291,7 @@ def soup(
         raise typer.BadParameter(f"{output}: a soup is a checkpoint, *.h5; `export` converts it", param_hint="--output")
     check(output, force)
     files = [open_checkpoint(path, print_note, best) for path in checkpoints]
-    jobs = [load_job(content, path, trust_code, job_file=job) for path, content in files]
+    jobs = [load_job(content, path, trust_code, "items", job_file=job) for path, content in files]
     from partrain.checkpoint import encode
     from partrain.inference import soup as kitchen
 
@@ -313,19 +313,20 @@ def _report_skipped(faults: Sequence[str]) -> dict[str, Any]:
 
 def _judge_setting(content: Content) -> str | None:
     """Return which loss was judged, read from the checkpoint's job without validating it."""
-    import tomllib
+    from partrain.config.problems import Rejected
+    from partrain.config.toml_source import TomlSource
 
     try:
-        return str(tomllib.loads(content.job)["stop"].get("judge", "mixed"))
-    except (ValueError, RecursionError, LookupError, AttributeError, TypeError):
+        return str(TomlSource.parse(content.job, "").data["stop"].get("judge", "mixed"))
+    except (Rejected, LookupError, AttributeError, TypeError):
         return None
 
 
 def _restored(
-    checkpoint: Path, best: bool, trusted: bool, own: Path | None, data: bool = False
+    checkpoint: Path, best: bool, trusted: bool, own: Path | None, use: Use = "network"
 ) -> tuple[Path, Content, TrainedNetwork]:
     path, content = open_checkpoint(checkpoint, print_note, best)
-    loaded = load_job(content, path, trusted, job_file=own, data=data)
+    loaded = load_job(content, path, trusted, use, job_file=own)
     from partrain.inference.network import load_network
 
     return path, content, load_network(loaded, content)
@@ -334,7 +335,7 @@ def _restored(
 def _layout(path: Path, content: Content, trusted: bool, own: Path | None) -> Layout | None:
     """Return the layout of a worker's row, if the network is built in or trusted."""
     try:
-        loaded = load_job(content, path, trusted, job_file=own, data=False)
+        loaded = load_job(content, path, trusted, job_file=own)
     except NotTrusted:
         print(
             f"partrain: {path} names user code: without --trust-code, a worker's parameters are compared as one vector",

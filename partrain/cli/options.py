@@ -24,7 +24,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no live table and no lines for rounds.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Without a terminal: print a line for each round.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")]
-TrustCode = Annotated[bool, typer.Option("--trust-code", help="Run the code that the checkpoint's job names.")]
+TrustCode = Annotated[
+    bool, typer.Option("--trust-code", help="Run the code and read the data files that the checkpoint's job names.")
+]
 JobOverride = Annotated[
     Path | None,
     typer.Option("--job", metavar="JOB.toml", help="Use this job and its code instead of the checkpoint's."),

@@ -13,6 +13,7 @@ from partrain.checkpoint.runs import run_folder_of
 from partrain.cli.options import Debug, Force, Json, TrustCode
 from partrain.cli.shared import examples, print_note
 from partrain.errors import InputMissing
+from partrain.system.regular_file import open_regular
 
 if TYPE_CHECKING:
     from partrain.report.history import RunHistory
@@ -111,7 +112,7 @@ def _is_report(path: Path) -> bool:
     from partrain.report.page import MARK
 
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(len(MARK)) == MARK.encode()
     except OSError:
         return False

@@ -229,26 +229,19 @@ def _job_to_resume(
     content: Content, path: Path, job: Path | None, trust_code: bool, until: Sequence[str], workers: Sequence[str]
 ) -> LoadedJob:
     """Load the job of a checkpoint, or the user's, which names the new place of its data; `workers`: overrides of `[[workers]]`."""
+    from partrain.config.problems import Unreadable
     from partrain.job.load import parse
+    from partrain.launch.moved_job import moved_job, with_advice
 
     if other := [each for each in workers if each.partition("=")[0].strip().partition(".")[0] != "workers"]:
         raise typer.BadParameter(
             f"`{other[0]}`: a resumed run may change its workers and, by --until, its end", param_hint="--set"
         )
-    if workers:
-        loaded = _job_of(content, path, job, trust_code, until, here=False)
-        return parse(loaded.text, loaded.folder, f"{path}:/job", True, workers, resuming=True)
-    return _job_of(content, path, job, trust_code, until, here=True)
-
-
-def _job_of(content: Content, path: Path, job: Path | None, trust_code: bool, until: Sequence[str], here: bool) -> LoadedJob:
-    from partrain.config.problems import Unreadable
-    from partrain.launch.moved_job import moved_job, with_advice
-
     if job is not None:
-        return moved_job(job, content, until, print_note)
+        loaded = moved_job(job, content, until, print_note)
+        return parse(loaded.text, loaded.folder, f"{path}:/job", True, workers, resuming=True) if workers else loaded
     try:
-        return load_job(content, path, trust_code, until, here)
+        return load_job(content, path, trust_code, "run", until, workers)
     except Unreadable as missing:
         raise with_advice(missing) from None
 

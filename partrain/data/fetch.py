@@ -96,13 +96,18 @@ def require_regular(path: Path) -> Path:
     return path
 
 
-def paths_of(table: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Return the paths of files and folders that a `[dataset]` table names."""
+def names_in(table: Mapping[str, Any]) -> list[str]:
+    """Return the files, folders and URLs that a `[dataset]` table names."""
     if "name" in table:  # an embedded data set, or user code, whose keys may mean anything
         return []
     keys = ("path", "test_path") if "path" in table else ("inputs", "targets", "test_inputs", "test_targets")
     values = [value if isinstance(value, list | tuple) else [value] for value in map(table.get, keys) if value is not None]
-    return [local_path(name, folder) for value in values for name in value]
+    return [name for value in values for name in value]
+
+
+def paths_of(table: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Return the paths of files and folders that a `[dataset]` table names."""
+    return [local_path(name, folder) for name in names_in(table)]
 
 
 def describe_source(table: Mapping[str, Any], folder: Path) -> str:

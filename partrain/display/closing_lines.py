@@ -23,16 +23,16 @@ def closing_lines(
     own_code: bool = False,
     spent: bool = False,
     until: Sequence[str] = (),
-    own_hook: bool = False,
-    signed: bool = False,
+    trust_to_evaluate: bool = False,
+    trust_to_resume: bool = False,
     remedy: str = "",
 ) -> list[str]:
     """Return the last lines of a run: its end, results and folder, and commands to continue, ready to paste.
 
     `content` is that of summary.json. `checkpoint` is the one to continue from; it lies outside `folder` if a run resumed from there
-    and added nothing. `stop` is the `[stop]` table. `own_code`: the network is user code, which each command must trust. `spent`: the
-    learning rate is 0, so continuing is useless. `until`: stop conditions that the user moved for a run that added nothing. `own_hook`:
-    the run calls user code, which `resume` must trust. `signed`: the user has trained the run, so that each command trusts its code.
+    and added nothing. `stop` is the `[stop]` table. `own_code`: the network is user code. `spent`: the learning
+    rate is 0, so continuing is useless. `until`: stop conditions that the user moved for a run that added nothing. `trust_to_evaluate`,
+    `trust_to_resume`: the command needs `--trust-code`, as the user has no key that signs the run.
     `remedy`: advice about slow workers, if there are any.
     """
     reason = f" ({content['reason']})" if content.get("reason") not in (None, content["status"]) else ""
@@ -59,15 +59,13 @@ def closing_lines(
     if checkpoint is None:
         return lines
     here = checkpoint.absolute().is_relative_to(folder.absolute())
-    trust = " --trust-code" * (own_code and not signed)
-    path, best_path = shlex.quote(str(checkpoint)) + trust, f"{shlex.quote(str(folder))} --best{trust}"
+    file, trust = shlex.quote(str(checkpoint)), " --trust-code"
+    path, best_path = file + trust * trust_to_evaluate, f"{shlex.quote(str(folder))} --best{trust * trust_to_evaluate}"
     into = "" if here else f" --out {shlex.quote(str(folder))}"
-    lines += [] if here else [f"nothing was added to {shlex.quote(str(checkpoint))}"]
+    lines += [] if here else [f"nothing was added to {file}"]
     further = "".join(f" --until {shlex.quote(each)}" for each in until or _until(content, stop or {}))
     again = content["status"] == "diverged"  # it would diverge again
-    resumed = path + " --trust-code" * (own_hook and not own_code and not signed)
-    onward = [] if spent or again else [f"  partrain resume {resumed}{into}{further}"]
-    file = shlex.quote(str(checkpoint))
+    onward = [] if spent or again else [f"  partrain resume {file}{trust * trust_to_resume}{into}{further}"]
     export = [] if own_code else [f"  partrain export {file} --format safetensors --output network.safetensors"]
     report = [f"  partrain report {shlex.quote(str(folder))}"]
     best = [f"  partrain evaluate {best_path}"] * kept

@@ -19,6 +19,7 @@ from partrain.display.run_state import RunState
 from partrain.errors import InputMissing, InputOutputFailed
 from partrain.records import without_nan
 from partrain.system.atomic_file import atomic_file
+from partrain.system.regular_file import open_regular, open_to_append
 
 BATCH_LINES = 256
 """Most lines kept in memory: a coordinator that forgets to flush loses no more."""
@@ -84,7 +85,7 @@ class EventLog:
 def _opened(path: Path) -> int:
     """Open a log to append to it."""
     try:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        return open_to_append(path)
     except OSError as error:
         raise unwritable(path, error) from error
 
@@ -128,7 +129,7 @@ def write_summary(path: Path, content: Mapping[str, Any]) -> None:
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the complete lines of a file, numbered from 1."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             for number, line in enumerate(file, 1):
                 if line.endswith(b"\n"):
                     yield number, line

@@ -19,6 +19,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from partrain.display.number_format import number
 from partrain.records import RoundRecord, without_nan
+from partrain.system.regular_file import parse_json
 
 COMMIT_MARK = b'"event":"commit"'
 """Bytes in the line of every commit."""
@@ -340,7 +341,7 @@ def decode(line: bytes | str) -> Event:
     try:
         values = from_json(line)  # twice as fast as json: a run may have 100,000 rounds
     except ValueError:
-        values = json.loads(line)  # also takes half a surrogate pair, for a file's name that is no UTF-8
+        values = parse_json(line)  # also takes half a surrogate pair, for a file's name that is no UTF-8
     try:
         if not isinstance(name := values["event"], str):
             raise ValueError(name)

@@ -12,7 +12,6 @@ import os
 import select
 import socket
 import time
-import tomllib
 import traceback
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
@@ -20,10 +19,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from partrain.config.toml_source import TomlSource
 from partrain.display.events import StartEvent, UnknownEvent, decode
 from partrain.display.run_state import RunState
 from partrain.hooks import GROUP, FollowedRun, Hook
 from partrain.system.children import leave_signals_to_command
+from partrain.system.regular_file import open_regular
 
 POLL_S = 0.5
 """Seconds between two looks at the file."""
@@ -80,7 +81,7 @@ class Follower:
     def _open(self, first: StartEvent) -> None:
         """Make the hooks, at the first event of the run."""
         digest = hashlib.sha256(f"{first.run_id} {first.t!r}".encode()).hexdigest()
-        job = tomllib.loads((self._folder / "job.toml").read_text(encoding="utf-8"))
+        job = TomlSource.read(self._folder / "job.toml").data
         run = FollowedRun(self._folder, job, digest[:16], first.t)
         factories, self._factories = self._factories, {}
         for name, factory in factories.items():
@@ -104,7 +105,7 @@ class Follower:
 
     def _lines(self) -> Iterator[tuple[bytes, bool]]:
         """Yield new complete lines, and whether each is of an earlier session."""
-        with (self._folder / "events.jsonl").open("rb") as file:
+        with open_regular(self._folder / "events.jsonl") as file:
             status = os.fstat(file.fileno())
             if self._inode not in (None, status.st_ino):  # rounds were removed, which run again: the rest is known
                 self._read, self._before = 0, status.st_size

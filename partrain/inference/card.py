@@ -18,6 +18,7 @@ from partrain.config.python_objects import ARRAYS, FRAME, PYTHON
 from partrain.config.section import Section
 from partrain.config.usercode import UserCode
 from partrain.inference.codec import Codec
+from partrain.system.regular_file import read_json
 from partrain.version import __version__
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def _numbers_of(told: Any, key: str, round: int) -> dict[str, float]:
 def _summary(checkpoint: Path) -> Mapping[str, Any]:
     """Return summary.json beside the checkpoint; empty if there is none."""
     try:
-        told = json.loads((checkpoint.parent / "summary.json").read_text(encoding="utf-8"))
+        told = read_json(checkpoint.parent / "summary.json")
     except (OSError, ValueError):
         return {}
     return told if isinstance(told, Mapping) else {}

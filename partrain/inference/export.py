@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from importlib.util import find_spec
 from itertools import permutations
+from math import isfinite, isnan
 from typing import Any, Literal
 
 import numpy as np
@@ -29,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from partrain.byte_layout import input_names
-from partrain.errors import CannotCreate, Internal, UserCodeFailed
+from partrain.errors import BadCheckpoint, CannotCreate, Internal, UserCodeFailed
 from partrain.inference.codec import Codec
 from partrain.inference.network import TrainedNetwork, blame_user_code
 from partrain.models.answers import random_items
@@ -53,20 +54,25 @@ METADATA_PLACE: dict[Format, str] = {
 """The place of `metadata`, as text for the user."""
 
 
+ENDLESS = "the network answers with NaN or infinities, so an export cannot be compared with it; its weights may be too large"
+
+
 def export(network: TrainedNetwork, format: Format) -> tuple[bytes, dict[str, Any]]:
     """Return the bytes of the export, and how it was verified: items compared, largest difference, tolerance."""
     samples = [_random_inputs(network, count) for count in COMPARED]
     with torch.no_grad(), blame_user_code(network.loaded):
-        expected = [network.module(inputs) for inputs in samples]
-        again = [network.module(inputs) for inputs in samples]
+        expected = [network.module(deepcopy(inputs)) for inputs in samples]  # a network may change its inputs in place
+        again = [network.module(deepcopy(inputs)) for inputs in samples]
     if not all(isinstance(answer, Tensor) for answer in expected):
         raise UserCodeFailed("the network's answer is not a tensor, so an export cannot be compared with it")
+    if not all(bool(answer.isfinite().all()) for answer in expected):
+        raise BadCheckpoint(ENDLESS)
     if not all(torch.equal(*pair) for pair in zip(expected, again, strict=True)):
         raise UserCodeFailed("the network answers the same items differently each time, so an export cannot be compared with it")
     with silent(), blame_user_code(network.loaded):
         data, run = _EXPORTERS[format](network)
         with torch.no_grad():
-            found = [run(inputs) for inputs in samples]
+            found = [run(deepcopy(inputs)) for inputs in samples]
     largest = max(_difference(*pair) for pair in zip(found, expected, strict=True))
     scale = max(1.0, max(float(answer.abs().max()) for answer in expected))
     return data, verify(network, format, largest, scale)
@@ -75,6 +81,8 @@ def export(network: TrainedNetwork, format: Format) -> tuple[bytes, dict[str, An
 def verify(network: TrainedNetwork, format: Format, largest: float, scale: float) -> dict[str, Any]:
     """Return how an export was verified; refuse one that gives other answers."""
     tolerance = TOLERANCES[format] * scale
+    if isnan(largest) or not isfinite(tolerance):
+        raise BadCheckpoint(ENDLESS)
     if not largest <= tolerance:
         what = (
             f"the {format} export gives other answers than the network: they differ by {largest:.3g}, more than {tolerance:.3g}"

@@ -1,10 +1,10 @@
-"""Opening of a checkpoint for a command: its file, its content, and its job, if the user trusts the code that the job names."""
+"""Opening of a checkpoint for a command: its file, its content, and its job, if the user permits the code and the files that the job names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from partrain.checkpoint.runs import checkpoint_of, run_folder_of, silent
 from partrain.config.python_objects import PYTHON
@@ -13,6 +13,9 @@ from partrain.errors import NotTrusted
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
     from partrain.job.load import LoadedJob
+
+Use = Literal["network", "items", "run"]
+"""Parts of a job that a command uses: the network; also the items of the data set; also the hooks and this machine, to train on."""
 
 
 def open_checkpoint(path: Path, note: Callable[[str], None] = silent, best: bool = False) -> tuple[Path, Content]:
@@ -33,34 +36,59 @@ def load_job(
     content: Content,
     path: Path,
     trusted: bool,
+    use: Use = "network",
     until: Sequence[str] = (),
-    here: bool = False,
+    workers: Sequence[str] = (),
     job_file: Path | None = None,
-    data: bool = True,
 ) -> LoadedJob:
-    """Load the job that a checkpoint contains. It is data: code that it names runs only with the user's consent.
+    """Load the job that a checkpoint contains. It is data: the code and the files that it names need the user's permission.
 
     Args:
         content: The checkpoint.
         path: The checkpoint's file, for messages.
-        trusted: The user allows the code that the checkpoint's job names.
+        trusted: The user permits the code and the files that the checkpoint's job names.
+        use: The parts of the job that the command uses.
         until: Changed stop conditions, as `key=value`.
-        here: The job will run on this machine, with its hooks.
-        job_file: A job file of the user that replaces the checkpoint's; the user trusts the code that it names.
-        data: The data set will be opened too; a user data set is code as well.
+        workers: Changed `[[workers]]`, as `key=value`, for the use "run".
+        job_file: A job file of the user that replaces the checkpoint's; the user trusts what it names.
+
+    Raises:
+        NotTrusted: The user has not permitted the code or the files.
     """
     from partrain.checkpoint.manifest import manifest_of
-    from partrain.checkpoint.signature import is_signed
     from partrain.config.overrides import UNTIL
     from partrain.config.toml_source import TomlSource
     from partrain.job.load import parse
 
     if job_file is not None:
         return parse(TomlSource.read(job_file).text, job_file.absolute().parent, str(job_file))
-    loaded = parse(content.job, Path(manifest_of(content).folder), f"{path}:/job", here, until, UNTIL, resuming=True)
+    name = f"{path}:/job"
+    loaded = parse(content.job, Path(manifest_of(content).folder), name, False, until, UNTIL, resuming=True)
+    if not trusted:
+        require_permission(loaded, content, path, use)
+    return parse(loaded.text, loaded.folder, name, True, workers, resuming=True) if use == "run" else loaded
+
+
+def require_permission(loaded: LoadedJob, content: Content, path: Path, use: Use) -> None:
+    """Raise NotTrusted if a checkpoint's job names code or files for a use, and the user has not signed the job in a run folder."""
+    if named := foreign(loaded, content.job, path, use):
+        kinds, names = " and ".join(named), " and ".join(f"`{name}`" for kind in named.values() for name in kind)
+        raise NotTrusted(f"{path} names {kinds}: {names} in {loaded.folder}; look at it, then run this again with --trust-code")
+
+
+def foreign(loaded: LoadedJob, text: str, path: Path, use: Use) -> dict[str, list[str]]:
+    """Return code and files that need the user's permission for a use: none in a run that the user has signed.
+
+    Args:
+        loaded: The job.
+        text: The job's text in the checkpoint, which `--until` may have changed in `loaded`.
+        path: The checkpoint's file.
+        use: The parts of the job that the command uses.
+    """
+    from partrain.checkpoint.signature import is_signed
+
     job = loaded.job
-    named = [name for name in (job.user_code if here else job.item_code if data else job.network_code) if name != PYTHON]
-    if named and not trusted and not is_signed(run_folder_of(path), content.job, loaded.folder):
-        code = f"{' and '.join(f'`{name}`' for name in named)} in {loaded.folder}"
-        raise NotTrusted(f"{path} names code: {code}; look at it, then run this again with --trust-code")
-    return loaded
+    code = {"network": job.network_code, "items": job.item_code, "run": job.user_code}[use]
+    named = {"code": [name for name in code if name != PYTHON], "files": [] if use == "network" else job.data_files}
+    named = {kind: names for kind, names in named.items() if names}
+    return {} if named and is_signed(run_folder_of(path), text, loaded.folder) else named

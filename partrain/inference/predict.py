@@ -80,8 +80,8 @@ class Answers:
                 flat.append(_cells(column) if isinstance(column, np.ndarray) else column)
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(self.titles)
-        writer.writerows(zip(*flat, strict=True))
+        writer.writerow(map(_harmless, self.titles))
+        writer.writerows([_harmless(cell) for cell in row] for row in zip(*flat, strict=True))
         return stream.getvalue().removesuffix("\n")
 
     def _titles(self, name: str, count: int) -> list[str]:
@@ -92,6 +92,17 @@ class Answers:
         if name == "probability":
             return [f"probability_{codec.class_name(label)}" for label in range(count)]
         return codec.names(count) if name == "answer" else [f"{name}_{number}" for number in range(count)]
+
+
+def _harmless(cell: Any) -> Any:
+    """Put `'` before a text that a spreadsheet would run as a formula. A text that is a number stays."""
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def predict(network: TrainedNetwork, sample: Sample, probabilities: bool = False, encode: bool = False, top: int = 0) -> Answers:

@@ -16,6 +16,7 @@ from partrain.config.problems import KeyPath, did_you_mean
 from partrain.config.section import OneOf, Section
 from partrain.config.usercode import UserCode
 from partrain.data import AnyDataset
+from partrain.data.fetch import names_in
 from partrain.data.partition import Partition, training_of
 from partrain.errors import UserCodeFailed
 from partrain.job.sweep import SweepSection
@@ -90,6 +91,11 @@ class Job(Section):
         """User code that the trained network needs."""
         tables = [table.name for table in (self.model, self.task) if isinstance(table, UserCode)]
         return tables + (self.task.metrics_code if self.task else [])
+
+    @property
+    def data_files(self) -> list[str]:
+        """Files, folders and URLs that the data set names."""
+        return names_in(vars(self.dataset))
 
     def metrics(self, implied: Kind) -> dict[str, bool]:
         """Return the names of the judged numbers beside loss and accuracy; True if lower is better."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from partrain.launch.signals import handled
 from partrain.system.children import SAFE_PATH
 from partrain.system.parent_death import describe_exit
+from partrain.system.regular_file import open_to_append
 
 ANNOUNCED_S = 3.0
 """Seconds of waiting for the hooks after which the user learns of it."""
@@ -54,7 +55,7 @@ class HookProcess:
         words = [sys.executable, *SAFE_PATH, "-W", "ignore", "-c", PROGRAM.format(path=sys.path), json.dumps(settings)]
         descriptors = [one.fileno() for one in (theirs, self._metrics) if one]
         try:
-            with theirs, self._log.open("ab") as log:
+            with theirs, open(open_to_append(self._log), "ab") as log:
                 # A group of its own: Ctrl-C is for the coordinator, and helpers of a hook end with it.
                 self._process = subprocess.Popen(
                     words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=descriptors, process_group=0

@@ -78,7 +78,7 @@ def continued(
             if (key == "folder" and moved) or (key == "workers" and other_workers):
                 continue
             if key == "data" and moved:
-                source = describe_source(tomllib.loads(moved.text).get("dataset", {}), moved.folder)
+                source = describe_source(moved.source.data.get("dataset", {}), moved.folder)
                 raise BadJob(f"{source}: not the data set that the checkpoint was trained on; --job may only name its new place")
             if key == "data":
                 raise dataset_changed(tomllib.loads(content.job).get("dataset", {}), Path(kept.folder))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +29,7 @@ def moved_job(file: Path, content: Content, until: Sequence[str], note: Callable
 
     The checkpoint's `[stop]` holds, which `--until` may have moved before; `note` gets a sentence if the file has another.
     """
-    source, before = TomlSource.read(file), tomllib.loads(content.job)
+    source, before = TomlSource.read(file), TomlSource.parse(content.job, "the checkpoint's job").data
     if source.data.get("stop") != before.get("stop"):
         note(f"[stop] of {file} is left aside: that of the checkpoint holds, and --until moves it")
         tables = {name: table for name, table in source.data.items() if name != "stop"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import tomllib
@@ -28,6 +27,7 @@ from partrain.launch.outcome import Outcome, scores_by_name
 from partrain.launch.run import prepare, train
 from partrain.launch.run_folder import check_same_run, locked, relink, remove_stale, removed_unless_begun
 from partrain.launch.start_event import counts_before
+from partrain.system.regular_file import read_json
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -61,7 +61,7 @@ def warn_if_schedule_ended(loaded: LoadedJob, content: Content, context: RunCont
 def end_of(folder: Path, number: int) -> dict[str, Any]:
     """Read the summary of a run that ended with this round; {} if there is none."""
     try:
-        told = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        told = read_json(folder / "summary.json")
         return dict(told) if told["status"] in COMPLETED and told["rounds"] == number else {}
     except (OSError, ValueError, LookupError, TypeError):
         return {}

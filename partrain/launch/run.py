@@ -126,9 +126,9 @@ def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callab
 
 
 def _stage_job(loaded: LoadedJob, context: RunContext) -> None:
-    """Write the job to the run folder, signed if it has user code."""
+    """Write the job to the run folder, signed if it names user code or files."""
     stage_file(context.run_folder / "job.toml", loaded.text)
-    if loaded.job.user_code:
+    if loaded.job.user_code or loaded.job.data_files:
         sign(context.run_folder, loaded.text, loaded.folder)
 
 

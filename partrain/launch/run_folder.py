@@ -17,6 +17,7 @@ from partrain.display.event_log import FORBIDDEN, read_events, unwritable
 from partrain.display.events import COMMIT_MARK, StartEvent
 from partrain.errors import BadCheckpoint, CannotCreate, InputOutputFailed
 from partrain.system.atomic_file import atomic_file
+from partrain.system.regular_file import read_regular
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -53,6 +54,8 @@ def new_folder(out: Path | None, name: str) -> NewFolder:
             raise CannotCreate(f"{folder / theirs[0]} is not of a run, and would be replaced; give --out another folder")
         made = next((each for each in reversed([folder, *folder.parents]) if not each.exists()), None)
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        if (folder / "checkpoints").is_symlink():
+            raise CannotCreate(f"{folder / 'checkpoints'} is a link, which is not followed; give --out another folder")
     except OSError as error:
         raise CannotCreate(f"{folder}: {error.strerror}; give --out a folder that can be created") from None
     return NewFolder(folder, made)
@@ -90,7 +93,7 @@ def _discard(folder: Path, made: Path | None) -> None:
 def _holds_a_run(folder: Path) -> bool:
     """Tell if a checkpoint was committed there. A run that ended before that may be tried again."""
     events, checkpoints = folder / "events.jsonl", folder / "checkpoints"
-    return (checkpoints.is_dir() and any(checkpoints.iterdir())) or (events.exists() and COMMIT_MARK in events.read_bytes())
+    return (checkpoints.is_dir() and any(checkpoints.iterdir())) or (events.exists() and COMMIT_MARK in read_regular(events))
 
 
 def remove_stale(folder: Path, *names: str) -> None:

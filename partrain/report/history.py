@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from partrain.config.problems import Rejected
+from partrain.config.toml_source import TomlSource
 from partrain.display.event_log import read_events
 from partrain.display.events import (
     CommitEvent,
@@ -30,6 +31,7 @@ from partrain.errors import InputMissing
 from partrain.launch.run_folder import is_training
 from partrain.records import RoundRecord, finite
 from partrain.report.bins import ACTIVITIES, WorkerSpan
+from partrain.system.regular_file import read_regular
 
 
 class SummarySeconds(BaseModel):
@@ -274,12 +276,12 @@ def _accumulate(run: RunHistory) -> None:
 
 def _read_files(run: RunHistory) -> None:
     try:
-        run.job_text = (run.folder / "job.toml").read_text(encoding="utf-8", errors="replace")
-        run.job = tomllib.loads(run.job_text)
-    except (OSError, ValueError, RecursionError):
+        run.job_text = read_regular(run.folder / "job.toml").decode(errors="replace")
+        run.job = TomlSource.parse(run.job_text, "job.toml").data
+    except (OSError, Rejected):
         run.job = {}  # a report of a damaged folder is better than none
     try:
-        content = SummaryFile.model_validate_json((run.folder / "summary.json").read_bytes())
+        content = SummaryFile.model_validate_json(read_regular(run.folder / "summary.json"))
         run.summary, run.status = content.model_dump(exclude_unset=True), content.status
     except FileNotFoundError:
         run.summary = dict(summary(run.state))

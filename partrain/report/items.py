@@ -78,7 +78,7 @@ def _evaluate(run: RunHistory, trusted: bool, answers: JudgedAnswers) -> None:
     from partrain.inference.open import load_job, open_checkpoint
 
     path, content = open_checkpoint(run.folder)
-    loaded = load_job(content, path, trusted)
+    loaded = load_job(content, path, trusted, "items")
     network = load_network(loaded, content)
     dataset = load_dataset(loaded, content)
     found = items_by_split(network, dataset)

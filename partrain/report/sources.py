@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from partrain.checkpoint.runs import run_of, silent
 from partrain.errors import InputMissing
+from partrain.system.regular_file import read_json
 from partrain.workflow.record import FILE, RANKING, StepRecord
 
 EVENTS = "events.jsonl"
@@ -84,7 +84,7 @@ def _workflow(folder: Path, steps: dict[str, StepRecord], found: Sources) -> Non
 
 def _sweep(folder: Path, name: str, found: Sources) -> None:
     try:
-        content = json.loads((folder / RANKING).read_bytes())
+        content = read_json(folder / RANKING)
         rows = [row for row in content["rows"] if isinstance(row["settings"], dict) and row["runs"]]
         result = SweepResult(name, str(content["by"]), bool(content["largest"]), str(content.get("difference", "")), rows)
         best = [folder / _best_run(row, result.largest) for row in rows[:BEST_RUNS]]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,9 +11,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from partrain.errors import InputMissing
+from partrain.config.toml_source import TomlSource
+from partrain.errors import Failure, InputMissing
 from partrain.launch.run_folder import is_training
 from partrain.runs.tags import read_tags
+from partrain.system.regular_file import open_regular, parse_json, read_json
 
 EVENTS = "events.jsonl"
 """The file that makes a folder a run folder."""
@@ -160,14 +160,14 @@ def _sizes(folder: str | Path) -> Iterator[tuple[int, int]]:
 
 def _job(folder: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads((folder / "job.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return TomlSource.read(folder / "job.toml").data
+    except Failure:
         return {}
 
 
 def _summary(folder: Path) -> dict[str, Any]:
     try:
-        content = json.loads((folder / "summary.json").read_bytes())
+        content = read_json(folder / "summary.json")
         return content if isinstance(content, dict) else {}
     except (OSError, ValueError):
         return {}
@@ -177,7 +177,7 @@ def _first_events(folder: Path) -> list[dict[str, Any]]:
     """Return the first events, up to and with the first `start`."""
     found: list[dict[str, Any]] = []
     try:
-        with (folder / EVENTS).open("rb") as file:
+        with open_regular(folder / EVENTS) as file:
             for line in islice(file, _FIRST_LINES):
                 found += _decoded(line)
                 if found and found[-1].get("event") == "start":
@@ -190,7 +190,7 @@ def _first_events(folder: Path) -> list[dict[str, Any]]:
 def _tail(folder: Path) -> dict[str, Any]:
     """Return round, seconds and judged numbers from the last events of a run without a summary."""
     try:
-        with (folder / EVENTS).open("rb") as file:
+        with open_regular(folder / EVENTS) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             lines = file.read().splitlines()
     except OSError:
@@ -207,7 +207,7 @@ def _tail(folder: Path) -> dict[str, Any]:
 
 def _decoded(line: bytes) -> list[dict[str, Any]]:
     try:
-        event = json.loads(line)
+        event = parse_json(line)
         return [event] if isinstance(event, dict) else []
     except ValueError:  # a line that is cut off
         return []

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from partrain.launch.run_folder import stage_file
+from partrain.system.regular_file import read_regular
 
 FILE = "tags.txt"
 _LONGEST = 64
@@ -14,7 +15,7 @@ _LONGEST = 64
 def read_tags(folder: Path) -> list[str]:
     """Return the tags of a run, in the order in which they were given."""
     try:
-        return list(dict.fromkeys((folder / FILE).read_text(encoding="utf-8", errors="replace").split()))
+        return list(dict.fromkeys(read_regular(folder / FILE).decode(errors="replace").split()))
     except OSError:
         return []
 

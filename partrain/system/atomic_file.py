@@ -20,7 +20,7 @@ class FolderNotSynced(OSError):
 
 @contextmanager
 def atomic_file(
-    path: Path, *, unique: bool = True, exclusive: bool = False, sync: bool = True, sync_folder: bool = False, mode: int = 0o666
+    path: Path, *, unique: bool = True, exclusive: bool = False, sync: bool = True, sync_folder: bool = False, follow: bool = True
 ) -> Iterator[int]:
     """Open a temporary file, and give it the name `path` in one step when the block ends. After an error `path` is as it was.
 
@@ -29,19 +29,22 @@ def atomic_file(
     Args:
         path: The file to create or replace.
         unique: Use a hidden temporary name that no other process uses. Otherwise use `<name>.part`: if the process is killed,
-            the next attempt overwrites what it left.
+            the next attempt removes what it left.
         exclusive: Raise FileExistsError instead of replacing a file. Some file systems have no hard links; there it is replaced.
         sync: Flush the content to disk before the rename.
         sync_folder: Flush the new name to disk after the rename. FolderNotSynced if that fails.
-        mode: Permissions of the file, before the umask.
+        follow: The folder may be a link.
 
     Raises:
         OSError: any step failed.
     """
     temporary = temporary_name(path.name) if unique else f"{path.name}.part"
-    with open_folder(path.parent, os.O_RDONLY if sync_folder else os.O_PATH) as folder:
+    access = (os.O_RDONLY if sync_folder else os.O_PATH) | (0 if follow else os.O_NOFOLLOW)
+    with open_folder(path.parent, access) as folder:
+        if not unique:
+            discard(folder, temporary)
         try:
-            with _created(folder, temporary, unique, mode) as descriptor:
+            with _created(folder, temporary) as descriptor:
                 yield descriptor
                 if sync:
                     os.fsync(descriptor)
@@ -85,10 +88,9 @@ def discard(folder: int, name: str) -> None:
 
 
 @contextmanager
-def _created(folder: int, name: str, unique: bool, mode: int) -> Iterator[int]:
+def _created(folder: int, name: str) -> Iterator[int]:
     """Open a new file for writing, and lock it. A failed fsync or close is final: the kernel may have dropped the pages."""
-    flags = os.O_EXCL | os.O_NOFOLLOW if unique else os.O_TRUNC
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, mode, dir_fd=folder)
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
     try:
         with suppress(OSError):  # file systems without locks: then no process removes temporary files either
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

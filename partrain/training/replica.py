@@ -170,8 +170,11 @@ class Replica:
                 raise UserCodeFailed(f"{where}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()")
 
     def sync_replaced_buffers(self) -> None:
-        """Copy buffers that the network replaced by new tensors back into the row."""
+        """Copy buffers that the network replaced by new tensors back into the row. UserCodeFailed if a shape is another."""
         for owner, name, view in self._replaceable_buffers:
+            if owner[name].shape != view.shape:
+                what = f"buffer `{name}` had shape {tuple(view.shape)}, and has {tuple(owner[name].shape)} after a training step"
+                raise UserCodeFailed(f"{what}; give it its last shape in `__init__`, and change its numbers in place")
             if owner[name].data_ptr() != view.data_ptr():
                 owner[name] = view.copy_(owner[name].detach())
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-import tomllib
 from functools import lru_cache
 from pathlib import Path
 
 from partrain.checkpoint.runs import runs_below
-from partrain.errors import InputMissing
+from partrain.config.toml_source import TomlSource
+from partrain.errors import Failure, InputMissing
 from partrain.watch.watched import EVENTS, STEP, WORKFLOW, WatchedRun, WatchedStep
 
 DEPTH = 3
@@ -123,8 +123,8 @@ def _steps_of(path: Path) -> tuple[str, ...]:
 @lru_cache
 def _names_in(path: Path, changed: int) -> tuple[str, ...]:
     try:
-        steps = tomllib.loads(path.read_text(encoding="utf-8")).get("steps", [])
+        steps = TomlSource.read(path).data.get("steps", [])
         names = [step["name"] for step in steps]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (Failure, LookupError, TypeError):
         return ()
     return tuple(name for name in names if isinstance(name, str) and name == Path(name).name)

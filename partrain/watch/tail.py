@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import BinaryIO
 
+from partrain.system.regular_file import open_regular
+
 CHUNK_BYTES = 1 << 18
 """Bytes of one read."""
 MARK_BYTES = 256
@@ -40,7 +42,7 @@ class Tail:
         if stamp == self._known:
             return False, []
         self.size = status.st_size
-        with self._path.open("rb") as file:
+        with open_regular(self._path) as file:
             anew = self._at > 0 and not self._continues(file)
             if anew:
                 self._at, self._mark = 0, b""

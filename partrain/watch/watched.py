@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from contextlib import suppress
@@ -29,6 +28,7 @@ from partrain.display.events import (
 from partrain.display.run_state import RunState
 from partrain.errors import InputMissing
 from partrain.launch.run_folder import is_training
+from partrain.system.regular_file import open_regular, read_json
 from partrain.watch.tail import Tail
 from partrain.watch.track import Track
 
@@ -192,7 +192,7 @@ class WatchedRun:
         return "killed" if self.has_events else "reading"
 
     def _read_first(self) -> StartEvent | None:
-        with suppress(OSError, *ODD), (self.folder / EVENTS).open("rb") as file:
+        with suppress(OSError, *ODD), open_regular(self.folder / EVENTS) as file:
             event = decode(file.readline(FIRST_LINE_BYTES))
             return event if isinstance(event, StartEvent) and _is_sound(event) else None
         return None
@@ -202,7 +202,7 @@ class WatchedRun:
         path = self.folder / SUMMARY
         with suppress(OSError, ValueError):
             if path.stat().st_mtime_ns >= changed:
-                content = json.loads(path.read_bytes())
+                content = read_json(path)
                 return content if isinstance(content, dict) else None
         return None
 
@@ -267,7 +267,7 @@ class WatchedStep:
         """Read the record; without one the step waits."""
         self.row = RunRow(self.label, "step", "waiting", folder=str(self.folder))
         with suppress(OSError, ValueError, AttributeError):
-            record = json.loads((self.folder / STEP).read_bytes())
+            record = read_json(self.folder / STEP)
             words = record.get("command") or []
             rule = str(words[0]) if words else "step"
             self.row = RunRow(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from partrain.job.load import Job
 from partrain.job.workers import expand
 from partrain.runs.references import Reference, references, substitute
 from partrain.system.cores import usable_cores
+from partrain.system.regular_file import read_json
 from partrain.version import __version__
 from partrain.workflow.commands import CommandSpec
 from partrain.workflow.resources import Resources
@@ -174,7 +174,7 @@ class JobAction(Action):
 
     def resume_arguments(self, folder: Path) -> list[str]:
         """Return the words of `partrain resume`."""
-        return [*self.launcher, "resume", str(folder), *["--trust-code"] * bool(self.job.user_code), "--quiet"]
+        return [*self.launcher, "resume", str(folder), "--trust-code", "--quiet"]
 
     def broken_promise(self, folder: Path) -> str:
         """Tell if the job did not run on as many machines as it should."""
@@ -319,7 +319,7 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
 def document(path: Path) -> dict[str, Any]:
     """Read a JSON object; empty if there is none."""
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path)
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

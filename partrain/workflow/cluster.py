@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from partrain.errors import INTERRUPTED, Failure
 from partrain.system.atomic_file import atomic_file
 from partrain.system.children import SAFE_PATH
+from partrain.system.regular_file import open_to_append, read_json, read_regular
 from partrain.workflow.executor import LOG, OUTPUT, CannotStart, StepTask, program_environment
 from partrain.workflow.resources import Resources
 
@@ -102,7 +103,7 @@ class ClusterStep:
     def where(self) -> str:
         """The host that runs the step, else why it waits."""
         with suppress(OSError, ValueError):
-            return str(json.loads((self._folder / WORKER).read_bytes())["host"])
+            return str(read_json(self._folder / WORKER)["host"])
         return self._queued
 
     def exit_code(self) -> int:
@@ -181,7 +182,7 @@ class _Attempt:
         guard = [sys.executable, *SAFE_PATH, "-m", "partrain.system.parent_death", str(os.getpid())]
         program = [] if self.task.is_program else [sys.executable, *SAFE_PATH, "-m", "partrain"]
         self.task.note([*words, "  # on", os.uname().nodename])
-        with (folder / LOG).open("ab") as log:
+        with open(open_to_append(folder / LOG), "ab") as log:
             output = (folder / OUTPUT).open("wb") if "--json" in words and not self.task.is_program else log
             with output:
                 return subprocess.Popen(
@@ -192,14 +193,14 @@ class _Attempt:
     def _replaced(self) -> bool:
         """Tell if another attempt runs this step now."""
         with suppress(OSError, ValueError):
-            return bool(json.loads((self.task.folder / WORKER).read_bytes())["attempt"] != self._token)
+            return bool(read_json(self.task.folder / WORKER)["attempt"] != self._token)
         return False
 
     def _signals(self) -> list[int]:
         """Return the signals that came since the last look: from the runner, or one if the runner is gone."""
         numbers: list[int] = []
         with suppress(OSError, ValueError):
-            numbers = [int(line) for line in (self.task.folder / SIGNALS).read_text().split()]
+            numbers = [int(line) for line in read_regular(self.task.folder / SIGNALS).split()]
         if not numbers and self._withdrawn():
             numbers = [signal.SIGINT]
         fresh, self._sent = numbers[self._sent :], max(self._sent, len(numbers))

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from partrain.system.atomic_file import atomic_file
+from partrain.system.regular_file import read_json
 
 RECENT_NS = 2_000_000_000
 """A file that changed so shortly before it was read may change again without another time: its digest is not kept."""
@@ -24,7 +25,7 @@ class Digests:
         self._changed = False
         if path:
             with suppress(OSError, ValueError):
-                known = json.loads(path.read_bytes())
+                known = read_json(path)
                 self._known = known if isinstance(known, dict) else {}
 
     def of(self, path: Path) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from partrain.errors import NOT_REACHED, Failure, WorkersLost
 from partrain.system.parent_death import describe_exit
+from partrain.system.regular_file import open_to_append
 from partrain.workflow.resources import Resources
 
 LOG = "log.txt"
@@ -45,7 +46,7 @@ class StepTask:
 
     def note(self, words: Sequence[str]) -> None:
         """Write the words that are run to the log."""
-        with (self.folder / LOG).open("a", encoding="utf-8", errors="surrogateescape") as log:
+        with open(open_to_append(self.folder / LOG), "a", encoding="utf-8", errors="surrogateescape") as log:
             log.write(f"$ {' '.join(words)}\n")
 
 

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from partrain.config.toml_source import read_bytes
-from partrain.errors import InputMissing
+from partrain.config.overrides import override
+from partrain.config.toml_source import TomlSource
+from partrain.errors import Failure
 
 
 def is_workflow(path: Path) -> bool:
     """Tell if a TOML file is a workflow: it has `[[steps]]`. A file that cannot be read is none."""
-    return "steps" in _tables(path)
+    return "steps" in _tables(path, ())
 
 
 def is_sweep(path: Path, overrides: Sequence[str] = ()) -> bool:
-    """Tell if a job has a `[sweep]` that varies something; `--set sweep={}` turns it off."""
-    return bool(_tables(path).get("sweep")) and not any(each.replace(" ", "") == "sweep={}" for each in overrides)
+    """Tell if a job with its `--set` arguments has a `[sweep]` that varies something; `--set sweep={}` turns it off."""
+    return bool(_tables(path, overrides).get("sweep"))
 
 
-def _tables(path: Path) -> dict[str, Any]:
+def _tables(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     try:
-        return tomllib.loads(read_bytes(str(path)).decode())
-    except (InputMissing, ValueError, RecursionError):
+        return override(TomlSource.read(path), overrides).data
+    except Failure:
         return {}

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from partrain.errors import CannotCreate
+from partrain.system.regular_file import read_json
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def held(folder: Path) -> Iterator[None]:
 
 def _describe_owner(path: Path) -> str:
     try:
-        owner = json.loads(path.read_text())
+        owner = read_json(path)
         since = time.strftime("%H:%M:%S", time.localtime(owner["started"]))
         return f" by process {owner['pid']} on {owner['host']} since {since}"
     except (OSError, ValueError, KeyError, TypeError):

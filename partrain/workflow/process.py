@@ -18,6 +18,7 @@ from partrain.launch.processes import OTHER_EXIT_S, UNKNOWN_EXIT
 from partrain.launch.signals import COMMITTING, STOPPING
 from partrain.system.cores import usable_cores
 from partrain.system.parent_death import die_with_parent
+from partrain.system.regular_file import open_to_append
 from partrain.workflow.executor import LOG, OUTPUT, CannotStart, StepLost, StepTask, program_environment
 from partrain.workflow.resources import FreeResources, Resources
 
@@ -71,7 +72,7 @@ class StepProcess:
         """Start a program in a session of its own; its output goes to the step's log. Raises `CannotStart`."""
         environment = program_environment(folder)
         runner = os.getpid()
-        with (folder / LOG).open("ab") as log:
+        with open(open_to_append(folder / LOG), "ab") as log:
             try:
                 process = subprocess.Popen(
                     words, cwd=where, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment,

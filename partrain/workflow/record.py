@@ -11,6 +11,7 @@ from typing import Any
 
 from partrain.errors import CannotCreate
 from partrain.system.atomic_file import atomic_file
+from partrain.system.regular_file import read_json
 
 FILE = "step.json"
 RANKING = "sweep.json"
@@ -48,7 +49,7 @@ class StepRecord:
     def read(cls, folder: Path) -> StepRecord | None:
         """Read the record of a step's folder; None if there is none that can be read."""
         try:
-            content = json.loads((folder / FILE).read_bytes())
+            content = read_json(folder / FILE)
             names = {each.name for each in fields(cls)}
             return cls(**{name: value for name, value in content.items() if name in names})
         except (OSError, ValueError, TypeError, AttributeError):

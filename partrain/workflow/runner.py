@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure
+from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadJob, Diverged, Failure
 from partrain.launch.signals import Signals
 from partrain.workflow.executor import Executor, RunningStep, StepLost, StepTask, failure_reason
 from partrain.workflow.plan import Decision, Selection, decide, failed_assertions
@@ -136,7 +136,13 @@ class Runner:
         """Start a step: in its old folder if it goes on, else in an empty one."""
         record = StepRecord(RUNNING, decision.settings, decision.inputs, started=time.time())
         if step.action.process == "none":
-            step.action.perform(self._results.of_step(step.name))
+            try:
+                step.action.perform(self._results.of_step(step.name))
+            except (BadJob, Diverged) as failure:
+                record.status, record.code, record.message = FAILED, failure.code, failure.message
+                self._results.store(step.name, record)
+                self._fail(state, failure.code, failure.message)
+                return
             record.code = OK
             self._finish(step, record)
             return

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from partrain.display.events import JudgementEvent, decode
 from partrain.display.run_state import RunState
+from partrain.system.regular_file import open_regular
 from partrain.workflow.resources import Resources
 
 SETTLED = ("done", "unchanged", "given")
@@ -63,7 +64,7 @@ class StepState:
         try:
             if path.stat().st_size < self._read:  # a resume removed lines
                 self.forget()
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 file.seek(self._read)
                 data = file.read()
         except OSError:

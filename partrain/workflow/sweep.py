@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from partrain.errors import CannotCreate
+from partrain.errors import BadJob, CannotCreate, Diverged
 from partrain.job.sweep import SweepSection, Trial
 from partrain.runs.references import Reference
 from partrain.system.atomic_file import atomic_file
@@ -86,7 +86,13 @@ class SweepAction(Action):
         return [folder / RANKING]
 
     def perform(self, folder: Path) -> None:
-        """Rank the runs and write `sweep.json`; remove runs of a former, larger sweep. Raises `CannotCreate`."""
+        """Rank the runs and write `sweep.json`; remove runs of a former, larger sweep.
+
+        Raises:
+            CannotCreate: The ranking cannot be written.
+            Diverged: All trials diverged.
+            BadJob: No trial has the number to rank by.
+        """
         for former in sorted(path for path in folder.iterdir() if path.is_dir() and path.name not in self.trials):
             if StepRecord.read(former):
                 clear(former)
@@ -113,6 +119,11 @@ class SweepAction(Action):
                 os.write(descriptor, json.dumps(content, indent=1).encode())
         except OSError as error:
             raise CannotCreate(f"{folder / RANKING}: {error.strerror}") from error
+        if all(math.isnan(row.median) and not row.pruned for row in rows):
+            ends = {document(folder / name / "summary.json").get("status") for name in self.trials}
+            if ends == {"diverged"}:
+                raise Diverged("no trial has a result: all diverged")
+            raise BadJob(f"no trial has a result: none recorded a finite `{self.sweep.by}`")
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return the best run's numbers and settings, and the ranking."""

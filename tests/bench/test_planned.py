@@ -45,7 +45,11 @@ LENGTHS = {
     "both": ['sync.schedule="post-local"', "sync.switch_round=4", "sync.ramp_workers=6", "stop={item_iterations=333}"],
     "passes": ["sync={rule='average', passes=2}", "stop={rounds=3}"],
     "unequal workers": ["workers=[{iterations=2},{iterations=5, partition_size=80},{}]", "stop={rounds=5}"],
-    "the whole partition": ["sync={rule='rprop', iterations=3}", "optimizer={name='sgd', lr=0.1, batch_size=8}", "stop={rounds=3}"],
+    "the whole partition": [
+        "sync={rule='rprop', iterations=3}",
+        "optimizer={name='sgd', lr=0.1, batch_size=8}",
+        "stop={rounds=3}",
+    ],
     "meetings in every iteration": ["sync={rule='bsp', iterations=4}", "stop={rounds=3}"],
     "visits": ["sync={rule='async', iterations=2, visits=3}", "stop={rounds=4}"],
     "a fold": [

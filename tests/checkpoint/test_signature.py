@@ -45,7 +45,7 @@ def test_own_runs_go_on_without_a_word(home: Path, tmp_path: Path, monkeypatch: 
     assert partrain("evaluate", run).errors == ["not-trusted"]
 
 
-def test_a_job_without_code_is_not_signed(home: Path, tmp_path: Path) -> None:
+def test_a_job_that_names_neither_code_nor_files_is_not_signed(home: Path, tmp_path: Path) -> None:
     from support.runs import train
 
     run = train(tmp_path, "stop.rounds=1")

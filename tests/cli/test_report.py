@@ -69,6 +69,7 @@ def test_the_answers_of_a_network(run: Path, tmp_path: Path) -> None:
     assert "Worst-judged items" in text
 
 
+@pytest.mark.usefixtures("stranger")
 def test_answers_need_trust_in_user_code(tmp_path: Path) -> None:
     job = sabotage(tmp_path, "")
     assert partrain("run", job, "--out", tmp_path / "run", "--quiet").code == 0

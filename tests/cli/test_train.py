@@ -89,6 +89,7 @@ FAILURES = [
 ]
 
 
+@pytest.mark.usefixtures("stranger")
 @pytest.mark.parametrize(
     ("words", "code", "name"), FAILURES, ids=lambda part: " ".join(map(str, part))[:60] if isinstance(part, list) else ""
 )

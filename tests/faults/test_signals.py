@@ -77,6 +77,7 @@ def test_a_signal_for_a_checkpoint_to_all_processes(job: Path, tmp_path: Path) -
     check_stopped(said, run, 130, "SIGINT")
 
 
+@pytest.mark.usefixtures("stranger")
 def test_twice(tmp_path: Path) -> None:
     """Now, whatever the workers are at."""
     run = tmp_path / "run"

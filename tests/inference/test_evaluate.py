@@ -253,6 +253,7 @@ def test_a_task_of_the_users_own(network_of: Networks) -> None:
     assert told == {"items": 5, "loss": 1.0, "accuracy": 0.0}
 
 
+@pytest.mark.usefixtures("stranger")
 def test_code_of_the_users(run_of: Runs) -> None:
     assert partrain("evaluate", run_of("own")).errors == ["not-trusted"]
     told = report(run_of("own"), "--job", run_of("own").parent / "job.toml")

@@ -122,6 +122,7 @@ def test_graphs(run_of: Runs, network_of: Networks, tmp_path: Path, name: str) -
         np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("stranger")
 def test_code_of_the_users(run_of: Runs, tmp_path: Path) -> None:
     for format in FORMATS:
         said = partrain("export", run_of("own"), "-f", format, "-o", tmp_path / "out")

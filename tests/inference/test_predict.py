@@ -220,6 +220,7 @@ def test_what_a_network_cannot_tell(run_of: Runs, tmp_path: Path) -> None:
         assert (said.code, said.errors) == (66, ["no-input"]), said
 
 
+@pytest.mark.usefixtures("stranger")
 def test_code_of_the_users_runs_only_by_their_word(run_of: Runs, network_of: Networks, tmp_path: Path) -> None:
     run = run_of("own")
     np.save(tmp_path / "items.npy", ITEMS)

@@ -56,6 +56,7 @@ def test_the_function_gets_every_judgement_once_and_its_numbers_are_told(tmp_pat
     }
 
 
+@pytest.mark.usefixtures("stranger")
 @pytest.mark.parametrize("kind", ["shared", "simulated"])
 @pytest.mark.parametrize("answer", ['"stop" if judgement.round == 2 else None', '{"gap": 1, "stop": judgement.round == 2}'])
 def test_the_function_stops_all_workers(kind: str, answer: str, tmp_path: Path) -> None:
@@ -81,6 +82,7 @@ def test_a_resume_calls_the_function_for_rounds_it_trains(tmp_path: Path) -> Non
     assert not (tmp_path / "seen").exists()
 
 
+@pytest.mark.usefixtures("stranger")
 def test_only_a_resume_is_advised_to_trust_the_function(tmp_path: Path) -> None:
     job = write_job(tmp_path, write_hook(tmp_path), "stop.rounds=1")
     lines = partrain("run", job, "--out", tmp_path / "run", "--quiet").out.splitlines()

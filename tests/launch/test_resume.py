@@ -401,6 +401,7 @@ def test_from_a_copy(tmp_path: Path) -> None:
     assert partrain("resume", copy, "--out", tmp_path / "again").code == 73
 
 
+@pytest.mark.usefixtures("stranger")
 @pytest.mark.parametrize("began", [False, True], ids=["before the first round", "within it"])
 def test_from_a_copy_and_stopped_before_it_added_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, began: bool) -> None:
     """What is told is what the copy holds, and it is from there that the run goes on, in the same folder."""

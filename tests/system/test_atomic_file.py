@@ -26,9 +26,10 @@ def names(folder: Path) -> list[str]:
 @pytest.mark.parametrize("unique", [True, False])
 @pytest.mark.parametrize("exclusive", [True, False])
 def test_a_new_file(tmp_path: Path, unique: bool, exclusive: bool) -> None:
-    write(tmp_path / "x", b"new", unique=unique, exclusive=exclusive, mode=0o600)
+    write(tmp_path / "x", b"new", unique=unique, exclusive=exclusive)
     assert (tmp_path / "x").read_bytes() == b"new"
-    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o600
+    os.umask(mask := os.umask(0))
+    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o666 & ~mask
     assert names(tmp_path) == ["x"]
 
 

@@ -186,6 +186,7 @@ def _narrow(text: str) -> str:
 # User tasks
 
 
+@pytest.mark.usefixtures("stranger")
 def test_a_user_loss(folder: Path) -> None:
     job = write_job(folder, "task={name='own.py:Hinge', margin=2.0}", "stop.rounds=30")
     assert partrain("run", job, "--out", folder / "run", "-q").code == 0

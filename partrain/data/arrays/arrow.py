@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from partrain.config.problems import did_you_mean
 from partrain.data.arrays.files import ArraySource
 from partrain.data.base import reading
 from partrain.errors import InputMissing
+from partrain.system.regular_file import parse_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -229,7 +229,7 @@ def read_json(path: Path) -> dict[str, Any]:
     with reading(path):
         content = path.read_bytes()
     try:
-        found = json.loads(content)
+        found = parse_json(content)
     except ValueError:
         found = None
     if not isinstance(found, dict):

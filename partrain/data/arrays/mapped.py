@@ -34,6 +34,7 @@ from partrain.data.fetch import File, local_path
 from partrain.data.windows import refuse_fold
 from partrain.errors import CannotCreate, InputMissing
 from partrain.system.atomic_file import atomic_file
+from partrain.system.regular_file import parse_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -110,7 +111,7 @@ def load(section: Mapped, folder: Path, allocate: Allocate, training: Training) 
 
 def stored_training_hash(path: Path) -> str:
     """Return the `training_hash` that was stored when the file was written."""
-    return str(json.loads(_parsed(path)[0])["trained"])
+    return str(_parsed(path)[1]["trained"])
 
 
 def training_hash(dataset: Dataset, training: Training) -> str:
@@ -185,8 +186,7 @@ def read(path: Path) -> DatasetInfo:
     Raises:
         InputMissing: no such file, another kind of file, or damaged.
     """
-    text, start, file = _parsed(path)
-    header = json.loads(text)
+    text, header, start, file = _parsed(path)
     if file.size != start + header["bytes"]:
         raise InputMissing(
             f"{path}: expected {start + header['bytes']} bytes, found {file.size}: it is cut short, or was added to"
@@ -200,11 +200,11 @@ def read(path: Path) -> DatasetInfo:
 
 def verify(path: Path) -> None:
     """Check the digest of the items; InputMissing if it differs."""
-    text, start, file = _parsed(path)
+    _, header, start, file = _parsed(path)
     found = hashlib.sha256()
     for block in _blocks([file.mapped()[start:]]):
         found.update(block)
-    if found.hexdigest() != json.loads(text)["sha256"]:
+    if found.hexdigest() != header["sha256"]:
         raise InputMissing(f"{path}: damaged: the SHA-256 of its items is {found.hexdigest()}, not what its header says")
 
 
@@ -221,8 +221,8 @@ def _header(info: DatasetInfo, size: int, digest: str, trained: str) -> bytes:
     return header + bytes(-len(header) % _PAGE)
 
 
-def _parsed(path: Path) -> tuple[bytes, int, MappedFile]:
-    """Return the header's JSON, the offset of the items, and the file."""
+def _parsed(path: Path) -> tuple[bytes, dict[str, Any], int, MappedFile]:
+    """Return the header as text and parsed, the offset of the items, and the file."""
     file = MappedFile.of(path)
     with reading(path), path.open("rb") as stream:
         start = stream.read(48)
@@ -230,9 +230,13 @@ def _parsed(path: Path) -> tuple[bytes, int, MappedFile]:
             raise InputMissing(f"{path}: not written by `partrain data convert`")
         length = int.from_bytes(start[8:16], "little")
         text = stream.read(min(length, file.size))
-    if hashlib.sha256(text).digest() != start[16:48]:
+    try:
+        header = parse_json(text) if hashlib.sha256(text).digest() == start[16:48] else None
+    except ValueError:
+        header = None
+    if not isinstance(header, dict):
         raise InputMissing(f"{path}: its header is damaged")
-    return text, -(-(48 + length) // _PAGE) * _PAGE, file
+    return text, header, -(-(48 + length) // _PAGE) * _PAGE, file
 
 
 def _slot(slot: dict[str, Any], start: int) -> ArrayField:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from partrain.data.base import reading
 from partrain.data.tables.files import ROWS, RowBlock, TableFile
 from partrain.errors import InputMissing
+from partrain.system.regular_file import parse_json
 
 SUFFIXES = (".jsonl", ".ndjson")
 
@@ -69,6 +69,6 @@ class JsonLines(TableFile):
             for number, text in enumerate(file, 1):
                 if text.strip():
                     try:
-                        yield number, json.loads(text)
-                    except (ValueError, RecursionError):
+                        yield number, parse_json(text)
+                    except ValueError:
                         yield number, None

@@ -121,7 +121,11 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
         except Failure:
             raise
         except Exception as error:
-            what = f"`{job.model.name}` cannot answer drawn items in evaluation mode ({type(error).__name__}: {error})".splitlines()[0]
+            what = (
+                f"`{job.model.name}` cannot answer drawn items in evaluation mode ({type(error).__name__}: {error})".splitlines()[
+                    0
+                ]
+            )
             channel.send(DryRunRemark(f"[model] name: {what}, so later commands cannot tell if its code has changed"))
     if hook:
         yield "calling the function `after_judgement`"
@@ -178,6 +182,9 @@ def _watch(task: Task, interface: Interface, spec: ProcessSpec, channel: Channel
         given = given_differentiate(module, parameters, *batch)
         if owns:
             check_gradients(given, parameters, f"[task] name: `{named}`: `differentiate`")
+        elif sparse := [gradient for gradient in given[1] if gradient is not None and gradient.is_sparse]:
+            what = f"a gradient of shape {tuple(sparse[0].shape)} is sparse, and partrain trains on dense ones"
+            raise UserCodeFailed(f"{_named(job)}: {what}; leave sparse=True out, as of `nn.Embedding`")
         elif all(gradient is None for gradient in given[1]):
             raise UserCodeFailed(f"{_named(job)}: the loss does not depend on any parameter that is trained")
         return given

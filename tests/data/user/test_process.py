@@ -229,6 +229,7 @@ def test_it_ends_with_the_command(tmp_path: Path) -> None:
         assert command.wait().code == 130
 
 
+@pytest.mark.usefixtures("stranger")
 @pytest.mark.slow
 def test_a_network_of_ours_is_used_without_the_data_sets_code(tmp_path: Path) -> None:
     """Only commands that need the data set run its code, and they ask for trust."""

@@ -1,0 +1,50 @@
+"""Reading and appending of files that another program may have put there: regular files only, without ever waiting for a pipe."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading. Raises OSError for a pipe, a device or a folder, too."""
+    return open(_descriptor(path, os.O_RDONLY), "rb")
+
+
+def open_to_append(path: Path) -> int:
+    """Open a descriptor that appends to a regular file, which is made if it is missing. Raises OSError for a link, too."""
+    return _descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
+
+
+def read_regular(path: Path) -> bytes:
+    """Read a regular file, as `open_regular`."""
+    with open_regular(path) as file:
+        return file.read()
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file. Raises OSError, and ValueError as `parse_json`."""
+    return parse_json(read_regular(path))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON. Raises ValueError if it is none, or is nested too deep for the parser."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def _descriptor(path: Path, access: int) -> int:
+    """Open a file, and check that it is a regular one."""
+    descriptor = os.open(path, access | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(code, os.strerror(code) if code == errno.EISDIR else "is a pipe or a device", str(path))
+    return descriptor
