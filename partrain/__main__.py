@@ -13,11 +13,14 @@ except KeyboardInterrupt:  # nothing has started
     os._exit(130)
 
 TRAINING = {"run", "resume", "bench"}
-LASTING = TRAINING | {"compare", "evaluate", "predict", "export", "soup"}
+ANSWERING = {"resume", "evaluate", "predict", "export", "soup", "diff", "report"}
+"""Commands that build the network of a checkpoint, which may walk a set."""
+LASTING = TRAINING | ANSWERING - {"diff", "report"} | {"compare"}
 
 
 def main() -> None:
     """Run `partrain` or `python -m partrain`."""
+    _fix_hashes()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _exit_on_signal)
@@ -46,6 +49,15 @@ def main() -> None:
     finally:
         if trains:
             forkserver.stop()
+
+
+def _fix_hashes() -> None:
+    """Start this command again where sets in user code would have another order than in the workers."""
+    words = sys.argv[1:]
+    if words[:1] and words[0] in ANSWERING and sys.flags.hash_randomization and sys.orig_argv[-len(words) :] == words:
+        from partrain.system.children import FIXED_HASHES
+
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | FIXED_HASHES)
 
 
 def _reserve_std_fds() -> None:
