@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -92,6 +92,19 @@ NOT_FINITE = ("", "the training loss", "the parameters", "the gradient", "the op
 """Numbers that may be the reason for an exclusion."""
 MEASURED = tuple(name for name in FIELDS if name not in ELSEWHERE)[3:]
 """Numbers of a `round` event behind `round`, `iterations` and `items`, which each has."""
+
+
+ACTIVITIES = ("compute", "wait", "mix")
+"""Activities of a worker in its rounds."""
+
+
+def time_shares(seconds: Iterable[Sequence[float]]) -> dict[str, float]:
+    """Return the shares of the ACTIVITIES in the time of some rounds or workers, given as the seconds of each; empty without time.
+
+    Judging, starting and the test are no part of that time.
+    """
+    totals = [sum(column) for column in zip(*seconds, strict=True)]
+    return {name: total / sum(totals) for name, total in zip(ACTIVITIES, totals, strict=True)} if sum(totals) > 0 else {}
 
 
 def finite(value: float) -> float | None:

@@ -17,7 +17,7 @@ from partrain.display.event_log import read_events
 from partrain.display.events import RoundEvent, StartEvent
 from partrain.errors import NOT_REACHED, OK, USAGE, BadJob, InputMissing
 from partrain.job.load import LoadedJob, load, parse
-from partrain.records import finite
+from partrain.records import finite, time_shares
 from partrain.runs.conditions import Condition
 from partrain.runs.listing import flat
 from partrain.runs.selection import BadSelection, check_names, differences, ordered
@@ -177,7 +177,7 @@ def _read(folder: Path) -> tuple[Facts, dict[str, Any]]:
         raise NeverBegan(f"{folder}: the run ended before training started: nothing to compare")
     rounds = [event.record for event in told if isinstance(event, RoundEvent)]
     reached = summary["status"] == "reached"
-    busy = {key: sum(getattr(record, key) for record in rounds) for key in ("compute", "wait", "mix")}
+    shares = time_shares((record.compute, record.wait, record.mix) for record in rounds)
     distances = [record.distance for record in rounds if finite(record.distance) is not None]
     found: Facts = {
         "rule": starts[-1].rule,
@@ -193,7 +193,7 @@ def _read(folder: Path) -> tuple[Facts, dict[str, Any]]:
         "accuracy": summary["metrics"].get("accuracy"),
         "test_accuracy": summary["test"].get("accuracy"),
         "bytes": _mean([record.bytes for record in rounds]),
-        "waiting": busy["wait"] / sum(busy.values()) if any(busy.values()) else None,
+        "waiting": shares.get("wait"),
         "staleness": _mean([record.staleness for record in rounds]),
         "distance": _mean(distances[-len(summary["workers"]) :]),
     }

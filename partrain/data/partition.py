@@ -59,7 +59,8 @@ class Partition(Section):
     """The `[partition]` table."""
 
     overlap: float = Field(0.0, ge=0, lt=1)
-    """Share of a worker's items that the next worker also has; 0 = disjoint. No effect if all workers have a `partition_size`."""
+    """Share of a worker's items that the next worker also has. 0: disjoint; all sizes are equal, so where the items do not divide,
+    neighbours share up to one. No effect if all workers have a `partition_size`."""
     order: Order = "shuffled"
     """Order of the items, of which each worker gets consecutive ones. `shuffled`: by the seed. `given`: as the file has
     them. `stratified`: classes mixed evenly. `by-label`: sorted by class. `dirichlet`: uneven shares of the classes, set by

@@ -10,6 +10,7 @@ from typing import Any
 from partrain.display.number_format import number
 from partrain.display.run_state import COMPLETED
 from partrain.display.stop_conditions import Standing, suggest_until
+from partrain.records import time_shares
 
 COSTLY = 0.05
 """Share of the others' time, spent waiting, from which a slow worker is worth a remedy."""
@@ -99,23 +100,23 @@ def _newest_best(content: Mapping[str, Any]) -> list[str]:
 
 def _waiting(workers: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line with the share of their seconds that workers waited for each other; none for one worker."""
-    shares = []
-    for worker in workers:
-        spent = worker["seconds"]
-        if total := sum(spent.values()):
-            shares.append(spent["wait"] / total)
+    shares = [_waited(worker) for worker in workers if sum(worker["seconds"].values())]
     if len(shares) < 2:
         return []
-    least, most = min(shares), max(shares)
-    return [f"waiting for other workers: {least:.0%} to {most:.0%} of each worker's time"]
+    return [f"waiting for other workers: {min(shares):.0%} to {max(shares):.0%} of each worker's time"]
+
+
+def _waited(*workers: Mapping[str, Any]) -> float:
+    """Return the share of some workers' time that they waited."""
+    seconds = [worker["seconds"] for worker in workers]
+    return time_shares((spent["compute"], spent["wait"], spent["sync"]) for spent in seconds).get("wait", 0.0)
 
 
 def _slow(workers: Sequence[Mapping[str, Any]], remedy: str) -> Iterator[str]:
     """Yield a line for each worker that is slow at the end: since when, the others' waiting, and the remedy if they wait much."""
     for worker in workers:
         if slow := worker.get("slow"):
-            spent = [other["seconds"] for other in workers if other is not worker]
-            cost = sum(one["wait"] for one in spent) / max(sum(sum(one.values()) for one in spent), 1e-9)
+            cost = _waited(*(other for other in workers if other is not worker))
             text = f"slow: worker {worker['rank']} takes {slow['factor']:.1f} times as long per item as the others"
             text += f" since round {slow['since']:,}; the others waited {cost:.0%} of their time"
             yield text + (f": {remedy}" if remedy and cost >= COSTLY else "")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from partrain.display.events import CountsBefore, SlowEvent
 from partrain.display.loss_band import LossBand
-from partrain.records import RoundRecord, finite
+from partrain.records import RoundRecord, finite, time_shares
 
 WINDOW_S = 4.0
 """Seconds over which rates are averaged; three rounds if those take longer."""
@@ -144,7 +144,7 @@ class WorkerState:
 
     def waiting(self) -> float:
         """Return the share of the worker's seconds that it spent waiting for others."""
-        return self.wait / max(self.compute + self.wait + self.mix, 1e-9)
+        return time_shares([(self.compute, self.wait, self.mix)]).get("wait", 0.0)
 
     def rate(self) -> float:
         """Item-iterations per second lately."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from partrain.display.events import EndEvent, JudgementEvent, KnownEvent, RoundEvent, StartEvent
 from partrain.display.run_state import RunState
+from partrain.records import time_shares
 
 ROW_S = 0.1
 """Seconds between two rows of rounds: rounds may take milliseconds, and `events.jsonl` has all."""
@@ -82,8 +83,7 @@ def scalars(state: RunState) -> dict[str, float]:
 def waiting_share(state: RunState) -> float | None:
     """Return the share of all workers' seconds lately that they spent waiting for each other."""
     recents = [recent for worker in state.workers.values() if (recent := worker.recent())]
-    spent = sum(recent.compute + recent.wait + recent.mix for recent in recents)
-    return sum(recent.wait for recent in recents) / spent if spent > 0 else None
+    return time_shares((recent.compute, recent.wait, recent.mix) for recent in recents).get("wait")
 
 
 def _known(values: Mapping[str, float | None]) -> dict[str, float]:

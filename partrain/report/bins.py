@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-ACTIVITIES = ("compute", "wait", "mix")
+from partrain.records import ACTIVITIES
+
 """Parts of a worker's time, in their order within a round."""
 
 

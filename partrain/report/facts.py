@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from partrain.display.number_format import count, number, size
+from partrain.records import ACTIVITIES, time_shares
 from partrain.report.history import RunHistory
 from partrain.report.sources import Sources, SweepResult
 from partrain.report.sweep import settings_text
 from partrain.report.verdict import baseline, compare
+from partrain.tasks.metric_names import LOWER
 
 SHOWN_COMMITS = 10
 SHOWN_FAULTS = 40
@@ -59,7 +61,8 @@ def tiles(run: RunHistory) -> list[Tile]:
     for name, value in {"loss": told.get("loss"), **told["metrics"]}.items():
         if value is not None:
             earlier = before.get(name)
-            better = earlier is not None and (earlier < value if name == "loss" else earlier > value)
+            lower = name == "loss" or name in (run.job.get("task") or {}).get("lower_is_better", ()) or LOWER.get(name, False)
+            better = earlier is not None and (earlier < value if lower else earlier > value)
             note = f"best round {best['round']:,}: {number(earlier)}" if better else ""
             found.append(Tile(f"judged {name}", number(value), note))
     found += [Tile(f"test {name}", number(value)) for name, value in told["test"].items() if value is not None]
@@ -140,11 +143,9 @@ def workers(runs: Sequence[RunHistory]) -> Table:
         items = {worker["rank"]: worker["partition"] for worker in run.starts[-1].workers}
         rates = {worker["rank"]: worker.get("items_per_second") for worker in run.summary["workers"]}
         for rank, worker in sorted(run.state.workers.items())[:SHOWN_WORKERS]:
-            total = worker.compute + worker.wait + worker.mix
-            parts = [
-                f"{_seconds(part)} ({_share(part / total if total else None)})"
-                for part in (worker.compute, worker.wait, worker.mix)
-            ]
+            spent = worker.compute, worker.wait, worker.mix
+            shares = time_shares([spent])
+            parts = [f"{_seconds(part)} ({_share(shares.get(name))})" for name, part in zip(ACTIVITIES, spent, strict=True)]
             rows.append(
                 [
                     *([run.label] * several),

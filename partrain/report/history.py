@@ -29,8 +29,8 @@ from partrain.display.run_state import RunState
 from partrain.display.summary import summary
 from partrain.errors import InputMissing
 from partrain.launch.run_folder import is_training
-from partrain.records import RoundRecord, finite
-from partrain.report.bins import ACTIVITIES, WorkerSpan
+from partrain.records import RoundRecord, finite, time_shares
+from partrain.report.bins import WorkerSpan
 from partrain.system.regular_file import read_regular
 
 
@@ -163,17 +163,9 @@ class RunHistory:
         return isinstance(transport, dict) and transport.get("kind") == "simulated"
 
     @property
-    def busy(self) -> dict[str, float]:
-        """Seconds of all workers by activity."""
-        workers = self.state.workers.values()
-        return {name: sum(getattr(worker, name) for worker in workers) for name in ACTIVITIES}
-
-    @property
     def shares(self) -> dict[str, float]:
         """Shares of the workers' recorded time by activity; empty if nothing was recorded."""
-        busy = self.busy
-        total = sum(busy.values())
-        return {name: seconds / total for name, seconds in busy.items()} if total else {}
+        return time_shares((worker.compute, worker.wait, worker.mix) for worker in self.state.workers.values())
 
     @property
     def bytes(self) -> float:

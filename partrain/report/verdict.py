@@ -15,7 +15,7 @@ from partrain.report.sweep import settings_text, shares
 WORTH = 0.05
 """Share of time by which more workers must be faster to pay: less is noise."""
 LIMITING = 0.15
-"""Share of the workers' time from which waiting or mixing is called the limit."""
+"""Share of the workers' time from which the cause of waiting or mixing is named."""
 REASON = 160
 """Most characters of a reason in the verdict."""
 ENDS = {
@@ -131,15 +131,17 @@ def limits(run: RunHistory) -> str:
     if run.size == 1:
         return f"{start}; its one worker spent {shares['compute']:.0%} of its time computing."
     spent = f"its {run.size} workers computed {shares['compute']:.0%}, waited {shares['wait']:.0%} and mixed {shares['mix']:.0%} of their time"  # fmt: skip
-    if max(shares["wait"], shares["mix"]) < LIMITING:
+    cost = max(shares["wait"], shares["mix"])
+    if cost < LIMITING:
         return f"{start}; {spent}, so computing was the limit."
+    place = "was the limit" if cost > shares["compute"] else "cost most beside computing"
     if shares["mix"] > shares["wait"]:
-        return f"{start}; {spent}, so mixing was the limit: mix less often ([sync] iterations)."
+        return f"{start}; {spent}, so mixing {place}: mix less often ([sync] iterations)."
     computing = {worker.rank: worker.compute for worker in run.state.workers.values()}
     slowest = max(computing, key=lambda rank: computing[rank])
     even = min(computing.values()) > 0.9 * computing[slowest]
     who = "each round waits for its slowest worker" if even else f"the others wait for worker {slowest}, which computes longest"
-    return f"{start}; {spent}, so waiting was the limit: {who}."
+    return f"{start}; {spent}, so waiting {place}: {who}."
 
 
 def _overview(runs: Sequence[RunHistory]) -> str:

@@ -60,8 +60,12 @@ def test_without_a_run_of_one_worker_it_claims_nothing(tmp_path: Path) -> None:
     ("seconds", "limit"),
     [
         ({"compute": 0.9, "wait": 0.05, "mix": 0.05}, "computing was the limit"),
-        ({"compute": 0.5, "wait": 0.1, "mix": 0.4}, "mixing was the limit"),
-        ({"compute": 0.6, "wait": 0.3, "mix": 0.1}, "waiting was the limit: each round waits for its slowest worker"),
+        ({"compute": 0.5, "wait": 0.1, "mix": 0.4}, "mixing cost most beside computing: mix less often"),
+        ({"compute": 0.3, "wait": 0.1, "mix": 0.6}, "mixing was the limit: mix less often"),
+        (
+            {"compute": 0.6, "wait": 0.3, "mix": 0.1},
+            "waiting cost most beside computing: each round waits for its slowest worker",
+        ),
     ],
 )
 def test_a_single_run_says_what_limited_it(tmp_path: Path, seconds: dict[str, float], limit: str) -> None:
