@@ -186,12 +186,10 @@ def evaluate_items(network: TrainedNetwork, items: Samples, metrics: JudgedMetri
 
 def evaluate_test_items(loaded: LoadedJob, content: Content) -> tuple[float, float | None, dict[str, float]] | None:
     """Evaluate a checkpoint's network on its test items: loss, accuracy and metrics; None if there are none."""
-    dataset = load_dataset(loaded, content)
-    if dataset.test_inputs is None:
-        return None
     network = load_network(loaded, content)
-    items = network.items_of(dataset, "test")
-    assert items
+    items = network.items_of(load_dataset(loaded, content), "test")
+    if items is None:
+        return None
     found = evaluate_items(network, items)
     named = {name: found[name] for name in network.metric_names if found[name] is not None}
     return found["loss"], found.get("accuracy"), named

@@ -27,6 +27,7 @@ from partrain.tasks.metric_names import METRICS, OF_PROBABILITIES, name_of
 from partrain.tasks.own_metrics import own_metric, own_number
 
 Observe = Callable[[AnswerBatch], None]
+"""Function that gets each batch."""
 
 
 class JudgedMetric(Protocol):
@@ -56,13 +57,8 @@ class JudgedMetrics:
     ) -> None:
         """Begin without items.
 
-        Args:
-            names: Names of the metrics, in their order.
-            convert: Converts answers, targets and newest values of a batch; see `batch_of`.
-            measure: Makes the measure, which computes the names that `metrics` lack.
-            metrics: The other metrics by name.
-            code: The user code of own metrics by name.
-            observe: Gets each batch.
+        `convert` makes a batch of answers, targets and newest values; `measure` computes the `names` that `metrics` lack; `code` names
+        the user code of own metrics; `observe` gets each batch.
         """
         self._names, self._convert, self._new_measure, self._metrics, self._code = names, convert, measure, metrics, code
         self._observe, self._measure = observe, measure()

@@ -23,8 +23,6 @@ Names = Callable[[int], Sequence[str]]
 """Function that names a number of classes, labels or numbers; it returns nothing where they have no names."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 """Reported quantiles of the reconstruction error."""
-LARGEST_EXPONENT = 700
-"""Perplexity is infinite from here."""
 
 
 class Measure:
@@ -205,7 +203,7 @@ class OfTokens(Measure):
 
     def numbers(self) -> dict[str, float]:
         loss = float(self.sums[1] / self.sums[0])
-        return {"perplexity": math.exp(loss) if loss < LARGEST_EXPONENT else math.inf if loss == loss else math.nan}
+        return {"perplexity": float(torch.tensor(loss, dtype=torch.float64).exp())}
 
     def report(self, names: Names) -> dict[str, Any]:
         tokens, loss = self.sums.tolist()
