@@ -206,7 +206,7 @@ def expected(network: TrainedNetwork, data: Dataset, split: str, folder: Path) -
     found = of_classes(targets, labels, None)
     task: Any = network.task
     sure = torch.from_numpy(probabilities).double()
-    logs, weights = sure.log(), task.weights.double() if task.weights is not None else torch.ones(3)
+    logs, weights = sure.log(), task.weights.double() if task.weights is not None else torch.ones(3, dtype=torch.float64)
     losses = functional.cross_entropy(
         logs, torch.from_numpy(targets), weights, reduction="none", label_smoothing=task.smoothing
     ) * (1 - sure[range(len(targets)), targets]) ** task.focal  # fmt: skip
