@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from partrain.checkpoint import Content
-    from partrain.inference.evaluate import Split
     from partrain.inference.export import Format
-    from partrain.inference.network import TrainedNetwork
+    from partrain.inference.network import Split, TrainedNetwork
     from partrain.inference.preprocess import InputType
     from partrain.job.load import LoadedJob
 

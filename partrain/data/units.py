@@ -1,9 +1,11 @@
-"""The units of the numbers in a data set's files, where `standardise_target` or a series has scaled the targets."""
+"""The units of the numbers in a data set's files, where `standardise_target` or a series has scaled or differenced the targets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from partrain.data.tables.differences import integrate
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -12,17 +14,29 @@ Units = tuple[Sequence[float], Sequence[float]]
 """Mean and standard deviation of each target."""
 
 
+def targets_of(codec: Mapping[str, Any]) -> list[str]:
+    """Return the target columns of a table or series."""
+    return list(codec.get("targets") or codec.get("target") or [])
+
+
 def units_of(codec: Mapping[str, Any]) -> Units | None:
     """Return the units that a data set's codec stores; None if its targets are as in the files."""
     if codec.get("form") == "series":
-        names = codec.get("target") or codec["columns"]
-        return [codec["mean"][name] for name in names], [codec["deviation"][name] for name in names]
+        return [codec["mean"][name] for name in targets_of(codec)], [codec["deviation"][name] for name in targets_of(codec)]
     return (codec["target_mean"], codec["target_std"]) if "target_mean" in codec else None
 
 
-def restore_units(units: Units | None, numbers: Tensor) -> Tensor:
-    """Convert answers or targets (n, k) to the units of the files. A forecast has all columns of one time step after another."""
-    if units is None:
+def restore_units(codec: Mapping[str, Any], numbers: Tensor, newest: Tensor | None = None) -> Tensor:
+    """Convert answers or targets (n, k) to the units of the files. A forecast has all columns of one time step after another.
+
+    `newest`, (n, number, columns), are the values that differences continue; they are needed where the series has been differenced.
+    """
+    if units := units_of(codec):
+        numbers = numbers.double()
+        mean, std = (numbers.new_tensor(column).repeat(numbers.shape[1] // len(column)) for column in units)
+        numbers = numbers * std + mean
+    if not (lags := codec.get("difference")):
         return numbers
-    mean, std = (numbers.new_tensor(one).repeat(numbers.shape[1] // len(one)) for one in units)
-    return numbers * std + mean
+    if newest is None:
+        raise ValueError("differences without the values that they continue")
+    return integrate(numbers.double().reshape(len(numbers), -1, len(targets_of(codec))), newest, lags).flatten(1)

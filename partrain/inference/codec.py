@@ -12,12 +12,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from partrain.data.standardize import broadcastable
-from partrain.data.tables.differences import integrate
+from partrain.data.units import restore_units, targets_of, units_of
 
 Numbers = NDArray[np.float64]
 Scale = tuple[Numbers, Numbers]
@@ -62,17 +61,20 @@ class Codec:
     @property
     def targets(self) -> list[str]:
         """Target columns of a table or series."""
-        return list(self.stored.get("targets") or self.stored.get("target") or [])
+        return targets_of(self.stored)
 
     @cached_property
     def scale(self) -> Scale | None:
         """Mean and deviation that standardized the inputs; None if they were not standardized."""
-        return self._scale(self.columns, "mean", "std")
+        if self.is_series:
+            return _pair(*([self.stored[key][name] for name in self.columns] for key in ("mean", "deviation")))
+        return _pair(self.stored["mean"], self.stored["std"]) if "mean" in self.stored else None
 
     @cached_property
     def target_scale(self) -> Scale | None:
         """Mean and deviation that standardized the targets; None if they were not standardized."""
-        return self._scale(self.targets, "target_mean", "target_std")
+        units = units_of(self.stored)
+        return _pair(*units) if units else None
 
     def standardize(self, inputs: NDArray[Any]) -> NDArray[Any]:
         """Standardize raw inputs (n, ..., columns) as in training. Missing values (NaN) are filled in as the data set did.
@@ -96,18 +98,8 @@ class Codec:
         return scaled
 
     def restore_units(self, numbers: Tensor, newest: Tensor | None = None) -> Tensor:
-        """Convert answers or targets (n, k) to the units of the files. A forecast has all columns of one time step after another.
-
-        `newest`, (n, number, columns), are the values that differences continue; they are needed where the series has been differenced.
-        """
-        if self.target_scale is not None:
-            mean, std = (torch.from_numpy(one).repeat(numbers.shape[1] // len(one)) for one in self.target_scale)
-            numbers = numbers.double() * std + mean
-        if not self.lags:
-            return numbers
-        if newest is None:
-            raise ValueError("differences without the values that they continue")
-        return integrate(numbers.double().reshape(len(numbers), -1, len(self.targets)), newest, self.lags).flatten(1)
+        """Convert answers or targets to the units of the files; see `data.units.restore_units`."""
+        return restore_units(self.stored, numbers, newest)
 
     @property
     def lags(self) -> list[int]:
@@ -132,7 +124,7 @@ class Codec:
     def newest(self, inputs: Tensor) -> Tensor:
         """Return the newest values (n, 1, targets) of windows (n, steps, columns), in the units of the files."""
         last = inputs[:, -1, [self.columns.index(name) for name in self.targets]]
-        return self.restore_units(last).unsqueeze(1)
+        return self.restore_units(last.double()).unsqueeze(1)
 
     def names(self, count: int) -> list[str]:
         """Return the names of `count` numeric answers."""
@@ -144,14 +136,8 @@ class Codec:
         return ["answer"] if count == 1 else [f"answer_{number}" for number in range(count)]
 
     def class_name(self, label: int) -> str:
-        return self.classes[label] if self.classes else str(label)
-
-    def _scale(self, columns: Sequence[str], mean: str, std: str) -> Scale | None:
-        """Look up mean and deviation. Tables store lists by feature; series store both by column, for inputs and targets alike."""
-        if self.is_series:
-            by_column = (self.stored["mean"], self.stored["deviation"])
-            return _pair(*([one[name] for name in columns] for one in by_column))
-        return _pair(self.stored[mean], self.stored[std]) if mean in self.stored else None
+        """Return the name of a class; its number if it has none, as a network may give more logits than there are classes."""
+        return self.classes[label] if self.classes and label < len(self.classes) else str(label)
 
 
 def _pair(mean: Sequence[float], std: Sequence[float]) -> Scale:

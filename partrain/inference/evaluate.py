@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from partrain.display.text_table import table
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
 from partrain.inference.inputs.kinds import STDIN
 from partrain.inference.inputs.read import read
-from partrain.inference.metrics import ByClass, ByItem, ByLabel, ByNumber, ByPixel, ByToken, Metric
-from partrain.inference.network import TrainedNetwork, evaluate_items, load_dataset, split_items
-from partrain.tasks.kinds import Task
+from partrain.inference.network import Split, TrainedNetwork, blame_user_code, evaluate_items, items_by_split, load_dataset
+from partrain.records import without_nan
+from partrain.tasks.measures import OfNumbers
 from partrain.training.batches import Samples
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from partrain.checkpoint import Content
-    from partrain.data import Dataset
 
-Split = Literal["training", "validation", "test"]
 WIDEST_CONFUSION = 20
 """Largest number of classes for which the whole confusion matrix is shown."""
 LABELS = {
@@ -43,15 +36,8 @@ def evaluate(network: TrainedNetwork, content: Content, wanted: Split | None = N
     found = items_by_split(network, dataset)
     if wanted is not None and wanted not in found:
         raise InputMissing(f"the data set has no {wanted} items; it has: {', '.join(found)}")
-    return {
-        name: scores(
-            network,
-            network.items(torch.from_numpy(inputs), torch.from_numpy(targets), dataset.scale, dataset),
-            newest_values(network, dataset, name),
-        )
-        for name, (inputs, targets) in found.items()
-        if name in ([wanted] if wanted else ("validation", "test"))
-    }
+    names = [wanted] if wanted else ("validation", "test")
+    return {name: scores(network, items) for name, items in found.items() if name in names}
 
 
 def evaluate_file(
@@ -68,57 +54,40 @@ def evaluate_file(
     sample = read(network, path, targets, labeled=True, skip_bad=skip_bad)
     assert sample.targets is not None
     name = STDIN if str(path) == "-" else str(path)
-    return {name: scores(network, network.items(sample.inputs, sample.targets, 1.0), sample.newest)}, sample.skipped
+    items = network.items(sample.inputs, sample.targets, 1.0, newest=sample.newest)
+    return {name: scores(network, items)}, sample.skipped
 
 
-def items_by_split(network: TrainedNetwork, dataset: Dataset) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
-    """Return inputs and targets of each split that has items."""
-    training, validation = split_items(network.loaded, dataset)
-    found = {
-        "training": (dataset.inputs[training], dataset.targets[training]),
-        "validation": (dataset.inputs[validation], dataset.targets[validation]),
-    }
-    if dataset.test_inputs is not None and dataset.test_targets is not None:
-        found["test"] = (dataset.test_inputs, dataset.test_targets)
-    return {name: (inputs, targets) for name, (inputs, targets) in found.items() if len(targets)}
-
-
-def newest_values(network: TrainedNetwork, dataset: Dataset, split: str) -> Tensor | None:
-    """Return the newest values (n, number, targets) of the items of a split, where the data set keeps them."""
-    if dataset.newest is None:
-        return None
-    if split == "test":
-        return None if dataset.test_newest is None else torch.from_numpy(dataset.test_newest)
-    training, validation = split_items(network.loaded, dataset)
-    return torch.from_numpy(dataset.newest[training if split == "training" else validation])
-
-
-def scores(network: TrainedNetwork, items: Samples, newest: Tensor | None = None) -> dict[str, Any]:
-    """Return number of items, loss, accuracy if the task has one, and the metrics of its kind of task. `newest`: see `newest_values`."""
-    metric = metric_of(network, newest)
-    found = evaluate_items(network, items, metric.add if metric else None)
-    return found | (metric.report(found) if metric else {})
-
-
-def metric_of(network: TrainedNetwork, newest: Tensor | None = None) -> Metric | None:
-    """Make the metric of a network's kind of task; None for a user task that scores items itself. `newest`: see `newest_values`."""
-    if type(network.task).score is not Task.score:
-        return None
+def scores(network: TrainedNetwork, items: Samples) -> dict[str, Any]:
+    """Return number of items, loss, accuracy if the task has one, and the metrics of its kind of task."""
+    with blame_user_code(network.loaded):
+        metrics = network.metrics(reports=True)
+    found = evaluate_items(network, items, metrics)
+    if metrics.measured is None:
+        return found
     codec = Codec(network.codec)
-    match network.kind:
-        case "classification":
-            return ByClass(network.record.outputs, codec.classes)
-        case "regression" | "forecast":
-            return ByNumber(codec, network.kind == "forecast", newest, network.task.predicted)
-        case "language":
-            return ByToken(network.record.interface.unequal)
-        case "autoencoder":
-            return ByItem()
-        case "multi-label":
-            return ByLabel(network.task, codec.names(network.record.outputs))
-        case "segmentation":
-            return ByPixel(network.record.outputs, network.task)
-    return None
+    names = (lambda _: codec.classes or []) if network.kind == "classification" else codec.names
+    report: dict[str, Any] = without_nan(metrics.measured.report(names))
+    return found | (report | found) | (naive(codec, items) if network.kind == "forecast" else {})
+
+
+def naive(codec: Codec, items: Samples) -> dict[str, Any]:
+    """Return the errors of a forecast that repeats the newest value, and of one that repeats the newest season, where they are known."""
+    newest = items.newest
+    if newest is None and codec.has_newest_values:
+        newest = codec.newest(items.inputs)
+    if newest is None:
+        return {}
+    targets = codec.restore_units(items.targets.double().flatten(1), newest)
+    steps = targets.shape[1] // newest.shape[2]
+    found = {}
+    for name, season in ("naive", 1), ("seasonal_naive", codec.season):
+        if season:
+            errors = OfNumbers()
+            errors.add(newest[:, -season:].repeat(1, -(-steps // season), 1)[:, :steps].flatten(1), targets)
+            numbers = errors.numbers()
+            found[name] = without_nan({key: numbers[key] for key in ("mae", "rmse", "r2")})
+    return found
 
 
 def render(results: dict[str, Any]) -> list[str]:
@@ -140,9 +109,10 @@ def render(results: dict[str, Any]) -> list[str]:
 
 
 def _confusion(matrix: list[list[int]], names: list[str]) -> list[str]:
-    """Render the confusion matrix; if it is too wide to read, its most frequent errors."""
+    """Render the confusion matrix; if it is too wide to read, its most frequent errors. A further column: answers that are no class."""
+    names += ["none of them"] * (len(matrix[0]) - len(names))
     if len(matrix) <= WIDEST_CONFUSION:
-        rows = [[name, *map(str, row)] for name, row in zip(names, matrix, strict=True)]
+        rows = [[name, *map(str, row)] for name, row in zip(names, matrix, strict=False)]
         return table(("true \\ answer", *names), rows)
     pairs = [(n, names[a], names[b]) for a, row in enumerate(matrix) for b, n in enumerate(row) if n and a != b]
     most_frequent = sorted(pairs, key=lambda pair: -pair[0])[:WIDEST_CONFUSION]

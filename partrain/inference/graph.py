@@ -18,10 +18,9 @@ from torch import Tensor, nn
 
 from partrain.byte_layout import LENGTHS, InputPart
 from partrain.data.tables.differences import integrate
-from partrain.inference.metrics import reconstruction_errors
 from partrain.inference.preprocess import GraphRecipe
 from partrain.inference.table_graph import TableFeatures
-from partrain.tasks.kinds import MultiLabel
+from partrain.tasks.answers import labels_of, probabilities_of, reconstruction_errors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,11 +84,9 @@ class Preprocessed(nn.Module):
 
     def _outputs(self, answers: Tensor, fine: Tensor, items: Any, raw: Any) -> Mapping[str, Tensor]:
         """Convert the network's answers. `fine` (n,): items that are answered."""
-        if self.kind == "multi-label":
-            right = self.task.labels(answers) if isinstance(self.task, MultiLabel) else answers > 0
-            return {"probabilities": _masked(answers.sigmoid(), fine), "label": _masked(right.long(), fine, -1)}
-        if self.kind in ("classification", "segmentation"):
-            return {"probabilities": _masked(answers.softmax(1), fine), "label": _masked(answers.argmax(1), fine, -1)}
+        if self.kind in ("classification", "multi-label", "segmentation"):
+            probabilities, labels = probabilities_of(self.kind, answers), labels_of(self.task, answers).long()
+            return {"probabilities": _masked(probabilities, fine), "label": _masked(labels, fine, -1)}
         if self.kind == "autoencoder":
             return {"error": _masked(reconstruction_errors(answers, items), fine)}
         answers = self.task.predicted(answers).flatten(1)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from partrain.models import Interface, build_drawn
 from partrain.models.answers import agree, probe
 from partrain.records import finite
 from partrain.tasks import UserTask
-from partrain.tasks.judged import JudgedMetrics, judged_metrics
+from partrain.tasks.judged import JudgedMetrics, Observe, judged_metrics
 from partrain.tasks.kinds import Task, kind_of_answers
 from partrain.training.batches import Samples, unpack
 from partrain.training.evaluate import evaluate
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from partrain.data import Dataset, DatasetInfo
     from partrain.job.load import LoadedJob
 
-OnBatch = Callable[[Tensor, Tensor, Tensor], None]
-"""A callback for each batch: inputs (b, *shape), answers, and the targets they are compared with."""
+Split = Literal["training", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,13 @@ class TrainedNetwork:
         task = self.loaded.job.task
         return ["mean_iou"] * (self.kind == "segmentation") + list(task.judged if task else ())
 
-    def metrics(self) -> JudgedMetrics:
-        """Make the job's metrics beside loss and accuracy."""
+    def metrics(self, reports: bool = False, observe: Observe | None = None) -> JudgedMetrics:
+        """Make the job's metrics beside loss and accuracy; see `judged_metrics`."""
         task = self.loaded.job.task
         names, lower = (task.metrics or (), task.lower_is_better or ()) if task else ((), ())
         restore = Codec(self.codec).restore_units
-        return judged_metrics(names, lower, self.task, self.kind, self.record.outputs, self.loaded.folder, restore)
+        kind, outputs, folder = self.kind, self.record.outputs, self.loaded.folder
+        return judged_metrics(names, lower, self.task, kind, outputs, folder, restore, reports, observe)
 
     @property
     def interface(self) -> Interface:
@@ -75,11 +76,26 @@ class TrainedNetwork:
         """Type of its parameters."""
         return next(self.module.parameters()).dtype
 
-    def items(self, inputs: Tensor, targets: Tensor, scale: float, dataset: DatasetInfo | None = None) -> Samples:
+    def items(
+        self, inputs: Tensor, targets: Tensor, scale: float, dataset: DatasetInfo | None = None, newest: Tensor | None = None
+    ) -> Samples:
         """Make samples in the form that the network saw in training. `dataset`: the one that they are of, as it stores them."""
-        channels = dataset.channel_scale if dataset else None
+        channels, parts = dataset.channel_scale if dataset else None, tuple(self.record.parts)
         layout = self.loaded.job.model.convolves
-        return Samples(inputs, targets, scale, self.dtype, layout, channel_scale=channels, parts=tuple(self.record.parts))
+        return Samples(inputs, targets, scale, self.dtype, layout, channel_scale=channels, parts=parts, newest=newest)
+
+    def items_of(self, dataset: Dataset, split: Split) -> Samples | None:
+        """Make samples of the training, validation or test items of a data set; None if it has none."""
+        if split == "test":
+            arrays = dataset.test_inputs, dataset.test_targets, dataset.test_newest
+        else:
+            index = split_items(self.loaded, dataset)[split == "validation"]
+            newest = None if dataset.newest is None else dataset.newest[index]
+            arrays = dataset.inputs[index], dataset.targets[index], newest
+        inputs, targets, newest = (None if array is None else torch.from_numpy(array) for array in arrays)
+        if inputs is None or targets is None or not len(targets):
+            return None
+        return self.items(inputs, targets, dataset.scale, dataset, newest)
 
     def batch(self, inputs: Tensor) -> Any:
         """Return items (b, ...) as the network is called with them: unpacked where they have several inputs."""
@@ -167,48 +183,34 @@ def split_items(loaded: LoadedJob, dataset: Dataset) -> tuple[Any, Any]:
     return split(dataset, job.dataset, job.partition.order, job.seed)
 
 
-def evaluate_items(network: TrainedNetwork, items: Samples, on_batch: OnBatch | None = None) -> dict[str, Any]:
+def items_by_split(network: TrainedNetwork, dataset: Dataset) -> dict[str, Samples]:
+    """Return the samples of each split that has items."""
+    return {split: items for split in SPLITS if (items := network.items_of(dataset, split))}
+
+
+def evaluate_items(network: TrainedNetwork, items: Samples, metrics: JudgedMetrics | None = None) -> dict[str, Any]:
     """Return number of items, mean loss, accuracy if the task has one, and the job's metrics; None for those that are undefined.
 
-    `on_batch` receives the answers of each batch.
+    `metrics`: those of the network, if the caller made them.
     """
-    task = ObservedTask(network.task, on_batch) if on_batch else network.task
     count = len(items.targets)
     with blame_user_code(network.loaded):
-        metrics = network.metrics()
+        metrics = metrics or network.metrics()
         precision = network.loaded.job.engine.precision
-        loss, correct = evaluate(network.module, task, items, range(count), precision=precision, metrics=metrics)
+        loss, correct = evaluate(network.module, network.task, items, range(count), precision=precision, metrics=metrics)
         named = {name: finite(value) for name, value in metrics.compute().items()}
-    return {"items": count, "loss": loss / count} | ({"accuracy": correct / count} if task.accuracy else {}) | named
+    return {"items": count, "loss": loss / count} | ({"accuracy": correct / count} if network.task.accuracy else {}) | named
 
 
 def evaluate_test_items(loaded: LoadedJob, content: Content) -> tuple[float, float | None, dict[str, float]] | None:
     """Evaluate a checkpoint's network on its test items: loss, accuracy and metrics; None if there are none."""
-    dataset = load_dataset(loaded, content)
-    if dataset.test_inputs is None or dataset.test_targets is None:
-        return None
-    inputs, targets = torch.from_numpy(dataset.test_inputs), torch.from_numpy(dataset.test_targets)
     network = load_network(loaded, content)
-    found = evaluate_items(network, network.items(inputs, targets, dataset.scale, dataset))
+    items = network.items_of(load_dataset(loaded, content), "test")
+    if items is None:
+        return None
+    found = evaluate_items(network, items)
     named = {name: found[name] for name in network.metric_names if found[name] is not None}
     return found["loss"], found.get("accuracy"), named
-
-
-class ObservedTask(Task):
-    """A task that passes the answers it scores to a callback, so that nothing is computed twice."""
-
-    def __init__(self, task: Task, on_batch: OnBatch) -> None:
-        self.task, self.on_batch, self.accuracy = task, on_batch, task.accuracy
-
-    def targets(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        return self.task.targets(inputs, targets)
-
-    def score(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
-        answers: list[Tensor] = []
-        with module.register_forward_hook(lambda *call: answers.append(call[-1])):
-            scored = self.task.score(module, inputs, targets)
-        self.on_batch(inputs, answers[0], self.task.targets(inputs, targets))
-        return scored
 
 
 @contextmanager

@@ -19,9 +19,8 @@ from torch import Tensor
 
 from partrain.errors import InputMissing, UserCodeFailed
 from partrain.inference.codec import Codec
-from partrain.inference.metrics import reconstruction_errors
 from partrain.inference.network import TrainedNetwork, blame_user_code
-from partrain.tasks.kinds import MultiLabel
+from partrain.tasks.answers import labels_of, numbers_of, probabilities_of, reconstruction_errors
 from partrain.training.evaluate import CHUNK_NUMBERS
 
 if TYPE_CHECKING:
@@ -174,32 +173,34 @@ def compute_answers(network: TrainedNetwork, inputs: Tensor, compute: Callable[[
 
 def _classes(network: TrainedNetwork, sample: Sample, probabilities: bool) -> Columns:
     logits = compute_answers(network, sample.inputs, network.module)
-    labels = logits.argmax(1)
+    labels = labels_of(network.task, logits)
     found: Columns = {"label": labels.numpy()}
-    if names := Codec(network.codec).classes:
-        found["class"] = [names[label] for label in labels.tolist()]
-    return found | ({"probability": logits.softmax(1).numpy()} if probabilities else {})
+    codec = Codec(network.codec)
+    if codec.classes:
+        found["class"] = [codec.class_name(label) for label in labels.tolist()]
+    return found | ({"probability": probabilities_of(network.kind, logits).numpy()} if probabilities else {})
 
 
 def _numbers(network: TrainedNetwork, sample: Sample, _: bool) -> Columns:
-    found = network.task.predicted(compute_answers(network, sample.inputs, network.module)).flatten(1)
-    return {"answer": Codec(network.codec).restore_units(found, sample.newest).numpy()}
+    answers = compute_answers(network, sample.inputs, network.module)
+    return {"answer": numbers_of(network.task, answers, sample.newest, Codec(network.codec).restore_units).numpy()}
 
 
 def _labels(network: TrainedNetwork, sample: Sample, probabilities: bool) -> Columns:
     """Give each label, 1 where its probability is at or above the threshold, and the probabilities."""
     logits = compute_answers(network, sample.inputs, network.module)
-    task = network.task
-    found: Columns = {"label": (task.labels(logits) if isinstance(task, MultiLabel) else logits > 0).long().numpy()}
-    return found | ({"probability": logits.sigmoid().numpy()} if probabilities else {})
+    found: Columns = {"label": labels_of(network.task, logits).long().numpy()}
+    return found | ({"probability": probabilities_of(network.kind, logits).numpy()} if probabilities else {})
 
 
 def _pixels(network: TrainedNetwork, sample: Sample, probabilities: bool) -> Columns:
     """Give the label map (h, w) of each image."""
     if probabilities:
-        found = compute_answers(network, sample.inputs, lambda part: network.module(part).softmax(1))
-        return {"label": found.argmax(1).to(_LABELS).numpy(), "probability": found.numpy()}
-    return {"label": compute_answers(network, sample.inputs, lambda part: network.module(part).argmax(1).to(_LABELS)).numpy()}
+        logits = compute_answers(network, sample.inputs, network.module)
+        found: Columns = {"probability": probabilities_of(network.kind, logits).numpy()}
+        return {"label": labels_of(network.task, logits).to(_LABELS).numpy()} | found
+    maps = compute_answers(network, sample.inputs, lambda part: labels_of(network.task, network.module(part)).to(_LABELS))
+    return {"label": maps.numpy()}
 
 
 def _reconstructions(network: TrainedNetwork, sample: Sample, _: bool) -> Columns:

@@ -19,8 +19,15 @@ from torch import Tensor
 from partrain.checkpoint.manifest import manifest_of
 from partrain.display.text_table import table
 from partrain.errors import BadCheckpoint, InputMissing
-from partrain.inference.evaluate import items_by_split
-from partrain.inference.network import evaluate_items, load_dataset, load_network, load_tensors, network_tensors, split_items
+from partrain.inference.network import (
+    evaluate_items,
+    items_by_split,
+    load_dataset,
+    load_network,
+    load_tensors,
+    network_tensors,
+    split_items,
+)
 from partrain.training.buffers import pooled
 
 if TYPE_CHECKING:
@@ -90,12 +97,10 @@ def scores(soup: Content, members: Sequence[Member]) -> list[dict[str, Any]]:
         split = "test"
     else:
         raise InputMissing(f"{first.path}: no items to evaluate the average on: no test set, and no common validation items")
-    inputs, targets = (torch.from_numpy(array) for array in found[split])
-    items = network.items(inputs, targets, dataset.scale)
     rows = []
     for name, content in [*((str(member.path), member.content) for member in members), ("soup", soup)]:
         load_tensors(network.module, content)
-        rows.append({"network": name, "round": content.round, "split": split} | evaluate_items(network, items))
+        rows.append({"network": name, "round": content.round, "split": split} | evaluate_items(network, found[split]))
     return rows
 
 

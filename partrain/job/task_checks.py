@@ -79,8 +79,9 @@ def metric_names(model: AnyModel, task: AnyTask | None, spec: DatasetSpec) -> It
         if metric and spec.outputs and spec.outputs < metric.least:
             what = f"`{name}` needs at least {metric.least} classes, and the data set has {spec.outputs}"
             yield Finding(("task", "metrics", index), what, "remove it")
-    if any(":" not in name for name in names) and find_spec("torchmetrics") is None:
-        message = "metrics are computed by torchmetrics, which is not installed: pip install 'partrain[metrics]'"
+    foreign = [name for name in names if name in METRICS.get(kind, {}) and METRICS[kind][name].target]
+    if foreign and find_spec("torchmetrics") is None:
+        message = f"`{foreign[0]}` is computed by torchmetrics, which is not installed: pip install 'partrain[metrics]'"
         yield Finding(("task", "metrics"), message)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from partrain.display.number_format import number
@@ -16,9 +16,9 @@ from partrain.report.theme import Spec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import Tensor
 
     from partrain.inference.network import TrainedNetwork
+    from partrain.tasks.answers import AnswerBatch
 
 MOST_ITEMS = 20_000
 """Most items whose answers are looked at."""
@@ -73,9 +73,9 @@ def answers_of(run: RunHistory, trusted: bool, several: bool) -> JudgedAnswers:
 def _evaluate(run: RunHistory, trusted: bool, answers: JudgedAnswers) -> None:
     import torch
 
-    from partrain.inference.evaluate import items_by_split, newest_values
-    from partrain.inference.network import evaluate_items, load_dataset, load_network
+    from partrain.inference.network import evaluate_items, items_by_split, load_dataset, load_network
     from partrain.inference.open import load_job, open_checkpoint
+    from partrain.tasks.answers import AnswerBatch
 
     path, content = open_checkpoint(run.folder)
     loaded = load_job(content, path, trusted, "items")
@@ -83,44 +83,41 @@ def _evaluate(run: RunHistory, trusted: bool, answers: JudgedAnswers) -> None:
     dataset = load_dataset(loaded, content)
     found = items_by_split(network, dataset)
     split = next(name for name in ("validation", "test", "training") if name in found)
-    inputs, targets = (array[:MOST_ITEMS] for array in found[split])
-    kept: list[tuple[Tensor, Tensor]] = []
-    shapes: list[Tensor] = []
-
-    def keep(given: Tensor, said: Tensor, wanted: Tensor) -> None:
-        kept.append((said.detach().cpu(), wanted.cpu()))
-        if network.kind == "forecast":
-            shapes.append(given.double().cpu())
-
-    samples = network.items(torch.from_numpy(inputs), torch.from_numpy(targets), dataset.scale, dataset)
-    scores = evaluate_items(network, samples, keep)
-    said, wanted = (torch.cat(parts) for parts in zip(*kept, strict=True))
+    items = found[split]
+    newest = None if items.newest is None else items.newest[:MOST_ITEMS]
+    items = replace(items, inputs=items.inputs[:MOST_ITEMS], targets=items.targets[:MOST_ITEMS], newest=newest)
+    inputs = items.inputs.numpy()
+    batches: list[AnswerBatch] = []
+    shown = network.kind in ("classification", "regression", "forecast", "autoencoder")
+    scores = evaluate_items(network, items, network.metrics(observe=batches.append if shown else None))
     which = f"{scores['items']:,} {split} items, round {content.round:,}"
     answers.note = f"The newest checkpoint on {which}: " + ", ".join(
         f"{name} {number(value)}" for name, value in scores.items() if name != "items"
     )
+    if not shown:
+        answers.note += f". Single items are not shown for {network.kind}."
+        return
+    joined = AnswerBatch(*(torch.cat(parts) for parts in zip(*batches, strict=True)))
     match network.kind:
         case "classification":
-            _classes(network, inputs, said, wanted, answers)
-        case "regression" | "forecast":
-            newest = newest_values(network, dataset, split)
-            _numbers(network, said, wanted, answers, None if newest is None else newest[: len(said)])
+            _classes(network, inputs, joined, answers)
         case "autoencoder":
-            _reconstructions(inputs, said, wanted, answers)
-        case kind:
-            answers.note += f". Single items are not shown for {kind}."
+            _reconstructions(inputs, joined, answers)
+        case _:
+            _numbers(network, joined, answers)
 
 
-def _classes(network: TrainedNetwork, inputs: NDArray[Any], said: Tensor, wanted: Tensor, answers: JudgedAnswers) -> None:
+def _classes(network: TrainedNetwork, inputs: NDArray[Any], batch: AnswerBatch, answers: JudgedAnswers) -> None:
     import torch
-    from torch.nn.functional import cross_entropy
 
     from partrain.inference.codec import Codec
+    from partrain.tasks.measures import OfClasses
 
     codec, count = Codec(network.codec), network.record.outputs
-    names = [codec.class_name(label)[:ANSWER_CHARACTERS] for label in range(count)]
-    given = said.argmax(1)
-    matrix = torch.bincount(wanted * count + given, minlength=count * count).view(count, count)
+    names = [codec.class_name(label)[:ANSWER_CHARACTERS] for label in range(batch.answers.shape[1])]
+    measure = OfClasses(count)
+    measure.add(batch.decided, batch.targets)
+    matrix = measure.confusion[:, :count]
     if count <= MOST_CLASSES:
         answers.figures["confusion"] = confusion(matrix.tolist(), names)
         answers.confusion_wide = count > NARROW_CLASSES
@@ -128,25 +125,23 @@ def _classes(network: TrainedNetwork, inputs: NDArray[Any], said: Tensor, wanted
     wrong = [(int(matrix[a, b]), names[a], names[b]) for a, b in (matrix - torch.diag(matrix.diag())).nonzero().tolist()]
     rows = [[true, answer, f"{n:,}"] for n, true, answer in sorted(wrong, key=lambda one: (-one[0], one[1:]))[:10]]
     answers.errors = Table(["true", "answer", "items"], rows, frozenset({2})) if rows else None
-    losses = cross_entropy(said.double(), wanted, reduction="none")
-    sure = said.double().softmax(1)
+    right = batch.answers.gather(1, batch.targets[:, None]).squeeze(1)
     answers.worst_title = "Worst-judged items"
-    for item in losses.topk(min(WORST, len(losses))).indices.tolist():
-        true, answer = int(wanted[item]), int(given[item])
-        share = f"{names[true]}, answered {names[answer]} ({float(sure[item, answer]):.0%})"
+    for item in right.topk(min(WORST, len(right)), largest=False).indices.tolist():
+        true, answer = int(batch.targets[item]), int(batch.decided[item])
+        share = f"{names[true]}, answered {names[answer]} ({float(batch.answers[item, answer]):.0%})"
         answers.worst.append(
             WorstItem(
-                item, share if true != answer else f"{names[true]}, right ({float(sure[item, true]):.0%})", picture(inputs[item])
+                item, share if true != answer else f"{names[true]}, right ({float(right[item]):.0%})", picture(inputs[item])
             )
         )
 
 
-def _numbers(network: TrainedNetwork, said: Tensor, wanted: Tensor, answers: JudgedAnswers, newest: Tensor | None) -> None:
+def _numbers(network: TrainedNetwork, batch: AnswerBatch, answers: JudgedAnswers) -> None:
     from partrain.inference.codec import Codec
 
-    codec = Codec(network.codec)
-    predicted, true = (codec.restore_units(one.double().flatten(1), newest) for one in (said, wanted))
-    names = codec.names(true.shape[1])
+    predicted, true = (numbers.reshape(len(numbers), -1) for numbers in (batch.answers, batch.targets))
+    names = Codec(network.codec).names(true.shape[1])
     name = names[0]
     pairs = list(zip(true[:, 0].tolist(), predicted[:, 0].tolist(), strict=True))
     answers.figures["scatter"] = scatter(pairs, name)
@@ -165,10 +160,10 @@ def _numbers(network: TrainedNetwork, said: Tensor, wanted: Tensor, answers: Jud
     )
 
 
-def _reconstructions(inputs: NDArray[Any], said: Tensor, wanted: Tensor, answers: JudgedAnswers) -> None:
-    from partrain.inference.metrics import reconstruction_errors
+def _reconstructions(inputs: NDArray[Any], batch: AnswerBatch, answers: JudgedAnswers) -> None:
+    from partrain.tasks.answers import reconstruction_errors
 
-    errors = reconstruction_errors(said, wanted)
+    errors = reconstruction_errors(batch.answers, batch.targets)
     answers.worst_title = "Worst-judged items: largest reconstruction errors"
     for item in errors.topk(min(WORST, len(errors))).indices.tolist():
         answers.worst.append(WorstItem(item, f"error {number(float(errors[item]))}", picture(inputs[item])))

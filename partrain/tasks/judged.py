@@ -1,4 +1,4 @@
-"""The metrics of `[task] metrics` over all held-out items, of which each worker judges a part.
+"""The metrics of `[task] metrics` over all held-out items, of which each worker judges a part; and those that `evaluate` reports.
 
 Each worker feeds its answers to metrics of its own. At the end they gather their states, in the order of the workers and so of the
 items: the result does not depend on the number of workers.
@@ -19,14 +19,15 @@ from torch import Tensor
 from partrain.config.problems import Finding, WrongValue
 from partrain.config.usercode import frames
 from partrain.errors import Failure, UserCodeFailed
+from partrain.tasks.answers import AnswerBatch, Restore, batch_of
 from partrain.tasks.kinds import Task
 from partrain.tasks.known_metrics import known_metric, silent
-from partrain.tasks.metric_names import METRICS, name_of
+from partrain.tasks.measures import Gather, Measure, measure_of
+from partrain.tasks.metric_names import METRICS, OF_PROBABILITIES, name_of
 from partrain.tasks.own_metrics import own_metric, own_number
 
-Gather = Callable[[Tensor], list[Tensor]]
-"""Function that returns this tensor of every worker, by rank."""
-Convert = Callable[[Tensor], Tensor]
+Observe = Callable[[AnswerBatch], None]
+"""Function that gets each batch."""
 
 
 class JudgedMetric(Protocol):
@@ -43,40 +44,59 @@ class JudgedMetric(Protocol):
 
 
 class JudgedMetrics:
-    """The metrics of a job by name."""
+    """The metrics of a job by name: those of a measure, of torchmetrics, and own ones."""
 
     def __init__(
         self,
-        metrics: dict[str, JudgedMetric],
-        prepare: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+        names: Sequence[str],
+        convert: Callable[[Tensor, Tensor, Tensor | None], AnswerBatch],
+        measure: Callable[[], Measure | None] = lambda: None,
+        metrics: Mapping[str, JudgedMetric] = MappingProxyType({}),
         code: Mapping[str, str] = MappingProxyType({}),
+        observe: Observe | None = None,
     ) -> None:
-        """`prepare` converts answers and targets of a batch to what the metrics take; `code` names the user code of own metrics."""
-        self._metrics, self._prepare, self._code = metrics, prepare, code
+        """Begin without items.
+
+        `convert` makes a batch of answers, targets and newest values; `measure` computes the `names` that `metrics` lack; `code` names
+        the user code of own metrics; `observe` gets each batch.
+        """
+        self._names, self._convert, self._new_measure, self._metrics, self._code = names, convert, measure, metrics, code
+        self._observe, self._measure = observe, measure()
+        self.measured = self._measure
+        """The measure of all items of all workers, from the newest `compute`."""
         self._gather: Gather = lambda x: [x]
         for metric in metrics.values():
             metric.dist_sync_fn = lambda x, group=None: self._gather(x)  # type: ignore[attr-defined]
             metric.distributed_available_fn = lambda: True  # type: ignore[attr-defined]
 
     def __bool__(self) -> bool:
-        return bool(self._metrics)
+        return bool(self._measure or self._metrics or self._observe)
 
-    def update(self, answers: Tensor, targets: Tensor) -> None:
-        """Add a batch of answers and their targets."""
-        answers, targets = self._prepare(answers.detach().cpu(), targets.detach().cpu())
+    def update(self, answers: Tensor, targets: Tensor, newest: Tensor | None = None) -> None:
+        """Add a batch of answers and their targets, and of the values that differences of a series continue."""
+        batch = self._convert(answers.detach().cpu(), targets.detach().cpu(), newest)
+        if self._measure:
+            self._measure.add(batch.decided, batch.targets)
+        if self._observe:
+            self._observe(batch)
         for name, metric in self._metrics.items():
             with silent(), self._blamed(name):
-                metric.update(answers, targets)
+                given = batch.answers if name in OF_PROBABILITIES or name in self._code else batch.decided
+                metric.update(given, batch.targets)
 
     def compute(self, gather: Gather = lambda x: [x]) -> dict[str, float]:
         """Return the metrics over all items of all workers, and forget the items."""
         self._gather = gather
-        found = {}
+        self.measured, self._measure = self._measure, self._new_measure()
+        found: dict[str, float] = {}
+        if self.measured:
+            self.measured.gather(gather)
+            found |= self.measured.numbers()
         for name, metric in self._metrics.items():
             with silent(), self._blamed(name):
                 found[name] = own_number(metric.compute(), self._code[name]) if name in self._code else _number(metric.compute())
                 metric.reset()
-        return found
+        return {name: found[name] for name in self._names}
 
     @contextmanager
     def _blamed(self, name: str) -> Iterator[None]:
@@ -92,37 +112,6 @@ class JudgedMetrics:
             raise UserCodeFailed(f"[task] metrics: `{self._code[name]}`: {words}", f"{frames(error)}{words}") from error
 
 
-class MeanIoU:
-    """Mean over the classes of intersection / union of the pixels; classes without any pixel do not count.
-
-    Takes labels (b, h, w) as answers and targets; the target `ignore` is left out.
-    """
-
-    dist_sync_fn: Callable[..., list[Tensor]]
-
-    def __init__(self, classes: int, ignore: int) -> None:
-        self._classes, self._ignore = classes, ignore
-        self.reset()
-
-    def update(self, answers: Tensor, targets: Tensor) -> None:
-        known = targets != self._ignore
-        pairs = targets[known].long() * self._classes + answers[known]
-        self.confusion += torch.bincount(pairs, minlength=self._classes**2).view(self._classes, self._classes)
-
-    def compute(self) -> float:
-        confusion = torch.stack(self.dist_sync_fn(self.confusion)).sum(0).double()
-        return mean_iou(confusion)
-
-    def reset(self) -> None:
-        self.confusion = torch.zeros(self._classes, self._classes, dtype=torch.int64)
-
-
-def mean_iou(confusion: Tensor) -> float:
-    """Return the mean intersection over union from a confusion matrix (C, C) of pixels."""
-    hits, union = confusion.diagonal(), confusion.sum(0) + confusion.sum(1) - confusion.diagonal()
-    return float((hits[union > 0] / union[union > 0]).double().mean())
-
-
 def judged_metrics(
     names: Sequence[str],
     lower: Sequence[str],
@@ -130,7 +119,9 @@ def judged_metrics(
     kind: str,
     outputs: int,
     folder: Path,
-    restore: Convert = lambda numbers: numbers,
+    restore: Restore = lambda numbers, _: numbers,
+    reports: bool = False,
+    observe: Observe | None = None,
 ) -> JudgedMetrics:
     """Make the metrics of a job.
 
@@ -142,10 +133,13 @@ def judged_metrics(
         outputs: Number of classes, labels or numbers.
         folder: Folder of the job, for own metrics.
         restore: Function that converts numbers (n, k) to the units of the data set's files.
+        reports: Make the measure of the kind of task even if no name needs it.
+        observe: Gets each batch.
     """
     ignore = getattr(task, "ignore", None)
-    made: dict[str, JudgedMetric] = {"mean_iou": MeanIoU(outputs, int(ignore or 0))} if kind == "segmentation" else {}
-    if names and type(task).score is not Task.score:
+    known_answers = type(task).score is Task.score
+    made: dict[str, JudgedMetric] = {}
+    if names and not known_answers:
         raise UserCodeFailed(f"[task] metrics: {type(task).__name__} has a `score` of its own, so that its answers are unknown")
     for index, name in enumerate(names):
         place = ("task", "metrics", index)
@@ -159,24 +153,24 @@ def judged_metrics(
         if outputs < known.least:
             what = f"`{name}` needs at least {known.least} classes, and the data set has {outputs}"
             raise WrongValue(Finding(place, what, "remove it"))
-        made[name] = known_metric(known, kind, outputs, ignore)
+        if known.target:
+            made[name] = known_metric(known, kind, outputs, ignore)
 
-    def prepare(answers: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        match kind:
-            case "classification":
-                if names and answers.shape[1] != outputs:
-                    raise UserCodeFailed(f"[task] metrics: the network gives {answers.shape[1]} logits for {outputs} classes")
-                return answers.float().softmax(1), targets
-            case "multi-label":
-                return task.predicted(answers.float()), targets.long()
-            case "segmentation":
-                return answers.argmax(1), targets.long()
-            case "regression" | "forecast":
-                numbers = [restore(each.double().flatten(1)) for each in (task.predicted(answers), targets)]
-                return (numbers[0].squeeze(1), numbers[1].squeeze(1)) if outputs == 1 else (numbers[0], numbers[1])
-        return answers, targets
+    def convert(answers: Tensor, targets: Tensor, newest: Tensor | None) -> AnswerBatch:
+        if names and kind == "classification" and answers.shape[1] != outputs:
+            raise UserCodeFailed(f"[task] metrics: the network gives {answers.shape[1]} logits for {outputs} classes")
+        return batch_of(task, kind, answers, targets, newest, restore)
 
-    return JudgedMetrics(made, prepare, {name_of(name): name for name in names if ":" in name})
+    judged = ["mean_iou"] * (kind == "segmentation" and known_answers) + list(map(name_of, names))
+    measures = known_answers and (reports or not made.keys() >= set(judged))
+    return JudgedMetrics(
+        judged,
+        convert,
+        (lambda: measure_of(kind, outputs, ignore)) if measures else (lambda: None),
+        made,
+        {name_of(name): name for name in names if ":" in name},
+        observe,
+    )
 
 
 def _number(value: Any) -> float:

@@ -21,10 +21,8 @@ def known_metric(known: KnownMetric, kind: str, outputs: int, ignore: int | None
     module, _, name = known.target.partition(":")
     import_torchmetrics()
     metric = getattr(import_module(f"torchmetrics.{module}"), name)
-    if kind == "language":
-        counted: dict[str, Any] = {}
-    elif kind in ("regression", "forecast"):
-        counted = {} if name in _ANY_OUTPUTS else {"num_outputs": outputs}
+    if kind in ("regression", "forecast"):
+        counted: dict[str, Any] = {"num_outputs": outputs} if name in _COUNTED_OUTPUTS else {}
     else:
         counted = {"num_labels" if kind == "multi-label" else "num_classes": outputs}
         counted |= {"ignore_index": ignore} if kind == "segmentation" else {}
@@ -33,10 +31,8 @@ def known_metric(known: KnownMetric, kind: str, outputs: int, ignore: int | None
     return made.set_dtype(torch.float64) if kind in ("regression", "forecast") else made
 
 
-_ANY_OUTPUTS = (
-    "R2Score", "ExplainedVariance", "MeanAbsolutePercentageError", "SymmetricMeanAbsolutePercentageError", "MeanSquaredLogError"
-)  # fmt: skip
-"""Metrics of torchmetrics that take any number of outputs."""
+_COUNTED_OUTPUTS = ("SpearmanCorrCoef",)
+"""Metrics of numbers that take the number of outputs."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The metrics that `[task] metrics` knows by name: classes of torchmetrics, with their arguments. Imports neither."""
+"""The metrics that `[task] metrics` knows by name. Those that `evaluate` reports too are of `measures`, others of torchmetrics."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ JUDGED = ("loss", "accuracy")
 
 
 class KnownMetric(NamedTuple):
-    """A metric of torchmetrics."""
+    """A metric."""
 
-    target: str
-    """Module below `torchmetrics`, and class."""
+    target: str = ""
+    """Module below `torchmetrics`, and class; empty: the measure of the kind of task computes it."""
     lower: bool = False
     """True if lower is better."""
     arguments: Mapping[str, Any] = MappingProxyType({})
@@ -26,6 +26,8 @@ class KnownMetric(NamedTuple):
     """The smallest and the largest number that it can give."""
 
 
+OF_PROBABILITIES = ("auroc", "average_precision", "top5_accuracy", "calibration_error")
+"""Metrics of torchmetrics that take probabilities. The others of classes and labels take labels."""
 _SIGNED = ("mcc", "cohen_kappa")
 """Metrics of classes that are negative for answers worse than guessing."""
 _ERROR = (0.0, math.inf)
@@ -39,30 +41,34 @@ def _of(prefix: str, **classes: str) -> dict[str, KnownMetric]:
 
 
 _NUMBERS = {
-    "mae": KnownMetric("regression:MeanAbsoluteError", True, bounds=_ERROR),
-    "mse": KnownMetric("regression:MeanSquaredError", True, bounds=_ERROR),
-    "rmse": KnownMetric("regression:MeanSquaredError", True, {"squared": False}, bounds=_ERROR),
+    "mae": KnownMetric(lower=True, bounds=_ERROR),
+    "mse": KnownMetric(lower=True, bounds=_ERROR),
+    "rmse": KnownMetric(lower=True, bounds=_ERROR),
     "mape": KnownMetric("regression:MeanAbsolutePercentageError", True, bounds=_ERROR),
     "smape": KnownMetric("regression:SymmetricMeanAbsolutePercentageError", True, bounds=(0.0, 2.0)),
     "msle": KnownMetric("regression:MeanSquaredLogError", True, bounds=_ERROR),
-    "r2": KnownMetric("regression:R2Score", bounds=(-math.inf, 1.0)),
+    "r2": KnownMetric(bounds=(-math.inf, 1.0)),
     "explained_variance": KnownMetric("regression:ExplainedVariance", bounds=(-math.inf, 1.0)),
     "spearman": KnownMetric("regression:SpearmanCorrCoef", bounds=(-1.0, 1.0)),
 }
-_QUALITY = {"f1": "F1Score", "precision": "Precision", "recall": "Recall", "specificity": "Specificity"}
+_QUALITY = dict.fromkeys(("f1", "precision", "recall", "specificity"), KnownMetric())
 _RANKING = {"auroc": "AUROC", "average_precision": "AveragePrecision"}
 
 METRICS: dict[str, dict[str, KnownMetric]] = {
-    "classification": _of("Multiclass", **_QUALITY, **_RANKING, mcc="MatthewsCorrCoef", cohen_kappa="CohenKappa")
+    "classification": _QUALITY
+    | _of("Multiclass", **_RANKING, mcc="MatthewsCorrCoef", cohen_kappa="CohenKappa")
     | {
         "top5_accuracy": KnownMetric("classification:MulticlassAccuracy", False, {"top_k": 5, "average": "micro"}, 5),
         "calibration_error": KnownMetric("classification:MulticlassCalibrationError", True),
     },
-    "multi-label": _of("Multilabel", **_QUALITY, **_RANKING, exact_match="ExactMatch", mcc="MatthewsCorrCoef"),
-    "segmentation": _of("Multiclass", **_QUALITY, mcc="MatthewsCorrCoef"),
+    "multi-label": _QUALITY
+    | _of("Multilabel", **_RANKING)
+    | {"exact_match": KnownMetric()}
+    | _of("Multilabel", mcc="MatthewsCorrCoef"),
+    "segmentation": _QUALITY | _of("Multiclass", mcc="MatthewsCorrCoef"),
     "regression": _NUMBERS,
     "forecast": _NUMBERS,
-    "language": {"perplexity": KnownMetric("text.perplexity:Perplexity", True, bounds=(1.0, math.inf))},
+    "language": {"perplexity": KnownMetric(lower=True, bounds=(1.0, math.inf))},
     "autoencoder": {},
 }
 """Metrics by kind of task. Those of classes and labels are means over classes or labels (macro)."""

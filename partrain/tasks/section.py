@@ -46,7 +46,7 @@ class TaskMetrics(Section):
     """The metrics that a task is judged by, beside loss and accuracy."""
 
     metrics: list[str] | None = Field(None, min_length=1)
-    """Further judged numbers beside loss and accuracy: names such as "f1" and "auroc" (torchmetrics computes them), or your own
+    """Further judged numbers beside loss and accuracy: names such as "f1" and "auroc" (torchmetrics computes some), or your own
     as "file.py:Metric"."""
     lower_is_better: list[str] | None = Field(None, min_length=1)
     """Names of those of your own metrics for which lower is better."""

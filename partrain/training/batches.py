@@ -37,6 +37,8 @@ class Samples:
     """Mean and deviation of each channel of images, which batches are standardised by."""
     parts: tuple[InputPart, ...] = ()
     """The inputs of an item, if there are several: `inputs` are then rows (n, bytes), and those of a batch a tuple or dict of tensors."""
+    newest: Tensor | None = None
+    """(n, number, targets): newest values of a series, on the CPU, where the data set keeps them; see `Dataset.newest`."""
 
     @property
     def batch_device(self) -> torch.device:

@@ -40,11 +40,13 @@ def evaluate(
     with torch.no_grad(), computing(precision, samples.batch_device):
         for first in range(span.start, span.stop, chunk):
             heartbeat()
-            inputs, targets = samples.part(slice(first, min(first + chunk, span.stop)))
+            block = slice(first, min(first + chunk, span.stop))
+            inputs, targets = samples.part(block)
             scored = task.score(module, inputs, targets)
             loss, correct = loss + scored[0], correct + scored[1]
             if metrics:
-                metrics.update(answers.pop(), task.targets(inputs, targets))
+                newest = None if samples.newest is None else samples.newest[block]
+                metrics.update(answers.pop(), task.targets(inputs, targets), newest)
     if hook:
         hook.remove()
     right = float(correct)  # user code may give tensors of any device

@@ -13,9 +13,8 @@ from support.runs import partrain
 from torch import Tensor
 from torch.nn import functional
 
-from partrain.inference.codec import Codec
-from partrain.inference.metrics import ByNumber
 from partrain.tasks import BuiltinTask, Kind, make
+from partrain.tasks.measures import OfNumbers
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.1, 0.2, -0.3], [1.0, 1.0, 1.0], [-2.0, 3.0, 0.0]])
 LABELS = torch.tensor([0, 2, 1, 1])
@@ -159,9 +158,9 @@ def test_the_overall_rmse_is_the_mean_of_those_of_the_targets() -> None:
     draw = np.random.default_rng(0)
     targets = draw.normal(size=(50, 2)) * [1000.0, 0.01]
     answers = targets + draw.normal(size=(50, 2)) * [5.0, 0.001]
-    metric = ByNumber(Codec({}))
-    metric.add(torch.empty(50, 1), torch.from_numpy(answers), torch.from_numpy(targets))
-    told = metric.report({})
+    metric = OfNumbers()
+    metric.add(torch.from_numpy(answers), torch.from_numpy(targets))
+    told = metric.report(lambda count: ["large", "small"])
     assert told["rmse"] == pytest.approx(sklearn.root_mean_squared_error(targets, answers))
     assert [each["rmse"] for each in told["numbers"]] == pytest.approx(
         list(sklearn.root_mean_squared_error(targets, answers, multioutput="raw_values"))

@@ -16,7 +16,8 @@ from support.runs import partrain
 from partrain import checkpoint
 from partrain.launch.worker import dry_run
 from partrain.tasks import BuiltinTask, make
-from partrain.tasks.judged import MeanIoU, judged_metrics
+from partrain.tasks.judged import judged_metrics
+from partrain.tasks.measures import OfClasses
 from partrain.tasks.metric_names import METRICS
 
 pytestmark = pytest.mark.skipif(find_spec("torchmetrics") is None, reason="needs the extra metrics")
@@ -218,7 +219,7 @@ def test_errors_of_numbers_are_those_of_scikit_learn_in_the_units_of_the_files(t
     torch.manual_seed(0)
     answers, targets = torch.randn(50, 2), torch.randn(50, 2)
     task = make(BuiltinTask(kind="regression"), "regression", tmp_path)
-    metrics = judged_metrics(["mae", "rmse", "r2"], [], task, "regression", 2, tmp_path, lambda numbers: 1000 * numbers)
+    metrics = judged_metrics(["mae", "rmse", "r2"], [], task, "regression", 2, tmp_path, lambda numbers, _: 1000 * numbers)
     metrics.update(answers, targets)
     true, given = 1000 * targets.double().numpy(), 1000 * answers.double().numpy()
     assert metrics.compute() == pytest.approx(
@@ -231,7 +232,15 @@ def test_errors_of_numbers_are_those_of_scikit_learn_in_the_units_of_the_files(t
 
 
 def test_mean_iou_leaves_out_ignored_pixels_and_classes_without_any() -> None:
-    metric = MeanIoU(3, 255)
-    metric.dist_sync_fn = lambda x: [x]
-    metric.update(torch.tensor([[[0, 0], [1, 1]]]), torch.tensor([[[0, 1], [1, 255]]]))
-    assert metric.compute() == pytest.approx((1 / 2 + 1 / 2) / 2)
+    measure = OfClasses(3, 255)
+    measure.add(torch.tensor([[[0, 0], [1, 1]]]), torch.tensor([[[0, 1], [1, 255]]]))
+    assert measure.numbers()["mean_iou"] == pytest.approx((1 / 2 + 1 / 2) / 2)
+
+
+def test_means_over_classes_leave_the_ignored_class_out() -> None:
+    """It has no true pixel. Where the network answers it, it counted as a class of which nothing is right."""
+    measure = OfClasses(3, 0)
+    measure.add(torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 1, 2]))
+    assert measure.numbers()["mean_iou"] == pytest.approx((1 / 2 + 1) / 2)
+    wanted = sklearn.recall_score([1, 1, 2], [0, 1, 2], labels=[1, 2], average="macro")
+    assert measure.numbers()["recall"] == pytest.approx(wanted)

@@ -20,7 +20,7 @@ from partrain.config import usercode
 from partrain.data import Dataset
 from partrain.data.partition import assign
 from partrain.data.transforms import Augment, ImageAugment, UserAugment
-from partrain.data.units import restore_units, units_of
+from partrain.data.units import restore_units
 from partrain.data.user.section import UserData
 from partrain.data.user.stream import ShardStream
 from partrain.data.user.work import Share
@@ -81,13 +81,13 @@ class WorkerSetup:
             kind_of_answers(self.task, self.interface.task, data),
             dataset.outputs,
             spec.folder,
-            partial(restore_units, units_of(dataset.codec)),
+            partial(restore_units, dataset.codec),
         )
 
         held: NDArray[np.int64]
         self.batches: Batches | StreamBatches
         self.batches, held = self._stream(dataset) if dataset.stream else self._partition(dataset)
-        self.samples = self._items(dataset.inputs, dataset.targets)
+        self.samples = self._items(dataset.inputs, dataset.targets, dataset.newest)
         if dataset.stream and self.device.type == "cuda":
             self.samples = replace(
                 self.samples,
@@ -97,7 +97,7 @@ class WorkerSetup:
             )
         self.test = None
         if dataset.test_inputs is not None and dataset.test_targets is not None:
-            self.test = self._items(dataset.test_inputs, dataset.test_targets)
+            self.test = self._items(dataset.test_inputs, dataset.test_targets, dataset.test_newest)
         self.augment = self._augmentation()
         self._held = torch.from_numpy(held).to(self.samples.inputs.device)
 
@@ -149,8 +149,11 @@ class WorkerSetup:
 
     def held_out(self, most: int | None = None) -> Samples | None:
         """Copy the held-out items, `most` at most; None if there are none."""
-        held = self._held[:most]
-        return replace(self.samples, inputs=self.samples.inputs[held], targets=self.samples.targets[held]) if len(held) else None
+        held, items = self._held[:most], self.samples
+        if not len(held):
+            return None
+        newest = None if items.newest is None else items.newest[held.cpu()]
+        return replace(items, inputs=items.inputs[held], targets=items.targets[held], newest=newest)
 
     def worker(self, row: torch.Tensor, shared: torch.Tensor | None = None) -> LocalWorker:
         """Build the worker over its row (layout.numbers,). `shared` (d,): parameters that all workers change."""
@@ -172,7 +175,7 @@ class WorkerSetup:
             job.faults,
         )
 
-    def _items(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Samples:
+    def _items(self, inputs: NDArray[Any], targets: NDArray[Any], newest: NDArray[Any] | None) -> Samples:
         """Move all items to a CUDA device if they leave it memory; otherwise it gets them batch by batch."""
         last = self._spec.job.model.convolves and self.device.type == "cpu"
         items = Samples(
@@ -183,6 +186,7 @@ class WorkerSetup:
             last,
             channel_scale=self._spec.dataset.channel_scale,
             parts=self._spec.dataset.parts,
+            newest=None if newest is None else torch.from_numpy(newest),
         )
         if self.device.type == "cuda" and inputs.nbytes + targets.nbytes > SHARE * torch.cuda.mem_get_info(self.device)[0]:
             return replace(items, device=self.device)

@@ -18,8 +18,9 @@ from partrain.data.tables.series import Series
 from partrain.data.tables.time_stamps import are_month_ends, check_stamps, continue_stamps, parse_stamp
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
-from partrain.inference.metrics import ByNumber
+from partrain.inference.evaluate import naive
 from partrain.job.load import load as load_job
+from partrain.training.batches import Samples
 
 
 def series(**more: Any) -> Series:
@@ -318,11 +319,10 @@ def test_a_forecast_of_differences_in_the_units_of_the_file(tmp_path: Path) -> N
 def test_naive_forecasts_by_hand() -> None:
     """Newest values 1 2 3 of a season of 2, four steps: naive 3 3 3 3, seasonal 2 3 2 3."""
     codec = Codec({"form": "series", "columns": ["y"], "target": ["y"], "mean": {"y": 0.0}, "deviation": {"y": 1.0}, "season": 2})
-    metric = ByNumber(codec, True, torch.tensor([[[1.0], [2.0], [3.0]]], dtype=torch.float64))
+    newest = torch.tensor([[[1.0], [2.0], [3.0]]], dtype=torch.float64)
     targets = torch.tensor([[2.0, 3.0, 2.0, 5.0]])
-    metric.add(torch.empty(1, 1, 1), targets + 1, targets)
-    told = metric.report({})
-    assert (told["mae"], told["naive"]["mae"], told["seasonal_naive"]["mae"]) == (1, 1, 0.5)
+    told = naive(codec, Samples(torch.empty(1, 1, 1), targets, 1.0, newest=newest))
+    assert (told["naive"]["mae"], told["seasonal_naive"]["mae"]) == (1, 0.5)
 
 
 def test_a_forecast_needs_the_step_that_was_trained(tmp_path: Path) -> None:
