@@ -1,4 +1,4 @@
-"""What a network's answers mean, by kind of task: labels, probabilities, numbers in the units of the data set's files.
+"""The meaning of a network's answers, by kind of task: labels, probabilities, numbers in the units of the data set's files.
 
 Judging, `evaluate`, `predict`, reports and exported graphs take them from here. Symbols: b items; C classes; k labels or numbers.
 """
@@ -23,7 +23,7 @@ class AnswerBatch(NamedTuple):
     answers: Tensor
     """Probabilities, label maps, numbers in the units of the files, or the network's answers: by kind of task."""
     targets: Tensor
-    """What the answers are compared with, in the same units."""
+    """Right answers, in the same units."""
     decided: Tensor
     """(b,) classes, (b, k) labels 0 or 1, or (b, h, w) label maps; the answers if the task has no labels."""
 

@@ -152,6 +152,7 @@ def test_members_that_held_out_different_items(run_of: Runs, tmp_path: Path) -> 
     assert rows[1]["loss"] == alone["loss"]
 
 
+@pytest.mark.usefixtures("stranger")
 def test_what_cannot_be_mixed(run_of: Runs, tmp_path: Path) -> None:
     clouds, output = run_of("clouds"), tmp_path / "soup.h5"
     other = checkpoint.read(clouds / "checkpoint.h5")

@@ -112,7 +112,7 @@ def test_the_import_of_torchmetrics_is_no_stall(monkeypatch: pytest.MonkeyPatch)
     """The dry run imports it before its first step: from then on `stall_seconds` counts."""
     imported: list[str] = []
     monkeypatch.setattr(dry_run, "import_torchmetrics", lambda: imported.append("torchmetrics"))
-    spec: Any = SimpleNamespace(job=SimpleNamespace(task=SimpleNamespace(metrics=["f1"])))
+    spec: Any = SimpleNamespace(job=SimpleNamespace(task=SimpleNamespace(metrics=["f1"]), network_code=[]))
     channel: Any = None
     assert next(dry_run._steps(0, spec, channel, lambda: None)) == dry_run.BUILDING
     assert imported == ["torchmetrics"]
