@@ -67,6 +67,9 @@ class RuleTraits(Section):
 
     # Properties that the engine asks for
 
+    round_vectors: ClassVar[int] = 1
+    """Vectors (d,) that a worker's round needs at once beside its row and the rule's state: the gradient and intermediate results,
+    as `benchmarks/rule_memory.py` measures them."""
     averages_gradients: ClassVar[bool] = False
     """True: workers average gradients, and their optimizers take equal steps."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -40,6 +40,8 @@ class Async(AsyncRule):
     Source: Liu et al. Asynchronous Local-SGD Training for Language Modeling. 2024. arXiv:2401.09135 (`momentum`, `paced`)
     Source: Mitliagkas, Zhang, Hadjis, Re. Asynchrony Begets Momentum. 2016. arXiv:1605.09774 (the warning about `momentum`)
     """
+
+    round_vectors: ClassVar[int] = 4
 
     rule: Literal["async"]
     visits: int = Field(8, ge=1)

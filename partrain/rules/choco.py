@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -56,6 +56,8 @@ class Choco(DivergentReplicas):
     Source: Koloskova, Stich, Jaggi. Decentralized Stochastic Optimization and Gossip Algorithms with Compressed Communication.
         2019. arXiv:1902.00340
     """
+
+    round_vectors: ClassVar[int] = 4
 
     rule: Literal["choco"]
     topology: Topology = "ring"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -44,6 +44,8 @@ class Diloco(Rule):
 
     Source: Douillard et al. DiLoCo: Distributed Low-Communication Training of Language Models. 2023. arXiv:2311.08105
     """
+
+    round_vectors: ClassVar[int] = 5
 
     rule: Literal["diloco"]
     outer_lr: float = Field(0.7, gt=0)

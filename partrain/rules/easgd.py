@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -43,6 +43,8 @@ class Easgd(DivergentReplicas, AsyncRule):
 
     Source: Zhang, Choromanska, LeCun. Deep Learning with Elastic Averaging SGD. 2015. arXiv:1412.6651
     """
+
+    round_vectors: ClassVar[int] = 2
 
     rule: Literal["easgd"]
     elasticity: float = Field(0.9, ge=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -36,6 +36,8 @@ class Fednova(Rule):
     Source: Wang, Liu, Liang, Joshi, Poor. Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization.
         2020. arXiv:2007.07481
     """
+
+    round_vectors: ClassVar[int] = 2
 
     rule: Literal["fednova"]
     weights: Literal["items", "equal"] = "items"

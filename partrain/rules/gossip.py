@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -41,6 +41,8 @@ class Gossip(DivergentReplicas, AsyncRule):
     Source: Lian et al. Can Decentralized Algorithms Outperform Centralized Algorithms? 2017. arXiv:1705.09056
     Source: Blot, Picard, Cord, Thome. Gossip Training for Deep Learning. 2016. arXiv:1611.09726
     """
+
+    round_vectors: ClassVar[int] = 2
 
     rule: Literal["gossip"]
     style: Literal["neighbours", "pairs", "push-sum"] = "neighbours"

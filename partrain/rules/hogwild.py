@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -31,6 +31,8 @@ class Hogwild(AsyncRule):
         arXiv:1106.5730
     Source: Mnih et al. Asynchronous Methods for Deep Reinforcement Learning. 2016. arXiv:1602.01783
     """
+
+    round_vectors: ClassVar[int] = 2
 
     rule: Literal["hogwild"]
     visits: int = Field(10, ge=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -36,6 +36,8 @@ class RpropRule(Rule):
         doi:10.1109/ICNN.1993.298623
     Source: Igel, Huesken. Empirical Evaluation of the Improved Rprop Learning Algorithms. 2003. doi:10.1016/S0925-2312(01)00700-7
     """
+
+    round_vectors: ClassVar[int] = 7
 
     rule: Literal["rprop"]
     variant: Literal["irprop-", "irprop+", "rprop+", "rprop-"] = "irprop-"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -46,6 +46,8 @@ class Slowmo(Rule):
     Source: Chen, Huo. Scalable Training of Deep Learning Machines by Incremental Block Training with Intra-Block Parallel
         Optimization and Blockwise Model-Update Filtering. 2016. doi:10.1109/ICASSP.2016.7472805
     """
+
+    round_vectors: ClassVar[int] = 4
 
     rule: Literal["slowmo"]
     outer_lr: float = Field(1.0, gt=0)

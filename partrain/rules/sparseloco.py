@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -33,6 +33,8 @@ class Sparseloco(Rule):
 
     Source: Sarfi et al. Communication Efficient LLM Pre-training with SparseLoCo. 2025. arXiv:2508.15706
     """
+
+    round_vectors: ClassVar[int] = 6
 
     rule: Literal["sparseloco"]
     density: float = Field(0.02, gt=0, le=1)

@@ -35,6 +35,8 @@ class Swap(DivergentReplicas):
     Source: Ma, Mao, Taylor. Theano-MPI: a Theano-based Distributed Training Framework. 2016. arXiv:1605.08325
     """
 
+    round_vectors: ClassVar[int] = 2
+
     rule: Literal["swap"]
     every: int = Field(1, ge=1)
     """Number of rounds from one swap to the next."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -49,6 +49,8 @@ class Threshold(Rule):
     Source: Eclipse Deeplearning4j. AdaptiveThresholdAlgorithm, ResidualClippingPostProcessor. 2019. The defaults are theirs. The
         first threshold is that of their EncodingHandler before it was adaptive (since then: 1e-4)
     """
+
+    round_vectors: ClassVar[int] = 5
 
     rule: Literal["threshold"]
     threshold: float = Field(1e-3, ge=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -33,6 +33,8 @@ class Topk(Rule):
     Source: Lin et al. Deep Gradient Compression: Reducing the Communication Bandwidth for Distributed Training. 2018.
         arXiv:1712.01887. Without its momentum correction and its sparsity warm-up
     """
+
+    round_vectors: ClassVar[int] = 6
 
     rule: Literal["topk"]
     compressor: AnyCompressor = Field(default_factory=lambda: TopK(kind="topk"))

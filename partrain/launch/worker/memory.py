@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 
@@ -10,6 +12,7 @@ from partrain.comm.arena import SLOTS
 from partrain.errors import BadJob
 from partrain.job.load import Job
 from partrain.job.plan import Plan
+from partrain.protocols import Rule
 from partrain.system.memory import MemoryLimits
 from partrain.training.replica import RowLayout
 from partrain.training.snapshot import slot_map
@@ -25,6 +28,8 @@ class MemoryNeeds:
     """Their parameters, gradients and optimizer states."""
     shared: int
     """Vectors that all workers share."""
+    rounds: int
+    """States of the rule, and what the workers' rounds need at once beside them."""
     copies: int
     """Copies of the held-out items."""
     snapshots: int
@@ -39,18 +44,20 @@ class MemoryNeeds:
         `held_out_bytes` is the size of one held-out item, input and target.
         """
         workers = [plan.shares[rank].spec.device for rank in members].count("cpu")
-        width = layout.params.dtype.itemsize
+        width, state = layout.params.dtype.itemsize, _state(job.sync, layout, len(plan.shares))
+        kept = sum(tensor.nbytes for tensor in vars(state).values() if isinstance(tensor, torch.Tensor)) if state else 0
         return cls(
             workers,
             workers * (layout.scratch + layout.params.size * (job.sync.averages_networks - job.sync.shares_params)) * width,
             job.sync.shared_vectors * layout.params.size * width,
+            workers * (kept + job.sync.round_vectors * layout.params.size * width),
             workers * plan.held_out * held_out_bytes,
-            (SLOTS + 2) * slot_map(module, layout, job.sync, len(plan.shares)).size,
+            (SLOTS + 2) * slot_map(module, layout, job.sync, len(plan.shares), state).size,
         )
 
     @property
     def total(self) -> int:
-        return self.rows + self.shared + self.copies + self.snapshots
+        return self.rows + self.shared + self.rounds + self.copies + self.snapshots
 
     def require(self, limits: MemoryLimits) -> None:
         """Raise BadJob if the machine cannot hold the rows of all its workers: the kernel would kill one of them."""
@@ -71,6 +78,14 @@ class MemoryNeeds:
         parts = f"{self.workers} workers on the CPU {gib(self.total - self.snapshots)}, snapshots and their files {gib(self.snapshots)}"
         need = f"memory may not suffice: this run needs about {gib(self.total)} ({parts})"
         return f"{need}, and {gib(limits.free)} are free; the kernel kills a worker when there is no more"
+
+
+def _state(rule: Rule, layout: RowLayout, size: int) -> Any:
+    """Return the state that a rule makes for a worker, without memory for its numbers."""
+    params = torch.empty(layout.params.size, dtype=layout.params.dtype, device="meta")
+    worker: Any = SimpleNamespace(params=params, rank=1, size=size, iterations=1)  # the first one fills the center, too
+    group: Any = SimpleNamespace(barrier=lambda: None)
+    return rule.init(worker, group)
 
 
 def gib(size: int) -> str:
