@@ -72,6 +72,10 @@ class Cnn(ImageNetwork):
             raise ValueError(f"`kernel`: expected an odd number, got {kernel}: an even kernel has no middle")
         return kernel
 
+    def least_batch(self, item: tuple[int, ...]) -> int:
+        smallest = [side // self.pool ** (len(self.channels) - 1) for side in item[1:]]
+        return 1 + (self.batch_norm and max(smallest, default=2) <= 1)
+
     def _mismatch(self, interface: Interface) -> str | None:
         _, height, width = interface.item
         for stage in range(1, len(self.channels) + 1):
@@ -108,6 +112,10 @@ class ResNet(ImageNetwork):
     def cifar(self) -> bool:
         """True for the CIFAR form: three stages of basic blocks, shortcuts without parameters."""
         return self.depth in (20, 32, 44, 56, 110)
+
+    def least_batch(self, item: tuple[int, ...]) -> int:
+        shrunk = 4 if self.cifar else 8 if self.stem == "small" else 32
+        return 1 + (self.norm == "batch" and max(item[1:], default=shrunk + 1) <= shrunk)
 
     @model_validator(mode="after")
     def _no_unused_keys(self) -> ResNet:
