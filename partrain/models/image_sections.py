@@ -72,10 +72,6 @@ class Cnn(ImageNetwork):
             raise ValueError(f"`kernel`: expected an odd number, got {kernel}: an even kernel has no middle")
         return kernel
 
-    def least_batch(self, item: tuple[int, ...]) -> int:
-        smallest = [side // self.pool ** (len(self.channels) - 1) for side in item[1:]]
-        return 1 + (self.batch_norm and max(smallest, default=2) <= 1)
-
     def _mismatch(self, interface: Interface) -> str | None:
         _, height, width = interface.item
         for stage in range(1, len(self.channels) + 1):

@@ -86,8 +86,9 @@ class ArraySource:
             raise InputMissing(f"{self.where}: holds {self.unsupported}; arrays of numbers can be used")
         if self.texts is None:
             return self.whole(np.dtype(self.dtype).newbyteorder("="))
-        codes = self.whole(np.int64)
-        return np.array(list(self.texts))[codes]
+        codes = self.whole(np.int64)  # which fills `texts`
+        words: NDArray[Any] = np.array(list(self.texts))[codes]
+        return words
 
 
 def npy(path: Path) -> ArraySource:
