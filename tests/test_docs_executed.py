@@ -1,4 +1,4 @@
-"""Every command and every snippet of README.md and docs/ is executed, with small numbers, in a folder where the names of the pages exist.
+"""Every command and every piece of Python of README.md and docs/ is executed, with small numbers, in a folder where the names of the pages exist.
 
 Not executed are the scripts in benchmarks/, which take minutes, and names of commands without arguments (`partrain plot`). Code that is an
 excerpt of a file is compared with that file (`test_docs.py`).

@@ -50,7 +50,6 @@ SUFFIXES: dict[str, Format] = {
 _ARGUMENTS = {
     "--force": "force=True",
     "--with-preprocessing": "with_preprocessing=True",
-    "--snippet": "snippet=True",
     "--input-type": "input_type",
 }
 """Arguments of `export` for the options of the command line, which its messages name."""
@@ -152,7 +151,6 @@ class Trained:
         *,
         with_preprocessing: bool = False,
         input_type: InputType | None = None,
-        snippet: bool = False,
         card: bool = False,
         force: bool = False,
     ) -> Path:
@@ -163,7 +161,6 @@ class Trained:
             format: `safetensors`, `state-dict`, `torch-export` or `onnx`; default: by the suffix.
             with_preprocessing: Raw values in, answers as of `predict` out (onnx, torch-export).
             input_type: With `with_preprocessing`: `uint8` (bytes of images) or `float64`; default: as trained.
-            snippet: Write a Python program that uses the file, without partrain, beside it: `path` with the suffix .py.
             card: Write a model card beside it: `path` with the suffix .md.
             force: Replace files that are there.
 
@@ -178,21 +175,18 @@ class Trained:
             raise BadJob(f"export: {path}: the suffix says the format: {', '.join(SUFFIXES)}; or give format=")
         if input_type and not with_preprocessing:
             raise BadJob("export: `input_type` is only for with_preprocessing=True")
-        beside = {"snippet": path.with_suffix(".py"), "card": path.with_suffix(".md")}
-        wanted = [beside[what] for what, asked in (("snippet", snippet), ("card", card)) if asked]
-        if path in wanted:
-            raise BadJob(f"export: {path}: what is written beside it takes this name; choose another suffix, and give format=")
+        beside = path.with_suffix(".md")
+        if card and path == beside:
+            raise BadJob(f"export: {path}: the model card takes this name; choose another suffix, and give format=")
         try:
-            for file in (path, *wanted):
+            for file in (path, beside) if card else (path,):
                 check(file, force)
-            made = deliver(self.network, chosen, path, with_preprocessing, input_type, snippet or (None if card else False))
+            made = deliver(self.network, chosen, path, with_preprocessing, input_type)
         except CannotCreate as refused:
             raise CannotCreate(reduce(lambda text, pair: text.replace(*pair), _ARGUMENTS.items(), refused.message)) from None
         create(path, made.data, force)
-        if snippet:
-            create(beside["snippet"], made.snippet.encode(), force)
         if card:
-            create(beside["card"], describe(self.network, self._content, self.checkpoint, made).encode(), force)
+            create(beside, describe(self.network, self._content, self.checkpoint, made).encode(), force)
         return path
 
     def plot(self, what: str = "loss", by: str | None = None, path: str | os.PathLike[str] | None = None) -> RunFigure | Path:

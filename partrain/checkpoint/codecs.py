@@ -204,8 +204,9 @@ class TableCodec(_HasTargetScale):
             if unknown := sorted(set(getattr(self, key)) - {*self.inputs}):
                 raise CodecField(key, f"`{unknown[0]}` is not among `inputs`")
         words, codes = ({name: tuple(known) for name, known in one.items()} for one in (self.one_hot, self.categories))
+        indicators = dict.fromkeys(self.missing_indicator)
         schema = TableSchema(
-            tuple(self.inputs), words, (), None, self.missing, codes=codes, dates=self.dates, indicators=self.missing_indicator
+            tuple(self.inputs), words, (), None, self.missing, codes=codes, dates=self.dates, indicators=indicators
         )
         if schema.features != self.features:
             raise CodecField("features", "not those that the columns of `inputs` become")

@@ -201,9 +201,6 @@ def export(
         InputType | None,
         typer.Option("--input-type", help="With --with-preprocessing: uint8 (bytes of images) or float64; default: as trained."),
     ] = None,
-    snippet: Annotated[
-        bool, typer.Option("--snippet", help="Print a Python program that uses the file, without partrain.")
-    ] = False,
     card: Annotated[
         bool, typer.Option("--card", help="Write a model card beside the file: its name with the suffix .md.")
     ] = False,
@@ -228,7 +225,7 @@ def export(
     path, content, network = _restored(checkpoint, best, trust_code, job)
     from partrain.inference.deliver import deliver
 
-    made = deliver(network, format, output, with_preprocessing, input_type, snippet or (None if card else False))
+    made = deliver(network, format, output, with_preprocessing, input_type)
     create(output, made.data, force)
     if card:
         from partrain.inference.card import card as describe
@@ -236,13 +233,7 @@ def export(
         create(beside, describe(network, content, path, made).encode(), force)
     told = {"output": str(output), "format": format, "bytes": len(made.data), **made.verified, "facts": made.facts}
     told |= {"card": str(beside)} if card else {}
-    told |= {"snippet": made.snippet} if snippet else {}
-    lines = [
-        made.compared,
-        made.usage,
-        *([f"{beside}: the model card"] if card else []),
-        *(["", made.snippet] if snippet else []),
-    ]
+    lines = [made.compared, made.usage, *([f"{beside}: the model card"] if card else [])]
     _show(told, lines, as_json)
 
 

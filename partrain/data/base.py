@@ -10,7 +10,8 @@ import json
 import math
 import mmap
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -35,8 +36,8 @@ Allocate = Callable[[int], memoryview]
 """Function that returns a writable, contiguous buffer of the given size in bytes. A second call replaces the first buffer."""
 Class = int | str
 """A class as files give it: its label, or its name."""
-_BLOCK = 1 << 14
-"""Items checked at a time."""
+_BLOCK = 1 << 20
+"""Numbers processed at a time."""
 
 
 class WrongSetting(WrongValue):
@@ -393,6 +394,16 @@ def require_memory(size: int, where: str) -> None:
         raise InputMissing(f'{message}; `partrain data convert` writes a file that kind = "mapped" leaves on the disk')
 
 
+def repeated(names: Iterable[str]) -> str | None:
+    """Return the first name that occurs twice; None if all differ."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
+def items_of_block(numbers: NDArray[Any]) -> int:
+    """Return how many items (first axis) to process at a time, so that a block stays small whatever the size of an item."""
+    return max(1, _BLOCK * len(numbers) // max(numbers.size, 1))
+
+
 def first_bad(bad: NDArray[Any]) -> tuple[int, str]:
     """Return the first bad item (first axis), and the position within it in words if it holds more than one number."""
     import numpy as np
@@ -407,9 +418,9 @@ def check_finite(numbers: NDArray[Any], where: str) -> None:
 
     if numbers.dtype.kind != "f":
         return
-    for first in range(0, len(numbers), _BLOCK):
-        part = numbers[first : first + _BLOCK]
-        if not (fine := np.isfinite(part)).all():
+    step = items_of_block(numbers)
+    for first in range(0, len(numbers), step):
+        if not (fine := np.isfinite(numbers[first : first + step])).all():
             item, at = first_bad(~fine)
             raise InputMissing(f"{where}: item {first + item} holds a number that is not finite{at}")
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from partrain.data.arrays.files import ArraySource, hdf5, npy, npz
 from partrain.data.arrays.idx import idx
-from partrain.data.base import Dataset, require_memory
+from partrain.data.base import Dataset, first_bad, items_of_block
 from partrain.data.tables.files import INSPECT, TABLES, TableFile, is_missing, open_by_name
 from partrain.display.text_table import aligned
 from partrain.errors import InputMissing
@@ -21,8 +21,6 @@ from partrain.errors import InputMissing
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_BLOCK = 1 << 14
-"""Items read at a time."""
 _COLUMNS = 1000
 """Most numbers of an item that are shown one by one."""
 
@@ -96,9 +94,9 @@ def _columns(dataset: Dataset) -> tuple[list[dict[str, Any]], list[str]]:
         return [], []
     names, shift, spread = _names(dataset)
     found, broken, where = _NumberStats(len(names)), 0, 0
-    count = len(dataset.inputs if dataset.rows is None else dataset.rows)
-    for first in range(0, count, _BLOCK):
-        some = slice(first, first + _BLOCK)
+    count, step = len(dataset.inputs if dataset.rows is None else dataset.rows), items_of_block(dataset.inputs)
+    for first in range(0, count, step):
+        some = slice(first, first + step)
         block = dataset.inputs[some if dataset.rows is None else dataset.rows[some]]
         block = (
             np.moveaxis(block, -1 if dataset.channel_scale else dataset.codec.get("axis", -1), -1)
@@ -181,27 +179,28 @@ def _array(name: str, found: ArraySource) -> dict[str, Any]:
     if found.unsupported:
         return {"name": name, "dtype": found.unsupported, "shape": list(found.shape), "mapped": False}
     if found.texts is not None:
-        labels = np.empty(found.shape, np.int64)
-        found.read(labels)
-        counts = zip(found.texts, np.bincount(labels.reshape(-1)).tolist(), strict=True)
+        counts = zip(found.texts, np.bincount(found.whole(np.int64).reshape(-1)).tolist(), strict=True)
         words = dict(sorted(counts, key=lambda pair: -pair[1])[:10])
         return {"name": name, "dtype": "text", "shape": list(found.shape), "mapped": False, "words": words}
     if found.offset is None or not found.shape:
-        require_memory(math.prod(found.shape) * int(found.dtype[2:]), found.where)
-        numbers = np.empty(found.shape, found.dtype)
-        found.read(numbers)
+        numbers = found.whole(found.dtype)
     else:
         numbers = np.memmap(found.path, found.dtype, "r", found.offset, found.shape)
-    finite = numbers[np.isfinite(numbers)] if found.kind == "f" else numbers
-    span = {"min": finite.min().item(), "max": finite.max().item()} if finite.size else {}
-    broken = {}
-    if numbers.size > finite.size:
-        broken = {"not finite": numbers.size - finite.size, "first": int(np.argwhere(~np.isfinite(np.atleast_1d(numbers)))[0][0])}
-    return (
-        {"name": name, "dtype": str(numbers.dtype), "shape": list(found.shape), "mapped": found.offset is not None}
-        | span
-        | broken
-    )
+    told = {"name": name, "dtype": str(numbers.dtype), "shape": list(found.shape), "mapped": found.offset is not None}
+    ends: list[Any] = []
+    broken: dict[str, int] = {}
+    numbers = np.atleast_1d(numbers)
+    step = items_of_block(numbers)
+    for first in range(0, len(numbers), step):
+        block = numbers[first : first + step]
+        fine = np.isfinite(block)
+        if not fine.all():
+            broken = {"first": first + first_bad(~fine)[0]} | broken
+            broken["not finite"] = broken.get("not finite", 0) + int((~fine).sum())
+            block = block[fine]
+        ends += [block.min(), block.max()] if block.size else []
+    span = {"min": min(ends).item(), "max": max(ends).item()} if ends else {}
+    return told | span | {key: broken[key] for key in ("not finite", "first") if key in broken}
 
 
 class _CellStats:

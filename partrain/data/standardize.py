@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from partrain.data.base import items_of_block
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
     Pair = tuple[NDArray[Any], NDArray[Any]]
     """Mean and standard deviation (k,) of each feature."""
-
-_BLOCK = 1 << 20
-"""Numbers processed at a time."""
 
 
 def feature_axis(dimensions: int) -> int:
@@ -36,7 +34,7 @@ def safe_std(mean: NDArray[Any], std: NDArray[Any]) -> NDArray[Any]:
 def moments(numbers: NDArray[Any], trained: NDArray[Any], where: str) -> Pair:
     """Compute mean and divisor of each feature of numbers (n, ...), over the items at `trained`."""
     axis, index = feature_axis(numbers.ndim), np.sort(trained)
-    step = _items(numbers)
+    step = items_of_block(numbers)
 
     def blocks() -> Iterator[NDArray[Any]]:
         """Yield blocks (numbers of a feature, k)."""
@@ -58,7 +56,7 @@ def moments(numbers: NDArray[Any], trained: NDArray[Any], where: str) -> Pair:
 
 def standardize(numbers: NDArray[Any], scale: Pair, where: str, source: NDArray[Any] | None = None) -> None:
     """Write the standardized `source` (n, ...), by default the numbers themselves, into `numbers`."""
-    axis, step = feature_axis(numbers.ndim), _items(numbers)
+    axis, step = feature_axis(numbers.ndim), items_of_block(numbers)
     mean, std = (broadcastable(one, axis, numbers.ndim) for one in scale)
     source = numbers if source is None else source
     for first in range(0, len(numbers), step):
@@ -75,8 +73,3 @@ def standardize(numbers: NDArray[Any], scale: Pair, where: str, source: NDArray[
 def broadcastable(values: NDArray[Any], axis: int, dimensions: int) -> NDArray[Any]:
     """Reshape values (k,) to broadcast along the features' axis, 1 or the last one."""
     return values.reshape(-1, *[1] * (dimensions - 1 - axis % dimensions))
-
-
-def _items(numbers: NDArray[Any]) -> int:
-    """Return the number of items to process at a time."""
-    return max(1, _BLOCK * len(numbers) // numbers.size)

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from partrain.inference.network import TrainedNetwork
 
 _LIBRARIES = {"onnx": "onnx", "torch-export": "pytorch", "state-dict": "pytorch", "safetensors": "pytorch"}
+_LOADERS = {
+    "onnx": 'onnxruntime.InferenceSession("{file}")',
+    "torch-export": 'torch.export.load("{file}").module()',
+    "state-dict": 'torch.load("{file}", weights_only=True)',
+    "safetensors": 'safetensors.torch.load_file("{file}")',
+}
 _UNKNOWN = "The checkpoint holds nothing about this. Add it before others use the network."
 
 
@@ -66,8 +72,7 @@ def card(network: TrainedNetwork, content: Content, checkpoint: Path, made: Deli
         _front_matter(network, made, manifest, scores),
         f"# {_plain(manifest.name)}",
         "## Model details\n\n" + _rows(facts),
-        "### How to load\n\n"
-        + (f"```python\n{made.snippet.strip()}\n```" if made.snippet else f"Format: {made.format}. {made.usage}."),
+        f"### How to load\n\n`{_LOADERS[made.format].format(file=made.output.name)}`\n\n{_sentence(made.usage)}",
         f"## Intended use\n\n{_UNKNOWN}",
         f"## Factors\n\n{_UNKNOWN}",
         "## Metrics\n\n" + _metrics(network),
@@ -228,7 +233,7 @@ def _caveats(network: TrainedNetwork, made: Delivery) -> list[str]:
             "gets NaN" + (" and the label -1." if network.kind == "classification" else ".")
         )
     else:
-        found.append(f"The file holds the network alone. {made.usage[0].upper()}{made.usage[1:]}.")
+        found.append(f"The file holds the network alone. {_sentence(made.usage)}")
     if codec.is_table and (words := [*codec.stored.get("one_hot", ()), *codec.stored.get("categories", ())]):
         found.append(f"Words that it was not trained on are all alike to it, in {', '.join(words)}.")
     if codec.resizes:
@@ -254,6 +259,10 @@ def _rows(facts: Mapping[str, str]) -> str:
 def _plain(text: str) -> str:
     """Return a text that ends neither a line nor a cell of a table, and that starts no HTML."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _yaml(text: str) -> str:

@@ -1,4 +1,4 @@
-"""An export with all its descriptions: bytes, comparison, metadata, words for people, a program that uses it."""
+"""An export with all its descriptions: bytes, comparison, metadata, words for people."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from partrain.errors import CannotCreate
 from partrain.inference.export import Format, export, metadata, usage
 from partrain.inference.preprocess import GraphRecipe, InputType
 from partrain.inference.preprocessed_export import export_preprocessed, preprocessed_metadata, preprocessed_usage
-from partrain.inference.snippet import snippet as written_for
-from partrain.inference.snippet import snippet_preprocessed
 
 if TYPE_CHECKING:
     from partrain.inference.network import TrainedNetwork
@@ -30,8 +27,6 @@ class Delivery:
     """The metadata."""
     usage: str
     """Inputs and outputs in words."""
-    snippet: str
-    """A program that uses the file; "" if none was asked for, or if this network has none."""
 
     @property
     def compared(self) -> str:
@@ -42,12 +37,7 @@ class Delivery:
 
 
 def deliver(
-    network: TrainedNetwork,
-    format: Format,
-    output: Path,
-    with_preprocessing: bool = False,
-    type: InputType | None = None,
-    snippet: bool | None = None,
+    network: TrainedNetwork, format: Format, output: Path, with_preprocessing: bool = False, type: InputType | None = None
 ) -> Delivery:
     """Export a network, with its preprocessing if asked for.
 
@@ -57,7 +47,6 @@ def deliver(
         output: The file, which this does not write.
         with_preprocessing: Put the preprocessing into the graph.
         type: Type of raw numbers in that graph; None: as trained.
-        snippet: A program that uses the file is required (True), welcome (None) or not needed (False).
 
     Raises:
         CannotCreate: the format or the network does not allow it.
@@ -66,13 +55,6 @@ def deliver(
         recipe = GraphRecipe.of(network, type)
         data, verified = export_preprocessed(recipe, format)
         facts, words = preprocessed_metadata(recipe, format), preprocessed_usage(recipe, format)
-        return Delivery(format, output, data, verified, facts, words, snippet_preprocessed(recipe, format, output))
-    text = ""
-    if snippet is not False:
-        try:
-            text = written_for(network, format, output)
-        except CannotCreate:
-            if snippet:
-                raise
+        return Delivery(format, output, data, verified, facts, words)
     data, verified = export(network, format)
-    return Delivery(format, output, data, verified, metadata(network), usage(network, format), text)
+    return Delivery(format, output, data, verified, metadata(network), usage(network, format))

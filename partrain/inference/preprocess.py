@@ -166,5 +166,5 @@ class GraphRecipe:
 
 
 def _cannot(why: str) -> CannotCreate:
-    advice = "export without --with-preprocessing and --snippet; the metadata has the codec"
+    advice = "export without --with-preprocessing; the metadata has the codec"
     return CannotCreate(f"the preprocessing of this network exists in partrain alone: {why}; {advice}")

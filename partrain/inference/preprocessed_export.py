@@ -51,7 +51,7 @@ def export_preprocessed(recipe: GraphRecipe, format: Format) -> tuple[bytes, dic
     """
     if format not in GRAPHS:
         kinds = " or ".join(GRAPHS)
-        raise CannotCreate(f"{format} holds tensors, no computation: --with-preprocessing needs {kinds}; or see --snippet")
+        raise CannotCreate(f"{format} holds tensors, no computation: --with-preprocessing needs {kinds}")
     network = recipe.network
     raw, expected = sample(recipe, sum(COMPARED))
     with silent(), blame_user_code(network.loaded):

@@ -27,6 +27,7 @@ from partrain.job.sweep import SweepSection
 from partrain.job.task_checks import judged_names, loss_keys, metric_names, target_numbers
 from partrain.job.workers import WorkerGroup, cuda_count
 from partrain.models import Interface
+from partrain.optim import SINGLE_ITEMS
 from partrain.protocols.rule_traits import JobContext, Partitions
 from partrain.system.cores import usable_cores
 from partrain.tasks import COMPATIBLE_TASKS
@@ -137,7 +138,7 @@ def check_start(tables: Tables, folder: Path) -> Iterator[Finding]:
 def check_data(tables: Tables, spec: DatasetSpec) -> Iterator[Finding]:
     """Check tables against the data set."""
     of_targets = _remarks, _task, _accuracy, loss_keys, target_numbers, metric_names, judged_names
-    of_items = _augmented_items, _stratify, _sampling, _order, _k_folds, _partitions, _rule_partitions, _batch_size
+    of_items = _augmented_items, _stratify, _sampling, _order, _k_folds, _partitions, _rule_partitions, _batch_size, _batch_norm
     checks = of_targets if spec.stream else (*of_targets, *of_items)
     yield from _run(checks, {**tables, "spec": spec})
     yield from check_stream(tables, spec.stream) if spec.stream else ()
@@ -623,3 +624,28 @@ def _batch_size(
     elif smallest < FEW_ITEMS:
         message = f"only {smallest} items in the smallest partition"
         yield Finding(("workers", 0), message, "too few for a replica to learn much", severity="warning")
+
+
+def _batch_norm(
+    sync: AnyRule,
+    optimizer: AnyOptimizer,
+    model: AnyModel,
+    dataset: AnyDataset,
+    partition: Partition,
+    workers: list[WorkerGroup],
+    spec: DatasetSpec,
+) -> Iterator[Finding]:
+    """Refuse batches, or parts of them, of fewer items than the network can train on."""
+    if sync.full_batch or model.freeze or model.least_batch(spec.shape) < 2:
+        return
+    passes = [bool(_caps(sync, group)[1]) for group in workers for _ in range(group.count)]
+    for size, whole in zip(_partition_sizes(dataset, partition, workers, spec), passes, strict=False):
+        last = optimizer.last_batch(size, whole)
+        if last // min(optimizer.accumulate, last) > 1:
+            continue
+        key = "accumulate" if last > 1 else "batch_size"
+        what = f"the last batch of a pass over {size:,} items" if last < optimizer.batch(size) else "a batch"
+        has = f"{last} items in {optimizer.accumulate} parts" if last > 1 else "one item"
+        message = f"{what} has {has}, and BatchNorm needs at least two items at a time"
+        yield Finding(("optimizer", key), message, SINGLE_ITEMS)
+        return

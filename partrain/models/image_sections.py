@@ -109,6 +109,10 @@ class ResNet(ImageNetwork):
         """True for the CIFAR form: three stages of basic blocks, shortcuts without parameters."""
         return self.depth in (20, 32, 44, 56, 110)
 
+    def least_batch(self, item: tuple[int, ...]) -> int:
+        shrunk = 4 if self.cifar else 8 if self.stem == "small" else 32
+        return 1 + (self.norm == "batch" and max(item[1:], default=shrunk + 1) <= shrunk)
+
     @model_validator(mode="after")
     def _no_unused_keys(self) -> ResNet:
         if self.norm == "batch" and "groups" in self.model_fields_set:

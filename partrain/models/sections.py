@@ -93,6 +93,10 @@ class Network(Section):
         patterns: list[str] = getattr(self, "except")
         return patterns
 
+    def least_batch(self, item: tuple[int, ...]) -> int:
+        """Return the fewest items of this shape to train on at a time: 2 if a BatchNorm sees one number of each item."""
+        return 1
+
     def mismatch(self, interface: Interface) -> str | None:
         """Return why this network does not fit these items and answers; None if it fits."""
         if interface.parts and interface.task == "autoencoder":
@@ -162,6 +166,9 @@ class Mlp(Network):
     init_range: float | None = Field(None, gt=0, le=1e38)
     """Draw the first weights and biases uniformly from [-init_range, init_range]; default: torch's initialization."""
 
+    def least_batch(self, item: tuple[int, ...]) -> int:
+        return 1 + (self.batch_norm and bool(self.hidden))
+
 
 class TabularNetwork(Network):
     """Network for rows of tables: embeddings of categories and of numbers, residual blocks with LayerNorm -> answers (b, k)."""
@@ -228,6 +235,9 @@ class Autoencoder(Network):
     """Put a BatchNorm after each layer but the code and the answer."""
     noise: float = Field(0.0, ge=0)
     """Standard deviation of noise added to the items in training (denoising autoencoder). The network learns to remove it."""
+
+    def least_batch(self, item: tuple[int, ...]) -> int:
+        return 1 + (self.batch_norm and bool(self.hidden or self.channels))
 
     def _mismatch(self, interface: Interface) -> str | None:
         if self.channels and interface.form != "images":

@@ -32,6 +32,10 @@ class OptimizerGroup(Section):
         return self
 
 
+SINGLE_ITEMS = "change `batch_size` or `accumulate`, or give rounds `iterations` instead of `passes`"
+"""Advice where BatchNorm would see a single item."""
+
+
 class Optimizer(Scheduled):
     """The keys of every optimizer: batches, gradient clipping, a schedule."""
 
@@ -81,6 +85,11 @@ class Optimizer(Scheduled):
     def batch(self, partition: int) -> int:
         """Return the items per iteration on a partition of this size."""
         return partition if self.full_batch else self.batch_size
+
+    def last_batch(self, partition: int, whole_passes: bool) -> int:
+        """Return the items of the smallest batch on a partition of this size: the last of a pass, if rounds are whole passes."""
+        batch = self.batch(partition)
+        return (partition % batch or batch) if whole_passes else batch
 
     def check(self) -> Iterator[Finding]:
         yield from super().check()

@@ -229,6 +229,18 @@ def test_what_the_job_is_to_blame_for(folder: Path) -> None:
     assert "before any worker starts, training on a batch of 1: BatchNorm needs at least two items" in said.err
 
 
+def test_a_last_batch_of_one_item_is_tried(folder: Path) -> None:
+    """Of a pass over the items of the worker with the fewest: 100 items for each of two, in batches of 9."""
+    changes = "model={name='own.py:Normal'}", "optimizer.batch_size=9", "sync={rule='average', passes=1}"
+    said = partrain("run", write_job(folder, *changes), "--out", folder / "run", "-q")
+    assert (said.code, said.errors) == (78, ["bad-job"]), said
+    assert (
+        "before any worker starts, training on a batch of 1, the last of a pass: BatchNorm needs at least two items" in said.err
+    )
+    assert "give rounds `iterations` instead of `passes`" in said.err
+    assert not {name for name in built(folder) if "worker" in name}
+
+
 def test_who_builds(folder: Path) -> None:
     """The dry run, a fork of it that builds the network again, and then each worker."""
     train(folder, net(""))

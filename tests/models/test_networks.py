@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from support.networks import BACK, CASES, IMAGES, PICTURES, SERIES, TEXT, WORDS, Case, answers, size
 from torch import nn
 
 from partrain import models
 from partrain.errors import BadJob
-from partrain.models import Interface
+from partrain.models import AnyModel, Interface, build
 from partrain.models.sections import Mlp
 from partrain.system.memory import MemoryLimits
 
@@ -228,3 +230,30 @@ def test_the_size_of_parameters_is_checked_before_they_take_memory(monkeypatch: 
     assert filled == [4]
     monkeypatch.setattr(models, "memory_limits", lambda: MemoryLimits(4 * 182, 4 * 182, 4 * 182))
     case.build()
+
+
+@pytest.mark.parametrize(
+    ("table", "shape"),
+    [
+        ({"name": "mlp", "batch_norm": True}, (3,)),
+        ({"name": "mlp", "batch_norm": True, "hidden": []}, (3,)),
+        ({"name": "mlp"}, (3,)),
+        ({"name": "linear"}, (3,)),
+        ({"name": "autoencoder", "batch_norm": True}, (3,)),
+        ({"name": "autoencoder", "batch_norm": True, "hidden": []}, (3,)),
+        ({"name": "autoencoder", "batch_norm": True, "hidden": [], "channels": [2]}, (1, 8, 8)),
+        *(({"name": "cnn", "channels": [2, 2, 2], "batch_norm": True}, (1, side, side)) for side in (8, 12)),
+        ({"name": "cnn", "channels": [2, 2]}, (1, 4, 4)),
+        *(({"name": "resnet", "depth": 20}, (1, side, side)) for side in (4, 5, 8)),
+        *(({"name": "resnet", "depth": 18}, (1, side, side)) for side in (32, 33)),
+        *(({"name": "resnet", "depth": 18, "stem": "small"}, (1, 4, side)) for side in (8, 9)),
+        ({"name": "resnet", "norm": "group"}, (1, 4, 4)),
+    ],
+)
+def test_the_fewest_items_are_those_that_torch_takes(table: dict[str, Any], shape: tuple[int, ...], tmp_path: Path) -> None:
+    section = TypeAdapter[Any](AnyModel).validate_python(table)
+    task = "autoencoder" if table["name"] == "autoencoder" else "classification"
+    module = build(section, tmp_path, Interface(shape, 2, task)).train()
+    with pytest.raises(ValueError, match="more than 1 value") if section.least_batch(shape) == 2 else nullcontext():
+        module(torch.zeros(1, *shape))
+    module(torch.zeros(2, *shape))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from partrain.config.problems import did_you_mean
 from partrain.data.arrays.files import ArraySource
-from partrain.data.base import WrongSetting, require_memory
+from partrain.data.base import WrongSetting
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -59,15 +59,11 @@ def select_classes(
 
 def _labels(targets: ArraySource) -> NDArray[Any]:
     """Read labels (n,), or the codes of texts."""
-    import numpy as np
-
     whole = targets.texts is not None or targets.kind in "iu"
     if not whole or targets.shape[1:] not in ((), (1,)):
         problem = f"`classes` selects classes, but these targets are no labels: {targets.where}"
         raise WrongSetting("classes", problem, "remove it")
-    labels = np.empty(targets.shape, np.int64)
-    targets.read(labels)
-    return labels.reshape(-1)
+    return targets.whole("int64").reshape(-1)
 
 
 def _numbers(targets: ArraySource, names: Sequence[str] | None) -> Callable[[Class], int]:
@@ -109,10 +105,7 @@ def _reader(inputs: ArraySource, rows: NDArray[Any]) -> Callable[[NDArray[Any]],
     def read(target: NDArray[Any]) -> None:
         import numpy as np
 
-        whole = (inputs.shape[0], *target.shape[1:])
-        require_memory(int(np.prod(whole)) * target.itemsize, "[dataset] classes")
-        every = np.empty(whole, target.dtype)
-        inputs.read(every)
-        np.take(every, rows, axis=0, out=target)
+        every = inputs.whole(target.dtype)
+        np.take(every.reshape(-1, *target.shape[1:]), rows, axis=0, out=target)
 
     return read

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from partrain.byte_layout import InputPart
 from partrain.config.problems import did_you_mean
 from partrain.data.arrays.elsewhere import missing_data, outside
+from partrain.data.base import require_memory
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 MAX_AXES = 64
 """Most axes that numpy allows."""
+_HEADER_BYTES = 10_000
+"""Longest header that numpy itself reads."""
 _BLOCK_BYTES = 1 << 24
 """Bytes converted at a time."""
 
@@ -65,6 +68,27 @@ class ArraySource:
     def why_unusable(self, role: str) -> str:
         """Return why the array cannot be used in this role, in words; texts can be targets."""
         return self.unsupported or "text" * (self.texts is not None and not role.endswith("targets"))
+
+    def whole(self, dtype: Any) -> NDArray[Any]:
+        """Read all numbers into a new array of this type. InputMissing if they do not fit into free memory."""
+        import numpy as np
+
+        require_memory(prod(self.shape) * np.dtype(dtype).itemsize, self.where)
+        numbers = np.empty(self.shape, dtype)
+        self.read(numbers)
+        return numbers
+
+    def values(self) -> NDArray[Any]:
+        """Read all values into a new array, as `whole` does; texts stay texts."""
+        import numpy as np
+
+        if self.unsupported:
+            raise InputMissing(f"{self.where}: holds {self.unsupported}; arrays of numbers can be used")
+        if self.texts is None:
+            return self.whole(np.dtype(self.dtype).newbyteorder("="))
+        codes = self.whole(np.int64)  # which fills `texts`
+        words: NDArray[Any] = np.array(list(self.texts))[codes]
+        return words
 
 
 def npy(path: Path) -> ArraySource:
@@ -230,8 +254,11 @@ def _header(file: IO[bytes], where: str) -> tuple[str, tuple[int, ...], bool]:
     if start[:6] != b"\x93NUMPY" or len(start) < 8:
         raise InputMissing(f"{where}: not a numpy file: it begins with {start[:6].hex(' ') or 'nothing'}")
     width = 2 if start[6] == 1 else 4
-    text = file.read(int.from_bytes(file.read(width), "little"))
+    size = int.from_bytes(file.read(width), "little")
+    text = file.read(min(size, _HEADER_BYTES))
     try:
+        if size > _HEADER_BYTES:
+            raise ValueError
         header = ast.literal_eval(text.decode("utf-8" if start[6] == 3 else "latin-1").strip())
         dtype, shape, by_columns = header["descr"], header["shape"], bool(header["fortran_order"])
         if not isinstance(shape, tuple) or len(shape) > MAX_AXES or not all(type(size) is int and size >= 0 for size in shape):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from partrain.data.arrays.files import MAX_AXES, ArraySource
-from partrain.data.base import reading
+from partrain.data.base import reading, require_memory
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def read_into(path: Path, header: IdxHeader, target: NDArray[Any]) -> str:
     import numpy as np
 
     flat, in_place = target.reshape(-1), target.itemsize == int(header.dtype[-1])
+    if not in_place:
+        require_memory(header.data_bytes, str(path))
     raw = flat.view("u1") if in_place else np.empty(header.data_bytes, "u1")
     digest = _fill(path, header, raw.data)
     if flat.dtype != header.dtype:

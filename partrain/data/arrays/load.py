@@ -241,9 +241,7 @@ def _in_double_precision(found: ArraySource, read: NDArray[Any]) -> NDArray[Any]
     """Return the numbers read, again in double precision where their type is too narrow: seconds since 1970 exceed float32."""
     if read.itemsize > 4 or int(found.dtype[2:]) <= (4 if found.kind == "f" else 2):
         return read
-    exact = np.empty(read.shape)
-    found.read(exact)
-    return exact
+    return found.whole(np.float64).reshape(read.shape)
 
 
 def _sampled_hash(file: MappedFile) -> str:

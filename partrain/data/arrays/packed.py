@@ -116,14 +116,11 @@ def padded_targets(values: ArraySource, offsets: ArraySource, inputs: ArraySourc
 
 def _starts(values: ArraySource, offsets: ArraySource) -> NDArray[Any]:
     """Read the offsets (n + 1,)."""
-    import numpy as np
-
     if offsets.kind not in "iu" or len(offsets.shape) != 1 or offsets.shape[0] < 2:
         raise InputMissing(
             f"{offsets.where}: is {offsets.dtype} {offsets.shape}; offsets are whole numbers, one more than there are items"
         )
-    starts = np.empty(offsets.shape, np.int64)
-    offsets.read(starts)
+    starts = offsets.whole("int64")
     lengths = starts[1:] - starts[:-1]
     if starts[0] != 0 or starts[-1] != values.shape[0]:
         raise InputMissing(
@@ -136,9 +133,6 @@ def _starts(values: ArraySource, offsets: ArraySource) -> NDArray[Any]:
 
 def _scatter(values: ArraySource, starts: NDArray[Any], places: NDArray[Any]) -> None:
     """Write the values (total, ...) of each item into the first elements of its place (n, longest, ...)."""
-    import numpy as np
-
-    flat = np.empty((values.shape[0], *places.shape[2:]), places.dtype)
-    values.read(flat)
+    flat = values.whole(places.dtype)
     for number, (start, stop) in enumerate(pairwise(starts)):
         places[number, : stop - start] = flat[start:stop]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from partrain.data.base import repeated
 from partrain.errors import InputMissing
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def to_polars(frame: Any) -> polars.DataFrame:
     if isinstance(frame, polars.DataFrame):
         return frame
     names = [str(name) for name in frame.columns]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise InputMissing(f"DataFrame: two columns have the name `{twice[0]}`")
+    if (twice := repeated(names)) is not None:
+        raise InputMissing(f"DataFrame: two columns have the name `{twice}`")
     return polars.DataFrame([polars.Series(name, _cells(frame.iloc[:, at], name)) for at, name in enumerate(names)])
 
 

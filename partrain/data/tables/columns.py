@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +37,7 @@ class TableSchema:
     """Words of each column of codes, in the order of their codes."""
     dates: dict[str, bool] = field(default_factory=dict)
     """Columns of dates; True where they have a time of day."""
-    indicators: Collection[str] = ()
+    indicators: Mapping[str, None] = field(default_factory=dict)
     """Columns that get another number: 1 where a cell has no value."""
 
     @property

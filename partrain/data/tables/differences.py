@@ -25,7 +25,7 @@ def integrate(differences: Tensor, levels: Tensor, lags: Sequence[int]) -> Tenso
     """Return the values (n, H, k) whose differences are given, behind the newest values `levels` (n, at least the sum of lags, k)."""
     import torch
 
-    weights = coefficients(lags)
+    weights = _coefficients(lags)
     values = [levels[:, at] for at in range(levels.shape[1])]
     for step in range(differences.shape[1]):
         value = differences[:, step]
@@ -35,7 +35,7 @@ def integrate(differences: Tensor, levels: Tensor, lags: Sequence[int]) -> Tenso
     return torch.stack(values[levels.shape[1] :], dim=1)
 
 
-def coefficients(lags: Sequence[int]) -> dict[int, int]:
+def _coefficients(lags: Sequence[int]) -> dict[int, int]:
     """Return the coefficient of each power of B in the product, without that of B^0, which is 1."""
     product = {0: 1}
     for lag in lags:

@@ -9,13 +9,13 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from partrain.config.problems import did_you_mean
-from partrain.data.base import WrongContent, reading
+from partrain.data.base import WrongContent, reading, repeated
 from partrain.errors import InputMissing
 
 ROWS = 1 << 14
@@ -50,9 +50,13 @@ class TableFile(ABC):
         """Number and fault of each row left out because it cannot be split into cells; None: such a row is an error."""
         self.names = self._header()
         """Columns, in the file's order."""
-        if len(set(self.names)) < len(self.names):
-            twice = next(name for name in self.names if self.names.count(name) > 1)
+        if (twice := repeated(self.names)) is not None:
             raise InputMissing(f"{self.header_location}: two columns are called `{twice}`")
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Place of each column among `names`."""
+        return {name: place for place, name in enumerate(self.names)}
 
     @property
     def header_location(self) -> str:
@@ -76,7 +80,7 @@ class TableFile(ABC):
 
     def require(self, name: str, key: str) -> None:
         """Raise InputMissing unless the column exists; `key` of the table asks for it."""
-        if name not in self.names:
+        if name not in self.places:
             near = did_you_mean(name, self.names)
             known = ", ".join(self.names[:12]) + (f" and {len(self.names) - 12} more" if len(self.names) > 12 else "")
             advice = f"did you mean `{near}`?" if near else f"there are {known}"
@@ -113,7 +117,7 @@ class CsvFile(TableFile):
         return f"line 1 is a single name: its cells seem to be separated by {other!r}, {advice}"
 
     def blocks(self, names: Sequence[str], dense: bool = False) -> Iterator[RowBlock]:
-        getters = {name: itemgetter(self.names.index(name)) for name in names}
+        getters = {name: itemgetter(self.places[name]) for name in names}
         rows: list[list[str]] = []
         lines: list[int] = []
         for line, row in self._rows(dense):

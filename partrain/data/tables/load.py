@@ -120,7 +120,7 @@ def schema_of(codec: Mapping[str, Any]) -> TableSchema:
         drops,
         codes=codes,
         dates=codec.get("dates", {}),
-        indicators=codec.get("missing_indicator", ()),
+        indicators=dict.fromkeys(codec.get("missing_indicator", ())),
     )
 
 

@@ -106,7 +106,7 @@ def _scan(text: str, kind: type[Tabular], folder: Path, files: tuple[MappedFile,
     empty: dict[str, tuple[str, ...]] = dict.fromkeys(section.one_hot, ())
     codes: dict[str, tuple[str, ...]] = dict.fromkeys(section.categories, ())
     dates = dict.fromkeys(section.dates, False)
-    indicators = tuple(section.missing_indicator)
+    indicators = dict.fromkeys(section.missing_indicator)
     schema = TableSchema(columns, empty, tuple(section.target), None, section.missing, chosen, codes, dates, indicators)
     found = _contents(table, schema)
     if not found.rows:
@@ -198,13 +198,14 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
                 faults += wrong.faults
     if faults:
         raise WrongContent(*faults)
-    left = [name for name in table.names if name not in (*section.target, *section.drop)]
+    unused = {*section.target, *section.drop}
+    left = [name for name in table.names if name not in unused]
     remarks = []
-    if section.inputs is None and UNNAMED in left and table.names.index(UNNAMED) == 0:
+    if section.inputs is None and left[:1] == table.names[:1] == [UNNAMED]:
         left.remove(UNNAMED)
         message = f"{table.header_location}: column 1 has no name, like an index that pandas or R wrote: it is left out"
         remarks.append(Remark("path", message, f'drop = ["{UNNAMED}"] says so, and `inputs` may name it `{UNNAMED}`'))
-    columns = tuple(section.inputs or left)
+    columns = dict.fromkeys(section.inputs or left)
     for key in ("one_hot", "categories", "dates", "missing_indicator"):
         if idle := [name for name in getattr(section, key) if name not in columns]:
             message = f"{table.header_location}: column `{idle[0]}` is both in `{key}` and in `drop`"
@@ -213,7 +214,7 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
         raise WrongContent(*faults)
     if not columns:
         raise InputMissing(f"{table.header_location}: no column is left to learn from beside `{section.target[0]}`")
-    return columns, remarks
+    return tuple(columns), remarks
 
 
 @dataclass
@@ -365,7 +366,7 @@ def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple
     table = open_table(section, path)
     faults = []
     for name in schema.used:
-        if name not in table.names:
+        if name not in table.places:
             faults.append(f"{table.header_location}: no column `{name}`, which {section.path} has")
     if faults:
         raise WrongContent(*((["test_path"], message) for message in faults))

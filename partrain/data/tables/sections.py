@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, model_validator
 
-from partrain.data.base import SelectsClasses
+from partrain.data.base import SelectsClasses, repeated
 from partrain.data.fetch import File
 from partrain.data.test_split import HasTestSplit
 
 
 def _different(names: list[str]) -> list[str]:
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"names the column `{twice[0]}` twice")
+    if (twice := repeated(names)) is not None:
+        raise ValueError(f"names the column `{twice}` twice")
     return names
 
 
@@ -73,11 +73,11 @@ class Tabular(HasTestSplit, SelectsClasses):
     def _without_contradiction(self) -> Tabular:
         if self.inputs and self.drop:
             raise ValueError("`inputs` and `drop` exclude each other: keep one")
-        kinds = {key: getattr(self, key) for key in ("one_hot", "categories", "dates")}
+        kinds, inputs = {key: getattr(self, key) for key in ("one_hot", "categories", "dates")}, {*(self.inputs or [])}
         for key, names in {**kinds, "missing_indicator": self.missing_indicator}.items():
-            if self.inputs and (outside := [name for name in names if name not in self.inputs]):
+            if self.inputs and (outside := [name for name in names if name not in inputs]):
                 raise ValueError(f"`{key}` names `{outside[0]}`, which is not among `inputs`")
-            if clash := {*self.target} & {*(self.inputs or []), *self.drop, *names}:
+            if clash := {*self.target} & {*inputs, *self.drop, *names}:
                 raise ValueError(f"`{min(clash)}` is the target: it cannot be an input, nor be dropped")
         for first, second in combinations(kinds, 2):
             if both := {*kinds[first]} & {*kinds[second]}:

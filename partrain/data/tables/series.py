@@ -129,11 +129,11 @@ def load(section: Series, folder: Path, allocate: Allocate, training: Training) 
     fields = lay_out(shapes)
     buffer = allocate(fields[-1].end)
     arrays = views(fields, buffer)
-    scaled = (rows - mean) / deviation
+    scaled, place = (rows - mean) / deviation, {name: at for at, name in enumerate(names)}
     for role, some in columns.items():
-        store(arrays[role], scaled[:, [names.index(name) for name in some]], str(table.path), some)
+        store(arrays[role], scaled[:, [place[name] for name in some]], str(table.path), some)
     if section.newest:
-        arrays["newest"][:] = raw[:, [names.index(name) for name in section.target]]
+        arrays["newest"][:] = raw[:, [place[name] for name in section.target]]
     slots = _slots(section, "", fields, 0, parts.items + parts.gap)
     if parts.tests:
         slots += _slots(section, "test_", fields, parts.first_test, parts.tests)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.arrays import idx
 from partrain.data.arrays.arrow import SavedDataset, chunks, images, read_json
-from partrain.data.arrays.files import ArraySource, hdf5
+from partrain.data.arrays.files import hdf5, npy, npz
+from partrain.data.arrays.idx import idx
 from partrain.data.images import decode
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
@@ -35,30 +33,16 @@ def read_arrays(network: TrainedNetwork, path: Path, kind: str, labeled: bool) -
     if kind == "arrow":
         names = getattr(section, "inputs", "inputs")
         return _saved(network, path, [names] if isinstance(names, str) else names, getattr(section, "target", "targets"), labeled)
-    if kind == "idx":
-        header = idx.read_header(path)
-        array = np.empty(header.shape, np.dtype(header.dtype).newbyteorder("="))
-        idx.read_into(path, header, array)
-        return array, None
-    if kind not in ("npz", "npy", "hdf5"):
+    if kind in ("idx", "npy"):
+        return (idx(path) if kind == "idx" else npy(path)).values(), None
+    if kind not in ("npz", "hdf5"):
         raise InputMissing(f"{path}: is not an NPZ, NPY, HDF5 or IDX file, which arrays come in")
     roles = {"inputs": "inputs", "targets": "targets"}
     if getattr(section, "kind", "") in ("npz", "hdf5"):
         roles = {role: str(getattr(section, role)) for role in roles}
-    if kind == "hdf5":
-        sources = hdf5(path)
-        chosen = _named(sources, roles, path, labeled)
-        return _array(sources[chosen[0]]), _array(sources[chosen[1]]) if chosen[1] is not None else None
-    try:
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return loaded, None
-            chosen = _named(loaded, roles, path, labeled)
-            return loaded[chosen[0]], loaded[chosen[1]] if chosen[1] is not None else None
-    except (OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputMissing(f"{path}: cannot be read as {kind.upper()}: {reason}") from None
+    sources = npz(path) if kind == "npz" else hdf5(path)
+    inputs, targets = _named(sources, roles, path, labeled)
+    return sources[inputs].values(), None if targets is None else sources[targets].values()
 
 
 def _named(found: Mapping[str, Any], roles: Mapping[str, str], path: Path, labeled: bool) -> tuple[str, str | None]:
@@ -69,20 +53,6 @@ def _named(found: Mapping[str, Any], roles: Mapping[str, str], path: Path, label
     return chosen["inputs"], chosen["targets"] if labeled else None
 
 
-def _array(source: ArraySource) -> NDArray[Any]:
-    """Read an array whole; texts stay texts."""
-    if source.unsupported:
-        raise InputMissing(f"{source.where}: holds {source.unsupported}; arrays of numbers can be used")
-    if source.texts is None:
-        numbers = np.empty(source.shape, np.dtype(source.dtype).newbyteorder("="))
-        source.read(numbers)
-        return numbers
-    codes = np.empty(source.shape, np.int64)
-    source.read(codes)
-    named: NDArray[Any] = np.array(list(source.texts))[codes]
-    return named
-
-
 def _saved(network: TrainedNetwork, path: Path, names: Sequence[str], target: str, labeled: bool) -> Pair:
     """Read columns of a saved data set; images are decoded to the size of the network's items."""
     if (path / "dataset_dict.json").is_file():
@@ -91,11 +61,11 @@ def _saved(network: TrainedNetwork, path: Path, names: Sequence[str], target: st
             f"{path}: holds the splits {', '.join(splits)}: name one, as in {path / str((splits or ['test'])[-1])}"
         )
     saved = SavedDataset(path)
-    answers = _array(saved.numbers([target], "target")) if labeled else None
+    answers = saved.numbers([target], "target").values() if labeled else None
     if answers is not None and answers.dtype.kind in "iu" and (classes := saved.classes(target)):
         answers = np.array(classes)[answers] if Codec(network.codec).classes else answers
     if saved.feature(names[0]) != "Image":
-        return _array(saved.numbers(names, "inputs")), answers
+        return saved.numbers(names, "inputs").values(), answers
     rows, shape = saved.column(names[0], "inputs"), tuple(network.record.input)
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise InputMissing(f"{saved.where(names[0])}: this network does not take images: its items have the shape {shape}")

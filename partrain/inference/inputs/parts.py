@@ -38,13 +38,12 @@ def read_rows(network: TrainedNetwork, path: Path) -> tuple[torch.Tensor, NDArra
     answers = choose_array(held, named, path, "targets") if named in held else None
     rows_of = _unequal if network.record.interface.unequal else _several
     found, answers = rows_of(network, known, held, path, answers)
-    rows = np.empty(found.shape, np.uint8)
-    found.read(rows)
+    rows = found.whole(np.uint8)
     for part in parts:
         if part.vocabulary is not None and int(part_view(rows, part).max()) >= part.vocabulary:
             which = f" of `{part.name}`" if part.name else ""
             raise InputMissing(f"{path}: tokens{which} must be whole numbers from 0 to {part.vocabulary - 1}")
-    return torch.from_numpy(rows), None if answers is None else _numbers(answers)
+    return torch.from_numpy(rows), None if answers is None else answers.values()
 
 
 def _several(
@@ -79,14 +78,3 @@ def _unequal(
     if answers is not None and network.kind == "language":
         answers = padded_targets(answers, offsets, found)
     return found, answers
-
-
-def _numbers(source: ArraySource) -> NDArray[Any]:
-    """Read targets; texts stay texts."""
-    if source.texts is None:
-        numbers = np.empty(source.shape, np.dtype(source.dtype).newbyteorder("="))
-        source.read(numbers)
-        return numbers
-    codes = np.empty(source.shape, np.int64)
-    source.read(codes)
-    return np.array(list(source.texts))[codes]

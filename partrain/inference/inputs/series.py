@@ -42,6 +42,7 @@ def read_windows(codec: Codec, sheet: TableFile, labeled: bool, reconstruct: boo
     follow = labeled and not reconstruct
     count = codec.newest_count if follow else 0 if reconstruct else sum(lags)
     names = list(dict.fromkeys([*codec.columns, *(codec.targets if follow or count else [])]))
+    place = {name: at for at, name in enumerate(names)}
     for name in names:
         sheet.require(name, "columns")
     if time:
@@ -57,11 +58,11 @@ def read_windows(codec: Codec, sheet: TableFile, labeled: bool, reconstruct: boo
     step = _step(codec, sheet, found) if time else None
     raw = np.frombuffer(found.numbers).reshape(found.count, -1)
     rows = difference(raw, lags)[lead - sum(lags) :]
-    inputs = codec.standardize(rows[:, [names.index(name) for name in codec.columns]])
-    answers = rows[:, [names.index(name) for name in codec.targets]] if follow else rows[:, :0]
+    inputs = codec.standardize(rows[:, [place[name] for name in codec.columns]])
+    answers = rows[:, [place[name] for name in codec.targets]] if follow else rows[:, :0]
     slide = np.lib.stride_tricks.sliding_window_view
     if not (labeled or reconstruct):
-        newest = raw[np.newaxis, found.count - count :, [names.index(name) for name in codec.targets]] if count else None
+        newest = raw[np.newaxis, found.count - count :, [place[name] for name in codec.targets]] if count else None
         ends = are_month_ends(found.stamps)
         following = continue_stamps(found.cells[-1], step, steps, ends) if step else None
         return Windows(inputs[np.newaxis, -window:], None, newest, following)
@@ -71,7 +72,7 @@ def read_windows(codec: Codec, sheet: TableFile, labeled: bool, reconstruct: boo
     targets = slide(answers[window:], steps, axis=0).swapaxes(1, 2).reshape(len(windows), -1)
     if not count:
         return Windows(windows, targets, None, None)
-    known = raw[lead + window - count :, [names.index(name) for name in codec.targets]]
+    known = raw[lead + window - count :, [place[name] for name in codec.targets]]
     return Windows(windows, targets, slide(known, count, axis=0).swapaxes(1, 2)[: len(windows)], None)
 
 

@@ -11,6 +11,7 @@ from partrain.config import usercode
 from partrain.config.problems import WrongValue
 from partrain.errors import BadJob, Failure, UserCodeFailed
 from partrain.launch.worker.messages import Failed, Message, encode
+from partrain.optim import SINGLE_ITEMS
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED")
 """Words in torch's messages where it has no exception of its own: pinned memory, a device's context, the CPU, CUDA's libraries."""
@@ -53,13 +54,12 @@ def explain(error: BaseException, where: str, user_code: str, built: bool) -> Fa
     if isinstance(error, Failure):
         return error
     text = _describe(error)
+    if "more than 1 value per channel" in text:  # a short last batch, or a part of one
+        return BadJob(f"{where}: BatchNorm needs at least two items at a time: {SINGLE_ITEMS}")
     if frames := usercode.frames(error):
         return UserCodeFailed(f"{where}: {text.splitlines()[0]}", frames + text)
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(words in text for words in OUT_OF_MEMORY):
         return (UserCodeFailed if user_code else BadJob)(f"{where}: out of memory: {text.splitlines()[0]}")
-    if "more than 1 value per channel" in text:  # a short last batch, or a part of one
-        message = "BatchNorm needs at least two items at a time: change `batch_size` or `accumulate`, or use `iterations`"
-        return BadJob(f"{where}: {message}")
     if user_code and (not built or isinstance(error, TypeError | RuntimeError | ValueError | IndexError)):
         return UserCodeFailed(f"{where}: {user_code}: {text.splitlines()[0]}", text)
     return None

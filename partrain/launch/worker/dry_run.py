@@ -8,7 +8,7 @@ network starts from is matched here, too; without user code the dry run ends the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import util
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from partrain.comm.arena import Arena
 from partrain.errors import Diverged, Failure, UserCodeFailed
 from partrain.job.load import Job
+from partrain.job.plan import WorkerPlan
 from partrain.launch.worker.channel import Channel, explain, report
 from partrain.launch.worker.messages import DryRunPassed, DryRunRemark, StartedFrom
 from partrain.launch.worker.rebuilt import SecondProcess
@@ -100,7 +101,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
     worker.active = True  # also where the job lets it wait for its first round
 
     if user_code_under_test(job) or spec.try_built_in:
-        yield from _train(setup, worker, known, homes, job)
+        yield from _train(setup, worker, known, homes, job, spec.plan.shares)
     own_metrics = bool(job.task and job.task.metrics_code)
     most = MOST_JUDGED if own_metrics else batches.batch_size
     judged = (setup.held_out(most) if job.stop.judge == "mixed" else None) or setup.test
@@ -134,9 +135,17 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
 
 
 def _train(
-    setup: WorkerSetup, worker: LocalWorker, known: set[str], homes: dict[str, tuple[int, int]], job: Job
+    setup: WorkerSetup,
+    worker: LocalWorker,
+    known: set[str],
+    homes: dict[str, tuple[int, int]],
+    job: Job,
+    shares: Sequence[WorkerPlan],
 ) -> Iterator[str]:
-    """Train on a batch, and check that the network still has the same tensors. `known` are the names of its state."""
+    """Train on a batch, and check that the network still has the same tensors; train on the smallest batch of all workers, too.
+
+    `known` are the names of its state.
+    """
     batches = setup.batches
     yield f"training on a batch of {batches.batch_size}"
     worker.gradient()
@@ -151,6 +160,14 @@ def _train(
     if moved := [name for name, home in _homes(setup.module).items() if home != homes[name]]:
         what = f"parameter `{moved[0]}` was exchanged for another tensor with the first batch, and would not be trained"
         raise UserCodeFailed(f"{_named(job)}: {what}; change its numbers in place, as with `copy_` under torch.no_grad()")
+
+    partitions = [(share.partition, share.spec.passes is not None) for share in shares]
+    last = min((job.optimizer.last_batch(size, whole) for size, whole in partitions if size), default=batches.batch_size)
+    if last < batches.batch_size and isinstance(batches, Batches):
+        yield f"training on a batch of {last}, the last of a pass"
+        batches.batch_size = last
+        worker.begin(2, 0)
+        worker.gradient()
 
 
 def _homes(module: nn.Module) -> dict[str, tuple[int, int]]:

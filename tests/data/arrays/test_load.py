@@ -8,6 +8,7 @@ import pickle
 import struct
 import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from partrain.cli import data as data_commands
 from partrain.data import AnyDataset, Dataset, base, load, read_spec
 from partrain.data.arrays import files, mapped
 from partrain.data.arrays.sections import Mnist
-from partrain.data.inspect import describe_file
+from partrain.data.inspect import describe_dataset, describe_file
 from partrain.errors import CannotCreate, InputMissing
 from partrain.system.memory import MemoryLimits
 
@@ -419,3 +420,86 @@ def test_a_full_disk_ends_the_conversion(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(CannotCreate, match=r"a\.items: No space left on device"):
         data_commands.convert(tmp_path / "a.npz", tmp_path / "a.items")
     assert [one.name for one in tmp_path.iterdir()] == ["a.npz"]
+
+
+# Memory: a small archive may hold many zeros
+
+
+def peak_of(work: Callable[[], object]) -> int:
+    """Return the most bytes that were allocated at a time."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_a_packed_array_is_described_without_a_second_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    monkeypatch.setattr(files, "_BLOCK_BYTES", 1 << 20)
+    numbers = np.zeros((1 << 6, 1 << 20), dtype)
+    np.savez_compressed(tmp_path / "a.npz", numbers=numbers)
+    told: list[dict[str, Any]] = []
+    assert peak_of(lambda: told.append(describe_file(tmp_path / "a.npz"))) < 1.1 * numbers.nbytes + (16 << 20)
+    assert told[0]["arrays"][0] | {"name": ""} == {"name": "", "dtype": dtype, "shape": [64, 1 << 20], "mapped": False, "min": 0, "max": 0}  # fmt: skip
+
+
+def test_a_description_counts_numbers_that_are_not_finite_over_all_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "_BLOCK", 4)
+    numbers = np.arange(20, dtype=np.float64).reshape(10, 2)
+    numbers[3, 1], numbers[4], numbers[9, 0] = np.nan, np.inf, -np.inf
+    np.savez_compressed(tmp_path / "a.npz", numbers=numbers)
+    (told,) = describe_file(tmp_path / "a.npz")["arrays"]
+    assert (told["not finite"], told["first"], told["min"], told["max"]) == (4, 3, 0.0, 19.0)
+
+
+def test_items_of_many_bytes_are_described_in_small_blocks(tmp_path: Path) -> None:
+    data = load(write_dataset(tmp_path, "npy", inputs=np.zeros((8, 1 << 21), np.uint8), targets=Y[:8]), tmp_path)
+    assert peak_of(lambda: describe_dataset(data, np.arange(8), np.arange(0))) < 4 * data.inputs.nbytes
+
+
+def test_what_exceeds_free_memory_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the second copies: numbers in double precision, labels to select classes, words, offsets and steps of sequences."""
+    count = 1 << 16
+    zeros, words = np.zeros((count, 3)), np.array(["a", "b"] * (count // 2))
+    arrays = {"inputs": zeros, "targets": zeros[:, 0], "labels": np.arange(count) % 2, "words": words}
+    np.savez_compressed(tmp_path / "a.npz", allow_pickle=False, offsets=np.arange(count + 1), one=np.arange(1), **arrays)
+    keys = {"kind": "npz", "path": "a.npz"}
+    monkeypatch.setattr(base, "memory_limits", lambda: MemoryLimits(0, 0, 600_000))
+    for more, what in (
+        ({"standardise": True}, "inputs"),
+        ({"targets": "labels", "classes": [0, 1]}, "inputs"),
+        ({"targets": "labels", "offsets": "offsets"}, "inputs"),
+    ):
+        section = TypeAdapter[Any](AnyDataset).validate_python({**keys, **more})
+        with pytest.raises(InputMissing, match=rf"a\.npz: array `{what}`: its numbers need 0\.0 GiB of memory"):
+            load(section, tmp_path, in_memory=False)  # the buffer itself may be a file
+    monkeypatch.setattr(base, "memory_limits", lambda: MemoryLimits(0, 0, 1000))
+    for more, what in (
+        ({"targets": "labels", "classes": [0, 1]}, "labels"),
+        ({"targets": "words", "classes": ["a", "b"]}, "words"),
+        ({"targets": "labels", "offsets": "offsets"}, "offsets"),
+    ):
+        section = TypeAdapter[Any](AnyDataset).validate_python({**keys, **more})
+        with pytest.raises(InputMissing, match=rf"a\.npz: array `{what}`: its numbers need"):
+            read_spec(section, tmp_path)
+    np.savez_compressed(tmp_path / "words.npz", words=words)
+    with pytest.raises(InputMissing, match=r"words\.npz: array `words`: its numbers need"):
+        describe_file(tmp_path / "words.npz")
+
+
+def test_a_header_of_an_array_is_short(tmp_path: Path) -> None:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }" + b" " * (1 << 26) + b"\n"
+    content = b"\x93NUMPY\x02\x00" + struct.pack("<I", len(header)) + header + bytes(4)
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("inputs.npy", content)
+    assert (tmp_path / "a.npz").stat().st_size < 1 << 18
+
+    def described() -> None:
+        with pytest.raises(InputMissing, match=r"array `inputs`: its header is damaged"):
+            files.npz(tmp_path / "a.npz")
+
+    assert peak_of(described) < 1 << 22

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from partrain.data import Dataset, load, read_spec
-from partrain.data.base import WrongContent
+from partrain.data.base import WrongContent, repeated
 from partrain.data.partition import Partition, hold_out, training_of
+from partrain.data.tables.files import CsvFile
 from partrain.data.tables.load import encode
 from partrain.data.tables.schema import open_table
 from partrain.data.tables.sections import Csv, Parquet
@@ -691,3 +692,50 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             load(table(tmp_path, data, name, target="b"), tmp_path)
     data = ("a,b\n" + "1," + " " * 990 + "2\n" + "3,4\n" * 9).encode()
     assert load(table(tmp_path, gzip.compress(data) if name.endswith(".gz") else data, name, target="b"), tmp_path).items == 10
+
+
+# Wide tables
+
+
+class CountedName(str):
+    """A name that counts how often it is compared: each step of a search in a list or tuple is one comparison."""
+
+    comparisons = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedName.comparisons += 1
+        return str.__eq__(self, other)
+
+
+def comparisons(count: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Read a table of this many columns of each kind; returns how often names were compared."""
+    header = CsvFile._header
+    monkeypatch.setattr(CsvFile, "_header", lambda file: list(map(CountedName, header(file))))
+    kinds = {kind: [f"{kind}{number}" for number in range(count)] for kind in ("x", "word", "code", "date", "left", "hole")}
+    cells = {"x": "0.5", "word": "a", "code": "b", "date": "2024-05-31", "left": "-", "hole": "1"}
+    names = [name for some in kinds.values() for name in some]
+    rows = [",".join([*(cells[kind] for kind in kinds for _ in range(count)), str(number % 2)]) for number in range(4)]
+    text = "\n".join([",".join([*names, "y"]), *rows]) + "\n"
+    section = table(
+        folder, text, f"wide-{count}.csv", target="y", one_hot=kinds["word"], categories=kinds["code"], dates=kinds["date"],
+        drop=kinds["left"], missing_indicator=kinds["hole"], missing="mean", target_kind="class",
+    )  # fmt: skip
+    CountedName.comparisons = 0
+    data = load(section, folder)
+    encode(data.codec, open_table(section, folder / section.path))
+    return CountedName.comparisons
+
+
+def test_names_are_looked_up_not_searched_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the columns take twice the comparisons of names, not four times."""
+    assert comparisons(100, tmp_path, monkeypatch) * 3 > comparisons(200, tmp_path, monkeypatch)
+
+
+def test_a_name_that_comes_twice_is_looked_up(tmp_path: Path) -> None:
+    names = [CountedName(number) for number in range(1000)]
+    CountedName.comparisons = 0
+    assert repeated(names) is None
+    assert CountedName.comparisons == 0
+    assert repeated("abcba") == "a"
+    assert said(table(tmp_path, "a,b,c,b,a\n", target="a"), tmp_path) == "t.csv:1: two columns are called `a`"
