@@ -179,7 +179,8 @@ class FaultEvent:
 
 @dataclass(kw_only=True)
 class ReplayEvent:
-    """A worker was lost, and all workers have started again from an earlier state."""
+    """A worker was lost, and all workers have started again from an earlier state. Or the process that writes checkpoints was lost,
+    and another one has started."""
 
     kind: ClassVar = "replay"
     t: float
@@ -188,14 +189,16 @@ class ReplayEvent:
     what: str
     """The loss in words."""
     after: int
-    """Round of the state from which all workers start again: the rounds after it run again."""
+    """Round of the state from which all workers start again, or whose checkpoint another process writes."""
     discarded: list[int]
-    """Item-iterations that each worker, by rank, had trained after that state."""
+    """Item-iterations that each worker, by rank, had trained after that state; empty if no worker started again."""
     seconds: float
-    """Seconds from the discovery of the loss to the first local iteration after it."""
+    """Seconds from the discovery of the loss to the first local iteration after it, or to the start of another process that writes."""
 
     def describe(self) -> str:
         """Tell in one line what was lost and what runs again."""
+        if not self.discarded:
+            return f"{self.what}: another one writes the checkpoint of round {self.after:,}"
         again = f"the rounds after {self.after:,} run again" if self.after else "all rounds run again"
         return f"{self.what}: {again} ({sum(self.discarded):,} item-iterations; restarted in {self.seconds:.2g} s)"
 

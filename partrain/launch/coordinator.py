@@ -113,11 +113,10 @@ class Coordinator:
                 attempt.ready.restore(self.start.arrays, slots[0], self.start.other_workers)
                 restored = PendingSnapshot(0, self.start.progress.stored(), durable=False, seconds=self.start.elapsed)
             if folder := self.context.folder:
-                history = list(self.start.history)
-                keep = self.job.checkpoint.keep
-                self.checkpointer.open(
-                    CheckpointContext(folder, keep, text, manifest, attempt.ready.map, slots, history, self._columns)
-                )
+                keep, columns = self.job.checkpoint.keep, self._columns
+                checkpoints = CheckpointContext(folder, keep, text, manifest, attempt.ready.map, slots, columns)
+                checkpoints.append(self.start.history)
+                self.checkpointer.open(checkpoints, self._replays.count)
             on_start(attempt.ready.processes, attempt.ready.parameters)
             self._training = True
             self.checkpointer.start(restored)

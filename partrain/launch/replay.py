@@ -10,6 +10,7 @@ from partrain.display.events import ReplayEvent
 from partrain.errors import Stalled, WorkersLost
 from partrain.job.load import Job
 from partrain.launch.attempt import Attempt
+from partrain.launch.checkpoint_writer import WriterLost
 from partrain.launch.checkpointer import Checkpointer
 from partrain.launch.context import RunContext, Start
 from partrain.launch.round_records import RoundRecords
@@ -102,8 +103,8 @@ class Replays:
             event.t, event.seconds = now, max(0.0, now - event.t)  # the clock of the machine may be set back
             self._context.emit(event)
 
-    def count(self, loss: Loss) -> None:
-        """Count a loss. Raises it if it ends the run: the user wants so, there were too many, or a round stalls again."""
+    def count(self, loss: Loss | WriterLost) -> None:
+        """Count a loss, also of the checkpoint writer. Raises it if it ends the run: the user wants so, there were too many, or a round stalls again."""
         faults, rounds, round = self._job.faults, self._rounds, self._records.newest
         while rounds and rounds[0] <= round - REPLAY_WINDOW:
             rounds.popleft()
