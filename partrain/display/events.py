@@ -2,7 +2,7 @@
 
 The fields of a class are the keys of its line, in their order, except in `RoundEvent`, whose line holds the fields of its record.
 
-A line is `{"event": KIND, "t": ...}`, one JSON object. `t` is Unix time; durations are in seconds. Numbers that are not finite are
+A line is `{"event": KIND, "t": ...}`, one JSON object. `t` is Unix time by the clock as it was set when the command started; durations are in seconds. Numbers that are not finite are
 null, because JSON has no NaN. Files of earlier versions may lack the fields with a default.
 
 Rounds may take milliseconds. So the classes are not frozen: frozen ones take three times as long to construct. They have no slots,

@@ -23,6 +23,7 @@ from partrain import checkpoint
 from partrain.errors import Diverged, Failure, InputOutputFailed, Internal
 from partrain.system.children import leave_signals_to_command
 from partrain.system.parent_death import describe_exit, die_with_parent
+from partrain.system.surroundings import starting_process
 from partrain.training.snapshot_layout import SlotMap
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ class Writer:
         self._context = context
         self.pipe, theirs = Pipe()
         parent = os.getpid()
-        self._pid = os.fork()
+        with starting_process():
+            self._pid = os.fork()
         if not self._pid:
             self.pipe.close()
             _child(theirs, context, parent)
@@ -186,8 +188,8 @@ def commit(context: CheckpointContext, slot: int, progress: dict[str, Any]) -> d
     began, busy = time.perf_counter(), time.process_time()
     number = progress["round"]
     arrays: dict[str, Any] = dict(context.map.view(context.slots[slot]))
-    for name, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
+    for name, values in arrays.items():
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise Diverged(f"round {number}: non-finite numbers in `{name}`; lower the learning rate, or look at the data")
     history = np.array(context.history).reshape(-1, len(context.names))
     rows = history[history[:, 0] <= number]

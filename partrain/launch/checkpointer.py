@@ -69,7 +69,7 @@ class Checkpointer:
                 assert self._slots.writing
                 return self._write(self._slots.writing, (), lost)
             self._slots.written(answer["round"], answer.pop("busy"), self._rounds.pace)
-            self._context.emit(CommitEvent(t=time.time(), **answer))
+            self._context.emit(CommitEvent(t=self._context.now(), **answer))
         return None
 
     def offer(self, pending: PendingSnapshot) -> None:
@@ -139,7 +139,9 @@ class Checkpointer:
                 self._writer.close()
                 self._writer = Writer(self._checkpoints)
                 seconds = time.monotonic() - began
-                event = ReplayEvent(t=time.time(), rank=None, what=lost.message, after=pending.round, discarded=[], seconds=seconds)
+                event = ReplayEvent(
+                    t=self._context.now(), rank=None, what=lost.message, after=pending.round, discarded=[], seconds=seconds
+                )
                 self._context.emit(event)
             try:
                 return self._writer.write(pending.slot, pending.progress, rows)

@@ -6,7 +6,6 @@ torch, so it starts fast and takes little CPU time from the workers. (Between ma
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import wait
@@ -84,7 +83,7 @@ class Coordinator:
         arena.put("committed", start.progress.round)
         self._training = self._finished_training = False
         self.started_at: float | None = None
-        """Unix time of the first local iteration."""
+        """Moment of the first local iteration, by `boot_seconds`."""
         self._stall_timer = StallTimer()
         self._columns = own_columns(job, dataset.task, len(plan.shares))
         self._stops = self._commits = 0
@@ -253,7 +252,7 @@ class Coordinator:
 
     def _announce(self, text: str) -> None:
         """Answer a signal."""
-        self.context.emit(StoppingEvent(t=time.time(), signal=self.context.signals.name, what=text))
+        self.context.emit(StoppingEvent(t=self.context.now(), signal=self.context.signals.name, what=text))
 
     def _announce_flush(self) -> None:
         self._announce(f"waiting for the last checkpoint's file; once more to leave it out: {self._resume_hint()}")
@@ -276,7 +275,7 @@ class Coordinator:
             case DryRunPassed():
                 self.attempt.end_dry_run()
             case TrainingStarted():
-                self.started_at = self.started_at or message.t
+                self.started_at = self.started_at or message.moment
             case TrainingFinished():
                 self._finished_training = True
             case Failed():

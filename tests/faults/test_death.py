@@ -271,9 +271,7 @@ def test_a_writer_that_always_dies_ends_the_run(tmp_path: Path, monkeypatch: pyt
     assert len(calls.read_text()) == 3
 
 
-def dying_writer(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, step: str, before: set[int], after: Collection[int] = ()
-) -> Path:
+def dying_writer(monkeypatch: pytest.MonkeyPatch, folder: Path, step: str, before: set[int], after: Collection[int] = ()) -> Path:
     """Kill the writer before and after these calls of a step. Returns a file with a letter for each call."""
     calls, whole, ours = folder / "calls", getattr(checkpoint, step), os.getpid()
     calls.touch()

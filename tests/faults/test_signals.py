@@ -90,7 +90,11 @@ time.sleep(0.5)
 @pytest.mark.parametrize("commit", ["every", "coalesce"])
 def test_a_checkpoint_that_no_other_reason_gives(tmp_path: Path, commit: str, kind: str) -> None:
     """A signal within round 2 gives a checkpoint of it, or of the next round on a slow machine; all else stays to the bit."""
-    sets = (f"checkpoint={{commit='{commit}', every=1000000}}", f"transport.kind='{kind}'", "stop={rounds=40, judge_every=1000000}")
+    sets = (
+        f"checkpoint={{commit='{commit}', every=1000000}}",
+        f"transport.kind='{kind}'",
+        "stop={rounds=40, judge_every=1000000}",
+    )
     after = Aftermath(sabotage(tmp_path, ASK, *sets, worker=0, call=5))
     assert [event["round"] for event in events(tmp_path / "whole", "commit")] == [40]
     assert after.train().code == 0

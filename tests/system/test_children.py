@@ -36,12 +36,14 @@ class Net(nn.Sequential):
 """
 USER_DATA = 'dataset={name="own.py:data", validation=50}'
 WORKFLOW = """
-name = "two steps"
+name = "two-steps"
 
-[steps.train]
-run = "job.toml"
+[[steps]]
+name = "train"
+job = "job.toml"
 
-[steps.judge]
+[[steps]]
+name = "judge"
 evaluate = { checkpoint = "{train.checkpoint}" }
 """
 FAST = "stop.rounds=2"

@@ -36,6 +36,7 @@ from partrain.launch.worker.spec import ProcessSpec
 from partrain.launch.worker.task_checks import InvalidTaskOutput, check_task_calls
 from partrain.models.answers import probe
 from partrain.records import NAN, RoundRecord
+from partrain.system.environment import boot_seconds
 from partrain.tasks import UserTask
 from partrain.training.after_judgement import AfterJudgement
 from partrain.training.average import NetworkAverage
@@ -253,7 +254,7 @@ class WorkerProcess:
 
     def training_started(self) -> None:
         if self.rank == 0:
-            self.channel.send(TrainingStarted(time.time()))
+            self.channel.send(TrainingStarted(boot_seconds()))
 
     def training_finished(self) -> None:
         if self.rank == 0:
