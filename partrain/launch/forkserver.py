@@ -172,12 +172,13 @@ def start_failure(error: Exception, patience_s: float) -> Failure | None:
 
     The forkserver may have met it: its exit status is then the number of its error. See `died` for `patience_s`.
     """
-    if pid() and pid() == _ours and died(patience_s):
+    failure = surroundings_failure(error, starting=True)
+    if failure is None and pid() and pid() == _ours and died(patience_s):
         with suppress(ChildProcessError):
             ended = os.waitid(os.P_PID, pid(), os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended and ended.si_code == os.CLD_EXITED:
-                error = OSError(ended.si_status, os.strerror(ended.si_status))
-    return surroundings_failure(error, starting=True)
+                failure = surroundings_failure(OSError(ended.si_status, os.strerror(ended.si_status)), starting=True)
+    return failure
 
 
 def kill() -> None:
