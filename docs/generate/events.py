@@ -25,7 +25,7 @@ def events() -> str:
         "This page answers: which fields do `events.jsonl` and `summary.json` of a run folder have. Both files are for programs: "
         "later versions may add fields, but a field keeps its meaning within a major version.",
         "## `events.jsonl`",
-        'One JSON object on each line: `{"event": KIND, "t": ...}`. `t` is Unix time; durations are in seconds. Numbers that are not finite '
+        'One JSON object on each line: `{"event": KIND, "t": ...}`. `t` is Unix time by the clock as it was set when the command started; durations are in seconds. Numbers that are not finite '
         "are null. Only the coordinator, the process that starts the workers, writes the file. If it is killed, the last line may be "
         "incomplete.",
         table(("event", "meaning"), [(f"[`{name}`](#event-{name})", _first(each)) for name, each in kinds.KINDS.items()]),

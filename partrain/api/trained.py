@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from partrain.job.python_job import as_data, check_table
 from partrain.launch.hook_process import HookProcess
 from partrain.launch.outcome import Outcome
 from partrain.launch.resume import already_finished, drop_met_targets, resume
+from partrain.system.environment import boot_seconds
 from partrain.system.regular_file import read_json
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class Trained:
             show: Show the live table.
         """
         with session.alone(self._objects):
-            content, started = self._content, time.time()
+            content, started = self._content, boot_seconds()
             check_table("stop", stop or {})
             until = [f"{key}={toml_value(value)}" for key, value in as_data(stop or {}).items()]
             with _permission():

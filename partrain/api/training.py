@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import time
 from collections.abc import Mapping, Sequence
 from multiprocessing import current_process
 from pathlib import Path
@@ -25,6 +24,7 @@ from partrain.launch.outcome import Outcome
 from partrain.launch.run import run
 from partrain.launch.run_folder import new_folder
 from partrain.optim import OPTIMIZERS
+from partrain.system.environment import boot_seconds
 
 Table = Mapping[str, Any] | Section
 """A table of a job: a dict, or a section such as `partrain.rules.average.Average(iterations=10)`."""
@@ -130,7 +130,7 @@ def train_given(
     with session.alone(given.objects):
         if isinstance(job, dict):
             job = _with_defaults(job, given.items) if given.tables else PythonJob(**job)
-        started, loaded = time.time(), _parse(job) if isinstance(job, schema.Job) else load(job)
+        started, loaded = boot_seconds(), _parse(job) if isinstance(job, schema.Job) else load(job)
 
         def work(hooks: HookProcess) -> Outcome:
             folder, made = new_folder(Path(out) if out else None, loaded.job.name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from partrain.launch.outcome import Outcome
 from partrain.launch.run import run
 from partrain.launch.run_folder import new_folder
 from partrain.launch.signals import Signals, handled
+from partrain.system.environment import boot_seconds
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _run(case: Case, seed: int, scratch: Path, note: Callable[[str], None], sign
     def warn(text: str) -> None:
         note(f"{case.label}, seed {seed}: warning: {text}")
 
-    stage = RunContext(new_folder(scratch, "bench").path, Display(RunState()), warn, started=time.time(), signals=signals)
+    stage = RunContext(new_folder(scratch, "bench").path, Display(RunState()), warn, started=boot_seconds(), signals=signals)
     outcome = run(case.job(seed), stage)
     if outcome.failure and not isinstance(outcome.failure, Diverged):
         raise outcome.failure

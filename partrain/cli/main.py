@@ -139,11 +139,10 @@ def main() -> None:
     except Failure as failure:
         _exit_with(failure)
     except Exception as error:
-        if isinstance(error, OSError):
-            from partrain.system.surroundings import surroundings_failure
+        from partrain.system.surroundings import surroundings_failure
 
-            if known := surroundings_failure(error):
-                _exit_with(known)
+        if known := surroundings_failure(error):
+            _exit_with(known)
         traceback.print_exc()
         what = str(error).partition("\n")[0] if isinstance(error, Internal) else f"{type(error).__name__}: {error}"
         _print_failure("internal", INTERNAL, what)

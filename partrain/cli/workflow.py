@@ -16,6 +16,7 @@ import typer
 from partrain.cli.options import Debug, Json
 from partrain.cli.shared import CommandLine, examples
 from partrain.errors import INTERRUPTED, OK, TERMINATED
+from partrain.system.environment import boot_seconds
 
 if TYPE_CHECKING:
     from partrain.display.workflow_table import StepRow
@@ -186,7 +187,7 @@ def row_of(state: StepState) -> StepRow:
         fraction = run.fraction()
         progress = f"round {run.round}" + (f", {fraction:.0%}" if fraction is not None else "")
         eta = run.eta(time.time()) if running else None
-    seconds = time.time() - state.started if running else state.seconds
+    seconds = boot_seconds() - state.started if running else state.seconds
     return StepRow(state.name, state.status, progress, seconds, eta, _device(state), run.loss() if run else None, state.note)
 
 

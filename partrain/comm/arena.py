@@ -45,9 +45,11 @@ LONG_S = 0.1
 """Duration from which a round counts as long. The file of a small network takes 6 ms of processor time to write."""
 IF_LONG = 2
 """Value of `wanted`: the coordinator accepts a snapshot only after a long round."""
+ASKED = 3
+"""Value of `wanted`: the user asked for a checkpoint of the next round."""
 
 _WORDS = ("command", "wanted", "granted", "committed", "drained", "restored")
-"""Words that the coordinator writes. `command`: 1 = end after this round. `wanted`: 1 = fill a snapshot, or IF_LONG.
+"""Words that the coordinator writes. `command`: 1 = end after this round. `wanted`: 1 = fill a snapshot, or IF_LONG, or ASKED.
 `granted`: 1 + the slot to fill next, or 0 = none (worker 0 takes the slot by setting 0). `committed`: newest round on disk.
 `drained`: newest round read from the ring. `restored`: 1 + the slot that holds the state to go on from, or 0 = none yet."""
 

@@ -2,7 +2,7 @@
 
 The fields of a class are the keys of its line, in their order, except in `RoundEvent`, whose line holds the fields of its record.
 
-A line is `{"event": KIND, "t": ...}`, one JSON object. `t` is Unix time; durations are in seconds. Numbers that are not finite are
+A line is `{"event": KIND, "t": ...}`, one JSON object. `t` is Unix time by the clock as it was set when the command started; durations are in seconds. Numbers that are not finite are
 null, because JSON has no NaN. Files of earlier versions may lack the fields with a default.
 
 Rounds may take milliseconds. So the classes are not frozen: frozen ones take three times as long to construct. They have no slots,
@@ -179,7 +179,8 @@ class FaultEvent:
 
 @dataclass(kw_only=True)
 class ReplayEvent:
-    """A worker was lost, and all workers have started again from an earlier state."""
+    """A worker was lost, and all workers have started again from an earlier state. Or the process that writes checkpoints was lost,
+    and another one has started."""
 
     kind: ClassVar = "replay"
     t: float
@@ -188,14 +189,16 @@ class ReplayEvent:
     what: str
     """The loss in words."""
     after: int
-    """Round of the state from which all workers start again: the rounds after it run again."""
+    """Round of the state from which all workers start again, or whose checkpoint another process writes."""
     discarded: list[int]
-    """Item-iterations that each worker, by rank, had trained after that state."""
+    """Item-iterations that each worker, by rank, had trained after that state; empty if no worker started again."""
     seconds: float
-    """Seconds from the discovery of the loss to the first local iteration after it."""
+    """Seconds from the discovery of the loss to the first local iteration after it, or to the start of another process that writes."""
 
     def describe(self) -> str:
         """Tell in one line what was lost and what runs again."""
+        if not self.discarded:
+            return f"{self.what}: another one writes the checkpoint of round {self.after:,}"
         again = f"the rounds after {self.after:,} run again" if self.after else "all rounds run again"
         return f"{self.what}: {again} ({sum(self.discarded):,} item-iterations; restarted in {self.seconds:.2g} s)"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -52,7 +51,7 @@ class NotebookDisplay(Display):
 
     def close(self) -> None:
         if self.state.workers:
-            self._draw(time.time())
+            self._draw(self.state.t)
 
     def _draw(self, now: float) -> None:
         from IPython.display import display

@@ -105,7 +105,7 @@ class RunState:
         self.fault = ""
         """The newest fault."""
         self.replays = 0
-        """Times that all workers started again because one was lost."""
+        """Times that workers, or the process that writes checkpoints, started again after a loss."""
         self.discarded = 0
         """Item-iterations of all workers that ran again."""
         self.replay = ""

@@ -52,7 +52,8 @@ class SummaryOptions(TypedDict, total=False):
     best: BestJudgement
     """The best judgement, if there are held-out items."""
     replays: int
-    """Number of times that rounds ran again after the loss of a worker."""
+    """Number of times that rounds ran again after the loss of a worker, or a checkpoint was written by another process after the
+    loss of its writer."""
     discarded_item_iterations: int
     """Item-iterations that ran again; `item_iterations` counts them once."""
     exclusions: int

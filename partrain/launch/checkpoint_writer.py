@@ -10,6 +10,7 @@ import os
 import signal
 import time
 import traceback
+from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from partrain import checkpoint
 from partrain.errors import Diverged, Failure, InputOutputFailed, Internal
 from partrain.system.children import leave_signals_to_command
 from partrain.system.parent_death import describe_exit, die_with_parent
+from partrain.system.surroundings import starting_process
 from partrain.training.snapshot_layout import SlotMap
 
 if TYPE_CHECKING:
@@ -51,10 +53,22 @@ class CheckpointContext:
     manifest: dict[str, Any]
     map: SlotMap
     slots: Sequence[memoryview]
-    history: list[tuple[float, ...]] = field(default_factory=list)
-    """Rows so far. The writer process appends to its copy."""
     columns: tuple[str, ...] = ()
     """The history's columns that only some jobs have."""
+    history: array[float] = field(default_factory=lambda: array("d"))
+    """Numbers of the rows so far, one row after the other. The writer process appends to its copy, too."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the history's columns."""
+        return HISTORY + self.columns
+
+    def append(self, rows: Sequence[tuple[float, ...]]) -> None:
+        """Append rows to the history. They replace those of rounds that ran anew in another way."""
+        while rows and self.history and self.history[-len(self.names)] >= rows[0][0]:
+            del self.history[-len(self.names) :]
+        for row in rows:
+            self.history.extend(row)
 
 
 def own_columns(job: Job, kind: Kind, workers: int) -> tuple[str, ...]:
@@ -68,13 +82,19 @@ def preload() -> None:
     import partrain.checkpoint.writer  # noqa: F401
 
 
+class WriterLost(InputOutputFailed):
+    """The writer process has died. Another one can write what it was writing."""
+
+
 class Writer:
     """The writer process, as the coordinator sees it: takes a snapshot, answers when the file is on disk."""
 
     def __init__(self, context: CheckpointContext) -> None:
+        self._context = context
         self.pipe, theirs = Pipe()
         parent = os.getpid()
-        self._pid = os.fork()
+        with starting_process():
+            self._pid = os.fork()
         if not self._pid:
             self.pipe.close()
             _child(theirs, context, parent)
@@ -83,8 +103,9 @@ class Writer:
         """`broken`: the writer failed and takes no more snapshots."""
 
     def write(self, slot: int, progress: dict[str, Any], rows: Sequence[tuple[float, ...]]) -> None:
-        """Start writing a slot. `rows`: the history's rows since the last call."""
+        """Start writing a slot. `rows`: the history's rows since the last call, which the context gets, too. Raises WriterLost."""
         self.busy = True
+        self._context.append(rows)
         with suppress(OSError):
             self.pipe.send((slot, progress, rows))
             return
@@ -92,7 +113,7 @@ class Writer:
         raise self._lost()
 
     def answer(self) -> dict[str, Any]:
-        """Receive `file`, `bytes`, `seconds`, `digest`, `round` of a written file. Raises the writer's failure; it writes no more then."""
+        """Receive `file`, `bytes`, `seconds`, `digest`, `round` of a written file. Raises WriterLost, or the writer's failure; it writes no more then."""
         try:
             answer = self.pipe.recv()
         except (EOFError, OSError):
@@ -105,11 +126,11 @@ class Writer:
             raise answer
         return answer  # type: ignore[no-any-return]
 
-    def _lost(self) -> InputOutputFailed:
+    def _lost(self) -> WriterLost:
         """Build the failure of a writer that has died."""
         _, status = os.waitpid(self._pid, 0)
         self._pid, self.broken = 0, True
-        return InputOutputFailed(f"the checkpoint writer {describe_exit(os.waitstatus_to_exitcode(status))}")
+        return WriterLost(f"the checkpoint writer {describe_exit(os.waitstatus_to_exitcode(status))}")
 
     def cpu_time(self) -> list[bytes]:
         """Give the CPU time of the writer process. A change means it is making progress."""
@@ -139,9 +160,7 @@ def _child(pipe: Connection, context: CheckpointContext, parent: int) -> None:
                 slot, progress, rows = pipe.recv()
             except EOFError:
                 break
-            while rows and context.history and context.history[-1][0] >= rows[0][0]:  # rounds that ran anew in another way
-                context.history.pop()
-            context.history.extend(rows)
+            context.append(rows)
             pipe.send(_guarded(lambda: commit(context, slot, progress)))  # noqa: B023
         status = 0
     except BrokenPipeError:
@@ -169,12 +188,12 @@ def commit(context: CheckpointContext, slot: int, progress: dict[str, Any]) -> d
     began, busy = time.perf_counter(), time.process_time()
     number = progress["round"]
     arrays: dict[str, Any] = dict(context.map.view(context.slots[slot]))
-    for name, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
+    for name, values in arrays.items():
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise Diverged(f"round {number}: non-finite numbers in `{name}`; lower the learning rate, or look at the data")
-    names = HISTORY + context.columns
-    rows = np.array([row for row in context.history if row[0] <= number], dtype=np.float64).reshape(-1, len(names))
-    for column, name in enumerate(names):
+    history = np.array(context.history).reshape(-1, len(context.names))
+    rows = history[history[:, 0] <= number]
+    for column, name in enumerate(context.names):
         values = np.ascontiguousarray(rows[:, column])
         arrays[f"history/{name}"] = values.astype(np.int64) if name in ("round", "item_iterations") else values
     content = checkpoint.Content(arrays, context.job, context.manifest | {"round": number, "progress": progress})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from partrain.comm.arena import Arena
-from partrain.display.events import CommitEvent
+from partrain.display.events import CommitEvent, ReplayEvent
 from partrain.errors import Stalled
-from partrain.launch.checkpoint_writer import CheckpointContext, Writer
+from partrain.launch.checkpoint_writer import CheckpointContext, Writer, WriterLost
 from partrain.launch.context import RunContext
 from partrain.launch.round_records import RoundRecords
 from partrain.launch.signals import StoppedNow
@@ -32,8 +32,9 @@ class Checkpointer:
         self._writer: Writer | None = None
         self._stall_timer, self._stall_seconds = StallTimer(), stall_seconds
 
-    def open(self, checkpoints: CheckpointContext) -> None:
-        """Start the writer process."""
+    def open(self, checkpoints: CheckpointContext, on_lost: Callable[[WriterLost], None]) -> None:
+        """Start the writer process. If it dies, `on_lost` is called, and another one starts unless that raises."""
+        self._checkpoints, self._on_lost = checkpoints, on_lost
         self._writer = Writer(checkpoints)
 
     def start(self, restored: PendingSnapshot | None = None) -> None:
@@ -62,9 +63,14 @@ class Checkpointer:
     def on_writer_ready(self, ready: Collection[Any]) -> None:
         """Handle the writer's answer, if it is ready: a file is on disk."""
         if self._writer and self._writer.pipe in ready:
-            answer = self._writer.answer()
+            try:
+                answer = self._writer.answer()
+            except WriterLost as lost:
+                assert self._slots.writing
+                return self._write(self._slots.writing, (), lost)
             self._slots.written(answer["round"], answer.pop("busy"), self._rounds.pace)
-            self._context.emit(CommitEvent(t=time.time(), **answer))
+            self._context.emit(CommitEvent(t=self._context.now(), **answer))
+        return None
 
     def offer(self, pending: PendingSnapshot) -> None:
         """Take a slot that workers have filled."""
@@ -72,7 +78,7 @@ class Checkpointer:
         self._write_next()
 
     def commit_now(self) -> None:
-        """Have a snapshot taken and written soon, even if the writer would rest."""
+        """Have a snapshot of the next round taken and written, even if none is due or the writer would rest."""
         self._slots.hurry()
 
     def poll(self) -> None:
@@ -120,5 +126,24 @@ class Checkpointer:
         pending = self._slots.next(at_once) if self._writer else None
         if pending and self._writer:
             self._context.poll()  # events reach the log before a checkpoint that counts on them
-            self._writer.write(pending.slot, pending.progress, self._rounds.rows)
-            self._rounds.rows = []
+            rows, self._rounds.rows = self._rounds.rows, []
+            self._write(pending, rows)
+
+    def _write(self, pending: PendingSnapshot, rows: Sequence[tuple[float, ...]], lost: WriterLost | None = None) -> None:
+        """Have the writer write a snapshot; another writer, if it is `lost`. Raises the loss if it ends the run."""
+        assert self._writer
+        while True:
+            if lost:
+                began = time.monotonic()
+                self._on_lost(lost)
+                self._writer.close()
+                self._writer = Writer(self._checkpoints)
+                seconds = time.monotonic() - began
+                event = ReplayEvent(
+                    t=self._context.now(), rank=None, what=lost.message, after=pending.round, discarded=[], seconds=seconds
+                )
+                self._context.emit(event)
+            try:
+                return self._writer.write(pending.slot, pending.progress, rows)
+            except WriterLost as again:
+                lost, rows = again, ()

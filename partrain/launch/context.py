@@ -16,7 +16,7 @@ from partrain.display.run_state import RunState
 from partrain.errors import Failure
 from partrain.launch.hook_process import HookProcess
 from partrain.launch.signals import Signals
-from partrain.system.environment import process_start
+from partrain.system.environment import boot_seconds, process_start
 from partrain.training.stop import Progress
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class RunContext:
     warn: Callable[[str], None] = lambda text: None
     """Shows the user one line, a warning."""
     started: float = field(default_factory=process_start)
-    """Unix time from which start-up counts."""
+    """The moment from which start-up counts, by `boot_seconds`."""
     machine: Machine | None = None
     """This machine, if there are several."""
     torchrun: Machine | None = None
@@ -50,6 +50,12 @@ class RunContext:
     """The hooks that follow the run."""
     made: Path | None = None
     """The topmost folder that was made for this run; it goes again if the run never begins."""
+    booted: float = field(default_factory=lambda: time.time() - boot_seconds())
+    """Unix time at which the machine started, by the clock as it is set now. If it is set later, the run's times go on as before."""
+
+    def now(self) -> float:
+        """Return the Unix time for an event: differences are right even if the clock of the machine was set in between."""
+        return self.booted + boot_seconds()
 
     @property
     def run_folder(self) -> Path:
@@ -85,7 +91,7 @@ class RunContext:
         if self.log and self.display:
             self.log.flush()
             self.hooks.poll()
-            self.display.refresh(time.time())
+            self.display.refresh(self.now())
 
 
 @dataclass

@@ -6,7 +6,6 @@ torch, so it starts fast and takes little CPU time from the workers. (Between ma
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import wait
@@ -84,7 +83,7 @@ class Coordinator:
         arena.put("committed", start.progress.round)
         self._training = self._finished_training = False
         self.started_at: float | None = None
-        """Unix time of the first local iteration."""
+        """Moment of the first local iteration, by `boot_seconds`."""
         self._stall_timer = StallTimer()
         self._columns = own_columns(job, dataset.task, len(plan.shares))
         self._stops = self._commits = 0
@@ -113,11 +112,10 @@ class Coordinator:
                 attempt.ready.restore(self.start.arrays, slots[0], self.start.other_workers)
                 restored = PendingSnapshot(0, self.start.progress.stored(), durable=False, seconds=self.start.elapsed)
             if folder := self.context.folder:
-                history = list(self.start.history)
-                keep = self.job.checkpoint.keep
-                self.checkpointer.open(
-                    CheckpointContext(folder, keep, text, manifest, attempt.ready.map, slots, history, self._columns)
-                )
+                keep, columns = self.job.checkpoint.keep, self._columns
+                checkpoints = CheckpointContext(folder, keep, text, manifest, attempt.ready.map, slots, columns)
+                checkpoints.append(self.start.history)
+                self.checkpointer.open(checkpoints, self._replays.count)
             on_start(attempt.ready.processes, attempt.ready.parameters)
             self._training = True
             self.checkpointer.start(restored)
@@ -254,7 +252,7 @@ class Coordinator:
 
     def _announce(self, text: str) -> None:
         """Answer a signal."""
-        self.context.emit(StoppingEvent(t=time.time(), signal=self.context.signals.name, what=text))
+        self.context.emit(StoppingEvent(t=self.context.now(), signal=self.context.signals.name, what=text))
 
     def _announce_flush(self) -> None:
         self._announce(f"waiting for the last checkpoint's file; once more to leave it out: {self._resume_hint()}")
@@ -277,7 +275,7 @@ class Coordinator:
             case DryRunPassed():
                 self.attempt.end_dry_run()
             case TrainingStarted():
-                self.started_at = self.started_at or message.t
+                self.started_at = self.started_at or message.moment
             case TrainingFinished():
                 self._finished_training = True
             case Failed():

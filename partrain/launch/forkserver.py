@@ -27,9 +27,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from partrain.errors import Failure
 from partrain.system.children import COMMAND_SIGNALS, FIXED_HASHES, SAFE_PATH
 from partrain.system.parent_death import PARENT, orphans_ended
-from partrain.system.surroundings import surroundings_failure
+from partrain.system.surroundings import starting_process, surroundings_failure
 
 _server: Any = forkserver._forkserver
 _default_context: Any = context._default_context
@@ -58,12 +59,8 @@ def start() -> ForkServerContext:
 
     Returns the multiprocessing context whose processes it forks. Raises a Failure if the surroundings forbid it.
     """
-    try:
+    with starting_process():
         return _started()
-    except OSError as error:
-        if failure := surroundings_failure(error):
-            raise failure from None
-        raise
 
 
 def _started() -> ForkServerContext:
@@ -168,6 +165,20 @@ def died(patience_s: float) -> bool:
             return False
         time.sleep(0.01)
     return not _adopted
+
+
+def start_failure(error: Exception, patience_s: float) -> Failure | None:
+    """Return the failure that explains why the forkserver could not start a process; None if the surroundings are in order.
+
+    The forkserver may have met it: its exit status is then the number of its error. See `died` for `patience_s`.
+    """
+    failure = surroundings_failure(error, starting=True)
+    if failure is None and pid() and pid() == _ours and died(patience_s):
+        with suppress(ChildProcessError):
+            ended = os.waitid(os.P_PID, pid(), os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended and ended.si_code == os.CLD_EXITED:
+                failure = surroundings_failure(OSError(ended.si_status, os.strerror(ended.si_status)), starting=True)
+    return failure
 
 
 def kill() -> None:

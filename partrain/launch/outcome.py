@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ class Outcome:
 
 
 def close(ended: Ended, rule: Rule, started_at: float | None, context: RunContext) -> Outcome:
-    """Write the end of a run: the `end` event and summary.json. `started_at`: Unix time of the first iteration."""
+    """Write the end of a run: the `end` event and summary.json. `started_at`: moment of the first iteration, by `boot_seconds`."""
     folder = context.run_folder
     context.emit(_end_event(ended, context, started_at))
     context.poll()
@@ -51,9 +50,9 @@ def close(ended: Ended, rule: Rule, started_at: float | None, context: RunContex
 
 
 def _end_event(ended: Ended, context: RunContext, started_at: float | None) -> EndEvent:
-    now, clock = time.time(), context.state.clock
-    since = context.state.t if clock.running else context.started
-    startup = max(0.0, started_at - context.started) if started_at else 0.0
+    now, clock = context.now(), context.state.clock
+    since = context.state.t if clock.running else context.booted + context.started
+    startup = started_at - context.started if started_at else 0.0
     return EndEvent(
         t=now,
         status=ended.status,
@@ -62,7 +61,7 @@ def _end_event(ended: Ended, context: RunContext, started_at: float | None) -> E
         seconds={
             "startup": clock.startup or startup,
             "train": ended.seconds,
-            "total": clock.total + max(0.0, now - since),
+            "total": clock.total + now - since,
         },
         test=scores_by_name(ended.test),
     )

@@ -20,7 +20,7 @@ from partrain.launch import forkserver
 from partrain.launch.stall_timer import STARTUP_LIMIT_S
 from partrain.launch.worker.messages import Message, decode
 from partrain.launch.worker.spec import ProcessSpec
-from partrain.system.surroundings import raise_open_files, surroundings_failure
+from partrain.system.surroundings import raise_open_files
 
 GRACE_S = 5.0
 """A process whose work is done has this long to exit."""
@@ -49,15 +49,17 @@ class WorkerProcesses:
         process = context.Process(target=main, args=(spec(theirs),), name=name, daemon=False)
         frozen = threading.Timer(STARTUP_LIMIT_S, forkserver.kill)  # the start waits for its answer without a limit
         frozen.daemon = True
-        frozen.start()
         try:
             with forkserver.without_main():
+                frozen.start()
                 process.start()
-        except (EOFError, OSError) as error:
+        except (EOFError, OSError, RuntimeError) as error:
             ours.close()
             theirs.close()
-            if isinstance(error, OSError) and (failure := surroundings_failure(error)):
+            if failure := forkserver.start_failure(error, OTHER_EXIT_S):
                 raise failure from None
+            if isinstance(error, RuntimeError):
+                raise
             why = "the process that starts workers was killed"
             if not forkserver.died(OTHER_EXIT_S):
                 why = f"the process that starts workers gave no answer; if it lacks open files, {raise_open_files()}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from dataclasses import replace
 
@@ -10,10 +9,12 @@ from partrain.display.events import ReplayEvent
 from partrain.errors import Stalled, WorkersLost
 from partrain.job.load import Job
 from partrain.launch.attempt import Attempt
+from partrain.launch.checkpoint_writer import WriterLost
 from partrain.launch.checkpointer import Checkpointer
 from partrain.launch.context import RunContext, Start
 from partrain.launch.round_records import RoundRecords
 from partrain.launch.snapshot_slots import PendingSnapshot
+from partrain.system.environment import boot_seconds
 from partrain.training.faults import REPLAY_WINDOW
 from partrain.training.stop import Progress
 
@@ -56,10 +57,10 @@ class Replays:
 
         Args:
             loss: The reason.
-            started_at: Unix time of the first local iteration; None before it.
+            started_at: Moment of the first local iteration, by `boot_seconds`; None before it.
             training: False while the workers start for the first time.
         """
-        attempt, records, began = self._attempt, self._records, time.time()
+        attempt, records, began = self._attempt, self._records, self._context.now()
         self.count(loss)
         self._tell_start()  # of a replay that lost a worker while its workers started
         state = self._checkpointer.restart()
@@ -98,12 +99,12 @@ class Replays:
         """Emit the event of the replay whose workers start, if there is one."""
         if event := self._starting:
             self._starting = None
-            now = time.time()
-            event.t, event.seconds = now, max(0.0, now - event.t)  # the clock of the machine may be set back
+            now = self._context.now()
+            event.t, event.seconds = now, now - event.t
             self._context.emit(event)
 
-    def count(self, loss: Loss) -> None:
-        """Count a loss. Raises it if it ends the run: the user wants so, there were too many, or a round stalls again."""
+    def count(self, loss: Loss | WriterLost) -> None:
+        """Count a loss, also of the checkpoint writer. Raises it if it ends the run: the user wants so, there were too many, or a round stalls again."""
         faults, rounds, round = self._job.faults, self._rounds, self._records.newest
         while rounds and rounds[0] <= round - REPLAY_WINDOW:
             rounds.popleft()
@@ -138,4 +139,4 @@ class Replays:
         copied = state.seconds if state else self._start.elapsed
         if self._job.transport.implementation().one_process or started_at is None:
             return copied
-        return max(copied, self._start.elapsed + time.time() - started_at)
+        return max(copied, self._start.elapsed + boot_seconds() - started_at)

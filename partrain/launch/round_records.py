@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from collections.abc import Sequence
 
@@ -116,7 +115,7 @@ class RoundRecords:
             self.rows = [row for row in self.rows if row[0] <= progress.round]
 
     def _emit(self, number: int, records: Sequence[RoundRecord], metrics: dict[str, float]) -> None:
-        t = time.time()
+        t = self._context.now()
         for rank, record in enumerate(records):
             record.seconds += self._elapsed
             self._items += record.items

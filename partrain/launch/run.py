@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -120,7 +119,7 @@ def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callab
             reason = error.name if isinstance(error, Failure) else "internal"
             seconds = context.state.clock.train
             with suppress(Failure):  # the disk may be what has failed
-                context.emit(FaultEvent(t=time.time(), what=problem, rank=None))
+                context.emit(FaultEvent(t=context.now(), what=problem, rank=None))
                 close(Ended("failed", reason, start.progress, seconds, None), loaded.job.sync, None, context)
             raise
 
@@ -151,7 +150,7 @@ def _go_on(lost: LostWorker, first: Start, context: RunContext) -> Outcome | Los
     text = f"{lost.failure.message.partition(';')[0]}: the run {begun} without this worker"
     context.rewind(content.round if content else 0)
     _stage_job(loaded, context)
-    context.emit(FaultEvent(t=time.time(), what=text, rank=lost.failure.rank))
+    context.emit(FaultEvent(t=context.now(), what=text, rank=lost.failure.rank))
     context.warn(text)
     start = Start(elapsed=context.state.clock.train)
     if content:
@@ -193,7 +192,7 @@ def _perform(loaded: LoadedJob, context: RunContext, start: Start, prepared: Pre
 def _closed(ended: Ended, coordinator: Coordinator, context: RunContext) -> Outcome:
     """Write the end of a run. Where that fails as well, the failure that ended the run is raised, and tells of both."""
     if ended.failure:
-        context.emit(FaultEvent(t=time.time(), what=ended.failure.message, rank=ended.failure.rank))
+        context.emit(FaultEvent(t=context.now(), what=ended.failure.message, rank=ended.failure.rank))
     try:
         return close(ended, coordinator.job.sync, coordinator.started_at, context)
     except InputOutputFailed as second:

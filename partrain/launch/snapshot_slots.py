@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from partrain.comm.arena import IF_LONG, LONG_S, SLOTS, Arena
+from partrain.comm.arena import ASKED, IF_LONG, LONG_S, SLOTS, Arena
 from partrain.launch.checkpoint_writer import BUSY_SHARE, LONGEST_REST_S
 
 FIRST_S = 1.0
@@ -45,13 +45,14 @@ class SnapshotSlots:
         self._granted: int | None = None
         """The slot that workers fill now or next."""
         self._waiting: list[PendingSnapshot] = []
-        self._writing: PendingSnapshot | None = None
+        self.writing: PendingSnapshot | None = None
+        """The snapshot that the writer has."""
         self._next_s = math.inf
         """A coalescing writer rests until this moment."""
         self._busy = 0.0
         """CPU time of the newest file in seconds; 0 while there is none."""
         self._hurried = False
-        """The user asked for a snapshot that has not been offered yet."""
+        """The user asked for a snapshot that is not being written yet."""
         self._grant()
 
     def start(self, restored: PendingSnapshot | None = None) -> None:
@@ -60,7 +61,8 @@ class SnapshotSlots:
             self.newest = restored
             self.grant_anew()
         self._next_s = time.monotonic() + (FIRST_S if self._coalesce else 0.0)
-        self._arena.put("wanted", IF_LONG)
+        if not self._hurried:
+            self._arena.put("wanted", IF_LONG)
 
     def keep_newest(self) -> None:
         """Have the newest copy written, if it was not meant to be."""
@@ -85,17 +87,18 @@ class SnapshotSlots:
         """Let a snapshot wait for the writer."""
         if pace >= LONG_S and not self._busy:
             self._next_s = min(self._next_s, time.monotonic())
-        self._hurried = False
         best = pending.progress["best_round"]
         self._waiting = [*(old for old in self._waiting if old.round == best), pending]
         self._arena.put("wanted", 0)
 
     def next(self, at_once: bool = False) -> PendingSnapshot | None:
         """Give the snapshot to write now, if the writer is free and not resting."""
-        if self._writing or not self._waiting or (self._coalesce and not at_once and time.monotonic() < self._next_s):
+        rests = self._coalesce and not at_once and not self._hurried and time.monotonic() < self._next_s
+        if self.writing or not self._waiting or rests:
             return None
-        self._writing = self._waiting.pop(0)
-        return self._writing
+        self.writing = self._waiting.pop(0)
+        self._hurried = self._hurried and (bool(self._waiting) or self._arena.get("wanted") == ASKED)
+        return self.writing
 
     def written(self, round: int, busy: float, pace: float) -> None:
         """Note that a file is on disk, which took `busy` seconds of CPU time, and let the writer rest if that is much of a round's `pace`.
@@ -103,33 +106,34 @@ class SnapshotSlots:
         The first file takes twice as long as others, and now and then one takes many times as long. Among long rounds, where that
         matters little, the shorter of two files counts.
         """
-        assert self._writing is not None
-        self._writing = None
+        assert self.writing is not None
+        self.writing = None
         usual = min(busy, self._busy) if pace >= LONG_S else busy
-        rests = self._coalesce and usual > ROUND_SHARE * pace and not self._hurried
+        rests = self._coalesce and usual > ROUND_SHARE * pace
         self._next_s = time.monotonic() + (min(usual / BUSY_SHARE, LONGEST_REST_S) if rests else 0.0)
         self._busy = busy
         self._arena.put("committed", max(round, self._arena.get("committed")))
         self._grant()
 
     def hurry(self) -> None:
-        """Let the writer not rest before it has written a snapshot that is yet to be taken."""
-        self._hurried, self._next_s = True, time.monotonic()
+        """Have a snapshot of the next round taken, and let the writer not rest before it writes that."""
+        self._hurried = True
+        self._arena.put("wanted", ASKED)
 
     def poll(self) -> None:
         """Ask for a snapshot when the writer could take it."""
-        if not self._waiting and not self._writing and time.monotonic() >= self._next_s:
+        if not self._hurried and not self._waiting and not self.writing and time.monotonic() >= self._next_s:
             self._arena.put("wanted", 1)
 
     @property
     def idle(self) -> bool:
         """True if no snapshot waits or is being written."""
-        return not self._waiting and self._writing is None
+        return not self._waiting and self.writing is None
 
     def _grant(self) -> None:
         if self._granted is not None:
             return
-        used = {one.slot for one in (*self._waiting, self._writing, self.newest) if one}
+        used = {one.slot for one in (*self._waiting, self.writing, self.newest) if one}
         self._granted = next((slot for slot in range(SLOTS) if slot not in used), None)
         if self._granted is not None:
             self._arena.put("granted", self._granted + 1)

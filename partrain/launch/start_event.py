@@ -49,7 +49,7 @@ def start_event(
         for share in plan.shares
     ]
     return StartEvent(
-        t=context.started,
+        t=context.booted + context.started,
         version=__version__,
         name=job.name,
         run_id=manifest.run,

@@ -19,12 +19,16 @@ def versions() -> dict[str, str]:
     return {"partrain": __version__, "python": platform.python_version(), **packages}
 
 
+def boot_seconds() -> float:
+    """Return the seconds since this machine started. All processes share this clock, and it cannot be set."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def process_start() -> float:
-    """Return the Unix time at which the kernel started this process."""
+    """Return the moment at which the kernel started this process, in seconds since this machine started."""
     with open("/proc/self/stat", encoding="ascii") as file:
         ticks = int(file.read().rpartition(")")[2].split()[19])
-    alive = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    return time.time() - alive
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)

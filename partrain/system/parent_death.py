@@ -15,6 +15,8 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+from partrain.system.surroundings import memory_limit
+
 PARENT = "PARTRAIN_PARENT"
 """Environment variable that tells the forkserver its parent's process id."""
 _PR_SET_PDEATHSIG = 1
@@ -91,13 +93,15 @@ def _descendants(pid: int) -> list[int]:
 
 def describe_exit(exitcode: int | None) -> str:
     """Describe in words how a process ended."""
+    limited = memory_limit()
+    memory = f" (possibly out of memory, by {limited})" if limited else ""
     if exitcode is None or exitcode >= 0:
-        return f"ended with exit status {exitcode} before its work was done"
+        return f"ended with exit status {exitcode} before its work was done{memory}"
     try:
         name = signal.Signals(-exitcode).name
     except ValueError:
         name = f"signal {-exitcode}"
-    return f"was killed by {name}" + (" (possibly out of memory)" if name == "SIGKILL" else "")
+    return f"was killed by {name}" + (memory or (" (possibly out of memory)" if name == "SIGKILL" else ""))
 
 
 def close_forkserver_alive_fd() -> None:

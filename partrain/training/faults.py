@@ -20,7 +20,8 @@ class Faults(Section):
     state in memory. The lost rounds run again, with the same numbers under a synchronous rule. `drop`: go on without the worker,
     and share its items out. `stop`: end the run, which can be resumed."""
     max_replays: int = Field(10, ge=1)
-    """With `on_loss = "replay"`: number of replays within 100 rounds before the run ends with exit code 69."""
+    """With `on_loss = "replay"`: number of replays within 100 rounds before the run ends with exit code 69, or 74
+    if the process that writes checkpoints was lost."""
     on_nonfinite: Literal["stop", "exclude"] = "stop"
     """Reaction if the loss, parameters, gradient, optimizer state or buffers of a worker are not finite. `stop`: end the run with
     exit code 76. `exclude`: take the newest local iterations of the worker back, leave it out of the means of this round, and go

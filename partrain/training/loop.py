@@ -40,6 +40,8 @@ class Signal(IntFlag):
     """The checkpoint writer could take a snapshot, and a slot is free."""
     COPY_WANTED = 8
     """The newest copy of the state in memory is old: if a worker were lost now, much would have to run again."""
+    CHECKPOINT_ASKED = 16
+    """The user wants a checkpoint of this round, and a slot is free."""
 
 
 class RunHooks(Protocol):
@@ -169,7 +171,7 @@ def run(
         reason = reason or ("after_judgement" if stopped_by_hook else None)
         regular = progress.round % config.snapshot_every == 0
         regular = regular and (config.wait_for_files or Signal.SNAPSHOT_WANTED in signal)
-        durable = bool(reason or best or regular)
+        durable = bool(reason or best or regular or Signal.CHECKPOINT_ASKED in signal)
         if durable or Signal.COPY_WANTED in signal:
             with group.transport.free(), mixed(worker, group, rule, state):
                 hooks.snapshot(progress, worker, state, seconds, durable, reason)

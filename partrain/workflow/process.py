@@ -19,6 +19,7 @@ from partrain.launch.signals import COMMITTING, STOPPING
 from partrain.system.cores import usable_cores
 from partrain.system.parent_death import die_with_parent
 from partrain.system.regular_file import open_to_append
+from partrain.system.surroundings import surroundings_failure
 from partrain.workflow.executor import LOG, OUTPUT, CannotStart, StepLost, StepTask, program_environment
 from partrain.workflow.resources import FreeResources, Resources
 
@@ -55,6 +56,8 @@ class StepProcess:
             with forkserver.without_main():
                 process.start()
         except (EOFError, OSError) as error:
+            if failure := forkserver.start_failure(error, OTHER_EXIT_S):
+                raise failure from None
             raise WorkersLost(f"{folder.name}: the process that starts steps was killed ({type(error).__name__})") from None
         assert process.pid is not None
 
@@ -79,7 +82,8 @@ class StepProcess:
                     start_new_session=True, preexec_fn=lambda: die_with_parent(runner),
                 )  # fmt: skip
             except OSError as error:
-                raise CannotStart(f"{words[0]}: {error.strerror}") from None
+                failure = surroundings_failure(error, starting=True)
+                raise CannotStart(f"{words[0]}: {failure.message if failure else error.strerror}") from None
         descriptor = os.pidfd_open(process.pid)
 
         def exit_code() -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadJob, Diverged, Failure
 from partrain.launch.signals import Signals
+from partrain.system.environment import boot_seconds
 from partrain.workflow.executor import Executor, RunningStep, StepLost, StepTask, failure_reason
 from partrain.workflow.plan import Decision, Selection, decide, failed_assertions
 from partrain.workflow.record import DONE, FAILED, RUNNING, STOPPED, StepRecord, clear
@@ -207,7 +208,7 @@ class Runner:
         self._executor.ended(step.name)
         state, folder = self.states[step.name], self._results.of_step(step.name)
         state.look()
-        record.seconds += time.time() - record.started
+        record.seconds += boot_seconds() - state.started
         record.summary = step.action.summary(folder)
         try:
             code = process.exit_code()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from partrain.display.events import JudgementEvent, decode
 from partrain.display.run_state import RunState
+from partrain.system.environment import boot_seconds
 from partrain.system.regular_file import open_regular
 from partrain.workflow.resources import Resources
 
@@ -30,6 +30,7 @@ class StepState:
     where: str = ""
     """The host that runs it, or the reason why it waits; "" for this machine."""
     started: float = 0.0
+    """The moment at which it began to run, by `boot_seconds`; 0 before that."""
     seconds: float = 0.0
     run: RunState | None = None
     """State of the step's training, if it trains."""
@@ -45,7 +46,7 @@ class StepState:
 
     def begin(self, resources: Resources) -> None:
         """Note that the step runs."""
-        self.status, self.resources, self.started = "running", resources, time.time()
+        self.status, self.resources, self.started = "running", resources, boot_seconds()
         self.forget()
 
     def forget(self) -> None:
@@ -56,7 +57,7 @@ class StepState:
         """Note that the step has ended, or need not run."""
         self.status, self.note = status, note
         if self.started:
-            self.seconds = time.time() - self.started
+            self.seconds = boot_seconds() - self.started
 
     def look(self) -> None:
         """Read the new events of the step's training."""

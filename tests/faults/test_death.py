@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -232,8 +232,71 @@ while not found:
 """
 
 
+@pytest.mark.parametrize("commit", ["every", "coalesce"])
+def test_the_writer_before_it_has_work(tmp_path: Path, commit: str) -> None:
+    """Another one writes the first checkpoint."""
+    after = Aftermath(sabotage(tmp_path, WRITER_DIES, f"checkpoint.commit='{commit}'"))
+    told = after.check_replayed(after.train(), after=1 if commit == "every" else None)
+    assert told["what"] == "the checkpoint writer was killed by SIGKILL (possibly out of memory)"
+    assert (told["rank"], told["discarded"]) == (None, [])
+
+
+@pytest.mark.parametrize("commit", ["every", "coalesce"])
+@pytest.mark.parametrize("step", ["encode", "write", "link_best", "link_latest", "prune"])
+def test_the_writer_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, commit: str) -> None:
+    """Before and after each step of the first checkpoint; the files and events of the run are those of a run that lost no writer."""
+    sets = "stop.rounds=6", "optimizer.momentum=0.9", f"checkpoint.commit='{commit}'", "checkpoint.keep=2"
+    after = Aftermath(write_job(tmp_path, *sets))
+    calls = dying_writer(monkeypatch, tmp_path, step, before={0}, after={1})
+    said = partrain("run", after.job, "--out", after.run, "-q")
+    told = after.check_replayed(said)
+    assert len(events(after.run, "replay")) == 2
+    assert len(calls.read_text()) == 2 + len(events(after.run, "commit"))
+    assert "the checkpoint writer was killed by SIGKILL" in told["what"]
+    committed = [event["round"] for event in events(after.run, "commit")]
+    assert committed == sorted(set(committed))
+    names = {path.name for path in after.run.rglob("*")} - {"best.h5"}
+    assert not [name for name in names if "tmp" in name or "part" in name]
+    if commit == "every":
+        assert committed == list(range(1, 7))
+        assert names == {path.name for path in (tmp_path / "whole").rglob("*")} - {"best.h5"}
+        assert (after.run / "best.h5").read_bytes() == (tmp_path / "whole/best.h5").read_bytes()
+
+
+def test_a_writer_that_always_dies_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = dying_writer(monkeypatch, tmp_path, "write", before=set(range(9)))
+    said = partrain("run", write_job(tmp_path, "faults.max_replays=2"), "--out", tmp_path / "run", "-q")
+    assert (said.code, said.errors) == (74, ["io"]), said
+    assert "[faults] max_replays is 2; no checkpoint was committed yet" in said.err
+    assert len(calls.read_text()) == 3
+
+
+def dying_writer(monkeypatch: pytest.MonkeyPatch, folder: Path, step: str, before: set[int], after: Collection[int] = ()) -> Path:
+    """Kill the writer before and after these calls of a step. Returns a file with a letter for each call."""
+    calls, whole, ours = folder / "calls", getattr(checkpoint, step), os.getpid()
+    calls.touch()
+
+    def step_or_die(*words: Any, **options: Any) -> Any:
+        if os.getpid() == ours:
+            return whole(*words, **options)
+        count = len(calls.read_text())
+        with calls.open("a") as file:
+            file.write("#")
+        if count in before:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = whole(*words, **options)
+        if count in after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    monkeypatch.setattr(checkpoint, step, step_or_die)
+    return calls
+
+
 def test_the_writer_before_any_commit(tmp_path: Path) -> None:
-    said = partrain("run", sabotage(tmp_path, WRITER_DIES, "checkpoint.commit='coalesce'"), "--out", tmp_path / "run", "-q")
+    """A loss that is to end the run is told as that of a worker."""
+    job = sabotage(tmp_path, WRITER_DIES, "checkpoint.commit='coalesce'", "faults.on_loss='stop'")
+    said = partrain("run", job, "--out", tmp_path / "run", "-q")
     assert (said.code, said.errors) == (74, ["io"]), said
     assert "the checkpoint writer was killed by SIGKILL (possibly out of memory); no checkpoint was committed yet" in said.err
 
@@ -381,10 +444,10 @@ def test_the_checkpoint_writer(job: Path, tmp_path: Path) -> None:
         committed(tmp_path / "run")
         os.kill(writer(command), signal.SIGKILL)
         said = command.wait()
-    assert (said.code, said.errors) == (74, ["io"]), said
-    assert "the checkpoint writer was killed by SIGKILL" in said.err
-    assert "Traceback" not in said.err
-    resume(tmp_path / "run")
+    assert (said.code, said.errors) == (0, []), said
+    (told,) = events(tmp_path / "run", "replay")
+    assert "the checkpoint writer was killed by SIGKILL" in told["what"]
+    assert f"another one writes the checkpoint of round {told['after']}\n" in said.out + said.err
     assert newest(tmp_path / "run") == trained(job)
 
 

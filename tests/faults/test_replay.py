@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -278,15 +276,3 @@ def test_the_last_worker_cannot_be_dropped(tmp_path: Path) -> None:
     said = partrain("run", job, "--out", tmp_path / "run", "-q")
     assert (said.code, said.errors) == (69, ["workers-lost"]), said
     assert "the checkpoint of round 2 is intact" in said.err
-
-
-def test_the_clock_of_the_machine_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The training seconds of the rounds that run again do not fall below those of the copy."""
-    monkeypatch.setattr("partrain.launch.replay.time", SimpleNamespace(time=lambda: time.time() - 1e6))
-    job = sabotage(tmp_path, KILL, call=8)
-    said = partrain("run", job, "--out", tmp_path / "run", "-q")
-    assert said.code == 0, said
-    assert len(events(tmp_path / "run", "replay")) == 1
-    seconds = [event["seconds"] for event in events(tmp_path / "run", "judgement")]
-    assert seconds == sorted(seconds)
-    assert seconds[0] > 0

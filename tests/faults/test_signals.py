@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.aftermath import Aftermath
 from support.cores import two_cores
 from support.runs import Command, Said, events, eventually, newest, partrain, resume, round_file, sabotage, summary, writer
 
@@ -75,6 +76,34 @@ def test_a_signal_for_a_checkpoint_to_all_processes(job: Path, tmp_path: Path) -
         said = command.wait()
     assert events(run, "replay") == []
     check_stopped(said, run, 130, "SIGINT")
+
+
+ASK = """
+server = os.getppid()
+boss = int(open(f'/proc/{server}/stat').read().rpartition(')')[2].split()[1])
+os.kill(boss, signal.SIGUSR1)
+time.sleep(0.5)
+"""
+
+
+@pytest.mark.parametrize("kind", ["shared", "simulated"])
+@pytest.mark.parametrize("commit", ["every", "coalesce"])
+def test_a_checkpoint_that_no_other_reason_gives(tmp_path: Path, commit: str, kind: str) -> None:
+    """A signal within round 2 gives a checkpoint of it, or of the next round on a slow machine; all else stays to the bit."""
+    sets = (
+        f"checkpoint={{commit='{commit}', every=1000000}}",
+        f"transport.kind='{kind}'",
+        "stop={rounds=40, judge_every=1000000}",
+    )
+    after = Aftermath(sabotage(tmp_path, ASK, *sets, worker=0, call=5))
+    assert [event["round"] for event in events(tmp_path / "whole", "commit")] == [40]
+    assert after.train().code == 0
+    asked, last = (event["round"] for event in events(after.run, "commit"))
+    assert 2 <= asked < last == 40
+    assert newest(after.run) == after.final
+    (tmp_path / "whole/checkpoint.h5").unlink()
+    resume(round_file(after.run, asked), "--out", tmp_path / "again", "--trust-code")
+    assert newest(tmp_path / "again") == after.final
 
 
 @pytest.mark.usefixtures("stranger")

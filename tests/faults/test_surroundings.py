@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,65 @@ def test_few_open_files(job: Path, tmp_path: Path, limit: int) -> None:
     assert "too many open files" in errors[0]
     assert "ulimit -n" in errors[0]
     assert "was killed" not in errors[0]
+
+
+NO_FORKS = """
+import os, subprocess, sys, _posixsubprocess
+
+def refuse(*words, **options):
+    raise BlockingIOError(11, os.strerror(11))
+
+words = " ".join(sys.orig_argv)
+kind = "forkserver" if "multiprocessing.forkserver" in words else "command" if " partrain run " in words else ""
+if os.environ["REFUSED"] == kind + " forks":
+    os.fork = refuse
+if os.environ["REFUSED"] == kind + " programs":
+    _posixsubprocess.fork_exec = refuse
+if os.environ["REFUSED"] == kind + " Popen":
+    subprocess._fork_exec = refuse
+if os.environ["REFUSED"] == kind + " threads":
+    import threading
+
+    def refuse_thread(*words, **options):
+        raise RuntimeError("can't start new thread")
+
+    threading._start_new_thread = refuse_thread
+"""
+
+
+@pytest.mark.parametrize("refused", ["command programs", "command forks", "command threads", "forkserver forks"])
+def test_a_limit_of_processes(tmp_path: Path, refused: str) -> None:
+    """The forkserver, the checkpoint writer, a thread that watches the forkserver, and a worker. The limit does not count for root."""
+    (tmp_path / "sitecustomize.py").write_text(NO_FORKS)
+    paths = f"{tmp_path}{os.pathsep}{Path.cwd()}"
+    script = f"{COMMAND} run {write_job(tmp_path)} -q --out {tmp_path}/run"
+    code, lines = shell(script, PYTHONPATH=paths, REFUSED=refused)
+    assert (code, len(lines)) == (74, 1), lines
+    assert lines[0].startswith("partrain: error[io]: no more processes can be started: raise the limit of ")
+    most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    assert ("pids.max" if most == resource.RLIM_INFINITY else f"{most:,} (ulimit -u)") in lines[0]
+
+
+def test_a_limit_of_processes_and_a_data_set(tmp_path: Path) -> None:
+    """The process of a user's data set cannot be started; the forkserver runs."""
+    (tmp_path / "sitecustomize.py").write_text(NO_FORKS)
+    (tmp_path / "own.py").write_text("def data():\n    return [([1.0, 2.0], 0), ([2.0, 1.0], 1)] * 50\n")
+    job = write_job(tmp_path, 'dataset={name="own.py:data", validation=10}')
+    paths = f"{tmp_path}{os.pathsep}{Path.cwd()}"
+    code, lines = shell(f"{COMMAND} run {job} -q --out {tmp_path}/run", PYTHONPATH=paths, REFUSED="command Popen")
+    assert (code, len(lines)) == (74, 1), lines
+    assert "no more processes can be started" in lines[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kilobytes", [300_000, 600_000])
+def test_a_limit_of_memory(job: Path, tmp_path: Path, kilobytes: int) -> None:
+    """It is named, whichever process lacks memory."""
+    code, lines = shell(f"ulimit -v {kilobytes}; {COMMAND} run {job} -q --out {tmp_path}/run")
+    assert code in (69, 74), lines
+    assert lines[-1].startswith("partrain: error["), lines
+    assert "out of memory" in lines[-1]
+    assert f"{kilobytes * 1024:,} bytes (ulimit -v)" in lines[-1]
 
 
 def test_proc_is_not_mounted(monkeypatch: pytest.MonkeyPatch) -> None:

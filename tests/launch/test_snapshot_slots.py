@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from partrain.comm.arena import IF_LONG, LONG_S, Arena
+from partrain.comm.arena import ASKED, IF_LONG, LONG_S, Arena
 from partrain.launch.snapshot_slots import FIRST_S, PendingSnapshot, SnapshotSlots
 
 
@@ -88,3 +88,37 @@ def test_it_rests_where_writing_takes_much_of_a_round(monkeypatch: pytest.Monkey
     assert welcome(one) is (rest == 0)
     now[0] += rest
     assert welcome(one)
+
+
+def test_a_snapshot_that_the_user_asked_for_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even if the writer is at another one when it is offered, and would rest after that."""
+    one, now = slots(monkeypatch)
+    now[0] += FIRST_S
+    assert offer(one, 1, 0.006)
+    one.hurry()
+    assert not welcome(one)
+    assert one._arena.get("wanted") == ASKED
+    assert offer(one, 2, 0.006) is None, "the writer is busy"
+    one.written(1, 0.025, 0.006)
+    assert (asked := one.next())
+    assert asked.round == 2
+    one.written(2, 0.025, 0.006)
+    assert offer(one, 3, 0.006) is None, "it rests"
+
+
+def test_an_older_snapshot_does_not_count_as_the_one_that_the_user_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _ = slots(monkeypatch)
+    assert offer(one, 1, 0.006) is None
+    one.hurry()
+    assert (older := one.next())
+    assert older.round == 1
+    one.written(1, 0.025, 0.006)
+    assert offer(one, 2, 0.006)
+
+
+def test_a_user_may_ask_before_training_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _ = slots(monkeypatch)
+    one.hurry()
+    one.start()
+    assert one._arena.get("wanted") == ASKED
+    assert offer(one, 1, 0.006)

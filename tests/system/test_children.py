@@ -36,12 +36,14 @@ class Net(nn.Sequential):
 """
 USER_DATA = 'dataset={name="own.py:data", validation=50}'
 WORKFLOW = """
-name = "two steps"
+name = "two-steps"
 
-[steps.train]
-run = "job.toml"
+[[steps]]
+name = "train"
+job = "job.toml"
 
-[steps.judge]
+[[steps]]
+name = "judge"
 evaluate = { checkpoint = "{train.checkpoint}" }
 """
 FAST = "stop.rounds=2"
@@ -92,6 +94,7 @@ def test_python_m_partrain(trap: Trap, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a dozen commands, each of which imports torch
 @pytest.mark.parametrize("sets", [(), (USER_DATA, 'model={name="own.py:Net"}')], ids=["names no code", "user code"])
 def test_every_other_command_that_starts_processes(trap: Trap, tmp_path: Path, sets: tuple[str, ...]) -> None:
     job, run = write_job(trap.jobs, FAST, *sets), tmp_path / "run"

@@ -21,6 +21,7 @@ from partrain.data.user.work import Work
 from partrain.errors import Stalled, UserCodeFailed
 from partrain.system.children import FIXED_HASHES, SAFE_PATH
 from partrain.system.startup import STARTUP_LIMIT_S
+from partrain.system.surroundings import starting_process
 
 EXIT_S = 5.0
 """A process that has closed its stream has this long to exit."""
@@ -53,12 +54,9 @@ class DataProcess:
     def __init__(self, section: UserData, folder: Path, work: Work, on_wait: Callable[[], None] = lambda: None) -> None:
         """Start it. `on_wait` is called now and then while its messages are awaited."""
         self._name = section.name
-        self._process = subprocess.Popen(
-            [sys.executable, *SAFE_PATH, "-c", _CHILD, json.dumps(sys.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | FIXED_HASHES,
-        )
+        words = [sys.executable, *SAFE_PATH, "-c", _CHILD, json.dumps(sys.path)]
+        with starting_process():
+            self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | FIXED_HASHES)
         assert self._process.stdin
         assert self._process.stdout
         self._requests = self._process.stdin

@@ -47,8 +47,8 @@ class DryRunPassed:
 class TrainingStarted:
     """Worker 0 is about to run its first iteration."""
 
-    t: float
-    """Unix time."""
+    moment: float
+    """Now, by `boot_seconds`."""
 
 
 @dataclass(frozen=True)

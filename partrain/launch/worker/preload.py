@@ -23,9 +23,12 @@ _SERVER = os.getpid()
 
 
 def _leave_errors_to_coordinator(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print no traceback if a request to the forkserver breaks off: the coordinator tells why in one line, too few open files say."""
-    if os.getpid() != _SERVER or not issubclass(kind, EOFError | OSError):
-        sys.__excepthook__(kind, error, trace)
+    """Print no traceback if a request to the forkserver breaks off: the coordinator tells why in one line, too few open files say.
+
+    It learns that from the exit status."""
+    if os.getpid() != _SERVER or not isinstance(error, EOFError | OSError):
+        return sys.__excepthook__(kind, error, trace)
+    os._exit(getattr(error, "errno", None) or 1)
 
 
 sys.excepthook = _leave_errors_to_coordinator

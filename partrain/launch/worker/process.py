@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from partrain.comm.arena import IF_LONG, LONG_S, RING, Arena
+from partrain.comm.arena import ASKED, IF_LONG, LONG_S, RING, Arena
 from partrain.comm.center import CenterClient
 from partrain.comm.group import ArenaGroup, NonFinite, Transport, bytes_by_rank
 from partrain.comm.transport import Abandoned, Deadlock, Placement
@@ -36,6 +36,7 @@ from partrain.launch.worker.spec import ProcessSpec
 from partrain.launch.worker.task_checks import InvalidTaskOutput, check_task_calls
 from partrain.models.answers import probe
 from partrain.records import NAN, RoundRecord
+from partrain.system.environment import boot_seconds
 from partrain.tasks import UserTask
 from partrain.training.after_judgement import AfterJudgement
 from partrain.training.average import NetworkAverage
@@ -253,7 +254,7 @@ class WorkerProcess:
 
     def training_started(self) -> None:
         if self.rank == 0:
-            self.channel.send(TrainingStarted(time.time()))
+            self.channel.send(TrainingStarted(boot_seconds()))
 
     def training_finished(self) -> None:
         if self.rank == 0:
@@ -268,8 +269,10 @@ class WorkerProcess:
         if limit is not None and seconds + self.spec.elapsed >= limit and not known:
             signal |= Signal.OUT_OF_TIME
         lasted, self._previous_poll_s = seconds - self._previous_poll_s, seconds
-        wanted = self.arena.get("wanted")
-        if wanted and self.arena.get("granted") and (wanted != IF_LONG or lasted >= LONG_S):
+        wanted = self.arena.get("wanted") if self.arena.get("granted") else 0
+        if wanted == ASKED:
+            signal |= Signal.CHECKPOINT_ASKED
+        elif wanted and (wanted != IF_LONG or lasted >= LONG_S):
             signal |= Signal.SNAPSHOT_WANTED
         if self._copy_pays():
             signal |= Signal.COPY_WANTED

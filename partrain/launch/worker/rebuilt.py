@@ -21,6 +21,7 @@ from partrain.launch.worker.spec import ProcessSpec
 from partrain.models import build_drawn
 from partrain.models.answers import agree, answers_to
 from partrain.models.attributes import digests, line_of
+from partrain.system.surroundings import starting_process
 
 ROUNDING = 1e-5
 """Largest relative difference of answers where all numbers are the same: weights may lie in another order in memory."""
@@ -34,7 +35,8 @@ class SecondProcess:
         self._name = spec.job.model.name
         self._memory = os.memfd_create("network")
         (start, self._start), (self._verdict, verdict) = os.pipe(), os.pipe()
-        self._pid = os.fork()
+        with starting_process():
+            self._pid = os.fork()
         if not self._pid:
             try:
                 os.close(self._start)
