@@ -17,10 +17,10 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.audit import averages, commands, counting, formulas, messages, optimizers, page, peers, schedules
+from benchmarks.audit import averages, commands, counting, draws, formulas, layers, leaks, losses, messages, optimizers, page, peers, schedules
 from benchmarks.audit.trainings import Trainings
 
-MODULES = peers, formulas, averages, messages, optimizers, schedules, commands, counting
+MODULES = peers, formulas, averages, messages, optimizers, layers, schedules, losses, draws, leaks, commands, counting
 
 
 def main() -> int:

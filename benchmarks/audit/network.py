@@ -38,7 +38,7 @@ class Items:
 
 
 class Maps:
-    """Images of an identity and two channels, with a label for each pixel; 7 marks pixels without a label."""
+    """Images of an identity and two channels, with a label for each pixel; the label CLASSES marks pixels that do not count."""
 
     def __init__(self, items: int = 60) -> None:
         draw = np.random.default_rng(3)
@@ -47,7 +47,7 @@ class Maps:
         identity = np.broadcast_to(np.arange(items)[:, None, None, None], (items, 1, SIDE, SIDE))
         self.inputs = np.concatenate([identity, pixels], axis=1).astype(np.float32)
         self.targets = scores.argmax(axis=1)
-        self.targets[draw.random(self.targets.shape) < 0.2 + 0.6 * draw.random((items, 1, 1))] = 7
+        self.targets[draw.random(self.targets.shape) < 0.2 + 0.6 * draw.random((items, 1, 1))] = CLASSES
 
 
 class Recorder(nn.Module):
@@ -104,12 +104,12 @@ class Layered(Recorder):
 
 
 class Pixels(Recorder):
-    """Two convolutions in float64: a score of each class for each pixel."""
+    """Two convolutions in float64: a score of each label for each pixel, also of the label that does not count."""
 
     def __init__(self, record: str = "") -> None:
         super().__init__(record)
         convolution = partial(nn.Conv2d, kernel_size=3, padding=1, dtype=torch.float64)
-        self.layers = nn.Sequential(convolution(2, 4), nn.Tanh(), convolution(4, CLASSES))
+        self.layers = nn.Sequential(convolution(2, 4), nn.Tanh(), convolution(4, CLASSES + 1))
         draw = torch.Generator().manual_seed(2)
         with torch.no_grad():
             for tensor in self.parameters():
@@ -119,3 +119,21 @@ class Pixels(Recorder):
         self.note(images[:, 0, 0, 0])
         scores: Tensor = self.layers(images[:, 1:].double())
         return scores
+
+
+class Forecaster(nn.Module):
+    """A forecast of two numbers. It writes the windows of each item, with its answers where it does not train."""
+
+    def __init__(self, record: str, size: int) -> None:
+        """Make the network for windows of `size` numbers."""
+        super().__init__()
+        self.record, self.layer = record, nn.Linear(size, 2)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        answers: Tensor = self.layer(windows.flatten(1).float())
+        kind = "" if self.training else "tried-" if len(windows) == 2 else "held-out-"  # two made-up items try the network
+        rows = windows.flatten(1) if self.training else torch.cat([windows.flatten(1), answers], 1)
+        with (Path(self.record) / f"{kind}{os.getpid()}.txt").open("a") as file:
+            for row in rows.tolist():
+                print(*row, file=file)
+        return answers

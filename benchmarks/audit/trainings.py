@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -29,7 +28,7 @@ JOB = """
 name = "audit"
 seed = 5
 model = {{name = "network.py:{network}", record = "{record}"{model}}}
-dataset = {{name = "network.py:{items}"{dataset}}}
+dataset = {{{items}{dataset}}}
 {optimizer}
 sync = {{{sync}}}
 workers = [{workers}]
@@ -69,6 +68,7 @@ class Trainings:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.done: list[Training] = []
+        self._by_job: dict[str, Training] = {}
 
     def run(
         self,
@@ -78,11 +78,14 @@ class Trainings:
         rounds: int = 4,
         dataset: str = "",
         network: str = "Network",
-        items: str = "Items",
+        items: str = 'name = "network.py:Items"',
         model: str = "",
         more: str = "",
     ) -> Training:
-        """Train by a job of these tables, and read back what `forward` saw, the counts and the network."""
+        """Train by a job of these tables, once, and read back what `forward` saw, the counts and the network."""
+        key = repr((sync, optimizer, workers, rounds, dataset, network, items, model, more))
+        if key in self._by_job:
+            return self._by_job[key]
         folder = self.folder / str(len(self.done))
         record = folder / "seen"
         record.mkdir(parents=True)
@@ -98,6 +101,7 @@ class Trainings:
         if np.abs(training.params - Replica(network=getattr(user_code, network)).state).max() < LEAST_MOVE:
             raise RuntimeError(f"the parameters hardly moved: nothing is compared by\n{job}")
         self.done.append(training)
+        self._by_job[key] = training
         return training
 
     def resumed(self, training: Training, round: int, network: str = "Network") -> Training:
@@ -110,7 +114,7 @@ class Trainings:
 def checkpoint_after(run: Path, round: int) -> Path:
     """Find the checkpoint of a round by the number that it holds."""
     for path in (run / "checkpoints").glob("*.h5"):
-        if int(re.findall(r"\d+", path.name)[-1]) == round:
+        if int(path.stem.rpartition("-")[2]) == round:
             return path
     raise RuntimeError(f"{run} has no checkpoint of round {round}")
 
@@ -154,8 +158,8 @@ def seen_by_worker(record: Path, events: Path, kind: str = "") -> list[list[Batc
 
 
 def held_out_batches(record: Path, events: Path) -> list[Batch]:
-    """Read the batches that the workers evaluated."""
-    return [batch for worker in seen_by_worker(record, events, "held-out-") for batch in worker]
+    """Read the batches that the workers evaluated, without those that partrain makes up to try the network: they hold the identity -1."""
+    return [batch for worker in seen_by_worker(record, events, "held-out-") for batch in worker if min(batch) >= 0]
 
 
 def by_round(batches: list[list[Batch]], rounds: int) -> list[list[list[Batch]]]:
