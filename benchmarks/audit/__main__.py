@@ -17,10 +17,28 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.audit import averages, commands, counting, draws, formulas, layers, leaks, losses, messages, optimizers, page, peers, schedules
+from benchmarks.audit import (
+    averages,
+    commands,
+    counting,
+    draws,
+    figures,
+    formulas,
+    layers,
+    leaks,
+    losses,
+    messages,
+    optimizers,
+    page,
+    peers,
+    schedules,
+    sweeps,
+)
 from benchmarks.audit.trainings import Trainings
 
-MODULES = peers, formulas, averages, messages, optimizers, layers, schedules, losses, draws, leaks, commands, counting
+MODULES = (
+    peers, formulas, averages, messages, optimizers, layers, schedules, losses, draws, leaks, commands, sweeps, figures, counting,
+)  # fmt: skip
 
 
 def main() -> int:

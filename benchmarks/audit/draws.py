@@ -29,7 +29,9 @@ BALANCED: dict[str, Any] = {
 
 
 def cases() -> Iterator[Case]:
-    yield Case("`fold`: each item held out once, trained on by the other runs", "", "items that `forward` saw", EQUAL, held_out_once)
+    yield Case(
+        "`fold`: each item held out once, trained on by the other runs", "", "items that `forward` saw", EQUAL, held_out_once
+    )
     yield Case("`fold`: sizes", "scikit-learn", "`KFold`", EQUAL, sizes)
     what = "`fold`, `stratify`: items of each class in each fold"
     yield Case(what, "scikit-learn", "`StratifiedKFold`, to within one item", 1.0, stratified)

@@ -36,7 +36,9 @@ def cases() -> Iterator[Case]:
             if count == 1 or how is by_both:
                 rates = partial(in_groups, rates=how)
                 job |= {"model": ', freeze = ["layers.1.*"]'}
-                yield params_case(what, ("torch", "`SGD` with `param_groups`"), job, partial(averaged, optimizer=rates, network=frozen))
+                yield params_case(
+                    what, ("torch", "`SGD` with `param_groups`"), job, partial(averaged, optimizer=rates, network=frozen)
+                )
     plain = partial(torch.optim.SGD, lr=LR, momentum=0.8, weight_decay=WEIGHT_DECAY)
     job = {"sync": SYNC, "optimizer": SGD, "network": "Layered", "workers": "{count = 1}"}
     peer = "torch", "`BatchNorm1d` in training mode"
@@ -49,7 +51,9 @@ def cases() -> Iterator[Case]:
         yield params_case(what, peer, each, partial(averaged, optimizer=plain, network=frozen))
     following = job | {"model": ', freeze = ["layers.1.*"], freeze_statistics = false'}
     peer = "torch", "`BatchNorm1d` in training mode, `requires_grad_(False)`"
-    yield params_case("BatchNorm frozen, `freeze_statistics = false`", peer, following, partial(averaged, optimizer=plain, network=fixed))
+    yield params_case(
+        "BatchNorm frozen, `freeze_statistics = false`", peer, following, partial(averaged, optimizer=plain, network=fixed)
+    )
 
 
 def fixed() -> nn.Module:

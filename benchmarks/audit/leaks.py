@@ -9,7 +9,7 @@ import csv
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,8 @@ def poisoned(row: Row) -> Row:
     changed: Row = {name: "" if (number + index) % 2 else POISON * (number + 1) for index, name in enumerate(NUMBERS)}
     grade = {"low": "high", "middle": "low", "high": "low"}[row["grade"]]
     date = f"17{10 + number % 80}-12-24"
-    return row | changed | {"city": f"new{number}", "shop": f"new{number % 3}", "sold": date, "price": -POISON * number, "grade": grade}
+    city = {"ulm": "jena", "jena": "kiel", "kiel": "ulm"}[row["city"]]  # the words of one-hot columns are those of the file
+    return row | changed | {"city": city, "shop": f"new{number % 3}", "sold": date, "price": -POISON * number, "grade": grade}
 
 
 def write(folder: Path, rows: list[Row], name: str = "items.csv") -> None:
@@ -143,7 +144,7 @@ def write(folder: Path, rows: list[Row], name: str = "items.csv") -> None:
 def outside_of_training(trainings: Trainings) -> frozenset[int]:
     """Learn from `forward` which of ROWS rows a job of this seed and SPLIT does not train on."""
     folder = trainings.folder / "leaks-split"
-    rows = [row | {name: 0.5 for name in NUMBERS} for row in table()]
+    rows = [row | dict.fromkeys(NUMBERS, 0.5) for row in table()]
     write(folder, rows)
     shutil.copy(user_code.__file__, folder / "network.py")
     inputs = json.dumps(["id", *NUMBERS])
@@ -262,7 +263,9 @@ def of_windows(trainings: Trainings, words: str, lag: int) -> float:
     clean, other = (windows(*each, "held-out-") for each in runs)
     judgements = sum(event["event"] == "judgement" for event in events(runs[0][1]))
     if len(clean) != (judgements + 1) * LATER:  # the test items are answered once
-        raise RuntimeError(f"{len(clean)} answers to {LATER} held-out items in {judgements} judgements, and to {LATER} test items")
+        raise RuntimeError(
+            f"{len(clean)} answers to {LATER} held-out items in {judgements} judgements, and to {LATER} test items"
+        )
     return float(len(trained[0] ^ trained[1]) + max(0, judgements * (LATER - STEPS + 1) - len(clean & other)))
 
 

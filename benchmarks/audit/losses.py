@@ -84,7 +84,10 @@ LOSSES: dict[str, tuple[str, str, str, Error]] = {
 }  # fmt: skip
 MAPS: dict[str, tuple[str, Error]] = {
     "segmentation, `ignore_index`": ("", of_maps),
-    "segmentation, `ignore_index`, class weights": (f", class_weights = {[*WEIGHTS, 1.0]}", partial(of_maps, weights=[*WEIGHTS, 1.0])),
+    "segmentation, `ignore_index`, class weights": (
+        f", class_weights = {[*WEIGHTS, 1.0]}",
+        partial(of_maps, weights=[*WEIGHTS, 1.0]),
+    ),
 }
 
 
@@ -99,7 +102,9 @@ def cases() -> Iterator[Case]:
             "more": f"task = {{{task}}}",
         }
         loss = partial(loss_of, error=error, items=items)
-        yield Case(f"loss {name}: losses of rounds, parameters", "torch", peer, ROUNDINGS, partial(of_training, job=job, loss=loss))
+        yield Case(
+            f"loss {name}: losses of rounds, parameters", "torch", peer, ROUNDINGS, partial(of_training, job=job, loss=loss)
+        )
     for name, (words, error) in MAPS.items():
         loss = partial(loss_of, error=error, items=Maps())
         of_one = partial(of_maps_training, words=words, loss=loss)
