@@ -4,7 +4,7 @@
     python -m benchmarks.audit --only slowmo              # those whose names have this text
     python -m benchmarks.audit --output benchmarks/audit.md
 
-All comparisons take four minutes on two idle cores.
+All comparisons take several minutes on two idle cores.
 """
 
 from __future__ import annotations

@@ -15,16 +15,18 @@ import numpy as np
 from benchmarks.audit.case import Case
 from benchmarks.audit.trainings import Trainings, events, partrain
 
-TABLE = """
+JOB = """
 name = "figures"
 seed = 3
-model = {name = "mlp", hidden = [16]}
-dataset = {kind = "synthetic", function = "spirals", items = 400, validation = 100}
-optimizer = {name = "adam", lr = 0.01, batch_size = 16}
-sync = {rule = "average", iterations = 5}
+model = {name = "mlp"}
+dataset = {kind = "synthetic", function = "spirals", items = 1200, validation = 200}
+optimizer = {name = "adam", lr = 0.05, batch_size = 32}
+sync = {rule = "average", iterations = 10}
 workers = [{count = COUNT}]
-stop = {rounds = 60, loss = 0.6}
+stop = {rounds = 60, judge_every = 1, loss = 0.3}
 """
+TARGET = 0.3
+"""Judged loss that ends a run of this job."""
 SHOWN = 0.006
 """Bound of a printed number relative to it: three digits, of which the last is rounded."""
 ROUNDED = 1e-9
@@ -50,7 +52,7 @@ def runs(trainings: Trainings) -> list[Path]:
         folder = trainings.folder / f"figures-{count}"
         if not folder.exists():
             folder.mkdir()
-            (folder / "job.toml").write_text(TABLE.replace("COUNT", str(count)))
+            (folder / "job.toml").write_text(JOB.replace("COUNT", str(count)))
             partrain("run", folder / "job.toml", "--out", folder / "run", "--quiet")
         folders.append(folder / "run")
     return folders
@@ -65,7 +67,7 @@ def by_hand(run: Path) -> dict[str, float]:
     ends = [event["seconds"]["train"] for event in lines if event["event"] == "end"]
     last = max(event["round"] for event in rounds)
     items = sum(event["items"] for event in rounds)
-    if judged[-1]["loss"] > 0.6 or judged[-2]["loss"] <= 0.6 or abs(judged[-1]["seconds"] - ends[-1]) > 0.05:
+    if judged[-1]["loss"] > TARGET or judged[-2]["loss"] <= TARGET or abs(judged[-1]["seconds"] - ends[-1]) > 0.05:
         raise RuntimeError(f"{run} did not end at its target: {judged[-2:]}")
     return {
         "rounds": last,
@@ -154,7 +156,7 @@ def value_of(cell: str) -> float:
 def benched(trainings: Trainings) -> float:
     folder = trainings.folder / "bench"
     folder.mkdir()
-    (folder / "job.toml").write_text(TABLE.replace("COUNT", "1"))
+    (folder / "job.toml").write_text(JOB.replace("COUNT", "1"))
     result: dict[str, Any] = json.loads(partrain("bench", folder / "job.toml", "--workers", "1,2", "--seeds", "1", "--json"))
     differences = []
     for one, two in result["variants"].values():

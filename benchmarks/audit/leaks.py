@@ -244,6 +244,9 @@ def of_forecaster(trainings: Trainings, name: str, words: str, poisoned_from: in
 def of_series(trainings: Trainings, words: str, lag: int) -> float:
     _, clean = of_forecaster(trainings, f"clean{lag}", words, SERIES)
     _, other = of_forecaster(trainings, f"poisoned{lag}", words, first_held_out(lag))
+    _, earlier = of_forecaster(trainings, f"poisoned-earlier{lag}", words, first_held_out(lag) - 1)
+    if learned(clean) == learned(earlier):
+        raise RuntimeError("poison in the last row trained on changes nothing: nothing is compared")
     return differences(clean, other)
 
 

@@ -51,8 +51,9 @@ def wrong_ranks(trainings: Trainings, by: str, largest: bool) -> float:
     (folder / "cost.py").write_text(COST)
     (folder / "job.toml").write_text(JOB.replace("BY", by))
     partrain("run", folder / "job.toml", "--out", folder / "run", "--quiet")
-    ranking = json.loads((folder / "run" / "sweep" / "sweep.json").read_text())
-    numbers = {path.parent.name: number(path, by) for path in (folder / "run" / "sweep").glob("*/summary.json")}
+    (file,) = folder.glob("run/*/sweep.json")
+    ranking = json.loads(file.read_text())
+    numbers = {path.parent.name: number(path, by) for path in file.parent.glob("*/summary.json")}
     if len(numbers) != 3 or len(set(numbers.values())) < 2:
         raise RuntimeError(f"nothing is ranked by {by}: {numbers}")
     order = sorted(numbers.values(), reverse=largest)

@@ -158,8 +158,8 @@ def seen_by_worker(record: Path, events: Path, kind: str = "") -> list[list[Batc
 
 
 def held_out_batches(record: Path, events: Path) -> list[Batch]:
-    """Read the batches that the workers evaluated, without the two items that partrain makes up from the first to try the network."""
-    return [batch for worker in seen_by_worker(record, events, "held-out-") for batch in worker if len(batch) != 2 or batch[0]]
+    """Read the batches that the workers evaluated, in the order of ranks."""
+    return [batch for worker in seen_by_worker(record, events, "held-out-") for batch in worker]
 
 
 def by_round(batches: list[list[Batch]], rounds: int) -> list[list[list[Batch]]]:
