@@ -221,9 +221,12 @@ def write_series(folder: Path, poisoned_from: int) -> None:
 
 
 def first_held_out(lag: int) -> int:
-    """Give the first row that a held-out item forecasts: a window starts at each row, and the last 2 * LATER are not trained on."""
+    """Give the first row that a held-out item forecasts.
+
+    A window starts at each row. The last LATER items are to test on; the LATER items before the first row that these forecast are held out.
+    """
     items = SERIES - lag - WINDOW - STEPS + 1
-    return items - 2 * LATER + WINDOW + lag
+    return items - 2 * LATER - (STEPS - 1) + WINDOW + lag
 
 
 def of_forecaster(trainings: Trainings, name: str, words: str, poisoned_from: int) -> tuple[Path, Path]:
