@@ -4,7 +4,7 @@
     python -m benchmarks.audit --only slowmo              # those whose names have this text
     python -m benchmarks.audit --output benchmarks/audit.md
 
-All comparisons take four minutes on two idle cores.
+All comparisons take several minutes on two idle cores.
 """
 
 from __future__ import annotations
@@ -17,10 +17,28 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.audit import commands, counting, formulas, messages, optimizers, page, peers, schedules
+from benchmarks.audit import (
+    averages,
+    commands,
+    counting,
+    draws,
+    figures,
+    formulas,
+    layers,
+    leaks,
+    losses,
+    messages,
+    optimizers,
+    page,
+    peers,
+    schedules,
+    sweeps,
+)
 from benchmarks.audit.trainings import Trainings
 
-MODULES = peers, formulas, messages, optimizers, schedules, commands, counting
+MODULES = (
+    peers, formulas, averages, messages, optimizers, layers, schedules, losses, draws, leaks, commands, sweeps, figures, counting,
+)  # fmt: skip
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,6 +28,8 @@ R2 = 1e-8
 """Bound of R2, where these roundings are shares of the deviation of 77."""
 PROBABILITY = 3e-7
 """Bound of a probability that two runtimes compute in float32: each rounds it by 6e-8, and sums products in an order of its own."""
+LAYERS = "0", "2"
+"""The linear layers of the network below, by their names in the checkpoint; rectified linear units are between them."""
 
 JOB = """
 name = "table"
@@ -61,6 +64,13 @@ def cases() -> Iterator[Case]:
     yield Case("`evaluate`, wine: log loss", sklearn, "`log_loss` on `predict --probabilities`", LOSS, log_loss)
     yield Case("`evaluate`, diabetes, two targets: MAE, RMSE of each and of both", sklearn, "metrics on `predict`", UNITS, errors)
     yield Case("`evaluate`, diabetes, two targets: R2 of each and of both", sklearn, "`r2_score` on `predict`", R2, r2)
+    yield Case(
+        "`predict --probabilities`, wine, by the rebuilt network",
+        "numpy",
+        "matrix products of the checkpoint's arrays, inputs by StandardScaler",
+        PROBABILITY,
+        by_arrays,
+    )
     yield Case(
         "`export --format onnx`, wine, inputs by scikit-learn's StandardScaler",
         "onnxruntime",
@@ -187,6 +197,18 @@ def regression(trainings: Trainings, scores: dict[str, Any]) -> float:
             for column in range(2)
         ),
     )
+
+
+def by_arrays(trainings: Trainings) -> float:
+    """Compute the answers in double precision from the arrays of the checkpoint, which h5py reads."""
+    from scipy.special import softmax
+    from sklearn.preprocessing import StandardScaler
+
+    wines = wine(trainings)
+    with h5py.File(wines.run / "checkpoint.h5") as file:
+        first, second = ([file[f"model/{at}.{kind}"][()].astype(np.float64) for kind in ("weight", "bias")] for at in LAYERS)
+    hidden = np.maximum(StandardScaler().fit_transform(wines.inputs) @ first[0].T + first[1], 0)
+    return largest(softmax(hidden @ second[0].T + second[1], axis=1) - probabilities(wines))
 
 
 def onnx(trainings: Trainings) -> float:

@@ -32,15 +32,27 @@ center. Every training must move some parameter by {least} or more. DDP, `PostLo
 torchft's `Manager` is replaced by gloo's mean; its cluster of replica groups is not what is compared. Formulas are written anew from the
 papers, around local steps by torch.optim.
 
+* `network.py` also has a network with a BatchNorm, whose running statistics are compared with the parameters, and one that answers label maps.
+* Rates across a resume: each round has one iteration, so the events hold each rate. The training is resumed from the checkpoint of round 17.
+* Losses: the difference is the larger one of the losses of the rounds and of the parameters that their gradients led to.
+* Poisoned rows: `forward` tells which rows are held out or tested on. These get huge numbers, other words, dates and classes, and other cells
+  without a value. Everything that a checkpoint holds of the training must be the same to the bit; the difference counts what is not. For series
+  a last run poisons one row that is trained on, too: it must differ.
+* `compare`, `bench`, `report` and sweeps: their numbers against sums over events.jsonl and against the summaries, read by the `json` module alone.
+
 ## Why these bounds
 
 * 1e-14: both sides compute the same sums in float64 in other orders. Numbers up to 2 are rounded by at most 2.2e-16 in each of 30 to 200 iterations.
 * 0: counts, ratios of equal counts, and Rprop, whose steps depend on nothing but the signs of gradients.
 * 1e-11: L-BFGS amplifies roundings from step to step. The row below it shows how much: torch against torch, with the items of a batch in another order.
+* 5 standard deviations: balanced sampling draws items at random; 240 counts are compared with their distribution.
+* 0.006: numbers that a report prints with three digits.
 * The rest is computed in float32; `benchmarks/audit/commands.py` has the reason of each bound.
 
 ## Not compared
 
+* Words of `one_hot` columns, and whether dates have a time, are those of the whole file, held-out rows included, as the job reference says of words.
+  So these rows are poisoned with words that the file has elsewhere.
 * Trajectories of `async`, `hogwild`, push-sum `gossip` and asynchronous `easgd`: the order of their visits depends on time. Only items are counted here;
   `tests/rules/` has their formulas on the simulated clock.
 * `swap` and `sparseloco`: no package on PyPI has them. torchdistx (SlowMo) and the code of FedNova's authors are not on PyPI, either: formulas stand in.

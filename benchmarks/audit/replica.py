@@ -13,6 +13,8 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from benchmarks.audit.network import Items, Network
 
 Vector = NDArray[np.float64]
+Loss = Callable[[torch.nn.Module, Sequence[int]], torch.Tensor]
+"""Computes the mean loss of a network over some items."""
 Optimizers = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 """Makes the optimizer of some parameters."""
 
@@ -27,11 +29,19 @@ def loss_of(network: torch.nn.Module, ids: Sequence[int]) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(network(ROWS[index]), LABELS[index])
 
 
+def arrays(network: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Give the parameters of a network by name, then its floating-point buffers."""
+    buffers = {name: buffer for name, buffer in network.named_buffers() if buffer.is_floating_point()}
+    return dict(network.named_parameters()) | buffers
+
+
 class Replica:
     """The network at its initial parameters, and its optimizer."""
 
-    def __init__(self, optimizer: Optimizers = SGD) -> None:
-        self.network = Network()
+    def __init__(
+        self, optimizer: Optimizers = SGD, network: Callable[[], torch.nn.Module] = Network, loss: Loss = loss_of
+    ) -> None:
+        self.network, self._loss = network(), loss
         self._new_optimizer = optimizer
         self.reset()
 
@@ -40,9 +50,9 @@ class Replica:
         self.optimizer = self._new_optimizer(list(self.network.parameters()))
 
     @property
-    def names(self) -> list[str]:
-        """Names of the parameters."""
-        return [name for name, _ in self.network.named_parameters()]
+    def state(self) -> Vector:
+        """A copy of all parameters and of floating-point buffers, in this order."""
+        return np.concatenate([tensor.detach().numpy().ravel() for tensor in arrays(self.network).values()])
 
     @property
     def params(self) -> Vector:
@@ -55,7 +65,7 @@ class Replica:
 
     def gradient(self, ids: Sequence[int]) -> tuple[float, Vector]:
         """Compute loss and gradient (d,) of a batch."""
-        loss = loss_of(self.network, ids)
+        loss = self._loss(self.network, ids)
         gradients = torch.autograd.grad(loss, list(self.network.parameters()))
         return float(loss.detach()), parameters_to_vector(gradients).numpy()
 
@@ -64,7 +74,7 @@ class Replica:
 
         def closure() -> torch.Tensor:
             self.optimizer.zero_grad()
-            loss = loss_of(self.network, ids)
+            loss = self._loss(self.network, ids)
             loss.backward()
             return loss
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
 from torch.optim import lr_scheduler as torch_schedules
 
-from benchmarks.audit.case import Case, params_case
+from benchmarks.audit.case import ROUNDINGS, Case, params_case
 from benchmarks.audit.replica import Replica, Vector
-from benchmarks.audit.trainings import Training
+from benchmarks.audit.trainings import Training, Trainings
 
-LR, ITERATIONS = 0.5, 40
+LR, ITERATIONS, RESUMED = 0.5, 40, 17
 END = 2 * ITERATIONS
 """Steps of a scheduler until the horizon."""
 WARM = END // 4
@@ -60,23 +62,44 @@ SCHEDULES: dict[str, tuple[str, Schedule]] = {
 def cases() -> Iterator[Case]:
     for name, (words, schedule) in SCHEDULES.items():
         job = {
-            "sync": f'rule = "average", iterations = {ITERATIONS // 4}',
+            "sync": 'rule = "average", iterations = 1',
             "optimizer": f'name = "sgd", lr = {LR}, batch_size = 8, schedule = {words}',
             "workers": "{count = 1}",
+            "rounds": ITERATIONS,
+            "more": f'checkpoint = {{commit = "every", keep = {ITERATIONS}}}',
         }
         kind = "SequentialLR" if schedule is warm_cosine else schedule.func.__name__  # type: ignore[attr-defined]
-        yield params_case(f"schedule {name}, sgd", ("torch", f"`{kind}`"), job, partial(scheduled, schedule=schedule))
+        peer = "torch", f"`{kind}`"
+        yield params_case(f"schedule {name}, sgd", peer, job, partial(trained, schedule=schedule))
+        what = f"schedule {name}, resumed after {RESUMED} of {ITERATIONS} iterations: each rate, and the parameters"
+        yield Case(what, *peer, ROUNDINGS, partial(resumed, job=job, schedule=schedule))
 
 
-def scheduled(training: Training, schedule: Schedule) -> Vector:
-    """Train with the rates of a scheduler's odd steps."""
-    replica = Replica(partial(torch.optim.SGD, lr=LR))
+def resumed(trainings: Trainings, job: dict[str, Any], schedule: Schedule) -> float:
+    """Compare the rates before the interruption and those of the session after it, and the parameters at its end."""
+    whole = trainings.run(**job)
+    rest = trainings.resumed(whole, RESUMED)
+    rates, params = scheduled(whole, schedule)
+    if (len(whole.rates), len(rest.rates)) != (ITERATIONS, ITERATIONS - RESUMED):
+        raise RuntimeError(f"{len(whole.rates)} and {len(rest.rates)} rates: not one of each iteration")
+    differences = np.subtract([*whole.rates, *rest.rates], [*rates, *rates[RESUMED:]])
+    return max(float(np.abs(differences).max()), float(np.abs(rest.params - params).max()))
+
+
+def trained(training: Training, schedule: Schedule) -> Vector:
+    return scheduled(training, schedule)[1]
+
+
+def scheduled(training: Training, schedule: Schedule) -> tuple[list[float], Vector]:
+    """Train with the rates of a scheduler's odd steps; return these rates and the parameters."""
+    replica, rates = Replica(partial(torch.optim.SGD, lr=LR)), []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # schedulers warn if they step before the optimizer
         scheduler = schedule(replica.optimizer)
         for (batches,) in training.rounds:
             for ids in batches:
                 scheduler.step()
+                rates.append(float(replica.optimizer.param_groups[0]["lr"]))
                 replica.step(ids)
                 scheduler.step()
-    return replica.params
+    return rates, replica.params

@@ -107,7 +107,7 @@ class Classification(Task):
     def of(cls, section: BuiltinTask, weights: Sequence[float] | None) -> Self:
         """Make the task of a `[task]` table."""
         task = cls()
-        task.weights = None if weights is None else torch.tensor(weights)
+        task.weights = None if weights is None else torch.tensor(weights, dtype=torch.float64)
         task.smoothing, task.focal = section.label_smoothing or 0.0, section.focal or 0.0
         task.plain = cls.plain and weights is None and not task.smoothing and not task.focal
         return task

@@ -36,6 +36,13 @@ def test_weights_are_factors_and_the_loss_is_divided_by_the_items() -> None:
     assert loss("classification", LOGITS, LABELS, weights) == pytest.approx(expected)
 
 
+def test_a_network_in_double_precision_gets_weights_in_double_precision() -> None:
+    weights, logits = [0.1, 0.7, 1 / 3], LOGITS.double()
+    task = make(BuiltinTask(kind="classification"), "classification", Path(), weights)
+    each = functional.cross_entropy(logits, LABELS, torch.tensor(weights, dtype=torch.float64), reduction="none")
+    assert task.loss(logits, LABELS).equal(each.mean())
+
+
 def test_smoothing_is_that_of_torch() -> None:
     smooth = float(functional.cross_entropy(LOGITS, LABELS, label_smoothing=0.1))
     assert loss("classification", LOGITS, LABELS, label_smoothing=0.1) == pytest.approx(smooth)
