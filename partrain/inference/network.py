@@ -115,8 +115,9 @@ def build_network(loaded: LoadedJob, content: Content) -> nn.Module:
             answers = probe(module, interface)
         if not agree(answers, torch.from_numpy(stored)):
             what = f"[model] name: `{loaded.job.model.name}`: the network built now gives other answers than the one that was trained"
-            causes = "its code, a file or an environment variable that it reads, or the order of a set has changed"
-            raise UserCodeFailed(f"{what}: {causes}; restore it as it was in training")
+            causes = "its code, a file or an environment variable that it reads has changed: restore it as it was in training"
+            sets = "a script whose network walks sets of texts is started with PYTHONHASHSEED=0"
+            raise UserCodeFailed(f"{what}: {causes}; {sets}")
     return module.eval()
 
 
