@@ -136,7 +136,9 @@ def of_maps_training(trainings: Trainings, words: str, loss: Any) -> float:
 
 
 def loss_of(network: torch.nn.Module, ids: Sequence[int], error: Error, items: Items | Maps) -> Tensor:
-    return error(network(torch.from_numpy(items.inputs[list(ids)])), torch.from_numpy(items.targets[list(ids)]))
+    targets = torch.from_numpy(items.targets[list(ids)])
+    targets = targets.double() if targets.is_floating_point() else targets  # some losses of torch take no mixed types
+    return error(network(torch.from_numpy(items.inputs[list(ids)])), targets)
 
 
 def of_training(trainings: Trainings, job: dict[str, Any], loss: Any, network: Any = Network) -> float:
