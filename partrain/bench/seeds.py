@@ -1,22 +1,22 @@
 """`partrain bench --suite seeds`: the function fit for which an older parallel trainer reported 10,000 times fewer items.
 
 The suite measures it twice. As published: items in increasing x, contiguous partitions. Corrected: items shuffled, the mixed network
-judged on held-out items. The older trainer stopped as soon as one worker fitted its own partition. In both, the recorded losses of the
-workers give that stop. Counts are exact.
+judged on held-out items. The older trainer stopped as soon as one worker fitted its own partition: in both, the recorded training
+losses give that stop. Counts are exact.
 
-A round is one pass, so the recorded loss of a round is that of a pass, as the older trainer compared it with the target. There, a
-round was up to 3 or 5 passes of several threads. The older gradient was (o - t); ours of the squared error is twice that. Learning
-rates are halved to give the same steps. The older momentum left biases out, and its passes went in order. Ours has neither, so the
-rows of one worker differ from the published ones.
+The older trainer compared the loss of a pass with its target, and averaged after at most 3 or 5 passes. Here a round is one pass, so
+that its record holds the loss of a pass. The older gradient was (o - t); ours of the squared error is twice that. Learning rates are
+halved to give the same steps. The older momentum left biases out, and its passes went in order. Ours has neither, so the rows of one
+worker differ from the published ones.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,14 @@ from partrain.display.number_format import counted
 from partrain.display.text_table import table, wrapped
 from partrain.inference.network import evaluate_test_items
 from partrain.job.load import LoadedJob, parse
-from partrain.records import RoundRecord
+from partrain.launch.outcome import Outcome
 
 TARGET = 0.005
+READINGS = {
+    "published": ("As published (order = given; older stop: the lowest training error of a worker)", ["older"]),
+    "corrected": ("Corrected (shuffled; judged stop: the mixed network's error on held-out items)", ["older", "judged"]),
+}
+"""Title and stops of each table."""
 
 
 @dataclass(frozen=True)
@@ -120,55 +125,61 @@ steadier."""
 
 def bench(cap: int, seeds: int, note: Callable[[str], None]) -> dict[str, Any]:
     """Measure both readings, after a signal as far as they came; `cap` limits the item-iterations of each worker."""
-    readings = ("published", "corrected")
-    cases = [Case(f"{reading}: {one.label}", partial(_job, one, reading, cap)) for reading in readings for one in SCENARIOS]
-    rows, progress = measure(cases, seeds, note, older_stop)
-    half = len(SCENARIOS)
-    numbers = {
-        reading: [_numbers(one, reading, row) for one, row in zip(SCENARIOS, part, strict=True)]
-        for reading, part in zip(readings, (rows[:half], rows[half:]), strict=True)
-    }
-    return {"cap": cap, "seeds": seeds, "target": TARGET, **progress, **numbers}
+    cases = [Case(f"{reading}: {one.label}", partial(_job, one, reading, cap)) for reading in READINGS for one in SCENARIOS]
+    rows, progress = measure(cases, seeds, note, _older_stop)
+    measured = iter(rows)
+    tables = {reading: [_numbers(one, next(measured), stops) for one in SCENARIOS] for reading, (_, stops) in READINGS.items()}
+    return {"cap": cap, "seeds": seeds, "target": TARGET, **progress, **tables}
 
 
 def render(result: dict[str, Any], width: int | None = None) -> list[str]:
     """Render both tables and the explanation. `width`: columns of the terminal; None = any number."""
-    head = ("threads, learning rate", "published", "counted right", "stop", "reached", "round", "items/worker", "seconds", "its error",
-            "test error")  # fmt: skip
+    head = (
+        "threads, learning rate",
+        "published",
+        "counted right",
+        "stop",
+        "reached",
+        "round",
+        "items/worker",
+        "seconds",
+        "error",
+        "test",
+    )
     lines = [
         f"Function fit to an error of {result['target']}, at most {result['cap']:,} items per worker, {counted(result['seeds'], 'seed')}."
     ]
-    for reading, title in (
-        ("published", "As published (order = given; older stop: the lowest training error of any worker)"),
-        ("corrected", "Corrected (shuffled; judged stop: the mixed network's error on held-out items)"),
-    ):
-        rows = [_cells(row, stop) for row in result[reading] if row["runs"] for stop in ("older", "judged") if stop in row]
+    for reading, (title, stops) in READINGS.items():
+        rows = [_cells(row, stop) for row in result[reading] if row["runs"] for stop in stops]
         lines += ["", f"{title}:", *table(head, rows, width)]
     return [*lines, *incomplete_rows(result), "", *wrapped(WHY.splitlines(), width), *wrapped(_found(result), width)]
 
 
 def _found(result: dict[str, Any]) -> list[str]:
     """Describe the result of this measurement."""
-    older = [row["older"] for one, row in zip(SCENARIOS, result["published"], strict=True) if one.threads > 1]
-    stopped = [stop for stop in older if stop["reached"]]
-    above = sum(statistics.median(stop["test"]) > result["target"] for stop in stopped)
+    stops = [
+        row["older"]
+        for one, row in zip(SCENARIOS, result["published"], strict=True)
+        if one.threads > 1 and row["older"]["reached"]
+    ]
+    above = sum(statistics.median(stop["test"]) > result["target"] for stop in stops)
     lines = [
-        f"Here: of the {len(stopped)} parallel rows with the older stop as published, {above} have a mixed network there that misses "
-        "the target on test items."
+        f"Here: of the {len(stops)} parallel rows that the older stop ended as published, {above} have a mixed network that misses the target on test items."
     ]
     for alone, row in ((0, 1), (0, 2), (3, 4), (5, 6)):
-        (one, one_runs), (many, many_runs) = (
-            (each["judged"], each["runs"]) for each in (result["corrected"][alone], result["corrected"][row])
-        )
-        label = f"Corrected, {SCENARIOS[row].label}"
-        if not (one_runs and many_runs):
+        pair = [result["corrected"][row], result["corrected"][alone]]
+        if not all(each["runs"] for each in pair):
             continue
-        if one["reached"] == one_runs and many["reached"] == many_runs:
-            ratio = statistics.median(many["items_per_worker"]) / statistics.median(one["items_per_worker"])
-            lines.append(f"{label}: each worker needed {ratio:.2f} times the items of one worker alone.")
+        if all(each["judged"]["reached"] == each["runs"] for each in pair):
+            many, one = (statistics.median(each["judged"]["items_per_worker"]) for each in pair)
+            lines.append(
+                f"Corrected, {pair[0]['label']}: each worker needed {many / one:.2f} times the items of one worker alone."
+            )
         else:
-            reached = f"{many['reached']}/{many_runs} against {one['reached']}/{one_runs} alone"
-            lines.append(f"{label}: not reached within {result['cap']:,} items per worker ({reached}).")
+            reached = " against ".join(f"{each['judged']['reached']}/{each['runs']}" for each in pair)
+            lines.append(
+                f"Corrected, {pair[0]['label']}: not reached within {result['cap']:,} items per worker ({reached} alone)."
+            )
     return lines
 
 
@@ -189,36 +200,37 @@ def _job(one: Scenario, reading: str, cap: int, seed: int) -> LoadedJob:
     return parse(text, Path.cwd(), "seeds", here=True)
 
 
-def older_stop(folder: Path) -> dict[str, Any]:
+def _older_stop(outcome: Outcome) -> dict[str, Any]:
     """Return where the older trainer would have stopped: after the first round in which a worker's training loss is at most TARGET.
 
-    Without such a round, it would have gone on to the last one. The test loss is that of the mixed network in the round's checkpoint.
+    Without such a round, it is the end of the run, not reached. The test loss is that of the mixed network in the round's checkpoint.
     """
-    rounds: dict[int, list[RoundRecord]] = defaultdict(list)
-    for event in read_events(folder / "events.jsonl"):
-        if isinstance(event, RoundEvent):
-            rounds[event.record.round].append(event.record)
-    items = 0
-    for number, records in rounds.items():
-        loss = min(record.loss for record in records)
-        items += max(record.items for record in records)
-        if loss <= TARGET or number == len(rounds):
-            content = read(round_path(folder, number))
-            test = evaluate_test_items(parse(content.job, folder, "seeds", here=True), content)
-            older = {"reached": loss <= TARGET, "round": number, "items_per_worker": items, "seconds": records[0].seconds}
-            return {"older": older | {"loss": loss, "test": test and test[0]}}
-    return {}  # it diverged in the first round
+    records = (event.record for event in read_events(outcome.folder / "events.jsonl") if isinstance(event, RoundEvent))
+    stop: dict[str, Any] = {"reached": False, "items_per_worker": 0}
+    for number, group in groupby(records, lambda record: record.round):
+        workers = list(group)
+        loss = min(record.loss for record in workers)
+        stop |= {"reached": loss <= TARGET, "round": number, "seconds": workers[0].seconds, "loss": loss}
+        stop["items_per_worker"] += max(record.items for record in workers)
+        if stop["reached"]:
+            break
+    if "round" in stop:  # else the first round diverged
+        content = read(round_path(outcome.folder, stop["round"]))
+        test = evaluate_test_items(parse(content.job, outcome.folder, "seeds", here=True), content)
+        stop["test"] = test and test[0]
+    return {"older": stop}
 
 
-def _numbers(one: Scenario, reading: str, row: Row) -> dict[str, Any]:
+def _numbers(one: Scenario, row: Row, stops: Sequence[str]) -> dict[str, Any]:
+    """Return the row of a table: the numbers of each of the `stops`, over all runs."""
     names = ("round", "items_per_worker", "seconds", "loss", "test")
-    older = {name: row.values("older", name) for name in names}
-    found = {"label": one.label, "published": one.published, "corrected": one.corrected, "runs": len(row.summaries)}
-    found["older"] = older | {"reached": int(sum(row.values("older", "reached")))}
-    if reading == "corrected":
-        judged = (row.values("rounds"), row.items_per_worker, row.seconds, row.values("loss"), row.values("test", "loss"))
-        found["judged"] = {"reached": row.reached, **dict(zip(names, judged, strict=True))}
-    return found
+    judged = (row.values("rounds"), row.items_per_worker, row.seconds, row.values("loss"), row.values("test", "loss"))
+    found: dict[str, dict[str, Any]] = {
+        "older": {name: row.values("older", name) for name in names} | {"reached": int(sum(row.values("older", "reached")))},
+        "judged": dict(zip(names, judged, strict=True)) | {"reached": row.reached},
+    }
+    facts = {"label": one.label, "published": one.published, "corrected": one.corrected, "runs": len(row.summaries)}
+    return facts | {stop: found[stop] for stop in stops}
 
 
 def _cells(row: dict[str, Any], name: str) -> Sequence[str]:

@@ -144,26 +144,19 @@ def run(
         if worker.average:
             _update_average(worker, group, rule, state, progress.item_iterations)
         limit = config.stop.limit(progress, Signal.OUT_OF_TIME in signal)
-        best = False
+        best = reached = stopped_by_hook = False
         if held_out is not None and (evaluation_due or limit):  # not for STOP: a resumed run would have one evaluation more
-            scores = evaluate(worker, group, rule, state, config, held_out)
-            best = progress.judge(*scores, by=config.best_by, regular=evaluation_due)
+            loss, accuracy, metrics = evaluate(worker, group, rule, state, config, held_out)
+            best = progress.judge(loss, accuracy, metrics, by=config.best_by, regular=evaluation_due)
             limit = limit or config.stop.limit(progress, False)
-        judged = progress.judged_round == progress.round
-        if judged and not math.isfinite(progress.loss or 0.0):
-            raise Diverged(
-                f"round {progress.round}: the judged loss is {progress.loss}, though all parameters are finite numbers"
-            )
-        stopped_by_hook = False
-        if judged and config.after_judgement:
-            with group.transport.free(), mixed(worker, group, rule, state):
-                stopped_by_hook = hooks.after_judgement(progress, best, worker)
-        reached = judged and config.stop.reached(progress)
-        seconds = worker.clock() - began
-        record.seconds = seconds
-        if judged:
-            record.judged_loss = NAN if progress.loss is None else progress.loss
-            record.accuracy = NAN if progress.accuracy is None else progress.accuracy
+            if not math.isfinite(loss):
+                raise Diverged(f"round {progress.round}: the judged loss is {loss}, though all parameters are finite numbers")
+            record.judged_loss, record.accuracy = loss, NAN if accuracy is None else accuracy
+            if config.after_judgement:
+                with group.transport.free(), mixed(worker, group, rule, state):
+                    stopped_by_hook = hooks.after_judgement(progress, best, worker)
+            reached = config.stop.reached(progress)
+        record.seconds = seconds = worker.clock() - began
         hooks.record(progress, record)
         reason = "target" if reached else limit or ("asked" if Signal.STOP in signal else None)
         reason = reason or ("after_judgement" if stopped_by_hook else None)
