@@ -127,7 +127,7 @@ LINES = [
         "version name run_id rule resumed_from parameters held_out judge_every cores workers stop start_file",
     ),
     (round_(3), "rank round iterations items loss lr compute wait mix distance bytes staleness seconds"),
-    (judgement(2), "judge round item_iterations seconds loss metrics best regular"),
+    (judgement(2), "round item_iterations seconds loss metrics best regular"),
     (commit(7), "round file bytes seconds digest"),
     (FaultEvent(t=T, what="lost", rank=1), "what rank"),
     (StoppingEvent(t=T, signal="SIGINT", what="stopping after this round"), "signal what"),
