@@ -48,7 +48,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def cells(one: dict[str, Any], alone: float | None) -> list[str]:
-    """Return a row as text. `alone`: seconds of one worker at the same learning rate and reading."""
+    """Return a row as text. `alone`: seconds of one worker at the same learning rate."""
     published = PUBLISHED.get((one["workers"], one["rate"]), ())
     return [
         one["step"],
@@ -67,9 +67,9 @@ def cells(one: dict[str, Any], alone: float | None) -> list[str]:
 def main(target: str, *folders: str) -> None:
     """Write the table."""
     found = [one for folder in folders for one in rows(Path(folder).resolve())]
-    alone = {(one["step"].partition("-")[2], one["rate"]): one["seconds"] for one in found if one["workers"] == 1}
+    alone = {one["rate"]: one["seconds"] for one in found if one["workers"] == 1}
     lines = [HEAD, ["---"] * len(HEAD)]
-    lines += [cells(one, alone.get((one["step"].partition("-")[2], one["rate"]))) for one in found]
+    lines += [cells(one, alone.get(one["rate"])) for one in found]
     Path(target).write_text("".join(f"| {' | '.join(line)} |\n" for line in lines))
 
 

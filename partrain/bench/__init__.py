@@ -136,13 +136,18 @@ class Row:
         return [float(max(worker["item_iterations"] for worker in summary["workers"])) for summary in self.summaries]
 
 
-def measure(cases: Sequence[Case], seeds: int, note: Callable[[str], None]) -> tuple[list[Row], dict[str, Any]]:
-    """Measure every case's row, and how far it came (see `incomplete_rows`); after a signal, only completed runs count."""
+def measure(
+    cases: Sequence[Case], seeds: int, note: Callable[[str], None], more: Callable[[Outcome], dict[str, Any]] = lambda outcome: {}
+) -> tuple[list[Row], dict[str, Any]]:
+    """Measure every case's row, and how far it came (see `incomplete_rows`); after a signal, only completed runs count.
+
+    `more` returns further results of a run, whose folder still exists.
+    """
     rows, code, diverged = {case.label: Row() for case in cases}, OK, {}
     try:
         with closing(outcomes(cases, range(seeds), note)) as runs:
             for case, outcome in runs:
-                rows[case.label].summaries.append(outcome.summary)
+                rows[case.label].summaries.append(outcome.summary | more(outcome))
                 if outcome.failure:
                     code, diverged[case.label] = outcome.failure.code, outcome.failure.message
     except Interrupted as interrupted:

@@ -25,7 +25,7 @@ from partrain.system.regular_file import read_json
 
 METRIC = "metrics."
 """Start of the names of judged metrics."""
-FACTS = ("rule", "workers", "judge", "status", "rounds", "seconds", "items", "seconds_to_target", "items_to_target", "loss", "accuracy",
+FACTS = ("rule", "workers", "status", "rounds", "seconds", "items", "seconds_to_target", "items_to_target", "loss", "accuracy",
          "test_accuracy", "bytes", "waiting", "staleness", "distance")  # fmt: skip
 """Names of the results of a run."""
 Facts = dict[str, float | str | None]
@@ -182,7 +182,6 @@ def _read(folder: Path) -> tuple[Facts, dict[str, Any]]:
     found: Facts = {
         "rule": starts[-1].rule,
         "workers": len(summary["workers"]),
-        "judge": summary.get("judge", "mixed"),
         "status": summary["status"],
         "rounds": summary["rounds"],
         "seconds": summary["seconds"]["train"],
@@ -227,7 +226,7 @@ def _row(contender: ComparedJob) -> dict[str, Any]:
     runs = contender.runs
     numbers = [key for key, value in runs[0].items() if not isinstance(value, str)]
     reached = sum(one["status"] == "reached" for one in runs)
-    same = {"label": contender.label, "rule": runs[0]["rule"], "judge": runs[0]["judge"], "runs": len(runs), "reached": reached}
+    same = {"label": contender.label, "rule": runs[0]["rule"], "runs": len(runs), "reached": reached}
     metrics = {name: [one[name] for one in contender.numbers if name in one] for name in _metrics(contender)}
     return same | {key: contender.values(key) for key in numbers} | {"statuses": [one["status"] for one in runs]} | metrics
 

@@ -36,8 +36,6 @@ def render(result: dict[str, Any], width: int | None = None, only_changed: bool 
     if as_markdown:
         return markdown(head, rows)
     lines = [*table(head, rows, width), *incomplete_rows(result)]
-    if lone := [row["label"] for row in result["rows"] if row["judge"] == "any-worker"]:
-        lines += ["", f"judged by any-worker, a worker's own training loss, not the mixed network: {'; '.join(lone)}"]
     if only_changed:
         return lines
     if result["differ"]:
@@ -53,12 +51,12 @@ def as_csv(result: dict[str, Any]) -> list[str]:
     numbers = list(
         dict.fromkeys(key for row in rows for key, value in row.items() if isinstance(value, list) and key != "statuses")
     )
-    head = ["job", "rule", "judge", "runs", "reached", *numbers, *result["differ"]]
+    head = ["job", "rule", "runs", "reached", *numbers, *result["differ"]]
     return comma_separated(
         head,
         [
             [
-                *(row[key] for key in ("label", "rule", "judge", "runs")),
+                *(row[key] for key in ("label", "rule", "runs")),
                 row["statuses"].count("reached"),
                 *(_middle(row[key]) if row.get(key) else None for key in numbers),
                 *(setting_text(values[row["label"]]) if row["label"] in values else None for values in result["differ"].values()),

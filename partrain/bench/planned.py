@@ -148,8 +148,7 @@ def probe(loaded: LoadedJob, planned: dict[str, Any], seconds: float, note: Call
 def _measured(loaded: LoadedJob, planned: dict[str, Any], seconds: float, more: int) -> LoadedJob:
     """Return the job as it is measured: stopped by time alone, with the rate and judgements of the whole run."""
     tables = tomllib.loads(loaded.text)
-    stop = {"seconds": seconds, "judge_every": planned["round"]["judge_every"]}
-    tables["stop"] = stop | ({"judge": loaded.job.stop.judge} if loaded.job.stop.judge != "mixed" else {})
+    tables["stop"] = {"seconds": seconds, "judge_every": planned["round"]["judge_every"]}
     if loaded.job.optimizer.needs_horizon:
         tables["optimizer"]["horizon"] = planned["horizon"]
     tables["workers"] += [{"device": "cpu"}] * more

@@ -78,9 +78,8 @@ def bench(
     measured, progress = measure(list(cases.values()), seeds, note)
     rows = dict(zip(cases, measured, strict=True))
     cores = usable_cores()
-    stop = largest.job.stop
     result: dict[str, Any] = {
-        "cores": cores, "seeds": seeds, "judge": stop.judge, "has_target": stop.has_target, **progress, "variants": {},
+        "cores": cores, "seeds": seeds, "has_target": largest.job.stop.has_target, **progress, "variants": {},
     }  # fmt: skip
     for name in variants:
         # One worker has nothing to scale: its row stands in both tables.
@@ -116,8 +115,6 @@ def render(result: dict[str, Any], width: int | None = None) -> list[str]:
         ]
     if any(row["oversubscribed"] for rows in result["variants"].values() for row in rows):
         lines += ["", f"* more workers than the {result['cores']} cores: their speed-up says nothing about more cores"]
-    if result["judge"] == "any-worker":
-        lines += ["", "judged by any-worker: a worker's own training loss, not the mixed network"]
     return [*lines[1:], *incomplete_rows(result), "", *wrapped(_verdict(result), width)]
 
 
@@ -136,7 +133,7 @@ def _job(job: Path | None, count: int, scale: str, overrides: tuple[str, ...], s
     first = made()
     sync, optimizer, stop = first.job.sync, first.job.optimizer, first.job.stop
     by_partition = sync.iterations is None or sync.full_batch or optimizer.full_batch
-    if by_partition or stop.judge != "mixed" or not first.job.dataset.held_out:
+    if by_partition or not first.job.dataset.held_out:
         return first  # by partition: partitions are parts of one whole, so a round has as many items with any number of workers
     share = (sync.iterations or 1) * optimizer.batch_size * (sync.visits_per_worker or 1)
     cadence = stop.judge_every * share if stop.judge_every else CADENCE

@@ -63,12 +63,10 @@ def nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, 
     from partrain.display.stop_conditions import suggest_until
 
     stop = loaded.job.stop
-    older = {"judge": stop.judge} if stop.judge == "any-worker" else {}
     if as_json:
-        print(json.dumps({"status": "nothing to do", "reason": reason, "round": content.round, **older}))
+        print(json.dumps({"status": "nothing to do", "reason": reason, "round": content.round}))
         return
-    by = "".join(f", {key}={value}" for key, value in older.items())
-    print(f"nothing to do: {path} is at the end of its run (round {content.round}, {reason}{by})")
+    print(f"nothing to do: {path} is at the end of its run (round {content.round}, {reason})")
     manifest = manifest_of(content)
     progress = manifest.progress
     if _rate_is_zero(loaded, manifest.horizon, progress.item_iterations):

@@ -60,7 +60,7 @@ def inspect(
     if tensors:
         _show(found := tree.tree(content), tree.render(found), as_json)
     else:
-        found = {"file": str(path), "file_bytes": path.stat().st_size, "judge": _judge_setting(content), **describe(content)}
+        found = {"file": str(path), "file_bytes": path.stat().st_size, **describe(content)}
         sizes = {"file_bytes": f"{found['file_bytes']:,}", "bytes": f"{found['bytes']:,}, in the arrays"}
         _show(found, tree.render_outline(found | sizes), as_json)
 
@@ -300,17 +300,6 @@ def _report_skipped(faults: Sequence[str]) -> dict[str, Any]:
         return {}
     print_note(f"{len(faults):,} row{'s' * (len(faults) > 1)} left out; the first: {faults[0]}")
     return {"skipped": {"rows": len(faults), "first": faults[0]}}
-
-
-def _judge_setting(content: Content) -> str | None:
-    """Return which loss was judged, read from the checkpoint's job without validating it."""
-    from partrain.config.problems import Rejected
-    from partrain.config.toml_source import TomlSource
-
-    try:
-        return str(TomlSource.parse(content.job, "").data["stop"].get("judge", "mixed"))
-    except (Rejected, LookupError, AttributeError, TypeError):
-        return None
 
 
 def _restored(

@@ -42,9 +42,7 @@ def closing_lines(
     lines = [f"{content['status']}{reason}: {done}"]
     judged = {"loss": content["loss"], **content["metrics"]}
     lines += _numbers_told(content)
-    label = "judged (any-worker)" if content.get("judge") == "any-worker" else "judged"
-    if "judged_round" in content:
-        label += f" in round {content['judged_round']:,}"
+    label = f"judged in round {content['judged_round']:,}" if "judged_round" in content else "judged"
     for name, scores in ((label, judged), ("test", content["test"])):
         shown = ", ".join(f"{key} {number(value)}" for key, value in scores.items() if value is not None)
         if shown:

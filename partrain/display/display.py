@@ -172,8 +172,7 @@ class PlainDisplay(Display):
         is_judged = state.judged is not None and state.judged is not judged
         if state.judged is not None and is_judged:
             judged = state.judged
-            label = "judged (any-worker)" if state.stop.get("judge") == "any-worker" else "judged"
-            label += "" if f"  round {judged.round:,}  " in line else f" in round {judged.round:,}"
+            label = "judged" if f"  round {judged.round:,}  " in line else f"judged in round {judged.round:,}"
             scores = {"loss": judged.loss, **judged.metrics}
             line += f"  {label}: " + ", ".join(f"{name} {number(value)}" for name, value in scores.items() if value is not None)
         self._round = None

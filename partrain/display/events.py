@@ -129,8 +129,6 @@ class JudgementEvent:
 
     kind: ClassVar = "judgement"
     t: float
-    judge: str = "mixed"
-    """`mixed` or `any-worker`, as `[stop] judge` says."""
     round: int
     """The round that was judged."""
     item_iterations: int = 0

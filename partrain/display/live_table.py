@@ -225,8 +225,6 @@ def judged_line(state: RunState, now: float, dot: str) -> Line:
         style = "bold reverse green" if now - best.t < FLASH_S else "green"
         value = number({"loss": best.loss, **best.metrics}.get(state.stop.get("patience_by") or "accuracy", best.loss))
         line += [(dot, ""), (f"best {value}", style), (f" in round {best.round}", style)]
-    if state.stop.get("judge") == "any-worker":
-        line.append((f"{dot}judge=any-worker", "yellow"))
     return line
 
 

@@ -45,8 +45,6 @@ class BestJudgement(TypedDict):
 class SummaryOptions(TypedDict, total=False):
     """Fields that only some runs have."""
 
-    judge: str
-    """`any-worker` if `[stop] judge` says so; else the field is absent."""
     judged_round: int
     """The round that was judged last, if the run ended in a later round."""
     best: BestJudgement
@@ -129,9 +127,9 @@ class Summary(SummaryOptions):
 def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> Summary:
     """Return the content of `summary.json`; `test` holds loss and metrics on the test set. Seconds cover all sessions."""
     judged, clock = state.judged, state.clock
-    how: SummaryOptions = {"judge": "any-worker"} if state.stop.get("judge") == "any-worker" else {}
+    earlier: SummaryOptions = {}
     if judged and judged.round != state.round:  # stopping early skips the last judgement
-        how["judged_round"] = judged.round
+        earlier["judged_round"] = judged.round
     best: SummaryOptions = {}
     if state.best:
         best["best"] = {"round": state.best.round, "loss": state.best.loss, "metrics": state.best.metrics}
@@ -148,7 +146,7 @@ def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> 
         "status": state.status or "failed",
         "reason": state.reason or "killed",
         "rounds": state.round,
-        **how,
+        **earlier,
         "loss": judged.loss if judged else None,
         "metrics": judged.metrics if judged else {},
         **best,

@@ -329,23 +329,13 @@ def _limit(stop: Stop) -> Iterator[Finding]:
 
 def _judged_conditions(stop: Stop, dataset: AnyDataset) -> Iterator[Finding]:
     conditions = [each.name for each in stop.conditions() if each.judged]
-    if stop.judge == "mixed" and conditions and not dataset.held_out:
+    if conditions and not dataset.held_out:
         message = f"`{conditions[0]}` judges the mixed network on held-out items, but `validation` is 0"
         yield Finding(("stop", conditions[0]), message, "hold items out: `validation` in [dataset]", at="key")
-    if stop.judge == "any-worker":
-        for key in set(conditions) - {"loss"}:
-            message = f'`{key}` is not available with judge = "any-worker", which reads training losses only'
-            yield Finding(("stop", key), message, 'use `loss`, or judge = "mixed"', at="key")
-        if stop.patience_by:
-            message = '`patience_by` has no effect with judge = "any-worker", which reads training losses only'
-            yield Finding(("stop", "patience_by"), message, 'remove it, or judge = "mixed"', at="key")
-        if stop.judge_every:
-            message = '`judge_every` has no effect with judge = "any-worker", which reads the training losses of every round'
-            yield Finding(("stop", "judge_every"), message, "remove it", "key", "warning")
 
 
-def _hooks(hooks: HookSection, stop: Stop, dataset: AnyDataset) -> Iterator[Finding]:
-    if hooks.after_judgement and stop.judge == "mixed" and not dataset.held_out:
+def _hooks(hooks: HookSection, dataset: AnyDataset) -> Iterator[Finding]:
+    if hooks.after_judgement and not dataset.held_out:
         message = "`after_judgement` is never called: the network is judged on held-out items, but `validation` is 0"
         yield Finding(("hooks", "after_judgement"), message, "hold items out: `validation` in [dataset]", at="key")
 
@@ -371,9 +361,6 @@ def _average(sync: AnyRule, stop: Stop) -> Iterator[Finding]:
     if sync.buffers == "local":
         message = f'with buffers = "local" there are no common buffers that `{key}` could average'
         yield Finding(("sync", key), message, 'set buffers = "average" or "recalibrate"', at="key")
-    if stop.judge == "any-worker":
-        message = f'judge = "any-worker" reads training losses, which are not those of the average that `{key}` keeps'
-        yield Finding(("sync", key), message, 'use judge = "mixed"', at="key")
     if sync.swa and not any(each.horizon(int) for each in stop.conditions()):
         message = "`swa` needs the length of the run, which [stop] does not imply"
         yield Finding(("sync", "swa"), message, "add `rounds` or `item_iterations` to [stop]", at="key")

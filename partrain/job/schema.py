@@ -176,7 +176,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "test_split": ("test_share",),
     "eval_every": ("judge_every",),
     "eval_steps": ("judge_every",),
-    "metric": ("judge",),
+    "metric": ("patience_by",),
     "monitor": ("patience_by",),
     "time": ("seconds",),
     "timeout": ("seconds", "stall_seconds"),

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from partrain.optim import AnyOptimizer
     from partrain.rules import AnyRule
     from partrain.tasks import AnyTask
-    from partrain.training.stop import Stop
 
 
 def _partition(partition: Partition, stream: StreamForm) -> Iterator[Finding]:
@@ -74,16 +73,10 @@ def _full_batch(optimizer: AnyOptimizer, sync: AnyRule, stream: StreamForm) -> I
         yield Finding(("optimizer", key), message, "set full_batch = false")
 
 
-def _judge(stop: Stop, stream: StreamForm) -> Iterator[Finding]:
-    if stop.judge == "any-worker":
-        message = 'judge = "any-worker" reads the training loss of a whole pass, and the passes of a stream may be long'
-        yield Finding(("stop", "judge"), message, "remove it, and hold items out: `validation` in [dataset]", at="key")
-
-
 def _weights(stream: StreamForm, task: AnyTask | None = None) -> Iterator[Finding]:
     if isinstance(task, BuiltinTask) and task.class_weights == "balanced":
         message = 'class_weights = "balanced" counts the items of each class, and a stream does not keep them'
         yield Finding(("task", "class_weights"), message, "give the weights as a list", at="key")
 
 
-STREAM_CHECKS = _partition, _held_out, _sizes, _passes, _rule, _full_batch, _judge, _weights
+STREAM_CHECKS = _partition, _held_out, _sizes, _passes, _rule, _full_batch, _weights

@@ -72,11 +72,8 @@ class Coordinator:
         self._machine = rendezvous.machine if rendezvous else None
         self.attempt = Attempt(job, folder, plan, start, self._machine, dataset, dataset_fd, initial)
         arena = self.attempt.arena
-        judge_every = 1 if job.stop.judge == "any-worker" else plan.judge_every
         hooked = job.hooks.after_judgement is not None and 0 in self.attempt.members
-        self.round_records = RoundRecords(
-            arena, start.progress, start.elapsed, job, plan, dataset.task, judge_every, context, hooked
-        )
+        self.round_records = RoundRecords(arena, start.progress, start.elapsed, job, plan, dataset.task, context, hooked)
         coalesce = job.checkpoint.commit == "coalesce"
         self.checkpointer = Checkpointer(arena, self.round_records, coalesce, job.transport.stall_seconds, context)
         self._replays = Replays(job, start, self.attempt, self.round_records, self.checkpointer, context)

@@ -28,7 +28,6 @@ class RoundRecords:
         job: Job,
         plan: Plan,
         kind: Kind,
-        judge_every: int,
         context: RunContext,
         hooked: bool = False,
     ) -> None:
@@ -39,14 +38,13 @@ class RoundRecords:
             progress: The run's progress, which this object keeps up to date.
             elapsed: Training seconds before this session.
             job: The job, which names its metrics and the number that decides which judgement is the best.
-            plan: The job's workers.
+            plan: The job's workers, and the rounds between two regular evaluations.
             kind: Kind of the data set's items.
-            judge_every: Rounds between two regular evaluations.
             context: Gets the events.
             hooked: A user function may add numbers to each judgement: its round waits for the message about them.
         """
-        self._arena, self._elapsed, self._judge_every = arena, elapsed, judge_every
-        self._judge, self._metrics, self._best_by = job.stop.judge, tuple(job.metrics(kind)), job.best_by(kind)
+        self._arena, self._elapsed, self._judge_every = arena, elapsed, plan.judge_every
+        self._metrics, self._best_by = tuple(job.metrics(kind)), job.best_by(kind)
         self._context, self._hooked = context, hooked
         self._added: dict[int, dict[str, float]] = {}
         """Numbers that the user's function adds to judgements, by round."""
@@ -161,7 +159,6 @@ class RoundRecords:
         self._context.emit(
             JudgementEvent(
                 t=t,
-                judge=self._judge,
                 round=self.progress.round,
                 item_iterations=self._items,
                 seconds=self.seconds,

@@ -190,8 +190,6 @@ def _notes(runs: Sequence[RunHistory], sources: Sources, differing: Mapping[str,
         )
     if any(run.simulated for run in runs):
         found.append("Seconds of simulated workers are those of a simulated clock.")
-    if any(run.summary.get("judge") == "any-worker" for run in runs):
-        found.append("Judged by any-worker: the loss is a worker's own training loss, not that of the mixed network.")
     if len(runs) == 1 and runs[0].size > 1:
         found.append("To see if more workers paid, add a run of one worker: partrain report RUN RUN_OF_ONE_WORKER.")
     return found

@@ -135,37 +135,28 @@ def run(
         evaluation_due = held_out is not None and progress.round % config.judge_every == 0
         record = _train_and_mix(worker, group, rule, state, progress, measure=evaluation_due)
         waited = group.waited
-        trained, signal, record.distance = _exchange(worker, group, hooks, config, began)
+        items, signal, record.distance = _exchange(worker, group, hooks, began)
         if worker.round_caps:
             measured = group.scores(worker.done, worker.seconds)
             progress.caps = worker.round_caps.decide(progress.round + 1, progress.caps, measured)
         record.wait += group.waited - waited  # the first meeting, if the rule has had none
-        progress.item_iterations += sum(int(items) for items, _ in trained)
+        progress.item_iterations += items
         if worker.average:
             _update_average(worker, group, rule, state, progress.item_iterations)
         limit = config.stop.limit(progress, Signal.OUT_OF_TIME in signal)
-        best = False
-        if config.stop.judge == "any-worker":
-            best = progress.judge(min(loss for items, loss in trained if items), None, by=config.best_by)
-        elif held_out is not None and (evaluation_due or limit):  # not for STOP: a resumed run would have one evaluation more
-            scores = evaluate(worker, group, rule, state, config, held_out)
-            best = progress.judge(*scores, by=config.best_by, regular=evaluation_due)
+        best = reached = stopped_by_hook = False
+        if held_out is not None and (evaluation_due or limit):  # not for STOP: a resumed run would have one evaluation more
+            loss, accuracy, metrics = evaluate(worker, group, rule, state, config, held_out)
+            best = progress.judge(loss, accuracy, metrics, by=config.best_by, regular=evaluation_due)
             limit = limit or config.stop.limit(progress, False)
-        judged = progress.judged_round == progress.round
-        if judged and not math.isfinite(progress.loss or 0.0):
-            raise Diverged(
-                f"round {progress.round}: the judged loss is {progress.loss}, though all parameters are finite numbers"
-            )
-        stopped_by_hook = False
-        if judged and config.after_judgement:
-            with group.transport.free(), mixed(worker, group, rule, state):
-                stopped_by_hook = hooks.after_judgement(progress, best, worker)
-        reached = judged and config.stop.reached(progress)
-        seconds = worker.clock() - began
-        record.seconds = seconds
-        if judged:
-            record.judged_loss = NAN if progress.loss is None else progress.loss
-            record.accuracy = NAN if progress.accuracy is None else progress.accuracy
+            if not math.isfinite(loss):
+                raise Diverged(f"round {progress.round}: the judged loss is {loss}, though all parameters are finite numbers")
+            record.judged_loss, record.accuracy = loss, NAN if accuracy is None else accuracy
+            if config.after_judgement:
+                with group.transport.free(), mixed(worker, group, rule, state):
+                    stopped_by_hook = hooks.after_judgement(progress, best, worker)
+            reached = config.stop.reached(progress)
+        record.seconds = seconds = worker.clock() - began
         hooks.record(progress, record)
         reason = "target" if reached else limit or ("asked" if Signal.STOP in signal else None)
         reason = reason or ("after_judgement" if stopped_by_hook else None)
@@ -249,17 +240,14 @@ def sync_optimizer_state_and_buffers(worker: LocalWorker, group: ArenaGroup, rul
         pool_buffers(worker.module, group, weight, f"worker {worker.rank}, round {worker.round}")
 
 
-def _exchange(
-    worker: LocalWorker, group: ArenaGroup, hooks: RunHooks, config: LoopConfig, began: float
-) -> tuple[list[tuple[float, float]], Signal, float]:
-    """Exchange items and training loss of every worker, the signals that any of them has got, and the consensus distance."""
+def _exchange(worker: LocalWorker, group: ArenaGroup, hooks: RunHooks, began: float) -> tuple[int, Signal, float]:
+    """Exchange the item-iterations of all workers, the signals that any of them has got, and the consensus distance."""
     signal = hooks.poll(worker.clock() - began)
-    newest = worker.per_pass if config.stop.judge == "any-worker" else 0
-    scores = group.scores(worker.items, worker.loss(newest), signal, worker.guard.excluded, group.distance**2)
-    items, losses, signals, excluded, squares = zip(*scores, strict=True)
+    scores = group.scores(worker.items, signal, worker.guard.excluded, group.distance**2)
+    items, signals, excluded, squares = zip(*scores, strict=True)
     if excluded[worker.rank] and all(out or not count for out, count in zip(excluded, items, strict=True)):
         raise worker.guard.none_left(worker.rank, worker.round)
-    return list(zip(items, losses, strict=True)), Signal(reduce(or_, map(int, signals))), math.sqrt(fmean(squares))
+    return int(sum(items)), Signal(reduce(or_, map(int, signals))), math.sqrt(fmean(squares))
 
 
 def _update_average(worker: LocalWorker, group: ArenaGroup, rule: Rule, state: Any, items: int) -> None:

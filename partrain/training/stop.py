@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -38,9 +38,6 @@ class Stop(Section):
     patience_by: str | None = Field(None, min_length=1)
     """Number that decides which judgement is the best: "loss", "accuracy" or a metric. Default: accuracy, or loss if
     the task has none."""
-    judge: Literal["mixed", "any-worker"] = "mixed"
-    """`mixed`: judge the mixed network on held-out items. `any-worker`: judge by the lowest training loss of a worker, as older
-    trainers did."""
     judge_every: int | None = Field(None, ge=1)
     """Number of rounds from one judgement to the next. Default: the smallest number that keeps judged items under 5 % of the
     trained items."""

@@ -94,8 +94,6 @@ class LocalWorker:
         """Callback after each gradient; `gradient(full=True)` calls it once per block of FULL_GRADIENT_ITEMS items."""
         self.clock: Callable[[], float] = time.perf_counter
         """Seconds; of the simulated clock where the worker is simulated."""
-        self.stop_below: float | None = None
-        """If set, a pass over the partition with a mean loss of at most this ends the round's training."""
         self.average: NetworkAverage | None = None
         """The average over rounds that counts as the run's network, if there is one (`ema`, `swa`)."""
         self.round_caps: RoundCaps | None = None
@@ -115,8 +113,8 @@ class LocalWorker:
         """Loss of each iteration of the round: a number, or a tensor () on a device that is still computing."""
         self._sizes: list[int] = []
         self.guard.begin()
-        self._mean_loss = (0, 0, NAN)
-        """Cache of `loss`: (iterations so far, `newest`, value)."""
+        self._mean_loss = (0, NAN)
+        """Cache of `loss`: (iterations so far, value)."""
 
     @property
     def samples(self) -> Samples:
@@ -133,11 +131,6 @@ class LocalWorker:
         """Number of items in the worker's partition."""
         assert self.batches.size is not None  # a job's checks refuse streams of unknown length here
         return self.batches.size
-
-    @property
-    def per_pass(self) -> int:
-        """Iterations of one pass, the last of which may be short."""
-        return -(-self.partition_size // self.batches.batch_size)
 
     def begin(self, round: int, item_iterations: int, caps: Sequence[int] = ()) -> None:
         """Start a round (from 1). `item_iterations` of all workers so far place the learning rate's schedule.
@@ -167,8 +160,6 @@ class LocalWorker:
             self.done += 1
             self.lr = self._learning_rate.at(self.done - 0.5)
             self.optimizer.step(gradients, self.lr)
-            if self.stop_below is not None and self._pass_ended_below(self.stop_below):
-                break
         self.replica.sync_replaced_buffers()
         self._count_seconds(began)
         if self.guard.check_update(before, self._has_finite_loss):
@@ -202,15 +193,14 @@ class LocalWorker:
         self.replica.step(gradient, self.lr)
         self._count_seconds(began)
 
-    def loss(self, newest: int = 0) -> float:
-        """Give the mean training loss over the items of the round, or of its newest iterations."""
+    def loss(self) -> float:
+        """Give the mean training loss over the items of the round."""
         if not self._losses:
             return NAN
-        if self._mean_loss[:2] != (len(self._losses), newest):
-            losses, sizes = self._losses[-newest:], self._sizes[-newest:]
-            losses = torch.stack(losses).tolist() if isinstance(losses[0], Tensor) else losses
-            self._mean_loss = (len(self._losses), newest, float(sum(map(operator.mul, losses, sizes)) / sum(sizes)))
-        return self._mean_loss[2]
+        if self._mean_loss[0] != len(self._losses):
+            losses = torch.stack(self._losses).tolist() if isinstance(self._losses[0], Tensor) else self._losses
+            self._mean_loss = len(losses), float(sum(map(operator.mul, losses, self._sizes)) / sum(self._sizes))
+        return self._mean_loss[1]
 
     def draw(self, *purpose: str | int, common: bool = False) -> np.random.Generator:
         """Give randomness for one purpose in this round: this worker's own, or the same for all workers."""
@@ -257,10 +247,6 @@ class LocalWorker:
         for number, (inputs, targets) in enumerate(self._feed.partition(FULL_GRADIENT_ITEMS)):
             gradients = self._differentiate(self._autograd, inputs, targets)
             self.replica.store_gradient(gradients, len(targets) / self.partition_size, add=number > 0)
-
-    def _pass_ended_below(self, loss: float) -> bool:
-        per_pass = self.per_pass
-        return self.done % per_pass == 0 and self.loss(per_pass) <= loss
 
     def _count_seconds(self, began: float) -> None:
         """Add the time since `began`. Waits for a CUDA device first: its work would count as mixing otherwise."""

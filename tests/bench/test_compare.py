@@ -72,14 +72,6 @@ def test_the_table_names_rules_and_differences(tmp_path: Path) -> None:
     assert any('sync.rule: one/run "average", two/run "bsp"' in line for line in lines), said.out
 
 
-def test_any_worker_is_called_so(tmp_path: Path) -> None:
-    run, lone = train(tmp_path / "one"), train(tmp_path / "two", "stop.judge='any-worker'", "stop.loss=9")
-    assert [row["judge"] for row in compared(run, lone)["rows"]] == ["mixed", "any-worker"]
-    said = partrain("compare", run, lone)
-    assert "judged by any-worker, a worker's own training loss, not the mixed network: two/run" in said.out.splitlines()
-    assert "judged by" not in partrain("compare", run).out
-
-
 def test_what_most_jobs_have_is_said_once() -> None:
     assert describe_values(dict.fromkeys("abc", 0.2) | {"d": 0.1}, "abcde") == "0.2, but d 0.1, e -"
     assert describe_values({"a": 1, "b": 1, "c": 2}, "abcd") == "a 1, b 1, c 2"

@@ -40,13 +40,6 @@ def test_what_goes_by_partition_has_as_many_items_anyway(tmp_path: Path, change:
     assert [judge_every(job, count, change) for count in (1, 2, 4)] == [8, 8, 8]
 
 
-def test_any_worker_is_called_so(tmp_path: Path) -> None:
-    job = write_job(tmp_path, "stop={rounds=1, loss=9, judge='any-worker'}")
-    said = partrain("bench", job, "--threads", "1", "--seeds", 1)
-    assert "judged by any-worker: a worker's own training loss, not the mixed network" in said.out.splitlines(), said
-    assert json.loads(partrain("bench", job, "--threads", "1", "--seeds", 1, "--json").out)["judge"] == "any-worker"
-
-
 def test_workers_is_threads_and_one_seed_has_no_spread(tmp_path: Path) -> None:
     job = write_job(tmp_path, "stop={rounds=1, loss=9}")
     said = partrain("bench", job, "--workers", "1", "--seeds", 1)

@@ -53,7 +53,7 @@ def test_keys_and_values() -> None:
     assert complete_override("workers.0.c") == ["workers.0.count="]
     assert complete_override("~optimizer.nest") == ["~optimizer.nesterov"]
     assert complete_override("sync.rule=s") == ["sync.rule=slowmo", "sync.rule=sparseloco", "sync.rule=swap"]
-    assert complete_override("stop.judge=") == ["stop.judge=any-worker", "stop.judge=mixed"]
+    assert complete_override("checkpoint.commit=") == ["checkpoint.commit=coalesce", "checkpoint.commit=every"]
     assert complete_override("seed=") == []
     assert "seed=" in complete_override("")
     assert "average" in complete_word("av")

@@ -183,12 +183,6 @@ def test_a_limit_of_file_sizes_is_told(tmp_path: Path, blocks: int) -> None:
     assert "Traceback" not in said.stderr
 
 
-def test_the_older_rule_is_named_where_there_is_nothing_to_do(tmp_path: Path) -> None:
-    run = train(tmp_path, "stop={rounds=1,judge='any-worker'}")
-    assert "(round 1, rounds, judge=any-worker)" in partrain("resume", run).out
-    assert json.loads(partrain("resume", run, "--json").out)["judge"] == "any-worker"
-
-
 def test_inspect(place: Path) -> None:
     outline = json.loads(partrain("inspect", place / RUN, "--json").out)
     assert (outline["job"], outline["round"]) == ("clouds", 2)
@@ -200,7 +194,6 @@ def test_inspect(place: Path) -> None:
     assert outline["bytes"] < outline["file_bytes"] == size
     assert f"\nfile_bytes  {size:,}\n" in text
     assert f"\nbytes  {outline['bytes']:,}, in the arrays\n" in text
-    assert outline["judge"] == "mixed"
     assert partrain("inspect", place / "own" / "run").code == 0, "no code is needed, so none must be trusted"
 
 

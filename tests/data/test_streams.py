@@ -251,7 +251,6 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
         ("Sums", ['sync.buffers="recalibrate"'], "buffers", "`buffers` recomputes BatchNorm statistics"),
         ("Sums", ["sync.swa=0.5"], "swa", "`swa` recomputes BatchNorm statistics"),
         ("Sums", ["optimizer.full_batch=true"], "full_batch", '"sgd" takes all items of a partition as one batch'),
-        ("Sums", ['stop={rounds=2, judge="any-worker"}'], "judge", 'judge = "any-worker" reads the training loss of a whole pass'),
         ("Sums", ['task={kind="classification", class_weights="balanced"}'], "class_weights", 'class_weights = "balanced" counts'),
         ("Sums", ['optimizer.schedule="linear"', "stop={seconds=1.0}"], "schedule", "`schedule` needs the length of the run"),
     ],

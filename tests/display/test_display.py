@@ -194,12 +194,11 @@ def test_the_table_of_a_run_that_did_not_come_to_its_end_says_so(status):
     assert [line.split()[2] for line in rendered(state, 100).splitlines()[-2:]] == ["stopped", "stopped"]
 
 
-def test_faults_and_the_older_rule_are_named():
-    state = viewed(judge="any-worker", rounds=20)
+def test_faults_are_named():
+    state = viewed(rounds=20)
     state.apply(FaultEvent(t=state.t, what="worker 1 died; the round runs again", rank=1))
     text = rendered(state, 140)
     assert "faults  1 · worker 1 died; the round runs again" in text
-    assert "judge=any-worker" in text
     assert "lost" in text.splitlines()[-1]
 
 
@@ -602,9 +601,6 @@ def test_epilogue():
     assert failed[0].startswith("diverged: 400 rounds")
     again = closing_lines({**CONTENT, "status": "diverged", "reason": "diverged"}, Path("x"), Path("x/checkpoint.h5"))
     assert again[-1] == "  partrain inspect x/checkpoint.h5"
-    assert "judged (any-worker): loss 0.0812, accuracy 0.9712" in closing_lines(
-        {**CONTENT, "judge": "any-worker"}, Path("x"), None
-    )
     assert "judged in round 398: loss 0.0812, accuracy 0.9712" in closing_lines({**CONTENT, "judged_round": 398}, Path("x"), None)
 
 

@@ -127,7 +127,7 @@ LINES = [
         "version name run_id rule resumed_from parameters held_out judge_every cores workers stop start_file",
     ),
     (round_(3), "rank round iterations items loss lr compute wait mix distance bytes staleness seconds"),
-    (judgement(2), "judge round item_iterations seconds loss metrics best regular"),
+    (judgement(2), "round item_iterations seconds loss metrics best regular"),
     (commit(7), "round file bytes seconds digest"),
     (FaultEvent(t=T, what="lost", rank=1), "what rank"),
     (StoppingEvent(t=T, signal="SIGINT", what="stopping after this round"), "signal what"),
@@ -240,12 +240,6 @@ def test_a_place_that_may_not_be_written_to_is_left_for_another(path, tmp_path, 
     monkeypatch.setattr(os, "rename", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
     with pytest.raises(InputOutputFailed, match="make room"):
         relink(Content({}, "", {"round": 3}), tmp_path, None)
-
-
-def test_the_judge_stands_beside_the_loss_it_gave():
-    content = summary(fed(start(judge="any-worker", rounds=3), round_(1)))
-    assert list(content).index("judge") == list(content).index("loss") - 1
-    assert "judge" not in summary(fed(start(rounds=3), round_(1)))
 
 
 def test_a_judgement_of_an_earlier_round_is_called_so():
@@ -382,9 +376,8 @@ def test_summary_has_the_keys_scripts_read(tmp_path):
 
 
 def test_summary_of_a_run_that_was_killed_says_so():
-    content = summary(fed(start(judge="any-worker", rounds=3), round_(1)))
+    content = summary(fed(start(rounds=3), round_(1)))
     assert (content["status"], content["reason"], content["loss"], content["metrics"]) == ("failed", "killed", None, {})
-    assert content["judge"] == "any-worker"
 
 
 def test_rates_cover_a_few_seconds_and_memory_is_bounded():

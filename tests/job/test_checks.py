@@ -119,13 +119,6 @@ def test_targets_can_be_judged(said) -> None:
         assert said("validation = 500", "", "rounds = 3", f"rounds = 3\n{condition}") == [
             f"15:1 `{condition.split()[0]}` {unseen}"
         ]
-    lone = 'rounds = 3\njudge = "any-worker"\nloss = 0.1'
-    assert said("validation = 500", "", "rounds = 3", lone) == []
-    assert said("rounds = 3", f"{lone}\npatience = 2\naccuracy = 0.9") == [
-        f'{line}:1 `{key}` is not available with judge = "any-worker", which reads training losses only; '
-        'use `loss`, or judge = "mixed"'
-        for line, key in ((17, "patience"), (18, "accuracy"))
-    ]
     assert said('"blobs"', '"sine"', "rounds = 3", "rounds = 3\naccuracy = 0.9") == [
         "15:1 the task `regression` has no accuracy; use `loss`"
     ]
@@ -292,12 +285,6 @@ def test_an_overlap_that_the_sizes_decide(said) -> None:
         "lower it, or give every worker a partition_size"
     ]
     assert said("count = 2", "count = 2\npartition_size = 1000\n[[workers]]\n[partition]\noverlap = 0.1") == []
-
-
-def test_judging_that_is_not_done(said) -> None:
-    (warning,) = said("rounds = 3", 'rounds = 3\njudge = "any-worker"\njudge_every = 2')
-    assert warning.startswith('16:1 warning: `judge_every` has no effect with judge = "any-worker"')
-    assert said("rounds = 3", "rounds = 3\njudge_every = 2") == []
 
 
 def test_a_device_that_is_not_there(said, monkeypatch: pytest.MonkeyPatch) -> None:

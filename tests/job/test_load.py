@@ -314,12 +314,12 @@ def test_a_job_without_problems(tmp_path: Path) -> None:
         ),
         (
             "rounds = 3",
-            'rounds = 3\njudge = "any"',
+            'rounds = 3\n[checkpoint]\ncommit = "each"',
             [
-                'job.toml:24:9: `judge`: expected "mixed" or "any-worker", got the string "any"',
+                'job.toml:25:10: `commit`: expected "coalesce" or "every", got the string "each"',
                 "   |",
-                '24 | judge = "any"',
-                '   |         ^^^^^ did you mean "any-worker"?',
+                '25 | commit = "each"',
+                "   |          ^^^^^^",
             ],
         ),
         (

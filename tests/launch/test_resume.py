@@ -103,7 +103,6 @@ JOBS = {
     "swa later": ["sync.swa=0.9", "sync.buffers='recalibrate'", *RESTLESS],
     "judged seldom": ["stop.judge_every=3"],
     "not judged": ["dataset.validation=0"],
-    "any worker": ["stop.judge='any-worker'", "stop.loss=1e-9"],
     "patience": ["stop.patience=2", "stop.rounds=9"],
     "snapshots seldom": ["checkpoint.every=2", "stop.rounds=4"],
     "regression": ["dataset={kind='synthetic', function='sine', items=230, validation=30}"],

@@ -180,8 +180,6 @@ def test_item_iterations_are_exact(tmp_path: Path, sets: list[str], worker_items
         ("{rounds=50, loss=100.0}", 0, "reached", "target"),
         ("{rounds=3, accuracy=1.0, loss=1e-9}", 1, "not-reached", "rounds"),
         ("{rounds=500, patience=3}", 0, "finished", "patience"),
-        ("{rounds=3, loss=1e-9, judge='any-worker'}", 1, "not-reached", "rounds"),
-        ("{rounds=50, loss=100.0, judge='any-worker'}", 0, "reached", "target"),
     ],
 )
 def test_endings(tmp_path: Path, stop: str, code: int, status: str, reason: str) -> None:
@@ -204,18 +202,6 @@ def test_what_was_judged_is_what_is_stored(tmp_path: Path, buffers: str) -> None
     for number, loss in ((event["round"], event["loss"]) for event in events(run, "judgement")):
         told = json.loads(partrain("evaluate", round_file(run, number), "--json").out)
         assert told["validation"]["loss"] == pytest.approx(loss, rel=1e-6), f"round {number}"
-
-
-def test_any_worker_is_called_so(tmp_path: Path) -> None:
-    """The older trainers' rule is never taken for an honest judgement."""
-    job = write_job(tmp_path, "stop.judge='any-worker'", "stop.loss=1e-9")
-    said = partrain("run", job, "--out", tmp_path / "run")
-    assert said.out.count("  judged (any-worker): ") == 4
-    assert "judged (any-worker)" in said.out
-    assert summary(tmp_path / "run")["judge"] == "any-worker"
-    assert events(tmp_path / "run", "start")[0]["stop"]["judge"] == "any-worker"
-    assert [event["judge"] for event in events(tmp_path / "run", "judgement")] == ["any-worker"] * 4
-    assert "\njudge  any-worker\n" in partrain("inspect", tmp_path / "run").out
 
 
 # Which files stay
@@ -335,8 +321,8 @@ def test_visits_come_in_with_the_workers(tmp_path: Path, rule: str, kind: str) -
         assert partrain("resume", run, "--until", "rounds=10", "--quiet").code == 0
 
 
-def test_a_worker_without_a_visit_is_not_the_luckiest(tmp_path: Path) -> None:
-    sets = ['sync={rule="hogwild", iterations=1, visits=1}', 'stop={rounds=3, loss=1e-12, judge="any-worker"}']
+def test_a_worker_without_a_visit_has_no_loss(tmp_path: Path) -> None:
+    sets = ['sync={rule="hogwild", iterations=1, visits=1}', "stop={rounds=3, loss=1e-12}"]
     run = train(tmp_path, *sets, 'transport={kind="simulated", delay=[1.0, 0.0]}', code=1)
     assert any(event["items"] == 0 for event in events(run, "round"))
 

@@ -38,7 +38,7 @@ def round_of(rank: int, number: int, **changed: Any) -> dict[str, Any]:
 
 def judgement(number: int, seconds: float, loss: float, **changed: Any) -> dict[str, Any]:
     event = {
-        "event": "judgement", "t": STARTED + seconds, "judge": "mixed", "round": number, "item_iterations": 160 * number, "seconds": seconds,
+        "event": "judgement", "t": STARTED + seconds, "round": number, "item_iterations": 160 * number, "seconds": seconds,
         "loss": loss, "metrics": {"accuracy": 1 - loss / 2}, "best": True, "regular": True,
     }  # fmt: skip
     return event | changed

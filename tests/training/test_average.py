@@ -150,7 +150,6 @@ def test_a_moved_end_moves_no_start(tmp_path: Path) -> None:
         (["sync.ema=1.0"], "`ema`: expected more than 0 and less than 1"),
         (["sync={rule='hogwild', iterations=2, ema=0.9}"], 'under rule "hogwild" all workers train one vector in place'),
         (["sync.ema=0.9", "sync.buffers='local'"], 'with buffers = "local" there are no common buffers'),
-        (["sync.ema=0.9", "stop.judge='any-worker'", "~stop.judge_every"], 'judge = "any-worker" reads training losses'),
         (["sync.swa=0.9", "~stop.rounds", "stop.seconds=5"], "`swa` needs the length of the run"),
     ],
 )

@@ -77,14 +77,6 @@ def test_a_snapshot_is_taken_when_it_is_welcome() -> None:
     assert workers[0].progress.round == 100
 
 
-def test_any_worker_is_judged_by_its_own_training_loss() -> None:
-    trial = Trial(stop=Stop(judge="any-worker", loss=0.9), rule=Average(passes=1))
-    workers, _ = trial.run(200)
-    assert all(one.ending.reached for one in workers)
-    assert workers[0].progress.loss <= 0.9
-    assert workers[0].progress.loss == workers[1].progress.loss
-
-
 def test_workers_agree_on_every_judgement() -> None:
     one, other = judged(judge_every=2).run(5)[0]
     assert one.progress == other.progress

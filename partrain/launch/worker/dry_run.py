@@ -104,7 +104,7 @@ def _steps(rank: int, spec: ProcessSpec, channel: Channel, on_wait: Callable[[],
         yield from _train(setup, worker, known, homes, job, spec.plan.shares)
     own_metrics = bool(job.task and job.task.metrics_code)
     most = MOST_JUDGED if own_metrics else batches.batch_size
-    judged = (setup.held_out(most) if job.stop.judge == "mixed" else None) or setup.test
+    judged = setup.held_out(most) or setup.test
     loss, correct, count = 0.0, 0.0, 1
     if judged:
         count = min(most, len(judged.targets))

@@ -153,8 +153,6 @@ class WorkerProcess:
         self.worker.clock = transport.clock
         self._other_machines = [peer for peer in range(len(spec.plan.shares)) if peer not in spec.members]
         """Workers of other machines, by rank."""
-        if spec.job.stop.judge == "any-worker":
-            self.worker.stop_below = spec.job.stop.loss
         self._cap_rounds()
         self.group.broadcast(self.worker.params)
         self.state = rule.init(self.worker, self.group)
