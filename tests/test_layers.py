@@ -36,6 +36,7 @@ HOMES = {
     "h5py": {"checkpoint", "data"},
     "polars": {"data"},
     "pyarrow": {"data"},
+    "datasets": {"data"},
     "tomlkit": {"config"},
     "jinja2": {"report"},
     "vl_convert": {"report"},

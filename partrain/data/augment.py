@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import Field, PlainValidator, model_validator
 
-from partrain.config.problems import did_you_mean
 from partrain.data.base import DataSection
-from partrain.system.torchvision import transforms
 
 TRANSFORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "flip": ("RandomHorizontalFlip", {"p": 0.5}),
@@ -65,31 +63,3 @@ def resolve(one: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     name = one if isinstance(one, str) else str(one["name"])
     kind, defaults = TRANSFORMS.get(name, (name, {}))
     return kind, defaults | given
-
-
-def faults(augment: list[str | dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield (what is wrong, what to do) for names and parameters that torchvision does not have. Nothing of it is imported."""
-    known = transforms()
-    if known is None:
-        yield "`augment` needs torchvision, which is not installed", "pip install 'partrain[vision]'"
-        return
-    for one in augment:
-        name = one if isinstance(one, str) else str(one["name"])
-        kind, arguments = resolve(one)
-        if kind not in known:
-            near = did_you_mean(name, [*TRANSFORMS, *known])
-            advice = (
-                f'did you mean "{near}"?'
-                if near
-                else f"own names: {', '.join(TRANSFORMS)}; or a class of torchvision.transforms.v2"
-            )
-            yield f'`augment` names "{name}", which torchvision.transforms.v2 does not have', advice
-            continue
-        taken = known[kind]
-        for key in arguments if taken is not None else ():
-            if key not in (taken or ()):
-                near = did_you_mean(key, taken or [])
-                yield (
-                    f'`augment`: "{name}" has no parameter `{key}`',
-                    f"did you mean `{near}`?" if near else f"it has {', '.join(taken or ())}",
-                )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import signature
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from partrain.config.problems import Finding, WrongValue
-from partrain.data.augment import SIZED, resolve
+from partrain.config.problems import Finding, KeyPath, WrongValue, did_you_mean
+from partrain.data.augment import SIZED, TRANSFORMS, resolve
 from partrain.errors import UserCodeFailed
 from partrain.seeds import seeded
 from partrain.system.torchvision import import_torchvision
@@ -28,6 +30,7 @@ class ImageAugment:
         for index, one in enumerate(wanted):
             place = ("dataset", "augment", index)
             kind, arguments = resolve(one)
+            _check_names(v2, one, place)
             if kind in SIZED:
                 arguments = {"size": list(shape[1:]), **arguments}
             try:
@@ -50,6 +53,24 @@ class ImageAugment:
         for transform in self._transforms:
             image = transform(image)
         return image
+
+
+def _check_names(v2: ModuleType, one: str | Mapping[str, Any], place: KeyPath) -> None:
+    """Raise WrongValue unless torchvision has the class of an entry of `augment`, and the class its parameters."""
+    name = one if isinstance(one, str) else str(one["name"])
+    kind, arguments = resolve(one)
+    made = getattr(v2, kind, None)
+    if not isinstance(made, type):
+        near = did_you_mean(name, [*TRANSFORMS, *(key for key, value in vars(v2).items() if isinstance(value, type))])
+        advice = (
+            f'did you mean "{near}"?' if near else f"own names: {', '.join(TRANSFORMS)}; or a class of torchvision.transforms.v2"
+        )
+        raise WrongValue(Finding(place, f'`augment` names "{name}", which torchvision.transforms.v2 does not have', advice))
+    taken = list(signature(made).parameters)
+    if unknown := [key for key in arguments if key not in taken]:
+        near = did_you_mean(unknown[0], taken)
+        advice = f"did you mean `{near}`?" if near else f"it has {', '.join(taken)}"
+        raise WrongValue(Finding(place, f'`augment`: "{name}" has no parameter `{unknown[0]}`', advice))
 
 
 class UserAugment:

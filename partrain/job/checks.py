@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cache
+from importlib.util import find_spec
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from partrain.comm.machine import Machine
 from partrain.config.problems import FileFinding, Finding, KeyPath, did_you_mean
 from partrain.data import DatasetSpec, read_spec
-from partrain.data.augment import ImageChanges, faults
+from partrain.data.augment import ImageChanges
 from partrain.data.base import StreamForm, WrongContent, WrongSetting
 from partrain.data.fetch import missing_urls
 from partrain.data.folds import Fold
@@ -437,9 +438,9 @@ def _remarks(spec: DatasetSpec) -> Iterator[Finding]:
 
 
 def _augment(dataset: AnyDataset) -> Iterator[Finding]:
-    """Check names and parameters of `augment` against the source of torchvision."""
-    for message, advice in faults(dataset.augment or []) if isinstance(dataset, ImageChanges) and dataset.augment else ():
-        yield Finding(("dataset", "augment"), message, advice, at="key")
+    if isinstance(dataset, ImageChanges) and dataset.augment and find_spec("torchvision") is None:
+        message = "`augment` needs torchvision, which is not installed"
+        yield Finding(("dataset", "augment"), message, "pip install 'partrain[vision]'", at="key")
 
 
 def _augmented_items(dataset: AnyDataset, sync: AnyRule, spec: DatasetSpec) -> Iterator[Finding]:

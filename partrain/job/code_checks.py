@@ -1,9 +1,8 @@
-"""Checks of user code and of the names of torchvision and timm that run no code: files are parsed, packages are looked for."""
+"""Checks of user code that run none of it: files are parsed, packages are looked for."""
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,12 +12,7 @@ from partrain.config.problems import FileFinding, Finding, KeyPath, did_you_mean
 from partrain.config.python_objects import PYTHON, absent, current
 from partrain.config.usercode import Parameters, UserCode, unfit_arguments
 from partrain.data.base import StreamForm
-from partrain.models.image_sections import Published, Timm
 from partrain.tasks import BuiltinTask
-
-MAX_LISTED = 200
-"""Maximum number of names of networks in a message."""
-
 
 WITHOUT_ARGUMENTS = ("Module", "Task", "Dataset", "IterableDataset")
 """Classes of torch and partrain whose `__init__` takes no arguments."""
@@ -42,12 +36,10 @@ def stream_in(tables: Mapping[str, Any], folder: Path) -> StreamForm | None:
 
 
 def check_code(tables: Mapping[str, Any], folder: Path) -> Iterator[Finding]:
-    """Check that user code exists, parses, and takes its arguments, and that torchvision or timm has the network."""
+    """Check that user code exists, parses, and takes its arguments."""
     for table in ("model", "dataset", "task"):
         section = tables.get(table)
-        if isinstance(section, Published):
-            yield from _check_published(section)
-        elif isinstance(section, UserCode) and section.name == PYTHON:
+        if isinstance(section, UserCode) and section.name == PYTHON:
             if table not in current().pickled:
                 yield Finding((table, "name"), absent(table).message)
         elif isinstance(section, UserCode):
@@ -187,22 +179,3 @@ def _check_arguments(table: str, section: UserCode, node: ast.AST, names: Mappin
         if table == "task" and key in BuiltinTask.model_fields:
             advice = "a key of the built-in tasks: do it in `loss`, or take it as an argument"
         yield Finding((table, key), message, advice, at="value" if key == "name" else "key")
-
-
-def _check_published(section: Published) -> Iterator[Finding]:
-    """Look a network up in the sources of its package: importing it would take seconds."""
-    package = "timm" if isinstance(section, Timm) else "torchvision"
-    spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        return  # the network itself reports that
-    known: set[str] = set()
-    for path in Path(spec.submodule_search_locations[0], "models").glob("*.py"):
-        for named, function in re.findall(
-            r'^@register_model(?:\((?:name="(\w+)")?\))?\n(?:@.*\n)*def (\w+)', path.read_text(encoding="utf-8"), re.MULTILINE
-        ):
-            known.add(named or function)
-    if known and section.model not in known:
-        near = did_you_mean(section.model, sorted(known))
-        legal = f"it has {', '.join(sorted(known))}" if len(known) <= MAX_LISTED else f"`{package}.list_models()` lists them"
-        advice = f"did you mean `{package}:{near}`?" if near else legal
-        yield Finding(("model", "name"), f"{package} has no model `{section.model}`", advice)

@@ -1,10 +1,8 @@
-"""The import of torchvision, and the names in its source, which are read without importing it."""
+"""The import of torchvision."""
 
 from __future__ import annotations
 
-import ast
-from importlib import import_module, util
-from pathlib import Path
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -28,21 +26,3 @@ def import_torchvision(name: str) -> ModuleType:
             schema = f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
             _LIBRARY[-1].define(schema)
         return import_module(name)
-
-
-def transforms() -> dict[str, list[str] | None] | None:
-    """Return the classes of torchvision.transforms.v2 and the arguments of each (None: inherited), read from source.
-
-    None if torchvision is not installed.
-    """
-    spec = util.find_spec("torchvision")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    folder = Path(next(iter(spec.submodule_search_locations))) / "transforms" / "v2"
-    classes: dict[str, list[str] | None] = {}
-    for file in folder.glob("*.py"):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                made = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
-                classes[node.name] = [one.arg for one in (*made[0].args.args[1:], *made[0].args.kwonlyargs)] if made else None
-    return classes

@@ -1,6 +1,7 @@
 """Augmentation and standardization of images by channel."""
 
 import json
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from support.runs import newest, partrain, resume, round_file, summary, train, w
 
 from partrain.data import load
 from partrain.data.arrays.sections import Npz
-from partrain.data.augment import TRANSFORMS, faults
+from partrain.data.augment import TRANSFORMS
 from partrain.data.transforms import ImageAugment
 from partrain.errors import BadJob
 from partrain.training.batches import Batches, Samples
@@ -82,9 +83,8 @@ def test_blocks_and_interruptions_change_no_batch() -> None:
     ],
 )
 def test_unknown_names_and_parameters(entry: Any, message: str) -> None:
-    ((found, advice),) = faults([entry])
-    assert message in found
-    assert "did you mean" in advice
+    with pytest.raises(BadJob, match=f"{re.escape(message)}; did you mean"):
+        ImageAugment(["blur", entry], (3, 8, 8))
 
 
 def test_transforms_that_do_not_fit_are_named() -> None:
@@ -147,7 +147,6 @@ def test_an_augmented_run_resumes_to_the_bit_and_is_judged_on_plain_images(tmp_p
     [
         ('kind="synthetic", function="blobs", items=90', "augment"),
         ('kind="npz", path="flat.npz", augment=["flip"]', "`augment` is for images"),
-        ('kind="npz", path="images.npz", augment=["flop"]', 'did you mean "flip"?'),
         ('kind="npz", path="images.npz", mean=[0.5]', "`mean` and `deviation` go together"),
     ],
 )
@@ -158,6 +157,18 @@ def test_validate_refuses(tmp_path: Path, table: str, message: str) -> None:
     said = partrain("validate", write_job(tmp_path, f"dataset={{{table}}}"))
     assert said.code
     assert message in said.out + said.err
+
+
+def test_a_misspelt_change_is_told_before_training(tmp_path: Path) -> None:
+    images(tmp_path)
+    job = write_job(tmp_path, 'dataset={kind="npz", path="images.npz", augment=["flip", "flop"]}', 'model={name="cnn"}')
+    assert partrain("validate", job).code == 0
+    for words in (["validate", "--build", job], ["run", job, "--out", tmp_path / "run", "-q"]):
+        said = partrain(*words)
+        assert said.code == 78, said
+        assert '`augment` names "flop", which torchvision.transforms.v2 does not have' in said.err
+        assert 'did you mean "flip"?' in said.err
+    assert not list((tmp_path / "run").glob("checkpoints/*"))
 
 
 HOOK = """

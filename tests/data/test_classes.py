@@ -114,7 +114,7 @@ def test_hugging_face(tmp_path: Path) -> None:
     names = full.codec["classes"]
     for classes in ([2, 0], [names[2], names[0]]):
         data = load(section(**keys, classes=classes), tmp_path)
-        assert data.spec == read_spec(section(**keys, classes=classes), tmp_path)
+        assert data.spec.classes == (names[2], names[0])
         assert data.codec["classes"] == [names[2], names[0]]
         assert data.targets.tolist() == [[1, -1, 0][label] for label in full.targets if label != 1]
 

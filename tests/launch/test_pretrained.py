@@ -204,7 +204,6 @@ def test_a_missing_file_is_one_line_with_its_place_and_source(caches: Path, comm
         ),
         (f'name="{TIMM}", weights="r160_in2k"', "did you mean `r160_in1k`?"),
         ('name="timm:test_vit_relpos", pretrained=true', "the sources of timm name no weights for `test_vit_relpos`"),
-        ('name="timm:tset_resnet"', "timm has no model `tset_resnet`"),
         (f'name="{VISION}", pretrained=true, from="a.pt"', "`from` and `pretrained` both say how the network starts"),
         (f'name="{VISION}", pretrained=false, weights="A"', "`weights` contradicts `pretrained = false`"),
         (f'name="{VISION}", sha256="{"0" * 64}"', "`sha256` has no effect without `pretrained` or `weights`"),
@@ -220,6 +219,24 @@ def test_what_contradicts_is_told_by_validate(caches: Path, keys: str, said: str
     told = partrain("validate", job, "--set", f"model={{{keys}}}")
     assert told.code in (66, 78)
     assert said in told.out + told.err, told
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "near"),
+    [
+        ("timm:tset_resnet", "timm has no model `tset_resnet`", "test_resnet"),
+        ("torchvision:resnet5", "torchvision has no model `resnet5`", "resnet50"),
+    ],
+)
+@pytest.mark.parametrize("words", [["run", "--quiet"], ["validate", "--build"]])
+def test_a_misspelt_network_is_told_before_training(caches: Path, words: list[str], name: str, fault: str, near: str) -> None:
+    """`validate` alone imports neither package, so it lets the name pass."""
+    keys = f'model={{name="{name}"}}'
+    refused(caches / "job", keys, code=0, command="validate")
+    told = partrain(*words, caches / "job" / "job.toml", "--set", keys)
+    assert told.code == 78
+    assert fault in told.err
+    assert f"did you mean `{near}`?" in told.err
 
 
 @pytest.fixture

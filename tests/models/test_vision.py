@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import util
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,9 +11,7 @@ from support.rule_forms import VARIANTS
 from torch import nn
 
 from partrain.errors import BadJob
-from partrain.job.code_checks import check_code
 from partrain.models import Interface
-from partrain.models.image_sections import TorchVision
 
 LARGE = Interface((3, 224, 224), 1000, "classification")
 SMALL = Interface((3, 32, 32), 4, "classification")
@@ -90,16 +87,3 @@ def test_without_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("partrain.models.image_sections.find_spec", lambda name: None)
     with pytest.raises(BadJob, match=r"^\[model\] torchvision is not installed: pip install 'partrain\[vision\]'$"):
         Case(SMALL, {"name": "torchvision:resnet18"}).build()
-
-
-def test_validation_knows_the_names(tmp_path: Path) -> None:
-    """It reads torchvision's sources, which takes milliseconds where the import takes seconds."""
-    pytest.importorskip("torchvision")
-    from torchvision import models
-
-    def suggestions(name: str) -> list[str]:
-        return [one.suggestion for one in check_code({"model": TorchVision(name=f"torchvision:{name}")}, tmp_path)]
-
-    assert suggestions("q") == ["it has " + ", ".join(sorted(models.list_models(module=models)))]
-    assert suggestions("resnet5") == ["did you mean `torchvision:resnet50`?"]
-    assert suggestions("resnet50") == []

@@ -1,27 +1,24 @@
-"""Data sets written by `save_to_disk` of Hugging Face datasets. pyarrow reads them, the optional extra `huggingface`."""
+"""Data sets written by `save_to_disk` of Hugging Face datasets, the optional extra `huggingface`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from partrain.data.arrays.arrow import SavedDataset, chunks, images, read_json, require_name
 from partrain.data.arrays.classes import select_classes
 from partrain.data.arrays.files import ArraySource
-from partrain.data.arrays.headers import spec_of
+from partrain.data.arrays.saved import NOT_INSTALLED, SavedDataset, is_saved, load_saved, require_name
 from partrain.data.arrays.sections import ArraySection
-from partrain.data.base import Allocate, Dataset, DatasetSpec, Training, fingerprint_of
+from partrain.data.base import Allocate, Dataset, Training, fingerprint_of
 from partrain.data.fetch import Folder
-from partrain.data.images import Size, decode, image_shape
+from partrain.data.images import Size, image_shape
 from partrain.data.tables.sections import Names
 from partrain.errors import InputMissing
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class HuggingFace(ArraySection):
@@ -58,24 +55,28 @@ class HuggingFace(ArraySection):
         return self
 
 
-def read_spec(section: HuggingFace, folder: Path) -> DatasetSpec:
-    """Read the headers of the files; see `data.read_spec`."""
-    known = spec_of(section, _find_arrays(section, folder))
-    names = _parts(section, folder)[""].classes(section.target)
-    if not names or known.task != "classification":
-        return known
-    classes = _names_of(section, names)
-    return replace(known, outputs=len(classes), classes=tuple(classes))
+def read_spec(section: HuggingFace, folder: Path) -> None:
+    """Return None: only `datasets`, which takes a second to import, tells what a set holds; see `data.read_spec`.
+
+    Raises InputMissing if there is no saved set, or `datasets` is not installed.
+    """
+    if not is_saved(folder / section.path):
+        advice = "`path` is a folder that `save_to_disk` of datasets wrote"
+        raise InputMissing(f"{folder / section.path}: holds neither dataset_dict.json nor state.json: {advice}")
+    spec = find_spec("datasets")
+    if spec is None or spec.origin is None:  # a folder of this name without code has none
+        raise InputMissing(NOT_INSTALLED)
 
 
 def load(section: HuggingFace, folder: Path, allocate: Allocate, training: Training) -> Dataset:
-    """Map or read the columns; see `data.load`."""
+    """Read the columns; see `data.load`."""
     from partrain.data.arrays.load import load_arrays
 
-    data = load_arrays(section, _find_arrays(section, folder), allocate, training)
-    parts, outputs = _parts(section, folder), data.outputs
-    codec = dict(data.codec)
-    if data.task == "classification" and "classes" not in codec and (names := parts[""].classes(section.target)):
+    read_spec(section, folder)
+    parts = _parts(section, folder / section.path)
+    data = load_arrays(section, _find_arrays(section, parts), allocate, training)
+    names, outputs, codec = parts[""].classes(section.target), data.outputs, dict(data.codec)
+    if data.task == "classification" and "classes" not in codec and names:
         codec["classes"], outputs = names, len(names)
         for prefix, part in parts.items():
             labels = getattr(data, f"{prefix}targets")
@@ -83,9 +84,9 @@ def load(section: HuggingFace, folder: Path, allocate: Allocate, training: Train
                 item = int(unnamed.argmax())
                 where = f"{part.where(section.target)}: item {item}"
                 raise InputMissing(f"{where} has the label {labels[item]}, but {outputs} classes have names")
-    elif section.classes and (names := parts[""].classes(section.target)):
+    elif section.classes and names:
         codec.pop("renumbered", None)
-        codec["classes"] = _names_of(section, names)
+        codec["classes"] = [names[one] if isinstance(one, int) else one for one in section.classes]
     elif data.task == "regression" and outputs == 1:
         codec["targets"] = [section.target]
     if section.size:
@@ -94,44 +95,32 @@ def load(section: HuggingFace, folder: Path, allocate: Allocate, training: Train
     return replace(data, codec=codec, outputs=outputs, fingerprint=mark)
 
 
-def _names_of(section: HuggingFace, names: Sequence[str]) -> list[str]:
-    """Return the names of the classes that are kept."""
-    return [names[one] if isinstance(one, int) else one for one in section.classes or range(len(names))]
-
-
-def _find_arrays(section: HuggingFace, folder: Path) -> dict[str, ArraySource]:
+def _find_arrays(section: HuggingFace, parts: Mapping[str, SavedDataset]) -> dict[str, ArraySource]:
     found = {}
-    parts = _parts(section, folder)
     for prefix, part in parts.items():
-        found[f"{prefix}inputs"] = (
-            _images(section, part) if _are_images(section, part) else part.numbers(section.inputs, "inputs")
-        )
-        found[f"{prefix}targets"] = part.numbers([section.target], "target")
+        images = _are_images(section, part)
+        found[f"{prefix}inputs"] = _images(section, part) if images else part.arrays(section.inputs, "inputs")
+        found[f"{prefix}targets"] = part.arrays([section.target], "target")
     return select_classes(found, section.classes, parts[""].classes(section.target) if section.classes else None)
 
 
-def _parts(section: HuggingFace, folder: Path) -> dict[str, SavedDataset]:
+def _parts(section: HuggingFace, path: Path) -> dict[str, SavedDataset]:
     """Return the data set to train on, and under `test_` the one to test on, if any."""
-    base = folder / section.path
-    if (base / "dataset_dict.json").is_file():
-        splits = read_json(base / "dataset_dict.json").get("splits") or []
-        test = section.test_split or ("test" if "test" in splits and section.split != "test" else None)
+    saved = load_saved(path)
+    if isinstance(saved, dict):
+        test = section.test_split or ("test" if "test" in saved and section.split != "test" else None)
         chosen = {"split": section.split} | ({"test_split": test} if test else {})
         for key, name in chosen.items():
-            require_name(name, splits, f"{base}: no split `{name}`, which `{key}` asks for")
-        return {key.removesuffix("split"): SavedDataset(base / name) for key, name in chosen.items()}
-    if not (base / "state.json").is_file():
-        advice = "`path` is a folder that `save_to_disk` of datasets wrote"
-        raise InputMissing(f"{base}: holds neither dataset_dict.json nor state.json: {advice}")
-    part = SavedDataset(base)
-    if section.test_split or ("split" in section.model_fields_set and section.split != part.state.get("_split")):
+            require_name(name, list(saved), f"{path}: no split `{name}`, which `{key}` asks for")
+        return {key.removesuffix("split"): saved[name] for key, name in chosen.items()}
+    if section.test_split or ("split" in section.model_fields_set and section.split != str(saved.data.split)):
         key = "test_split" if section.test_split else "split"
-        raise InputMissing(f"{base}: is one set without splits: leave `{key}` out, or save a DatasetDict")
-    return {"": part}
+        raise InputMissing(f"{path}: is one set without splits: leave `{key}` out, or save a DatasetDict")
+    return {"": saved}
 
 
 def _are_images(section: HuggingFace, part: SavedDataset) -> bool:
-    images = [name for name in section.inputs if part.feature(name) == "Image"]
+    images = [name for name in section.inputs if part.is_images(name)]
     if images and len(section.inputs) > 1:
         raise InputMissing(f"{part.where(images[0])}: holds images, which are inputs alone: leave out the other columns")
     if not images and (idle := [key for key in ("size", "channels") if getattr(section, key)]):
@@ -140,14 +129,7 @@ def _are_images(section: HuggingFace, part: SavedDataset) -> bool:
 
 
 def _images(section: HuggingFace, part: SavedDataset) -> ArraySource:
-    rows, where = part.column(section.inputs[0], "inputs"), part.where(section.inputs[0])
-    channels, *size = image_shape(next(images(rows, where)))
-
-    def read(target: NDArray[Any]) -> None:
-        for first, chunk in chunks(rows):
-            files = list(images(chunk, where, first))
-            if faults := decode(files, target[first : first + len(files)], resize=bool(section.size)):
-                raise InputMissing(faults[0])
-
-    shape = (len(rows), section.channels or channels, *(section.size or size))
-    return ArraySource(where, part.path, "|u1", shape, None, read)
+    name, resize = section.inputs[0], bool(section.size)
+    channels, *size = image_shape(next(part.images(name)))
+    shape = (len(part.data), section.channels or channels, *(section.size or size))
+    return ArraySource(part.where(name), part.path, "|u1", shape, None, lambda pixels: part.decode(name, pixels, resize))

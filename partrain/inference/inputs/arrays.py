@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.arrays.arrow import SavedDataset, chunks, images, read_json
 from partrain.data.arrays.files import hdf5, npy, npz
 from partrain.data.arrays.idx import idx
-from partrain.data.images import decode
+from partrain.data.arrays.saved import load_saved
 from partrain.errors import InputMissing
 from partrain.inference.codec import Codec
 
@@ -30,7 +29,7 @@ def read_arrays(network: TrainedNetwork, path: Path, kind: str, labeled: bool) -
     Files of several arrays have them under the names of the job's `[dataset]` table, or as `inputs` and `targets`.
     """
     section = network.loaded.job.dataset
-    if kind == "arrow":
+    if kind == "saved":
         names = getattr(section, "inputs", "inputs")
         return _saved(network, path, [names] if isinstance(names, str) else names, getattr(section, "target", "targets"), labeled)
     if kind in ("idx", "npy"):
@@ -55,23 +54,17 @@ def _named(found: Mapping[str, Any], roles: Mapping[str, str], path: Path, label
 
 def _saved(network: TrainedNetwork, path: Path, names: Sequence[str], target: str, labeled: bool) -> Pair:
     """Read columns of a saved data set; images are decoded to the size of the network's items."""
-    if (path / "dataset_dict.json").is_file():
-        splits = read_json(path / "dataset_dict.json").get("splits") or []
-        raise InputMissing(
-            f"{path}: holds the splits {', '.join(splits)}: name one, as in {path / str((splits or ['test'])[-1])}"
-        )
-    saved = SavedDataset(path)
-    answers = saved.numbers([target], "target").values() if labeled else None
+    saved = load_saved(path)
+    if isinstance(saved, dict):
+        raise InputMissing(f"{path}: holds the splits {', '.join(saved)}: name one, as in {path / list(saved)[-1]}")
+    answers = saved.arrays([target], "target").values() if labeled else None
     if answers is not None and answers.dtype.kind in "iu" and (classes := saved.classes(target)):
         answers = np.array(classes)[answers] if Codec(network.codec).classes else answers
-    if saved.feature(names[0]) != "Image":
-        return saved.numbers(names, "inputs").values(), answers
-    rows, shape = saved.column(names[0], "inputs"), tuple(network.record.input)
+    if not saved.is_images(names[0]):
+        return saved.arrays(names, "inputs").values(), answers
+    shape = tuple(network.record.input)
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise InputMissing(f"{saved.where(names[0])}: this network does not take images: its items have the shape {shape}")
-    pixels = np.empty((len(rows), *shape), np.uint8)
-    for first, chunk in chunks(rows):
-        files = list(images(chunk, saved.where(names[0]), first))
-        if faults := decode(files, pixels[first : first + len(files)], resize=Codec(network.codec).resizes):
-            raise InputMissing(faults[0])
+    pixels = np.empty((len(saved.data), *shape), np.uint8)
+    saved.decode(names[0], pixels, Codec(network.codec).resizes)
     return pixels, answers

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from partrain.data.arrays.mapped import MAGIC
+from partrain.data.arrays.saved import is_saved
 from partrain.data.images import SUFFIXES
 from partrain.data.tables.files import TABLES
 from partrain.errors import InputMissing
@@ -37,8 +38,7 @@ STDIN = "<stdin>"
 def kind_of(path: Path, task: str) -> str:
     """Recognize the kind of a file by its first bytes, else by its suffix."""
     if path.is_dir():
-        saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
-        return "arrow" if saved else "text" if task == "language" else "images"
+        return "saved" if is_saved(path) else "text" if task == "language" else "images"
     if path.suffix.lower() in SUFFIXES:
         return "images"
     try:

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import subprocess
 import sys
+from datetime import date
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, DatasetInfo, Features, Value
+from datasets import Image as ImageFeature
 from PIL import Image
 from pydantic import ValidationError
 from support.runs import partrain, train, write_job
@@ -33,14 +37,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def save(folder: Path, features: dict[str, Any] | None = None, state: dict[str, Any] | None = None, **columns: Any) -> None:
-    """Write a data set without splits, in batches of three rows, without plain features."""
-    folder.mkdir()
+def made(features: dict[str, Any] | None = None, **columns: Any) -> Dataset:
+    """A data set of columns; `features` of some of them."""
     table = pa.table(columns)
-    with pa.OSFile(str(folder / "data.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
-        stream.write_table(table, max_chunksize=3)
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}], "_split": None} | (state or {})))
-    (folder / "dataset_info.json").write_text(json.dumps({"features": features or {}}))
+    known = Features.from_arrow_schema(table.schema) | (features or {})
+    return Dataset(table.cast(Features(known).arrow_schema), DatasetInfo(features=Features(known)))
+
+
+def save(folder: Path, features: dict[str, Any] | None = None, **columns: Any) -> None:
+    """Write a data set without splits, in two files if there are as many rows."""
+    data = made(features, **columns)
+    data.save_to_disk(str(folder), num_shards=min(2, len(data)) or 1)
 
 
 def said(section: HuggingFace, folder: Path) -> str:
@@ -70,11 +77,7 @@ def test_columns_become_inputs_and_names_of_classes_are_kept(folder: Path, input
     assert data.test_targets is not None
     assert data.test_targets.tolist() == [2, 0]
     assert data.codec["classes"] == ["cat", "dog", "owl"]
-    assert (
-        read_spec(section, folder)
-        == data.spec
-        == DatasetSpec(5, 2, expected.shape[1:], "classification", 3, classes=("cat", "dog", "owl"))
-    )
+    assert data.spec == DatasetSpec(5, 2, expected.shape[1:], "classification", 3, classes=("cat", "dog", "owl"))
 
 
 def test_photos_are_resized_if_a_size_is_given(folder: Path) -> None:
@@ -93,7 +96,7 @@ def test_targets(folder: Path) -> None:
 def test_splits(folder: Path) -> None:
     swapped = load(pets(split="test", test_split="train", inputs="age"), folder)
     assert (swapped.inputs[:, 0].tolist(), len(swapped.test_inputs)) == ([5, 6], 5)  # type: ignore[arg-type]
-    assert read_spec(pets(split="test"), folder) == DatasetSpec(2, 0, (2,), "classification", 3, classes=("cat", "dog", "owl"))
+    assert load(pets(split="test"), folder).spec == DatasetSpec(2, 0, (2,), "classification", 3, classes=("cat", "dog", "owl"))
     assert load(pets(path="pets/train"), folder).test_inputs is None
     assert said(pets(split="trian"), folder) == "pets: no split `trian`, which `split` asks for: did you mean `train`?"
     assert "no split `x`, which `test_split` asks for: there are train, test" in said(pets(test_split="x"), folder)
@@ -132,15 +135,16 @@ def test_names_of_classes_belong_to_the_content(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "fault"),
     [
-        ({"spot": ["a", "b"]}, 'pets: column `spot`: holds text; write it to a file for kind = "text"'),
+        ({"spot": ["a", "b"]}, "pets: column `spot`: is Value('string'); inputs are numbers, lists of numbers, or images;"),
         ({"kind": ["a", ""]}, "pets: column `kind`: item 1 has no label"),
         ({"kind": ["a", None]}, "pets: column `kind`: item 1 has no value"),
         ({"kind": ["a", "a"]}, "pets: column `kind`: all 2 items have the class `a`: there is nothing to tell apart"),
         (
             {"kind": [["a"], ["b"]]},
-            "pets: column `kind`: holds lists of text; a target is one text, the name of a class, or numbers",
+            "pets: column `kind`: is List(Value('string')); inputs are numbers, lists of numbers, or images",
         ),
-        ({"spot": [{"x": 1}, {"x": 2}]}, "pets: column `spot`: holds struct<x: int64>; numbers and lists of numbers can be used"),
+        ({"spot": [{"x": 1}, {"x": 2}]}, "pets: column `spot`: is {'x': Value('int64')}; inputs are numbers, lists of numbers"),
+        ({"spot": [date(2026, 1, 1)] * 2}, "pets: column `spot`: is Value('date32'); inputs are numbers, lists of numbers"),
         ({"spot": [[1], [2, 3]]}, "pets: column `spot`: item 1 has a list of 2 where others have 1"),
         ({"spot": [[[1, 2], [3, 4]], [[5, 6], [7]]]}, "pets: column `spot`: item 1 has a list of 1 where others have 2"),
         ({"spot": [1.0, None]}, "pets: column `spot`: item 1 has no value"),
@@ -156,7 +160,7 @@ def test_names_of_classes_belong_to_the_content(folder: Path) -> None:
 )
 def test_faults_of_columns(tmp_path: Path, columns: dict[str, Any], fault: str) -> None:
     columns = {"spot": [1.0, 2.0], "kind": [0, 1]} | columns
-    features = {"kind": {"_type": "ClassLabel", "names": ["cat", "dog"]}}
+    features = {"kind": ClassLabel(names=["cat", "dog"])} if columns["kind"] in ([0, 1], [0, 2], [0, -1]) else {}
     save(tmp_path / "pets", features, **{name: cells for name, cells in columns.items() if cells is not None})
     assert said(pets(), tmp_path).startswith(fault)
 
@@ -175,21 +179,22 @@ def test_faults_of_images(tmp_path: Path) -> None:
             (None, "column `spot`: item 4 has no image"),
         ]
     ):
-        cells = [{"bytes": png(2, 3), "path": None}] * 4 + [{"bytes": second, "path": None}]
-        save(tmp_path / f"{number}", {"spot": {"_type": "Image"}}, spot=cells, kind=[0, 1, 0, 1, 0])
+        cells = [{"bytes": png(2, 3), "path": None}] * 4 + [second and {"bytes": second, "path": None}]
+        save(tmp_path / f"{number}", {"spot": ImageFeature()}, spot=cells, kind=[0, 1, 0, 1, 0])
         assert said(pets(path=f"{number}"), tmp_path) == f"{number}: {fault}"
     assert load(pets(path="0", size=[2, 2]), tmp_path).inputs.shape == (5, 1, 2, 2)
 
 
 def test_images_that_lie_in_files_of_their_own(tmp_path: Path) -> None:
+    """`save_to_disk` keeps the bytes of an image that it can read, and the path of another."""
+    spot = [{"bytes": None, "path": str(tmp_path / "a.png")}] * 2
+    plain = {"bytes": Value("binary"), "path": Value("string")}
+    save(tmp_path / "pets", {"spot": plain}, spot=spot, kind=[0, 1])
+    info = tmp_path / "pets/dataset_info.json"
+    held = json.loads(info.read_text())
+    held["features"]["spot"] = {"_type": "Image"}
+    info.write_text(json.dumps(held))
     (tmp_path / "a.png").write_bytes(png(2, 3))
-    cells = [{"bytes": None, "path": str(tmp_path / "a.png")}]
-    save(
-        tmp_path / "pets",
-        {"spot": {"_type": "Image"}},
-        spot=pa.array(cells * 2, pa.struct({"bytes": pa.binary(), "path": pa.string()})),
-        kind=[0, 1],
-    )
     assert load(pets(), tmp_path).inputs.shape == (2, 1, 2, 3)
     (tmp_path / "a.png").unlink()
     assert said(pets(), tmp_path).startswith("a.png: cannot be decoded")
@@ -201,7 +206,8 @@ def test_keys_that_do_not_go_together(folder: Path) -> None:
     )
     assert said(pets(size=[2, 2]), folder) == "pets/train: column `spot`: holds no images: leave `size` out"
     assert (
-        said(pets(target="photo"), folder) == "pets/train: column `photo`: holds images; numbers and lists of numbers can be used"
+        said(pets(target="photo"), folder) == "pets/train: column `photo`: is Image(mode=None, decode=True); inputs are numbers, "
+        "lists of numbers, or images; a target may be text"
     )
     for more in ({"inputs": "kind"}, {"test_split": "train"}, {"inputs": []}):
         with pytest.raises(ValidationError):
@@ -212,40 +218,66 @@ def test_faults_of_files(folder: Path) -> None:
     assert said(pets(path="none"), folder).startswith("none: holds neither dataset_dict.json nor state.json")
     rows = folder / "pets/train/data-00001-of-00002.arrow"
     whole = rows.read_bytes()
-    rows.write_bytes(whole[:-8])
-    assert said(pets(), folder) == f"{rows.relative_to(folder)}: its end is missing: it was not written or copied to the end"
-    rows.write_bytes(b"junk" + whole[-8:])
-    assert said(pets(), folder).startswith(f"{rows.relative_to(folder)}: ")
+    for content in (whole[:-100], b"junk" + whole[4:], b""):
+        rows.write_bytes(content)
+        assert said(pets(), folder).startswith("pets: datasets cannot load it: ")
     rows.unlink()
-    assert said(pets(), folder) == f"{rows.relative_to(folder)}: No such file or directory"
+    absent = "pets/train/data-00001-of-00002.arrow"
+    assert said(pets(), folder) == f"pets: datasets cannot load it: [Errno 2] No such file or directory: '{absent}'"
     save(folder / "other", spot=[1, 2])
-    shutil.copy(folder / "other/data.arrow", rows)
-    assert said(pets(), folder) == f"{rows.relative_to(folder)}: has other columns than data-00000-of-00002.arrow"
-    (folder / "pets/train/state.json").write_text("{")
-    assert said(pets(), folder) == "pets/train/state.json: damaged: no JSON object"
-    save(folder / "chosen", state={"_indices_data_files": [{"filename": "indices.arrow"}]}, spot=[1, 2], kind=[0, 1])
-    assert said(pets(path="chosen"), folder).startswith("chosen: saved by an old version of datasets")
+    shutil.copy(folder / "other/data-00000-of-00002.arrow", rows)
+    assert said(pets(), folder).startswith("pets: datasets cannot load it: ")
+    for content in ("{", "[]", "{}"):
+        (folder / "pets/train/state.json").write_text(content)
+        assert said(pets(), folder).startswith("pets: datasets cannot load it: ")
 
 
-def test_without_pyarrow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    expected = "Hugging Face sets are read by pyarrow, which is not installed: pip install 'partrain[huggingface]'"
+def test_rows_that_were_chosen_before_they_were_saved(folder: Path) -> None:
+    made(spot=[1, 2, 3], kind=[0, 1, 2]).select([2, 0]).save_to_disk(str(folder / "chosen"))
+    assert load(pets(path="chosen"), folder).inputs.tolist() == [[3], [1]]
+
+
+def test_many_files_show_no_progress(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    made(spot=list(range(20)), kind=[0, 1] * 10).save_to_disk(str(tmp_path / "pets"), num_shards=20)
+    capfd.readouterr()
+    assert load(pets(), tmp_path).inputs.shape == (20, 1)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_without_datasets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of the same name beside a job is not taken for the package."""
+    (folder / "datasets").mkdir()
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(
+        sys, "path", [str(folder), *(one for one in sys.path if not (Path(one) / "datasets/__init__.py").exists())]
+    )
+    for name in [name for name in sys.modules if name.partition(".")[0] == "datasets"]:
+        monkeypatch.delitem(sys.modules, name)
+    expected = "Hugging Face sets are read by `datasets`, which is not installed: pip install 'partrain[huggingface]'"
     assert said(pets(), folder) == expected
+    with pytest.raises(InputMissing, match="which is not installed"):
+        read_spec(pets(), folder)
+
+
+def test_validate_imports_no_datasets(folder: Path) -> None:
+    job = write_job(folder, 'dataset={kind="huggingface", path="pets", inputs="spots", target="kind"}')
+    code = (
+        "import sys; from partrain.job.load import load; load(sys.argv[1]); assert not {'datasets', 'pyarrow'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", code, str(job)], check=True)
 
 
 def test_a_set_trains_and_its_classes_are_known_afterwards(tmp_path: Path) -> None:
     numbers = np.random.default_rng(0).random((60, 2))
     cells = {"spot": numbers.tolist(), "kind": (numbers[:, 0] > 0.5).astype(int).tolist()}
-    (tmp_path / "pets").mkdir()
-    (tmp_path / "pets/dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    for split in ("train", "test"):
-        save(tmp_path / "pets" / split, {"kind": {"_type": "ClassLabel", "names": ["low", "high"]}}, **cells)
+    data = made({"kind": ClassLabel(names=["low", "high"])}, **cells)
+    DatasetDict(train=data, test=data).save_to_disk(str(tmp_path / "pets"))
     table = 'dataset={kind="huggingface", path="pets", inputs="spot", target="kind", validation=12}'
     run = train(tmp_path, table, "stop.rounds=2")
     judged = partrain("evaluate", run, "--json")
     assert judged.code == 0, judged
     assert json.loads(judged.out)["test"]["items"] == 60
     assert "high" in judged.out
-    wrong = partrain("validate", write_job(tmp_path, table.replace('"spot"', '"spots"')))
+    wrong = partrain("validate", "--build", write_job(tmp_path, table.replace('"spot"', '"spots"')))
     assert wrong.code == 66
-    assert "no column `spots`, which `inputs` asks for: did you mean `spot`?" in wrong.out
+    assert "no column `spots`, which `inputs` asks for: did you mean `spot`?" in wrong.err

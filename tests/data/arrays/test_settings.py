@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import datasets
 import h5py
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -363,12 +363,8 @@ def test_texts_are_no_tokens(tmp_path: Path) -> None:
 
 def test_a_column_of_texts_of_hugging_face(tmp_path: Path) -> None:
     """The fingerprint covers the test items and means too."""
-    (tmp_path / "pets").mkdir()
-    table = pa.table({"spot": X.astype("f8").tolist(), "kind": KIND.tolist()})
-    with pa.OSFile(str(tmp_path / "pets/data.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
-        stream.write_table(table, max_chunksize=7)
-    (tmp_path / "pets/state.json").write_text('{"_data_files": [{"filename": "data.arrow"}], "_split": null}')
-    (tmp_path / "pets/dataset_info.json").write_text('{"features": {}}')
+    data = datasets.Dataset.from_dict({"spot": X.astype("f8").tolist(), "kind": KIND.tolist()})
+    data.save_to_disk(str(tmp_path / "pets"), num_shards=7)
     one = section(
         {"kind": "huggingface", "path": "pets", "inputs": "spot", "target": "kind", "test_items": 7, "standardise": True}
     )
