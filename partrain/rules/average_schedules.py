@@ -129,9 +129,11 @@ class ScheduledIterations(Rule):
                 count = state.iterations(self.most, worker.lr)
             case "overhead":
                 count = state.period
-            case _:
+            case "post-local":
                 stretches = self.planned_iterations(worker.iterations) or []
-                return next(iterations for first, iterations in reversed(stretches) if worker.round >= first)
+                return [iterations for first, iterations in stretches if first <= worker.round][-1]
+            case _:
+                return worker.iterations
         return max(1, round(worker.iterations * count / base))
 
 

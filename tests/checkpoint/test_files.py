@@ -60,7 +60,9 @@ def test_a_commit(run: Path) -> None:
     assert names(run) == ["checkpoint.h5"]
     assert names(run / "checkpoints") == ["round-000002.h5"]
     assert (run / "checkpoint.h5").read_bytes() == NEW
-    assert stat.S_IMODE((run / "checkpoint.h5").stat().st_mode) == 0o600
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE((run / "checkpoint.h5").stat().st_mode) == 0o666 & ~mask
     assert (run / "checkpoint.h5").samefile(round_path(run, 2))
 
 

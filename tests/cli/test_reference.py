@@ -36,7 +36,7 @@ def test_each_name_is_explained_with_all_of_its_keys(table: Any) -> None:
 @pytest.mark.parametrize(("word", "lines"), [
     ("optimizer.lr", ["[optimizer] lr: number > 0, required  (sgd, adam, ", "Peak learning rate."]),
     ("stop.rounds", ["[stop] rounds: whole number ≥ 1", "  Limit: number of rounds, each of local training and mixing."]),
-    ("overlap", ["[partition] overlap: number ≥ 0, < 1, default 0.0", "0 = disjoint"]),
+    ("overlap", ["[partition] overlap: number ≥ 0, < 1, default 0.0", "0: disjoint"]),
     ("seed", ["seed: whole number ≥ 0, < 9,223,372,036,854,775,808, default 0"]),
     ("[checkpoint]", ["[checkpoint] commit: ", "[checkpoint] keep: "]),
     ("78", ["exit code 78, error[bad-job]: "]),

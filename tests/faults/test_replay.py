@@ -195,7 +195,7 @@ def test_a_resumed_run(tmp_path: Path, call: int) -> None:
 def test_user_code_that_draws_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rounds cannot run again as they were: the user learns it."""
     monkeypatch.setattr(snapshot_slots, "FIRST_S", 1e9)
-    forward = f"{NO_COPIES}; x = x + int.from_bytes(os.urandom(2), 'big') / 65536"
+    forward = f"{NO_COPIES}; x = x + int.from_bytes(os.urandom(2), 'big') / 65536 * self.training"
     job = job_of(
         tmp_path, KILL, "checkpoint.commit='coalesce'", "checkpoint.every=100", "stop.judge_every=100", call=14, forward=forward
     )

@@ -21,8 +21,8 @@ from functools import cache
 from multiprocessing import util
 from typing import Any, NoReturn
 
-AT_START = ("PYTHON", "OMP", "MKL", "OPENBLAS", "ATEN", "ONEDNN", "LD_", "CUDA")
-"""Beginnings of environment variables that an interpreter or a library reads when it starts."""
+AT_START = ("PYTHON", "TMPDIR", "OMP", "MKL", "OPENBLAS", "ATEN", "ONEDNN", "LD_", "CUDA")
+"""Beginnings of environment variables that an interpreter or a library reads once, when it starts or first needs them."""
 
 
 class WarmProcess:
