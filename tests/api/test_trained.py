@@ -72,6 +72,9 @@ def test_a_module_is_trained_evaluated_resumed_and_loaded(tmp_path: Path) -> Non
     with pytest.raises(partrain.Failure, match="not those of the job's model"):
         partrain.load(tmp_path / "whole", model=nn.Linear(4, 3))
     other = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 3))
+    with pytest.raises(partrain.Failure, match="gives other answers than the one that was trained"):
+        partrain.load(tmp_path / "whole", model=other)
+    other[1], other[2] = nn.ReLU(), nn.Dropout(0.5)
     with pytest.raises(partrain.Failure, match="structure or code differs"):
         partrain.load(tmp_path / "whole", model=other, dataset=(X, NAMES, X[:50], NAMES[:50])).resume(stop={"rounds": 9})
     with pytest.raises(partrain.Failure, match="not the one the checkpoint was trained on"):
