@@ -158,7 +158,7 @@ def test_judged_equals_evaluated_equals_computed_from_predictions(tmp_path: Path
     for split, judged in (("validation", {"loss": told["loss"], **told["metrics"]}), ("test", told["test"])):
         judged = {name: value for name, value in judged.items() if isinstance(value, float)}
         same = {name: evaluated[split][name] for name in judged}
-        assert judged == pytest.approx(same, rel=1e-6), split
+        assert judged == pytest.approx(same, rel=1e-6, abs=2e-7), split  # a Poisson loss is a difference
         counted = {name: value for name, value in judged.items() if name not in ("loss", "perplexity", "auroc", "mape")}
         assert counted == pytest.approx({name: same[name] for name in counted}, rel=1e-6 if network.kind in NUMBERS else 1e-9)
         wanted = expected(network, data, split, tmp_path)
@@ -245,7 +245,8 @@ def of_labels(targets: Any, labels: Any, probabilities: Any) -> dict[str, float]
         "specificity": float(np.mean([((t == 0) & (x == 0)).sum() / (t == 0).sum() for t, x in zip(targets.T, labels.T, strict=True)])),
         "exact_match": float((targets == labels).all(1).mean()),
         "accuracy": float((targets == labels).mean()),
-        "mcc": sklearn.matthews_corrcoef(targets.ravel(), labels.ravel()),
+        # Of answers that are all alike it is undefined: scikit-learn gives 0, torchmetrics a small number.
+        **({"mcc": sklearn.matthews_corrcoef(targets.ravel(), labels.ravel())} if labels.std() else {}),
         "auroc": sklearn.roc_auc_score(targets, probabilities),
     }  # fmt: skip
 
