@@ -44,12 +44,12 @@ def random_items(interface: Interface, count: int, dtype: torch.dtype, seed: int
     return items
 
 
-def answers_to(module: nn.Module, items: Any) -> list[Tensor]:
-    """Return the tensors that a network answers a batch with, in evaluation mode; its draws are seeded."""
+def answers_to(module: nn.Module, items: Any, draws: int = 0) -> list[Tensor]:
+    """Return the tensors that a network answers a batch with, in evaluation mode. `draws` seeds what it draws meanwhile."""
     training = module.training
     module.eval()
     try:
-        with seeded(derive(0, "answers")), torch.no_grad():
+        with seeded(derive(draws, "answers")), torch.no_grad():
             answers = module(items)
     finally:
         module.train(training)

@@ -294,7 +294,7 @@ def dying_writer(monkeypatch: pytest.MonkeyPatch, folder: Path, step: str, befor
 
 
 def test_the_writer_before_any_commit(tmp_path: Path) -> None:
-    """A loss that is to end the run is told as that of a worker."""
+    """A loss that ends the run names the worker."""
     job = sabotage(tmp_path, WRITER_DIES, "checkpoint.commit='coalesce'", "faults.on_loss='stop'")
     said = partrain("run", job, "--out", tmp_path / "run", "-q")
     assert (said.code, said.errors) == (74, ["io"]), said

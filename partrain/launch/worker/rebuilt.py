@@ -68,6 +68,11 @@ class SecondProcess:
         if failed := verdict.get("failed"):
             raise UserCodeFailed(f"{what}: later commands could not build this network from a checkpoint: {failed}")
         if (path := verdict.get("differs")) is None:
+            again = answers_to(module, tree_map(torch.clone, inputs), draws=1)
+            if not all(agree(*pair, ROUNDING) for pair in zip(again, answers_to(module, inputs), strict=True)):
+                raise UserCodeFailed(
+                    f"{what}: it draws as it answers, so no two judgements are alike; draw only `if self.training`"
+                )
             return
         if not path:
             advice = (
