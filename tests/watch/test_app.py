@@ -251,6 +251,7 @@ def test_stop_and_commit_of_a_real_run(tmp_path: Path) -> None:
             await pilot.pause(0.1)
             await pilot.press("y")
             await until(pilot, lambda: "stopped" in panel(app, "runs")[1])
+            await until(pilot, lambda: command.process.poll() is not None)  # it exits a moment after its last event
             await pilot.press("S")
             assert "no process trains this run now" in told(app)[-1]
 
