@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -35,4 +36,6 @@ def _process(rank: int, loop: Loop, batches: list[list[Batch]], optimizer: Any, 
     loop(replica, batches[rank], **settings)
     if rank == 0:
         np.save(Path(folder) / "params.npy", replica.params)
+    dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # without torch's own end, which aborts now and then on a machine under load: a thread of gloo outlives the group
