@@ -61,11 +61,12 @@ def main() -> None:
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--onednn", type=int, default=0, help="1: all matrix products by oneDNN, as partrain has its large ones")
+    parser.add_argument("--onednn", type=int, default=0, help="1: all matrix products by oneDNN")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     if given.onednn:
-        assert not processor().rounds_to_bfloat16, "this processor would multiply in bfloat16"
+        matrix_units = any(flag.startswith("amx") or flag == "bf16" for flag in processor().flags)
+        assert not matrix_units, "this processor would multiply in bfloat16 (Intel AMX, Arm BF16)"
         torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # type: ignore[attr-defined]
     data = mnist()
     train(data, 50, given.rate, given.momentum, given.batch, given.seed)

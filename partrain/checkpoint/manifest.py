@@ -142,7 +142,7 @@ def _check(stored: StoredManifest) -> None:
 def _check_counts(progress: Progress, arrays: Mapping[str, Any]) -> None:
     """Raise BadCheckpoint unless the item-iterations are those that the workers and the newest round of the history have."""
     counts = [array for path, array in arrays.items() if path.startswith("workers/") and path.endswith("/counts")]
-    if counts and all(count.shape == (4,) for count in counts):
+    if counts and all(count.shape == (3,) for count in counts):
         trained = sum(int(count[2]) for count in counts)
         if progress.item_iterations != trained:
             raise _wrong("progress.item_iterations", f"{progress.item_iterations:,}, but the workers have trained {trained:,}")

@@ -41,10 +41,9 @@ def shared_out(arrays: dict[str, NDArray[Any]], size: int) -> dict[str, NDArray[
     shared = {path: array for path, array in arrays.items() if not OWN.fullmatch(path)}
     kept = min(size, len(counts))
     for rank in range(size):
-        own = np.zeros(4, counts.dtype)
+        own = np.zeros(3, counts.dtype)
         own[1:3] = counts[rank, 1:3] if rank < kept else 0
         own[1:3] += counts[kept:, 1:3].sum(0) if rank == 0 else 0
-        own[3] = counts[:, 3].max()
         shared[f"workers/{rank}/counts"] = own
         if "stream" in parts:  # no shard is what it was: all begin with a pass that no worker has begun
             shared[f"workers/{rank}/stream"] = np.array([next_pass(arrays), 0, 0], counts.dtype)

@@ -72,10 +72,10 @@ def counts_before(start: Start, size: int) -> list[WorkerBefore]:
     counts: list[Any] = []
     for rank in range(size):
         array = start.arrays.get(path := f"workers/{rank}/counts")
-        if array is None or array.shape != (4,):
-            raise BadCheckpoint(f"the checkpoint does not fit the job: `{path}` should be <i8 (4,)")
+        if array is None or array.shape != (3,):
+            raise BadCheckpoint(f"the checkpoint does not fit the job: `{path}` should be <i8 (3,)")
         counts.append(array.tolist())
-    return [{"before": {"iterations": iterations, "item_iterations": items}} for _, iterations, items, _ in counts]
+    return [{"before": {"iterations": iterations, "item_iterations": items}} for _, iterations, items in counts]
 
 
 def label_skews(job: Any, plan: Plan, dataset: Dataset) -> list[WorkerSkew]:

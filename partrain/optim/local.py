@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from partrain.flat import Layout
-from partrain.optim import AnyOptimizer
+from partrain.optim import AnyOptimizer, Sgd
 from partrain.optim.groups import ParamRate
 from partrain.optim.lbfgs import LbfgsStepper
-from partrain.optim.sections import Adam, Lbfgs, Muon
-from partrain.optim.steps import ParamGroup, Step, select_step
+from partrain.optim.sections import Lbfgs
+from partrain.optim.steps import ParamGroup, Step, counts_steps_itself, select_step
 
 
 def moment_names(section: AnyOptimizer) -> tuple[str, ...]:
@@ -37,18 +37,25 @@ class LocalOptimizer:
         self.moments = moments
         self.counts_steps = section.counts_steps
         """True if a step depends on the number of steps before it, such as Adam's bias correction."""
+        counts_itself = counts_steps_itself(section)
+        # torch's functions read the number of steps on the CPU, its fused kernels on the device of the parameters.
+        on_cpu = counts_itself or isinstance(section, Sgd)
+        self.counts = torch.zeros(len(layout.fields), device="cpu" if on_cpu else params.device)
+        """(p,): steps of each tensor since the last reset. As in torch a tensor without a gradient takes no step."""
+        self._increment = None if counts_itself or not self.counts_steps else torch.ones_like(self.counts)
         self._params = layout.views(params)
         self._moments = [layout.views(row) for row in moments]
         self._clips = section.clip_norm is not None or section.clip_value is not None
         self._lbfgs = LbfgsStepper(section, params, moments, layout) if isinstance(section, Lbfgs) else None
-        self._groups = [] if self._lbfgs else self._group(params.device, rates)
+        self._groups = [] if self._lbfgs else self._group(rates)
         """Parameter groups with equal steps: indices of the parameters, step function, peak learning rate, tensors."""
         self.reset()
 
     def step(self, gradients: Sequence[Tensor | None], lr: float) -> None:
         """Take one step with these gradients. A tensor without a gradient does not change, as in torch."""
-        self.steps += 1
         with torch.no_grad():
+            if self._increment is not None:
+                self.counts.add_(self._increment)
             if self._clips:
                 gradients = self._clip(gradients)
             if self._lbfgs:
@@ -58,21 +65,22 @@ class LocalOptimizer:
                 # The fused kernels ignore strides, and autograd may return a transposed or expanded gradient.
                 dense = [gradient.contiguous() for gradient in chosen if gradient is not None]
                 if len(dense) < len(chosen):
+                    if self._increment is not None:
+                        self.counts[[index for index in indices if gradients[index] is None]] -= 1
                     tensors = tensors.part([index for index, gradient in enumerate(chosen) if gradient is not None])
                 if dense:
                     rate = lr if peak == self.section.lr else peak * (lr / self.section.lr)
-                    step(self.section, tensors, dense, self.steps, rate)
+                    step(self.section, tensors, dense, rate)
 
     def reset(self) -> None:
         """Set all moments to their initial values."""
-        self.steps = 0
-        """Steps since the last reset."""
+        self.counts.zero_()
         self.moments.zero_()
         for views, first in zip(self._moments, self.section.moments.values(), strict=True):
             for view in views if first else ():
                 view.fill_(first)
 
-    def _group(self, device: torch.device, rates: Sequence[ParamRate]) -> list[tuple[list[int], Step, float, ParamGroup]]:
+    def _group(self, rates: Sequence[ParamRate]) -> list[tuple[list[int], Step, float, ParamGroup]]:
         section = self.section
         peaks = [rate.lr for rate in rates] or [section.lr] * len(self._params)
         decays: list[float | None] = [rate.decay for rate in rates] or [None] * len(self._params)
@@ -80,8 +88,7 @@ class LocalOptimizer:
             (*select_step(section, tuple(param.shape), decay), peak)
             for param, decay, peak in zip(self._params, decays, peaks, strict=True)
         ]
-        fused = isinstance(section, Adam | Muon)  # torch's other functions read the number of steps on the CPU
-        whole = ParamGroup.of(self._params, self._moments, device if fused else torch.device("cpu"))
+        whole = ParamGroup(self._params, self._moments, list(self.counts.unbind()))
         groups = []
         for choice in dict.fromkeys(choices):
             step, decay, peak = choice

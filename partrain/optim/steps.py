@@ -27,28 +27,25 @@ class ParamGroup:
     params: list[Tensor]
     moments: list[list[Tensor]]
     """Parts of each row of moments, by parameter."""
-    count: Tensor
-    """(n,): the number of steps, as torch's functions expect it."""
     counts: list[Tensor]
-    """Views of the numbers of `count`."""
-    decay: float
-
-    @classmethod
-    def of(cls, params: list[Tensor], moments: list[list[Tensor]], device: torch.device) -> ParamGroup:
-        """Make a group of all parameters of a network. `device` holds the number of steps."""
-        count = torch.zeros(len(params), device=device)
-        return cls(params, moments, count, list(count.unbind()), 0.0)
+    """Steps of each parameter, () each, as torch's functions expect them: a step without its gradient does not count."""
+    decay: float = 0.0
 
     def part(self, indices: Sequence[int], decay: float | None = None) -> ParamGroup:
         """Make a group of some of the parameters."""
         rows = [[row[index] for index in indices] for row in self.moments]
         counts = [self.counts[index] for index in indices]
         decay = self.decay if decay is None else decay
-        return ParamGroup([self.params[index] for index in indices], rows, self.count, counts, decay)
+        return ParamGroup([self.params[index] for index in indices], rows, counts, decay)
 
 
-Step = Callable[[Any, ParamGroup, list[Tensor], int, float], None]
-"""Step function: (section, group, gradients, number of steps including this one, learning rate)."""
+Step = Callable[[Any, ParamGroup, list[Tensor], float], None]
+"""Step function: (section, group, gradients, learning rate)."""
+
+
+def counts_steps_itself(section: AnyOptimizer) -> bool:
+    """Return whether the step function adds 1 to the group's counts, as torch's public functions do and its fused kernels do not."""
+    return not isinstance(section, Sgd | Adam | Muon)
 
 
 def select_step(section: AnyOptimizer, shape: tuple[int, ...], decay: float | None = None) -> tuple[Step, float]:
@@ -59,7 +56,13 @@ def select_step(section: AnyOptimizer, shape: tuple[int, ...], decay: float | No
     return step, decay if decaying else 0.0
 
 
-def _sgd(section: Sgd, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
+def _sgd(section: Sgd, group: ParamGroup, gradients: list[Tensor], lr: float) -> None:
+    first = [int(count) == 1 for count in group.counts] if section.dampening else []
+    if any(first) and not all(first):  # the kernel takes one answer for all tensors
+        for chosen in (True, False):
+            indices = [index for index, is_first in enumerate(first) if is_first == chosen]
+            _sgd(section, group.part(indices), [gradients[index] for index in indices], lr)
+        return
     torch._fused_sgd_(
         group.params,
         gradients,
@@ -70,31 +73,29 @@ def _sgd(section: Sgd, group: ParamGroup, gradients: list[Tensor], steps: int, l
         dampening=section.dampening,
         nesterov=section.nesterov,
         maximize=False,
-        is_first_step=steps == 1 and section.dampening > 0,  # without dampening a momentum of zeros gives the same step
+        is_first_step=any(first),  # without dampening a momentum of zeros gives the same step
     )
 
 
-def _adam(section: Adam, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
+def _adam(section: Adam, group: ParamGroup, gradients: list[Tensor], lr: float) -> None:
     fused = torch._fused_adamw_ if isinstance(section, AdamW) else torch._fused_adam_
-    _fused(fused, group, gradients, steps, lr, section.betas, section.eps, section.amsgrad)
+    _fused(fused, group, gradients, lr, section.betas, section.eps, section.amsgrad)
 
 
-def _muon_adamw(section: Muon, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
+def _muon_adamw(section: Muon, group: ParamGroup, gradients: list[Tensor], lr: float) -> None:
     adamw_lr = lr if section.adamw_lr is None else lr * (section.adamw_lr / section.lr)
-    _fused(torch._fused_adamw_, group, gradients, steps, adamw_lr, section.adamw_betas, section.adamw_eps, amsgrad=False)
+    _fused(torch._fused_adamw_, group, gradients, adamw_lr, section.adamw_betas, section.adamw_eps, amsgrad=False)
 
 
 def _fused(
     fused: Callable[..., None],
     group: ParamGroup,
     gradients: list[Tensor],
-    steps: int,
     lr: float,
     betas: Sequence[float],
     eps: float,
     amsgrad: bool,
 ) -> None:
-    group.count.fill_(steps)
     fused(
         group.params,
         gradients,
@@ -112,15 +113,13 @@ def _fused(
     )
 
 
-def _nadam(section: NAdam, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
-    group.count.fill_(steps - 1)
-    product = _product(section.betas[0], section.momentum_decay, steps - 1)
+def _nadam(section: NAdam, group: ParamGroup, gradients: list[Tensor], lr: float) -> None:
     nadam(
         group.params,
         gradients,
         group.moments[0],
         group.moments[1],
-        list(torch.full((len(group.params),), product).unbind()),
+        [torch.tensor(_product(section.betas[0], section.momentum_decay, int(count))) for count in group.counts],
         group.counts,
         section.decoupled_weight_decay,
         beta1=section.betas[0],
@@ -144,8 +143,7 @@ def _product(beta: float, psi: float, steps: int) -> float:
     return products[min(steps, len(products) - 1)]
 
 
-def _radam(section: RAdam, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
-    group.count.fill_(steps - 1)  # the function adds 1 itself
+def _radam(section: RAdam, group: ParamGroup, gradients: list[Tensor], lr: float) -> None:
     radam(
         group.params,
         gradients,
@@ -161,8 +159,7 @@ def _radam(section: RAdam, group: ParamGroup, gradients: list[Tensor], steps: in
     )
 
 
-def _adamax(section: Adamax, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
-    group.count.fill_(steps - 1)
+def _adamax(section: Adamax, group: ParamGroup, gradients: list[Tensor], lr: float) -> None:
     adamax(
         group.params,
         gradients,
@@ -177,7 +174,7 @@ def _adamax(section: Adamax, group: ParamGroup, gradients: list[Tensor], steps: 
     )
 
 
-def _rmsprop(section: RmsProp, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
+def _rmsprop(section: RmsProp, group: ParamGroup, gradients: list[Tensor], lr: float) -> None:
     rows = dict(zip(section.moments, group.moments, strict=True))
     rmsprop(
         group.params,
@@ -195,8 +192,7 @@ def _rmsprop(section: RmsProp, group: ParamGroup, gradients: list[Tensor], steps
     )
 
 
-def _adagrad(section: Adagrad, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
-    group.count.fill_(steps - 1)
+def _adagrad(section: Adagrad, group: ParamGroup, gradients: list[Tensor], lr: float) -> None:
     adagrad(
         group.params,
         gradients,
@@ -210,7 +206,7 @@ def _adagrad(section: Adagrad, group: ParamGroup, gradients: list[Tensor], steps
     )
 
 
-def _rprop(section: Rprop, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
+def _rprop(section: Rprop, group: ParamGroup, gradients: list[Tensor], lr: float) -> None:
     (smaller, larger), (minimum, maximum) = section.etas, section.step_sizes
     rprop(
         group.params,
@@ -225,7 +221,7 @@ def _rprop(section: Rprop, group: ParamGroup, gradients: list[Tensor], steps: in
     )
 
 
-def _muon(section: Muon, group: ParamGroup, gradients: list[Tensor], steps: int, lr: float) -> None:
+def _muon(section: Muon, group: ParamGroup, gradients: list[Tensor], lr: float) -> None:
     a, b, c = section.ns_coefficients
     muon(
         group.params,

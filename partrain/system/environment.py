@@ -45,11 +45,6 @@ class Processor:
         widest = next((name for name, flag in (("AVX-512", "avx512f"), ("AVX2", "avx2")) if flag in self.flags), "")
         return " ".join(filter(None, [platform.machine(), self.vendor, f"family {self.family}" * (self.family > 0), widest]))
 
-    @property
-    def rounds_to_bfloat16(self) -> bool:
-        """True if it has matrix units (Intel AMX, Arm BF16): they multiply float32 in bfloat16 where torch permits it."""
-        return any(flag.startswith("amx") or flag == "bf16" for flag in self.flags)
-
     @classmethod
     def of(cls, text: str) -> Processor:
         """Parse `/proc/cpuinfo`, and return its first processor."""

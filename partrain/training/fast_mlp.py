@@ -10,13 +10,10 @@ Symbols: b items of a batch; layer l maps z_(l-1) (b, n_(l-1)) to a_l = z_(l-1) 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-
-from partrain.training.onednn import multiplying
 
 _log_softmax = torch.ops.aten._log_softmax.default
 _log_softmax_back = torch.ops.aten._log_softmax_backward_data.default
@@ -71,12 +68,10 @@ ACTIVATIONS: dict[type[nn.Module], tuple[Step, Back]] = {
 class _Layer:
     linear: nn.Linear
     activation: tuple[Step, Back] | None
-    size: int
-    """Multiplications for an item; 0 where the numbers are not float32."""
 
 
-_Buffers = tuple[list[Tensor], list[Tensor], list[AbstractContextManager[object]]]
-"""The layers' outputs, the gradients with respect to their inputs, and the libraries of their products."""
+_Buffers = tuple[list[Tensor], list[Tensor]]
+"""The layers' outputs, and the gradients with respect to their inputs."""
 
 
 class MlpGradient:
@@ -99,7 +94,7 @@ class MlpGradient:
         layers: list[_Layer] = []
         for part in parts:
             if type(part) is nn.Linear and part.bias is not None:
-                layers.append(_Layer(part, None, part.weight.numel() * (part.weight.dtype == torch.float32)))
+                layers.append(_Layer(part, None))
             elif type(part) in ACTIVATIONS and layers and layers[-1].activation is None:
                 layers[-1].activation = ACTIVATIONS[type(part)]
             else:
@@ -116,11 +111,10 @@ class MlpGradient:
             if inputs.dim() != 2 and not self._flattens:
                 raise ValueError(f"the network begins with a linear layer and has no Flatten for items {tuple(inputs.shape[1:])}")
             z = inputs.flatten(1)
-            outs, ins, ways = self._buffers_for(len(z))
+            outs, ins = self._buffers_for(len(z))
             kept = [z]
-            for layer, out, way in zip(self._layers, outs, ways, strict=True):
-                with way:
-                    torch.addmm(layer.linear.bias, z, layer.linear.weight.t(), out=out)
+            for layer, out in zip(self._layers, outs, strict=True):
+                torch.addmm(layer.linear.bias, z, layer.linear.weight.t(), out=out)
                 z = layer.activation[0](out) if layer.activation else out
                 kept.append(z)
             loss, gradient = self._loss(z, targets)
@@ -129,10 +123,9 @@ class MlpGradient:
                 if layer.activation:
                     gradient = layer.activation[1](gradient, kept[index + 1])
                 torch.sum(gradient, 0, out=bias)
-                with ways[index]:
-                    torch.mm(gradient.t(), kept[index], out=weight)
-                    if index:
-                        gradient = torch.mm(gradient, layer.linear.weight, out=ins[index])
+                torch.mm(gradient.t(), kept[index], out=weight)
+                if index:
+                    gradient = torch.mm(gradient, layer.linear.weight, out=ins[index])
         return loss
 
     def _loss(self, answers: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -156,8 +149,7 @@ class MlpGradient:
                 layer.linear.weight.new_empty(count, layer.linear.in_features if index else 0)
                 for index, layer in enumerate(self._layers)
             ]
-            ways = [multiplying(count * layer.size) for layer in self._layers]
-            self._buffers[count] = outs, ins, ways
+            self._buffers[count] = outs, ins
         return self._buffers[count]
 
 

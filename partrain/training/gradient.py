@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from partrain.tasks.kinds import KINDS, Task
 from partrain.training.batches import split
 from partrain.training.fast_mlp import MlpGradient
-from partrain.training.onednn import use_onednn_linear
 from partrain.training.replica import Replica
 from partrain.training.section import Precision
 
@@ -64,8 +63,6 @@ def engine_for(replica: Replica, task: Task, parts: int, precision: Precision) -
     """Choose the fastest engine that gives autograd's bits. A function of network, task and settings, never of a clock."""
     known = type(task) in KINDS.values() and task.plain  # user code may do anything in a task
     mlp = MlpGradient.of(replica.module, replica.gradient_views) if known and parts == 1 and precision == "float32" else None
-    if not replica.is_cuda:
-        use_onednn_linear(replica.module)
     return MlpEngine(replica, task, mlp) if mlp else AutogradEngine(replica, task, parts, precision)
 
 

@@ -17,6 +17,9 @@ from operator import or_
 from statistics import fmean
 from typing import Any, Protocol
 
+import torch
+from torch import Tensor
+
 from partrain.comm.group import ArenaGroup, NothingToMix
 from partrain.errors import Diverged
 from partrain.protocols import Rule
@@ -235,9 +238,18 @@ def sync_optimizer_state_and_buffers(worker: LocalWorker, group: ArenaGroup, rul
     elif rule.optimizer_state == "average" and optimizer.moments.numel():
         group.all_reduce_mean(optimizer.moments.view(-1), weight)
         if optimizer.counts_steps:
-            optimizer.steps = int(max(steps for (steps,) in group.scores(optimizer.steps)))
+            _count_steps_alike(optimizer.counts, group)
     if worker.replica.has_buffers and rule.buffers != "local":
         pool_buffers(worker.module, group, weight, f"worker {worker.rank}, round {worker.round}")
+
+
+def _count_steps_alike(counts: Tensor, group: ArenaGroup) -> None:
+    """Set each tensor's optimizer steps (p,) to their maximum over all workers; only if tensors differ do workers send them all."""
+    ranges = group.scores(*map(float, counts.aminmax()))
+    if all(least == most for least, most in ranges):
+        counts.fill_(max(most for _, most in ranges))
+    else:
+        counts.copy_(torch.stack(group.all_gather(counts.cpu())).amax(0))
 
 
 def _exchange(worker: LocalWorker, group: ArenaGroup, hooks: RunHooks, began: float) -> tuple[int, Signal, float]:

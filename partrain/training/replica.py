@@ -37,6 +37,8 @@ class RowLayout:
     buffers: Layout
     rates: tuple[ParamRate, ...] = ()
     """Learning rate and weight decay of each parameter; none: all have those of the table."""
+    counts_steps: bool = False
+    """The optimizer's steps depend on their number, which is the optimizer's state beside its vectors."""
 
     @property
     def sizes(self) -> list[int]:
@@ -78,7 +80,11 @@ def row_layout(module: nn.Module, optimizer: AnyOptimizer) -> RowLayout:
         raise TypeError(f"parameter `{parameters[0][0]}` is {dtype}; networks of float32 or float64 can be trained")
     floating = [(name, buffer) for name, buffer in persistent_buffers(module) if buffer.dtype == dtype]
     return RowLayout(
-        Layout.of(parameters, dtype), moment_names(optimizer), Layout.of(floating, dtype), rates_of(optimizer, module)
+        Layout.of(parameters, dtype),
+        moment_names(optimizer),
+        Layout.of(floating, dtype),
+        rates_of(optimizer, module),
+        optimizer.counts_steps,
     )
 
 

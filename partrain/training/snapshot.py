@@ -7,12 +7,13 @@ training/averaged              iterations or networks in that average
 rule/<field>                   the rule's state where it is the same on all workers
 rule/center, versions, numbers what all workers share under an asynchronous rule
 optimizer/<moment>             (d,) where `optimizer_state = "average"` makes them the same on all workers (worker 0 writes it)
+optimizer/step                 (p,) steps of each tensor since the moments were zero, where a step depends on their number
 workers/<rank>/params          (d,) where replicas differ at a round's end
 workers/<rank>/rule/<field>    the rule's state where it is the worker's own
-workers/<rank>/optimizer/...   moments (d,) where they are the worker's own
+workers/<rank>/optimizer/...   moments (d,) and steps (p,) where they are the worker's own
 workers/<rank>/buffers/...     where each worker keeps its own
 workers/<rank>/stream          its position in its shard of a stream: pass, items drawn in it, digest of the last of them
-workers/<rank>/counts          items drawn, iterations and item-iterations so far, optimizer steps since the moments were zero
+workers/<rank>/counts          items drawn, iterations and item-iterations so far
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 PROBE = "probe"
 """Path of a network's answers to drawn items, see `models.answers`."""
+STEP = "step"
+"""Name of the optimizer's steps beside its moments, as in torch."""
 _NAMES = {
     torch.float32: "<f4",
     torch.float64: "<f8",
@@ -77,16 +80,19 @@ def slot_map(
         arrays += [(f"training/buffers/{name}", *_kind(name, buffer)) for name, buffer in persistent_buffers(module)]
         if rule.keeps_replicas_equal:
             arrays.append(("training/params", *row))
+    optimizer = [(name, *row) for name in layout.moments]
+    if layout.counts_steps:
+        optimizer.append((STEP, "<i8", (len(layout.params.fields),)))
     if rule.optimizer_state == "average":  # equal on all workers after each round
-        arrays += [(f"optimizer/{name}", *row) for name in layout.moments]
+        arrays += [(f"optimizer/{name}", dtype, shape) for name, dtype, shape in optimizer]
     for rank in range(size):
-        arrays.append((f"workers/{rank}/counts", "<i8", (4,)))
+        arrays.append((f"workers/{rank}/counts", "<i8", (3,)))
         if streams:
             arrays.append((f"workers/{rank}/stream", "<i8", (3,)))
         if not rule.keeps_replicas_equal:
             arrays.append((f"workers/{rank}/params", *row))
         if rule.optimizer_state == "local":
-            arrays += [(f"workers/{rank}/optimizer/{name}", *row) for name in layout.moments]
+            arrays += [(f"workers/{rank}/optimizer/{name}", dtype, shape) for name, dtype, shape in optimizer]
         if rule.buffers == "local":
             arrays += [(f"workers/{rank}/buffers/{name}", *_kind(name, buffer)) for name, buffer in persistent_buffers(module)]
         arrays += [(f"workers/{rank}/rule/{name}", *_kind(name, value)) for name, value in _fields(state, common=False)]
@@ -110,8 +116,7 @@ def save(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = None
             _at(arrays, path).copy_(tensor)
     for name, value in _fields(state, common=False):
         arrays[f"{place}/rule/{name}"][...] = _plain(value)
-    counts = (worker.batches.position, worker.total_iterations, worker.total_items, worker.optimizer.steps)
-    arrays[f"{place}/counts"][:] = counts
+    arrays[f"{place}/counts"][:] = worker.batches.position, worker.total_iterations, worker.total_items
     if isinstance(worker.batches, StreamBatches):
         arrays[f"{place}/stream"][:] = worker.batches.cursor
 
@@ -139,7 +144,7 @@ def restore(worker: LocalWorker, arrays: dict[str, NDArray[Any]], state: Any = N
             else:
                 setattr(state, name, type(value)(kept))
     counts = arrays[f"workers/{worker.rank}/counts"].tolist()
-    worker.batches.position, worker.total_iterations, worker.total_items, worker.optimizer.steps = counts
+    worker.batches.position, worker.total_iterations, worker.total_items = counts
     if isinstance(worker.batches, StreamBatches):
         cursor = Cursor(*arrays[f"workers/{worker.rank}/stream"].tolist())
         if min(cursor) < 0:
@@ -166,7 +171,7 @@ def _plain(value: Any) -> Any:
 def _tensors(worker: LocalWorker) -> dict[str, Tensor]:
     """List a worker's tensors by their paths: its own, and those that may be the same on all workers. A snapshot has some of them."""
     place = f"workers/{worker.rank}"
-    rows = dict(zip(worker.replica.layout.moments, worker.optimizer.moments, strict=True))
+    rows = dict(zip(worker.replica.layout.moments, worker.optimizer.moments, strict=True)) | {STEP: worker.optimizer.counts}
     moments = {f"{owner}optimizer/{name}": row for owner in ("", f"{place}/") for name, row in rows.items()}
     buffers = {f"{place}/buffers/{name}": buffer for name, buffer in persistent_buffers(worker.module)}
     training = {"training/params": worker.replica.own_params}

@@ -26,15 +26,15 @@ class Before:
     """(d,)"""
     moments: Tensor | None
     buffers: list[Tensor]
-    steps: int
-    """Steps of the optimizer."""
+    counts: Tensor
+    """(p,): steps of the optimizer, by tensor."""
 
     def restore(self, replica: Replica) -> None:
         """Give the replica these numbers back."""
         replica.params.copy_(self.params)
         if self.moments is not None:
             replica.optimizer.moments.copy_(self.moments)
-        replica.optimizer.steps = self.steps
+        replica.optimizer.counts.copy_(self.counts)
         for (_, buffer), kept in zip(persistent_buffers(replica.module), self.buffers, strict=True):
             buffer.copy_(kept)
 
@@ -72,7 +72,7 @@ class UpdateGuard:
             replica.params if gradient else replica.params.clone(),
             replica.optimizer.moments.clone() if excludes and not gradient else None,
             [buffer.clone() for _, buffer in persistent_buffers(replica.module)] if excludes else [],
-            replica.optimizer.steps,
+            replica.optimizer.counts.clone(),
         )
 
     def check_update(self, before: Before | None, finite_loss: Callable[[], bool]) -> bool:

@@ -82,22 +82,24 @@ def test_only_the_workers_change(tmp_path: Path) -> None:
 def test_what_is_shared_out() -> None:
     arrays = {
         "model/w": np.ones(2, np.float32),
-        "workers/0/counts": np.array([5, 6, 60, 7]),
-        "workers/1/counts": np.array([4, 5, 50, 9]),
-        "workers/2/counts": np.array([3, 4, 40, 8]),
+        "workers/0/counts": np.array([5, 6, 60]),
+        "workers/1/counts": np.array([4, 5, 50]),
+        "workers/2/counts": np.array([3, 4, 40]),
         **{f"workers/{rank}/params": np.full(2, 3.0 * rank, np.float32) for rank in range(3)},
         **{f"workers/{rank}/buffers/n": np.array(rank) for rank in range(3)},
+        **{f"workers/{rank}/optimizer/step": np.array([7 + rank, 9 - rank]) for rank in range(3)},
         **{f"workers/{rank}/rule/error": np.ones(2, np.float32) for rank in range(3)},
     }
     fewer = shared_out(arrays, 2)
     assert sorted(fewer) == [
         "model/w",
-        *(f"workers/{rank}/{name}" for rank in (0, 1) for name in ("buffers/n", "counts", "params")),
+        *(f"workers/{rank}/{name}" for rank in (0, 1) for name in ("buffers/n", "counts", "optimizer/step", "params")),
     ]
-    assert fewer["workers/0/counts"].tolist() == [0, 10, 100, 9]
-    assert fewer["workers/1/counts"].tolist() == [0, 5, 50, 9]
+    assert fewer["workers/0/counts"].tolist() == [0, 10, 100]
+    assert fewer["workers/1/counts"].tolist() == [0, 5, 50]
     assert fewer["workers/1/params"].tolist() == [3.0, 3.0]
     assert fewer["workers/1/params"].dtype == np.float32
     assert int(fewer["workers/0/buffers/n"]) == 2
+    assert fewer["workers/0/optimizer/step"].tolist() == [9, 9]
     more = shared_out(arrays, 5)
     assert [more[f"workers/{rank}/counts"].tolist()[2] for rank in range(5)] == [60, 50, 40, 0, 0]

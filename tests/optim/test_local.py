@@ -118,6 +118,29 @@ def test_twenty_steps_are_those_of_torchs_loop_to_the_bit(
     assert all(torch.equal(one, other) for one, other in zip(*race(section, make, foreach=False), strict=True))
 
 
+@pytest.mark.parametrize(("section", "make"), [*CASES, *LOOP_CASES])
+def test_a_tensor_counts_the_steps_it_takes(section: AnyOptimizer, make: Callable[..., torch.optim.Optimizer]) -> None:
+    """Tensors whose gradient is missing in some steps have fewer steps: for bias corrections, and for the dampening after the first.
+
+    torch's fused SGD raises TypeError then, and its loop rounds differently.
+    """
+    optimizer, params = ours(section, draws(0))
+    sgd = isinstance(section, Sgd)
+    how = {"fused": True} if isinstance(section, Adam) else {"foreach": False}
+    reference = theirs(section, make, draws(0), **how)
+    for step in range(20):
+        gradients: list[Tensor | None] = [*draws(step + 1)]
+        for index in range(1, 4):
+            if step < 2 * index or step % (index + 2) == 0:
+                gradients[index] = None
+        for parameter, gradient in zip(reference.param_groups[0]["params"], gradients, strict=True):
+            parameter.grad = gradient
+        reference.step()
+        optimizer.step(gradients, section.lr)
+    for param, other in zip(params, reference.param_groups[0]["params"], strict=True):
+        torch.testing.assert_close(param, other.detach(), **({} if sgd else {"rtol": 0, "atol": 0}))
+
+
 @pytest.mark.parametrize(("section", "make"), CASES)
 def test_twenty_steps_are_close_to_the_textbook_loop(section: AnyOptimizer, make: Callable[..., torch.optim.Optimizer]) -> None:
     for one, other in zip(*race(section, make, fused=False), strict=True):
