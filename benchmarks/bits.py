@@ -1,10 +1,12 @@
-"""Record what short runs come to, to the bit: a refactoring must leave every digest as it was.
+"""Record what short runs come to, to the bit: a refactoring must leave every array as it was.
 
-    python benchmarks/bits.py record before.json      # every job, and every form of every rule on every transport
-    python benchmarks/bits.py compare before.json     # exit 1 if a digest or a number of a summary has changed
+    python benchmarks/bits.py record before.json                # every job, and every form of every rule on every transport
+    python benchmarks/bits.py record after.json                 # the same, by the other tree
+    python benchmarks/bits.py compare before.json after.json    # exit 1 if an array or a number of a summary has changed
 
-A digest covers all arrays of the last checkpoint: the network, each worker's state, the rule's state, the history. Seeds are fixed;
-asynchronous rules run on the simulated transport alone, where their order is fixed too. `--only TEXT` runs what has TEXT in its name.
+A record holds the digest of each array of the last checkpoint: the network, each worker's state, the rule's state, the history. Seeds
+are fixed; asynchronous rules run on the simulated transport alone, where their order is fixed too. `--only TEXT` runs what has TEXT in
+its name. PYTHONPATH decides whose package runs; without it, this tree's.
 """
 
 from __future__ import annotations
@@ -83,27 +85,36 @@ OPTIMIZERS = {
 }  # fmt: skip
 
 
-def main(verb: str, file: Path, only: str = "") -> int:
-    """Record the digests in a file, or compare them with it."""
-    expected = json.loads(file.read_text()) if verb == "compare" else {}
-    found = {}
+def record(file: Path, only: str = "") -> None:
+    """Run all cases, and write to the file what they come to."""
+    results = {}
     with tempfile.TemporaryDirectory() as scratch:
         for name, run in cases(Path(scratch)):
-            if only not in name:
-                continue
-            found[name] = run()
-            if verb == "compare":
-                print(f"{'same' if found[name] == expected.get(name) else 'OTHER'}  {name}", flush=True)
-            else:
-                print(f"{found[name]['digest'][:12]}  {name}", flush=True)
-    if verb == "record":
-        file.write_text(json.dumps(found, indent=1))
-        return 0
-    others = [name for name in found if found[name] != expected.get(name)]
-    for name in others:
-        print(f"{name}\n  was {expected.get(name)}\n  is  {found[name]}")
-    print(f"{len(found)} cases, {len(others)} others than before")
-    return bool(others)
+            if only in name:
+                results[name] = run()
+                print(name, results[name].get("error", ""), flush=True)
+    file.write_text(json.dumps(results, indent=1))
+
+
+def compare(before: Path, after: Path) -> int:
+    """Print each case whose results differ between two records, and return the number of such cases."""
+    old, new = (json.loads(file.read_text()) for file in (before, after))
+    others = 0
+    for name in sorted(old.keys() & new.keys()):
+        was, now = flat(old[name]), flat(new[name])
+        changed = [key for key in was.keys() | now.keys() if was.get(key) != now.get(key)]
+        others += bool(changed)
+        for key in sorted(changed):
+            print(f"{name}: {key}: {str(was.get(key))[:20]} -> {str(now.get(key))[:20]}")
+    print(f"{len(old.keys() & new.keys())} cases, {others} others than before; {len(old.keys() ^ new.keys())} in one record only")
+    return others
+
+
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """List the leaves of nested tables by path."""
+    if not isinstance(value, dict):
+        return {path: value}
+    return {key: leaf for name, part in value.items() for key, leaf in flat(part, f"{path} {name}").items()}
 
 
 def cases(scratch: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -169,28 +180,28 @@ def command(job: Path, out: Path, sets: list[str]) -> list[str]:
 
 
 def environment(**more: object) -> dict[str, str]:
-    """This process's, with this tree's package."""
-    return {**os.environ, "PYTHONPATH": str(ROOT), **{name: str(value) for name, value in more.items()}}
+    """This process's, with this tree's package unless PYTHONPATH names another."""
+    return {"PYTHONPATH": str(ROOT), **os.environ, **{name: str(value) for name, value in more.items()}}
 
 
 def came_to(out: Path, done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """The exit code, the digest of the last checkpoint, and the summary without what is measured."""
+    """The exit code, the digests of the last checkpoint, and the summary without what is measured."""
     if done.returncode not in (0, 1):
-        return {"code": done.returncode, "digest": "", "error": done.stderr.partition("\n")[0]}
-    return {"code": done.returncode, "digest": digest(out / "checkpoint.h5"), "summary": untimed(json.loads(done.stdout))}
+        return {"code": done.returncode, "error": done.stderr.partition("\n")[0]}
+    return {"code": done.returncode, "arrays": digests(out / "checkpoint.h5"), "summary": untimed(json.loads(done.stdout))}
 
 
-def digest(checkpoint: Path) -> str:
-    """SHA-256 of all arrays but the job's text and the manifest, by path."""
-    total = hashlib.sha256()
+def digests(checkpoint: Path) -> dict[str, str]:
+    """SHA-256 of each array but the job's text and the manifest, by path."""
+    arrays: dict[str, str] = {}
     with h5py.File(checkpoint) as file:
 
         def add(path: str, node: Any) -> None:
             if isinstance(node, h5py.Dataset) and path not in ("job", "manifest"):
-                total.update(f"{path} {node.dtype.str} {node.shape}".encode() + node[()].tobytes())
+                arrays[path] = hashlib.sha256(f"{node.dtype.str} {node.shape}".encode() + node[()].tobytes()).hexdigest()
 
         file.visititems(add)
-    return total.hexdigest()
+    return arrays
 
 
 def untimed(value: Any) -> Any:
@@ -202,4 +213,6 @@ def untimed(value: Any) -> Any:
 
 if __name__ == "__main__":
     words = [word for word in sys.argv[1:] if word != "--only"]
-    sys.exit(main(words[0], Path(words[1]), *words[2:]))
+    if words[0] == "compare":
+        sys.exit(compare(Path(words[1]), Path(words[2])) > 0)
+    record(Path(words[1]), *words[2:])
