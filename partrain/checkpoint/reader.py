@@ -126,9 +126,9 @@ def _read_array(data: bytes, path: str, extent: Extent) -> NDArray[Any]:
 
 def _text(part: memoryview) -> str:
     """Decode the job. The empty text is stored as one zero byte; no other text contains one."""
-    data = b"" if part == b"\0" else bytes(part)
+    data = bytes(part)
     try:
-        text = data.decode()
+        text = "" if data == b"\0" else data.decode()
     except UnicodeDecodeError:
         raise ContentRefused(f"{JOB!r} is not UTF-8 text") from None
     if "\0" in text:
