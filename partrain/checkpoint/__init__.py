@@ -1,10 +1,9 @@
-"""Checkpoints: one valid HDF5 file, checked before HDF5 sees it; equal states give equal bytes.
+"""Checkpoints: one valid HDF5 file, read without HDF5; equal states give equal bytes.
 
     content     the arrays, job and manifest        header      512 checked bytes before the HDF5 image
-    writer      content -> bytes                    structure   the structure of an image, checked before numbers are read
-    files       bytes <-> disk, whole or absent     reader      bytes -> content
-    describe    content -> outline for people       hdf5        this folder's only import of h5py
-    manifest    the origin of a checkpoint          section     the `[checkpoint]` table
+    writer      content -> bytes, with h5py         reader      bytes -> content, with numpy only
+    files       bytes <-> disk, whole or absent     manifest    the origin of a checkpoint
+    describe    content -> outline for people       section     the `[checkpoint]` table
 
 A checkpoint is data. Nothing in it decides what is imported, and no pickle is read or written. The digests find damage; they
 are no signature. `decode` takes bytes, `read` a file; both check every byte and return a `Content`. `verify` reads a file and returns
@@ -85,4 +84,4 @@ def _bytes(path: Path, max_bytes: int) -> bytes:
 
 
 def _bad(name: str, problem: ContentRefused) -> BadCheckpoint:
-    return BadCheckpoint(f"{name}: {problem}; use another checkpoint of the run")
+    return BadCheckpoint(f"{name}: {problem}; {problem.advice}")

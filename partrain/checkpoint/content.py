@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 JOB = "job"
@@ -25,14 +24,16 @@ DATASETS = "datasets"
 """The stored manifest's key that lists every dataset; reserved."""
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
-"""Types of numbers a checkpoint can hold, by their numpy names."""
+"""Types of numbers a checkpoint can hold, by their numpy names. HDF5 has no booleans: `bool` is stored as `uint8` 0 and 1."""
 
 MAX_DEPTH = 8
 """Largest number of components of a path."""
 MAX_NAME_BYTES = 1024
 """Longest component of a path, in UTF-8."""
 MAX_RANK = 8
-MAX_OBJECTS = 100_000
+ALIGNMENT = 64
+ALIGNED_FROM = 1024
+"""Bytes: datasets of at least ALIGNED_FROM start on a cache line."""
 MAX_NESTING = 32
 """Largest number of nested levels in the manifest."""
 MAX_DIGITS = 20
@@ -44,14 +45,20 @@ RUN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 class ContentRefused(Exception):
     """A content that breaks a rule. The message does not name the file. Becomes BadCheckpoint when reading, ValueError when writing."""
 
+    advice = "use another checkpoint of the run"
+
+
+class OtherFormat(ContentRefused):
+    """A checkpoint of another format version."""
+
+    advice = "use the version that wrote it, or train again"
+
 
 class Shaped(Protocol):
     """An array, or the description of one in a file."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +86,9 @@ def check_path(path: str) -> None:
     if len(parts) > MAX_DEPTH:
         raise ContentRefused(f"{path[:80]!r} has more than {MAX_DEPTH} levels")
     for part in parts:
-        if part in ("", ".", "..") or "\0" in part:
+        if part in ("", ".", "..") or "\0" in part or any("\ud800" <= character <= "\udfff" for character in part):
             raise ContentRefused(f"{path[:80]!r} is not a path of plain names")
-        if len(part.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
+        if len(part.encode()) > MAX_NAME_BYTES:
             raise ContentRefused(f"a name in {path[:80]!r}... has more than {MAX_NAME_BYTES} bytes")
 
 
@@ -103,8 +110,10 @@ def check(manifest: Mapping[str, Any], arrays: Mapping[str, Shaped]) -> None:
         raise ContentRefused(f"the manifest's `round` is {str(number)[:40]!r}, not a number of rounds")
     if not isinstance(run, str) or not RUN_ID.fullmatch(run):
         raise ContentRefused(f"the manifest's `run` is {str(run)[:40]!r}, not a run id")
-    for path in arrays:
+    for path, array in arrays.items():
         check_path(path)
+        if len(array.shape) > MAX_RANK:
+            raise ContentRefused(f"{path!r} has more than {MAX_RANK} axes")
     for path in sorted(groups_of(arrays) & ({*arrays, JOB, MANIFEST})):
         raise ContentRefused(f"{path!r} is both a dataset and a group")
     for path in sorted({JOB, MANIFEST} & set(arrays)):

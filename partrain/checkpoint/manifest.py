@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import Field, NonNegativeInt, ValidationError
 
-from partrain.checkpoint.codecs import FLOAT32_MAX, CodecField, Count, NetworkRecord, NoTruth, check_codec
+from partrain.checkpoint.codecs import FLOAT32_MAX, CodecField, Count, NetworkRecord, check_codec
 from partrain.checkpoint.content import manifest_text
 from partrain.config.problems import Rejected
 from partrain.config.section import Section
@@ -42,7 +42,6 @@ class WorkerRecord(Section):
 class Manifest(Section):
     """The part of a manifest that is the same in every checkpoint of a run."""
 
-    format: Literal[1] = 1
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     run: str
     """Digest of job, data and versions."""
@@ -76,9 +75,8 @@ class Manifest(Section):
 
 
 class StoredManifest(Manifest):
-    """A manifest read from a checkpoint: every field is required, `format` too."""
+    """A manifest read from a checkpoint: every field is required."""
 
-    format: Annotated[Literal[1], NoTruth]
     round: int
     progress: Progress
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from h5py import h5a, h5d, h5f, h5g, h5p, h5s, h5t
 from numpy.typing import NDArray
 
 from partrain.checkpoint.content import (
+    ALIGNED_FROM,
+    ALIGNMENT,
     DATASETS,
     DTYPES,
     JOB,
@@ -28,12 +32,10 @@ from partrain.checkpoint.content import (
     parse_manifest,
     viewer_attributes,
 )
-from partrain.checkpoint.hdf5 import NUMBERS, h5a, h5d, h5f, h5g, h5p, h5s, h5t, space_of, stored_dtype, text_array, text_type
 from partrain.checkpoint.header import SIZE, Header
 
-ALIGNMENT = 64
-ALIGNED_FROM = 1024
-"""Bytes: datasets of at least ALIGNED_FROM start on a cache line."""
+NUMBERS: dict[str, h5t.TypeID] = {name: h5t.py_create(np.dtype(name).newbyteorder("<")) for name in DTYPES if name != "bool"}
+"""HDF5's type of each number type, little-endian on every machine."""
 INCREMENT = 1 << 20
 """Bytes by which the image grows in memory; the file does not depend on it."""
 
@@ -50,13 +52,10 @@ def encode(content: Content) -> bytes:
         check(content.manifest, arrays)
         if "history/round" in arrays:
             check_history(arrays["history/round"], content.round)
-        job = _text(content.job)
-        manifest = _text(manifest_text(_with_datasets(content, arrays, job)))
-        parse_manifest(manifest.tobytes())
+        payload, place = _build(content, {**arrays, JOB: _text(content.job)})
     except ContentRefused as error:
         raise ValueError(str(error)) from None
-    payload = _build({**arrays, JOB: job, MANIFEST: manifest})
-    return Header.of(payload, content.run, content.round).render() + payload
+    return Header.of(payload, place, content.run, content.round).render() + payload
 
 
 def _plain(path: str, array: NDArray[Any]) -> NDArray[Any]:
@@ -76,37 +75,49 @@ def _text(text: str) -> NDArray[Any]:
     return np.array(data, f"S{max(1, len(data))}")
 
 
-def _with_datasets(content: Content, arrays: Mapping[str, NDArray[Any]], job: NDArray[Any]) -> dict[str, Any]:
-    """Add to the manifest a list of all datasets except the manifest itself."""
-    if DATASETS in content.manifest:
-        raise ValueError(f"the manifest's key `{DATASETS}` is reserved")
-    kinds = {path: np.asarray(array).dtype.name for path, array in content.arrays.items()}
-    listed = {path: _entry(kinds[path], array) for path, array in arrays.items()}
-    return {**content.manifest, DATASETS: {**listed, JOB: _entry(f"S{job.itemsize}", job)}}
+def _build(content: Content, datasets: Mapping[str, NDArray[Any]]) -> tuple[bytes, tuple[int, int]]:
+    """Build the HDF5 image, without its user block. Returns it with the place of the manifest in the file: first byte, bytes.
 
-
-def _entry(kind: str, array: NDArray[Any]) -> dict[str, Any]:
-    return {"dtype": kind, "shape": list(array.shape), "sha256": hashlib.sha256(array.data).hexdigest()}
-
-
-def _build(datasets: Mapping[str, NDArray[Any]]) -> bytes:
-    """Build the HDF5 image, without its user block."""
+    The manifest comes last, as it has the places of all other datasets.
+    """
     file = h5f.create(next(_file_names), h5f.ACC_TRUNC, _creation(), _in_memory())
     try:
         groups = _create_groups(file, datasets)
         creation = _dataset_creation()
         names = _utf8_names()
-        for path, array in datasets.items():
+
+        def create(path: str, array: NDArray[Any]) -> int:
             parent, _, name = path.rpartition("/")
-            _create_dataset(groups[parent], name, array, creation, names)
+            return _create_dataset(groups[parent], name, array, creation, names)
+
+        offsets = {path: create(path, array) for path, array in datasets.items()}
+        manifest = _text(manifest_text(_with_datasets(content, datasets, offsets)))
+        parse_manifest(manifest.tobytes())
+        place = create(MANIFEST, manifest), manifest.itemsize
         for path, attributes in viewer_attributes(datasets).items():
             for name, value in attributes.items():
                 _create_attribute(groups[path], name, value)
         h5f.flush(file)
-        image: bytes = file.get_file_image()
-        return image
+        return file.get_file_image(), place
     finally:
         file.close()
+
+
+def _with_datasets(content: Content, datasets: Mapping[str, NDArray[Any]], offsets: Mapping[str, int]) -> dict[str, Any]:
+    """Add to the manifest a list of all datasets except the manifest itself."""
+    if DATASETS in content.manifest:
+        raise ValueError(f"the manifest's key `{DATASETS}` is reserved")
+    kinds = {path: np.asarray(array).dtype.name for path, array in content.arrays.items()}
+    listed = {
+        path: {
+            "dtype": kinds.get(path, f"S{array.itemsize}"),
+            "shape": list(array.shape),
+            "offset": offsets[path],
+            "sha256": hashlib.sha256(array.data).hexdigest(),
+        }
+        for path, array in datasets.items()
+    }
+    return {**content.manifest, DATASETS: listed}
 
 
 def _creation() -> h5p.PropFCID:
@@ -150,14 +161,33 @@ def _create_groups(file: h5f.FileID, datasets: Mapping[str, object]) -> dict[str
     return groups
 
 
-def _create_dataset(group: Any, name: str, array: NDArray[Any], creation: h5p.PropDCID, names: h5p.PropLCID) -> None:
-    kind = text_type(array.itemsize) if array.dtype.kind == "S" else NUMBERS[stored_dtype(array.dtype.name)]
-    dataset = h5d.create(group, name.encode(), kind, space_of(array.shape), creation, names)
-    if array.size:
-        dataset.write(h5s.ALL, h5s.ALL, array, kind)
+def _create_dataset(group: Any, name: str, array: NDArray[Any], creation: h5p.PropDCID, names: h5p.PropLCID) -> int:
+    """Create a dataset and return its first byte, from the file's beginning; 0 if it has none."""
+    kind = _text_type(array.itemsize) if array.dtype.kind == "S" else NUMBERS[array.dtype.name]
+    dataset = h5d.create(group, name.encode(), kind, _space_of(array.shape), creation, names)
+    if not array.size:
+        return 0
+    dataset.write(h5s.ALL, h5s.ALL, array, kind)
+    offset: int = dataset.get_offset()
+    return offset
 
 
 def _create_attribute(group: Any, name: str, value: list[str] | str) -> None:
-    data = text_array(value)
-    kind = text_type(data.itemsize)
-    h5a.create(group, name.encode(), kind, space_of(data.shape)).write(data, kind)
+    data = np.array([text.encode() for text in value]) if isinstance(value, list) else np.array(value.encode())
+    kind = _text_type(data.itemsize)
+    h5a.create(group, name.encode(), kind, _space_of(data.shape)).write(data, kind)
+
+
+def _text_type(size: int) -> h5t.TypeID:
+    """Return the HDF5 type of a UTF-8 string of exactly `size` bytes."""
+    kind = h5t.C_S1.copy()
+    kind.set_size(size)
+    kind.set_strpad(h5t.STR_NULLPAD)
+    kind.set_cset(h5t.CSET_UTF8)
+    return kind
+
+
+@lru_cache(1024)
+def _space_of(shape: tuple[int, ...]) -> h5s.SpaceID:
+    """Return the dataspace of an array. Cached: making one costs as much as writing a small array."""
+    return h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)

@@ -126,7 +126,7 @@ def _build(jobs: Sequence[tuple[Path, LoadedJob]], problems: Sequence[Problem], 
 
 @app.command(epilog=examples("partrain verify runs/mnist"))
 def verify(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) -> None:
-    """Check header, digest and structure of a checkpoint; exit 65 if any is wrong."""
+    """Check header, digests and manifest of a checkpoint; exit 65 if any is wrong."""
     from partrain import checkpoint as checkpoints
 
     summary = checkpoints.verify(checkpoint_of(checkpoint, print_note))

@@ -31,7 +31,7 @@ COMMANDS = {
     "flow": ("workflow", "Look at workflows."),
     "validate": ("check", "Report all problems of jobs and workflows."),
     "plan": ("plan", "Show partitions, memory and speed of a job before it runs."),
-    "verify": ("check", "Check a checkpoint's header, digest and structure."),
+    "verify": ("check", "Check a checkpoint's header, digests and manifest."),
     "bench": ("bench", "Measure the speed-up of more workers."),
     "compare": ("bench", "Compare jobs or runs side by side."),
     "runs": ("runs", "List, show, tag and remove runs."),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,6 @@ ODD: dict[str, Any] = {
     "progress.accuracy": 1.5,
     "progress.loss": 1e308,
     "progress.best": -1e300,
-    "format": True,
     "progress.best_round": 9,
     "network.input": [-13],
     "network.outputs": 0,
@@ -118,6 +119,17 @@ def test_an_odd_field_is_65_with_its_name(folder: Path, tmp_path: Path, command:
         assert "\x1b" not in said.err
     bad.write_bytes(checkpoint.encode(whole))
     assert partrain(*words, *trusted).code == 0, "the file as it is"
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify", "predict", "evaluate", "diff", "export"])
+def test_commands_that_only_read_do_not_import_h5py(folder: Path, tmp_path: Path, command: str) -> None:
+    run = str(folder / "run/checkpoint.h5")
+    places = {"CKPT": run, "GOOD": run, "TABLE": str(folder / "table.csv")}
+    words = [places.get(word, word.replace("OUT", str(tmp_path))) for word in COMMANDS[command]]
+    words += ["--trust-code"] if command == "evaluate" else []
+    code = "import sys; from partrain.cli.main import main\ntry: main()\nfinally: assert 'h5py' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_reasons_in_plain_words(folder: Path) -> None:

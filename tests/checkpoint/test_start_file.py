@@ -7,12 +7,14 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from partrain.checkpoint import start_file
-from partrain.errors import Failure, InputMissing
+from partrain.checkpoint import Content, encode, start_file
+from partrain.checkpoint.content import DTYPES
+from partrain.errors import InputMissing
 
 
 def network() -> nn.Module:
@@ -103,7 +105,7 @@ def test_cut_off(tmp_path: Path, cut: int) -> None:
         {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]},
         {"dtype": "F32", "shape": [2], "data_offsets": ["0", "8"]},
         {"dtype": "F32", "shape": 2, "data_offsets": [0, 8]},
-        {"dtype": "C64", "shape": [1], "data_offsets": [0, 8]},
+        {"dtype": "X64", "shape": [1], "data_offsets": [0, 8]},
         {"dtype": ["F32"], "shape": [2], "data_offsets": [0, 8]},
         {"shape": [2]},
         [],
@@ -113,11 +115,27 @@ def test_cut_off(tmp_path: Path, cut: int) -> None:
 def test_headers_that_lie(tmp_path: Path, entry: Any) -> None:
     text = json.dumps({"a": entry}).encode()
     (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(8))
-    with pytest.raises(Failure):
-        load(tmp_path / "a.safetensors")
+    assert "is no whole safetensors file" in refused(tmp_path / "a.safetensors")
 
 
-def test_a_header_that_is_no_table(tmp_path: Path) -> None:
-    for text in b"[]", b"\xff\xff", b"3":
-        (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
-        assert "its header is not that of a safetensors file" in refused(tmp_path / "a.safetensors")
+@pytest.mark.parametrize("text", [b"[]", b"\xff\xff", b"3"])
+def test_a_header_that_is_no_table(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
+    assert "is no whole safetensors file" in refused(tmp_path / "a.safetensors")
+
+
+def test_a_file_that_is_damaged_after_its_check(tmp_path: Path) -> None:
+    path = safetensors(tmp_path / "a.safetensors", {"a": torch.ones(8)})
+    file = start_file.read(path, lambda size: memoryview(bytearray(size)))
+    with pytest.raises(InputMissing, match=r"a\.safetensors: is no whole safetensors file"):
+        start_file.tensors(file, memoryview(path.read_bytes()[:-4]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_checkpoint_of_every_type(tmp_path: Path, dtype: str) -> None:
+    arrays = {"model/b": np.ones((2, 3), dtype), "model/a": np.zeros((), dtype), "model/none": np.ones((0, 2), dtype)}
+    (tmp_path / "a.h5").write_bytes(encode(Content(arrays, "", {"run": "x", "round": 1})))
+    found = load(tmp_path / "a.h5")
+    assert list(found) == ["a", "b", "none"]
+    assert all(np.array_equal(tensor.numpy(), arrays[f"model/{name}"]) for name, tensor in found.items())
+    assert found["b"].numpy().dtype == dtype

@@ -199,6 +199,8 @@ def test_integers_are_taken_exactly_or_not_at_all() -> None:
         start_from(module, stored | {"small": torch.tensor([256, 0])}, section(), "FILE")
     error = refused(state() | {"1.num_batches_tracked": torch.tensor(2.0)})
     assert "1 other type" in error.message
+    error = refused(state() | {"0.weight": state()["0.weight"].to(torch.complex64)})
+    assert "1 other type" in error.message
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e300])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Callable
 from dataclasses import asdict
@@ -32,7 +31,6 @@ def manifest(**more: Any) -> dict[str, Any]:
 
 
 TRAINED: dict[str, Any] = {
-    "format": 1,
     "name": "sample",
     "versions": {},
     "data": "0" * 64,
@@ -50,100 +48,33 @@ def content(**more: np.ndarray) -> Content:
     return Content(arrays() | {path.replace("__", "/"): array for path, array in more.items()}, JOB, manifest())
 
 
-def sealed(payload: bytes, run: str = "0123abcd", number: int = 3) -> bytes:
-    """Prefix a payload with its right header."""
-    return Header.of(payload, run, number).render() + payload
-
-
-def entry(array: np.ndarray) -> dict[str, Any]:
-    return {"dtype": array.dtype.name, "shape": list(array.shape), "sha256": hashlib.sha256(array.tobytes()).hexdigest()}
+def sealed(payload: bytes, place: tuple[int, int] = (0, 0), run: str = "0123abcd", number: int = 3) -> bytes:
+    """Prefix a payload with its right header. `place`: first byte and length of the manifest."""
+    return Header.of(payload, place, run, number).render() + payload
 
 
 def forge(
-    change: Callable[[Any], None] | None = None,
     listed: Callable[[dict[str, Any]], None] = lambda datasets: None,
     text: Callable[[str], str] = lambda text: text,
     job: bytes = JOB.encode(),
     more_arrays: dict[str, np.ndarray] | None = None,
-    patch: Callable[[bytearray], None] | None = None,
+    run: str | None = "0123abcd",
+    number: int = 3,
     **more: Any,
 ) -> bytes:
-    """Make a file with right digests, damaged after it was built.
+    """Make a file with right digests whose numbers, job or manifest are wrong. It is no HDF5: the reader does not look.
 
-    `change` alters the open h5py file, `patch` then the bytes of the image, `listed` the manifest's list of datasets, `text` its
-    text, `more` its keys; `more_arrays` are stored and listed.
+    `listed` alters the manifest's list of datasets, `text` its text, `more` its keys; `more_arrays` are stored and listed.
     """
-    import h5py
-
-    from partrain.checkpoint import writer
-
-    stored = arrays() | (more_arrays or {})
-    datasets = {path: entry(array) for path, array in stored.items()}
-    datasets["job"] = {"dtype": f"S{len(job)}", "shape": [], "sha256": hashlib.sha256(job).hexdigest()}
+    payload, datasets = b"", {}
+    for path, array in [*sorted((arrays() | (more_arrays or {})).items()), ("job", np.array(job, f"S{len(job)}"))]:
+        payload = payload.ljust(-len(payload) % 64 + len(payload), b"\0")
+        kind = array.dtype.name if array.dtype.kind != "S" else f"S{array.itemsize}"
+        offset, digest = SIZE + len(payload), hashlib.sha256(array.tobytes()).hexdigest()
+        datasets[path] = {"dtype": kind, "shape": list(array.shape), "offset": offset, "sha256": digest}
+        payload += array.tobytes()
     listed(datasets)
-    said = text(json.dumps(manifest(**more) | {"datasets": datasets}, sort_keys=True, separators=(",", ":")))
-    # Booleans are stored as bytes.
-    plain = {path: array.view(np.uint8) if array.dtype == np.bool_ else array for path, array in stored.items()}
-    payload = writer._build({**plain, "job": np.array(job), "manifest": np.array(said.encode())})
-    buffer = io.BytesIO(bytes(SIZE) + payload)
-    if change:
-        with h5py.File(buffer, "r+", libver=("v108", "latest")) as file:
-            change(file)
-    image_bytes = bytearray(buffer.getvalue()[SIZE:])
-    end = int.from_bytes(image_bytes[28:36], "little") - SIZE  # space that was reserved and never written to
-    image_bytes.extend(bytes(max(0, end - len(image_bytes))))
-    if patch:
-        patch(image_bytes)
-        repair(image_bytes)
-    return sealed(bytes(image_bytes))
-
-
-def put(file: Any, path: str, array: np.ndarray) -> None:
-    """Create a dataset as the writer does."""
-    file.create_dataset(path, data=array, track_times=False)
-
-
-def repair(image: bytearray) -> None:
-    """Repair the checksums of all object headers, so that HDF5 itself accepts a patch."""
-    start = image.find(b"OHDR")
-    while start >= 0:
-        flags = image[start + 5]
-        sizes = start + 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
-        width = 1 << (flags & 3)
-        end = sizes + width + int.from_bytes(image[sizes : sizes + width], "little")
-        image[end : end + 4] = lookup3(image[start:end]).to_bytes(4, "little")
-        start = image.find(b"OHDR", end)
-
-
-def lookup3(data: bytes) -> int:
-    """Compute Bob Jenkins' hash of 2006, the checksum of HDF5's metadata."""
-    mask = 0xFFFFFFFF
-    a = b = c = (0xDEADBEEF + len(data)) & mask
-
-    def rotate(x: int, k: int) -> int:
-        return (x << k | x >> (32 - k)) & mask
-
-    while True:
-        block, data = data[:12].ljust(12, b"\0"), data[12:]
-        a, b, c = ((x + int.from_bytes(block[i : i + 4], "little")) & mask for x, i in ((a, 0), (b, 4), (c, 8)))
-        if not data:
-            break
-        a = (a - c & mask) ^ rotate(c, 4)
-        c = c + b & mask
-        b = (b - a & mask) ^ rotate(a, 6)
-        a = a + c & mask
-        c = (c - b & mask) ^ rotate(b, 8)
-        b = b + a & mask
-        a = (a - c & mask) ^ rotate(c, 16)
-        c = c + b & mask
-        b = (b - a & mask) ^ rotate(a, 19)
-        a = a + c & mask
-        c = (c - b & mask) ^ rotate(b, 4)
-        b = b + a & mask
-    c = (c ^ b) - rotate(b, 14) & mask
-    a = (a ^ c) - rotate(c, 11) & mask
-    b = (b ^ a) - rotate(a, 25) & mask
-    c = (c ^ b) - rotate(b, 16) & mask
-    a = (a ^ c) - rotate(c, 4) & mask
-    b = (b ^ a) - rotate(a, 14) & mask
-    return (c ^ b) - rotate(b, 24) & mask
+    stored = manifest(**{"run": run, **more}) | {"datasets": datasets}
+    said = text(json.dumps(stored, sort_keys=True, separators=(",", ":"))).encode()
+    payload = payload.ljust(-len(payload) % 64 + len(payload), b"\0")
+    return sealed(payload + said, (SIZE + len(payload), len(said)), number=number)
