@@ -1,6 +1,6 @@
 """Published weights of torchvision and timm, by name: `[model] pretrained` and `weights`. They are looked for on this machine.
 
-Their names and places are read from the sources of the two packages, without running them: importing them takes seconds.
+`models.catalog` asks the two packages for their names and places.
 
     torchvision   `hub/checkpoints` in torch's cache ($TORCH_HOME, else `torch` in $XDG_CACHE_HOME or ~/.cache)
     timm          Hugging Face's cache ($HF_HUB_CACHE, else `hub` in $HF_HOME or ~/.cache/huggingface), then torch's
@@ -10,20 +10,18 @@ Only with `sha256` is a missing file fetched, into partrain's own cache.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import os
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from partrain.config.problems import did_you_mean
 from partrain.data.fetch import TransferLines, fetch_url, local_path
 from partrain.errors import BadJob, InputMissing
+from partrain.models.catalog import weights_of
 from partrain.models.image_sections import Published, Timm
 
 if TYPE_CHECKING:
@@ -68,18 +66,22 @@ class Weights:
 
 
 def find(section: Published) -> Weights:
-    """Return the weights that a `[model]` table names. Raises BadJob if the package has none of that name."""
-    library, known, default = _catalog(section)
-    name = default if section.weights_name in (None, "DEFAULT") else str(section.weights_name)  # torchvision's word
-    if name in known:
-        return known[name]
-    if not known:
-        raise BadJob(
-            f"[model] the sources of {library} name no weights for `{section.model}`; start `from` a file, or train it anew"
-        )
-    near = did_you_mean(name, known)
-    there = f"did you mean `{near}`?" if near else f"it has {', '.join(known)}"
-    raise BadJob(f"[model] {library} has no weights `{name}` for `{section.model}`; {there}")
+    """Return the weights that a `[model]` table names. Raises BadJob if the package is missing, or has none of that name."""
+    library = "timm" if isinstance(section, Timm) else "torchvision"
+    if find_spec(library) is None:
+        raise BadJob(f"[model] `pretrained` and `weights` need {library}, which is not installed")
+    listed = weights_of(library, section.model)
+    weights, name = listed["weights"], section.weights_name
+    name = listed["default"] if name in (None, "DEFAULT") else str(name)  # torchvision's word
+    if name in weights:
+        url, repository, file = (weights[name][key] for key in ("url", "repository", "file"))
+        label = f"`{section.model}.{name}` of timm" if library == "timm" else f"{name} of torchvision's {section.model}"
+        return Weights(label, url, repository, (file,) if file else HUB_FILES)
+    if not weights:
+        raise BadJob(f"[model] {library} publishes no weights for `{section.model}`; start `from` a file, or train from scratch")
+    near = did_you_mean(name, weights)
+    advice = f"did you mean `{near}`?" if near else f"it has {', '.join(weights)}"
+    raise BadJob(f"[model] {library} has no weights `{name}` for `{section.model}`; {advice}")
 
 
 def path_of(section: Published) -> Path:
@@ -143,91 +145,3 @@ def _torch_cache() -> Path:
 def _users_cache() -> Path:
     users = os.environ.get("XDG_CACHE_HOME")
     return Path(users) if users else Path.home() / ".cache"
-
-
-def _catalog(section: Published) -> tuple[str, dict[str, Weights], str]:
-    """Return the package, the weights of the section's network by name, and the name of the default."""
-    if isinstance(section, Timm):
-        return "timm", *_of_timm(section.model)
-    return "torchvision", *_of_torchvision(section.model)
-
-
-def _sources(package: str) -> Iterator[str]:
-    """Yield the sources of a package's networks."""
-    spec = find_spec(package)
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        for path in sorted(Path(folder, "models").glob("*.py")):
-            yield path.read_text(encoding="utf-8")
-
-
-def _of_torchvision(model: str) -> tuple[dict[str, Weights], str]:
-    """Read the members of the `WeightsEnum` that annotates a network's argument `weights`."""
-    for text in _sources("torchvision"):
-        if not re.search(rf'^def {model}\(|name="{model}"', text, re.MULTILINE):
-            continue
-        tree = ast.parse(text)
-        classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-        for node in tree.body:
-            if not isinstance(node, ast.FunctionDef) or (node.name != model and f"'{model}'" not in str(_decorators(node))):
-                continue
-            taken = [one.annotation for one in (*node.args.kwonlyargs, *node.args.args) if one.arg == "weights"]
-            names = [one.id for some in taken if some for one in ast.walk(some) if isinstance(one, ast.Name)]
-            for table in (classes[name] for name in names if name in classes):
-                return _members(model, table)
-    return {}, ""
-
-
-def _decorators(node: ast.FunctionDef) -> list[str]:
-    return [ast.dump(one) for one in node.decorator_list]
-
-
-def _members(model: str, table: ast.ClassDef) -> tuple[dict[str, Weights], str]:
-    found, default = {}, ""
-    for line in table.body:
-        if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
-            name, value = line.targets[0].id, line.value
-            if isinstance(value, ast.Call):  # `Weights(url=..., ...)`
-                found[name] = Weights(f"{name} of torchvision's {model}", str(_keywords(value).get("url", "")))
-            elif isinstance(value, ast.Name):
-                default = value.id
-    return found, default
-
-
-def _of_timm(model: str) -> tuple[dict[str, Weights], str]:
-    """Read a network's entries in the tables `{"NAME.TAG": _cfg(...), ...}`.
-
-    The default is the entry without a tag, or whose tag ends in `*`, else the first with weights.
-    """
-    found: dict[str, Weights] = {}
-    default = None
-    for text in _sources("timm"):
-        if not re.search(rf"""["']{re.escape(model)}(\.[^"']*)?["']\s*:""", text):
-            continue
-        tables = [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Dict)]
-        for key, value in (pair for table in tables for pair in zip(table.keys, table.values, strict=True)):
-            name, _, tag = str(key.value).partition(".") if isinstance(key, ast.Constant) else ("", "", "")
-            settings = _keywords(value) if name == model else {}
-            url, repository = str(settings.get("url") or ""), str(settings.get("hf_hub_id") or "")
-            if not url and not repository:
-                continue
-            full, tag, preferred = f"{model}.{tag}".rstrip(".*"), tag.rstrip("*"), not tag or tag.endswith("*")
-            own = settings.get("hf_hub_filename")
-            repository = repository + full if repository.endswith("/") else repository
-            found[tag] = Weights(f"`{full}` of timm", url, repository, (str(own),) if own else HUB_FILES)
-            default = tag if default is None or preferred else default
-    return found, default or ""
-
-
-def _keywords(settings: ast.expr) -> dict[str, Any]:
-    """Return the constants of a dict, or of a call by their names; the call's first positional argument is `url`."""
-    given: dict[str, ast.expr] = {}
-    if isinstance(settings, ast.Call):
-        given = {"url": settings.args[0]} if settings.args else {}
-        given |= {one.arg: one.value for one in settings.keywords if one.arg}
-    elif isinstance(settings, ast.Dict):
-        given = {
-            str(key.value): value
-            for key, value in zip(settings.keys, settings.values, strict=True)
-            if isinstance(key, ast.Constant)
-        }
-    return {name: value.value for name, value in given.items() if isinstance(value, ast.Constant)}

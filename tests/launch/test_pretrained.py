@@ -203,7 +203,7 @@ def test_a_missing_file_is_one_line_with_its_place_and_source(caches: Path, comm
             "torchvision has no weights `other` for `shufflenet_v2_x0_5`; it has IMAGENET1K_V1",
         ),
         (f'name="{TIMM}", weights="r160_in2k"', "did you mean `r160_in1k`?"),
-        ('name="timm:test_vit_relpos", pretrained=true', "the sources of timm name no weights for `test_vit_relpos`"),
+        ('name="timm:test_vit_relpos", pretrained=true', "timm publishes no weights for `test_vit_relpos`"),
         (f'name="{VISION}", pretrained=true, from="a.pt"', "`from` and `pretrained` both say how the network starts"),
         (f'name="{VISION}", pretrained=false, weights="A"', "`weights` contradicts `pretrained = false`"),
         (f'name="{VISION}", sha256="{"0" * 64}"', "`sha256` has no effect without `pretrained` or `weights`"),
