@@ -13,11 +13,11 @@ from typing import Any
 from partrain.bench import Case, Interrupted, outcomes, refuse_seed
 from partrain.bench.assertions import check_names_of_jobs, medians, verdict
 from partrain.config.toml_source import TomlSource
-from partrain.display.event_log import read_events
-from partrain.display.events import RoundEvent, StartEvent
 from partrain.errors import NOT_REACHED, OK, USAGE, BadJob, InputMissing
 from partrain.job.load import LoadedJob, load, parse
-from partrain.records import finite, time_shares
+from partrain.record.event_log import read_events
+from partrain.record.events import RoundEvent, StartEvent
+from partrain.record.round_record import finite, time_shares
 from partrain.runs.conditions import Condition
 from partrain.runs.listing import flat
 from partrain.runs.selection import BadSelection, check_names, differences, ordered

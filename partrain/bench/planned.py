@@ -13,11 +13,11 @@ from partrain.bench.compare import facts
 from partrain.config.overrides import as_toml
 from partrain.config.problems import Finding, WrongValue
 from partrain.data import Dataset
-from partrain.display.number_format import clock, count, size
 from partrain.display.text_table import table
 from partrain.errors import BadJob
 from partrain.job.load import LoadedJob, check_against_data, load_dataset, locating, parse
 from partrain.job.plan import Plan, is_estimate, item_iterations, last_round, plan_for
+from partrain.number_format import clock, count, size
 from partrain.system.cores import usable_cores
 from partrain.system.memory import memory_limits
 

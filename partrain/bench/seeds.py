@@ -23,13 +23,13 @@ from typing import Any
 from partrain.bench import Case, Row, incomplete_rows, measure, spread
 from partrain.checkpoint import read
 from partrain.checkpoint.files import round_path
-from partrain.display.event_log import read_events
-from partrain.display.events import RoundEvent
-from partrain.display.number_format import counted
 from partrain.display.text_table import table, wrapped
 from partrain.inference.network import evaluate_test_items
 from partrain.job.load import LoadedJob, parse
 from partrain.launch.outcome import Outcome
+from partrain.number_format import counted
+from partrain.record.event_log import read_events
+from partrain.record.events import RoundEvent
 
 TARGET = 0.005
 READINGS = {

@@ -13,8 +13,8 @@ import typer
 
 from partrain.cli.options import Debug, Json
 from partrain.cli.shared import examples, print_note
-from partrain.display.events import decode
-from partrain.display.run_state import RunState
+from partrain.record.events import decode
+from partrain.record.run_state import RunState
 
 app = typer.Typer()
 

@@ -60,7 +60,7 @@ def remedy_of(job: Job) -> str:
 def nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, as_json: bool) -> None:
     """Print that a run is at its end, and how it can continue."""
     from partrain.checkpoint.manifest import manifest_of
-    from partrain.display.stop_conditions import suggest_until
+    from partrain.record.stop_conditions import suggest_until
 
     stop = loaded.job.stop
     if as_json:

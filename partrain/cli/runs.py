@@ -250,7 +250,7 @@ def _confirm(listed: Sequence[tuple[str, str]], size: int, yes: bool, as_json: b
         raise typer.BadParameter(
             f"{_count(len(listed))} would be removed; without a terminal to ask, add --yes", param_hint="--yes"
         )
-    from partrain.display.number_format import size as size_text
+    from partrain.number_format import size as size_text
 
     for name, reason in listed:
         print(f"{name}{f': {reason}' if reason else ''}")
@@ -275,13 +275,13 @@ def _remove(folders: Sequence[Path], as_json: bool) -> None:
 
 
 def _total(removed: Sequence[Any], size: int, verb: str) -> str:
-    from partrain.display.number_format import size as size_text
+    from partrain.number_format import size as size_text
 
     return f"{_count(len(removed))}, {size_text(size)} {verb}" if removed else "nothing to remove"
 
 
 def _count(number: int) -> str:
-    from partrain.display.number_format import counted
+    from partrain.number_format import counted
 
     return counted(number, "run")
 

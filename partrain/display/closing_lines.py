@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from partrain.display.number_format import number
-from partrain.display.run_state import COMPLETED
-from partrain.display.stop_conditions import Standing, suggest_until
-from partrain.records import time_shares
+from partrain.number_format import number
+from partrain.record.round_record import time_shares
+from partrain.record.run_state import COMPLETED
+from partrain.record.stop_conditions import Standing, suggest_until
 
 COSTLY = 0.05
 """Share of the others' time, spent waiting, from which a slow worker is worth a remedy."""

@@ -9,11 +9,11 @@ from html import escape
 from typing import Any
 
 from partrain.display.display import Display
-from partrain.display.events import Event
 from partrain.display.live_table import VERY_SLOW
-from partrain.display.number_format import clock, count, number, size, tenths
-from partrain.display.run_state import RunState
-from partrain.display.worker_state import WorkerState
+from partrain.number_format import clock, count, number, size, tenths
+from partrain.record.events import Event
+from partrain.record.run_state import RunState
+from partrain.record.worker_state import WorkerState
 
 REDRAW_S = 0.5
 """Seconds between two updates: each is a message to the browser."""

@@ -20,9 +20,9 @@ from threading import Lock
 from typing import Any
 
 from partrain.config.toml_source import TomlSource
-from partrain.display.events import StartEvent, UnknownEvent, decode
-from partrain.display.run_state import RunState
 from partrain.hooks import GROUP, FollowedRun, Hook
+from partrain.record.events import StartEvent, UnknownEvent, decode
+from partrain.record.run_state import RunState
 from partrain.system.children import leave_signals_to_command
 from partrain.system.regular_file import open_regular
 

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from partrain.display.events import EndEvent, JudgementEvent, KnownEvent, RoundEvent, StartEvent
-from partrain.display.run_state import RunState
-from partrain.records import time_shares
+from partrain.record.events import EndEvent, JudgementEvent, KnownEvent, RoundEvent, StartEvent
+from partrain.record.round_record import time_shares
+from partrain.record.run_state import RunState
 
 ROW_S = 0.1
 """Seconds between two rows of rounds: rounds may take milliseconds, and `events.jsonl` has all."""

@@ -15,7 +15,6 @@ from typing import Any
 from partrain.checkpoint.runs import newest_checkpoint
 from partrain.config.problems import Finding, WrongValue
 from partrain.data import DatasetInfo
-from partrain.display.events import StoppingEvent
 from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, WorkersLost
 from partrain.job.load import Job
 from partrain.job.plan import Plan
@@ -43,6 +42,7 @@ from partrain.launch.worker.messages import (
     TrainingFinished,
     TrainingStarted,
 )
+from partrain.record.events import StoppingEvent
 
 RESUMABLE = WorkersLost, Stalled, InputOutputFailed
 """Failures after which a user resumes from the newest checkpoint."""

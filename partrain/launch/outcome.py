@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from partrain.checkpoint.runs import newest_checkpoint
-from partrain.display.event_log import read_events, write_summary
-from partrain.display.events import EndEvent, Event, RoundEvent, StartEvent
-from partrain.display.run_state import COMPLETED
-from partrain.display.summary import summary
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure, InputMissing
 from partrain.launch.context import Ended, RunContext
 from partrain.protocols import Rule
 from partrain.protocols.rule_traits import Traffic
-from partrain.records import finite
+from partrain.record.event_log import read_events, write_summary
+from partrain.record.events import EndEvent, Event, RoundEvent, StartEvent
+from partrain.record.round_record import finite
+from partrain.record.run_state import COMPLETED
+from partrain.record.summary import summary
 
 
 @dataclass(frozen=True)

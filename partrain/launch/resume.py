@@ -13,12 +13,6 @@ from typing import TYPE_CHECKING, Any
 from partrain.checkpoint.manifest import Manifest, WorkerRecord, manifest_of
 from partrain.config.overrides import as_toml
 from partrain.config.toml_source import TomlSource
-from partrain.display.event_log import EventLog, read_events, truncate_after, write_summary
-from partrain.display.events import EndEvent, RoundEvent
-from partrain.display.run_state import COMPLETED, RunState
-from partrain.display.stop_conditions import CONDITIONS
-from partrain.display.summary import summary
-from partrain.display.worker_state import WorkerState
 from partrain.job.load import LoadedJob
 from partrain.launch.checkpoint_writer import own_columns
 from partrain.launch.context import RunContext, Start
@@ -27,6 +21,12 @@ from partrain.launch.outcome import Outcome, scores_by_name
 from partrain.launch.run import prepare, train
 from partrain.launch.run_folder import check_same_run, locked, relink, remove_stale, removed_unless_begun
 from partrain.launch.start_event import counts_before
+from partrain.record.event_log import EventLog, read_events, truncate_after, write_summary
+from partrain.record.events import EndEvent, RoundEvent
+from partrain.record.run_state import COMPLETED, RunState
+from partrain.record.stop_conditions import CONDITIONS
+from partrain.record.summary import summary
+from partrain.record.worker_state import WorkerState
 from partrain.system.regular_file import read_json
 
 if TYPE_CHECKING:

@@ -14,8 +14,6 @@ from partrain.checkpoint.runs import newest_checkpoint
 from partrain.checkpoint.signature import sign
 from partrain.config.problems import WrongValue
 from partrain.data import Dataset
-from partrain.display.event_log import EventLog
-from partrain.display.events import FaultEvent
 from partrain.errors import BadJob, Failure, InputOutputFailed
 from partrain.job.load import LoadedJob, locating
 from partrain.job.plan import Plan, plan_for
@@ -31,6 +29,8 @@ from partrain.launch.shared_dataset import load_shared
 from partrain.launch.shared_start import SharedStart, load_start
 from partrain.launch.start_event import label_skews, start_event, warn_if_newer, warn_if_skewed
 from partrain.launch.targets import check_targets, remark
+from partrain.record.event_log import EventLog
+from partrain.record.events import FaultEvent
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content

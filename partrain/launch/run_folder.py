@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from partrain.checkpoint import link_best, link_latest, round_path
 from partrain.checkpoint.signature import SIGNATURES
-from partrain.display.event_log import FORBIDDEN, read_events, unwritable
-from partrain.display.events import COMMIT_MARK, StartEvent
 from partrain.errors import BadCheckpoint, CannotCreate, InputOutputFailed
+from partrain.record.event_log import FORBIDDEN, read_events, unwritable
+from partrain.record.events import COMMIT_MARK, StartEvent
 from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import read_regular
 

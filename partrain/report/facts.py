@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from partrain.display.number_format import count, number, size
-from partrain.records import ACTIVITIES, time_shares
+from partrain.number_format import count, number, size
+from partrain.record.round_record import ACTIVITIES, time_shares
 from partrain.report.history import RunHistory
 from partrain.report.sources import Sources, SweepResult
 from partrain.report.sweep import settings_text

@@ -11,8 +11,10 @@ from pydantic import BaseModel
 
 from partrain.config.problems import Rejected
 from partrain.config.toml_source import TomlSource
-from partrain.display.event_log import read_events
-from partrain.display.events import (
+from partrain.errors import InputMissing
+from partrain.launch.run_folder import is_training
+from partrain.record.event_log import read_events
+from partrain.record.events import (
     CommitEvent,
     Event,
     ExclusionEvent,
@@ -25,11 +27,9 @@ from partrain.display.events import (
     StartEvent,
     StoppingEvent,
 )
-from partrain.display.run_state import RunState
-from partrain.display.summary import summary
-from partrain.errors import InputMissing
-from partrain.launch.run_folder import is_training
-from partrain.records import RoundRecord, finite, time_shares
+from partrain.record.round_record import RoundRecord, finite, time_shares
+from partrain.record.run_state import RunState
+from partrain.record.summary import summary
 from partrain.report.bins import WorkerSpan
 from partrain.system.regular_file import read_regular
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from partrain.display.number_format import number, size
 from partrain.display.text_table import aligned
+from partrain.number_format import number, size
 from partrain.runs.listing import COLUMNS, ListedRun
 from partrain.runs.removal import owner
 from partrain.runs.selection import differences

@@ -17,9 +17,9 @@ from partrain.display.live_table import (
     printable,
     progress_line,
 )
-from partrain.display.number_format import clock, count, number, size
-from partrain.display.run_state import RunState
-from partrain.display.worker_state import WorkerState
+from partrain.number_format import clock, count, number, size
+from partrain.record.run_state import RunState
+from partrain.record.worker_state import WorkerState
 from partrain.watch.plot import Plot, PlotCurve
 from partrain.watch.track import Track
 from partrain.watch.watched import RunRow

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from partrain.display.events import (
+from partrain.errors import InputMissing
+from partrain.launch.run_folder import is_training
+from partrain.record.events import (
     CommitEvent,
     EndEvent,
     Event,
@@ -25,9 +27,7 @@ from partrain.display.events import (
     StoppingEvent,
     decode,
 )
-from partrain.display.run_state import RunState
-from partrain.errors import InputMissing
-from partrain.launch.run_folder import is_training
+from partrain.record.run_state import RunState
 from partrain.system.regular_file import open_regular, read_json
 from partrain.watch.tail import Tail
 from partrain.watch.track import Track

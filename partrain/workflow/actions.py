@@ -12,11 +12,11 @@ from partrain.checkpoint.runs import BEST, CHECKPOINT, checkpoint_of
 from partrain.config.overrides import toml_value
 from partrain.config.toml_source import TomlSource
 from partrain.data.fetch import paths_of
-from partrain.display.event_log import read_events
-from partrain.display.events import JudgementEvent, StartEvent
 from partrain.errors import InputMissing
 from partrain.job.load import Job
 from partrain.job.workers import expand
+from partrain.record.event_log import read_events
+from partrain.record.events import JudgementEvent, StartEvent
 from partrain.runs.references import Reference, references, substitute
 from partrain.system.cores import usable_cores
 from partrain.system.regular_file import read_json

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from partrain.display.events import JudgementEvent, decode
-from partrain.display.run_state import RunState
+from partrain.record.events import JudgementEvent, decode
+from partrain.record.run_state import RunState
 from partrain.system.environment import boot_seconds
 from partrain.system.regular_file import open_regular
 from partrain.workflow.resources import Resources

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partrain.config.overrides import assigned
-from partrain.display.event_log import read_events
-from partrain.display.events import JudgementEvent
 from partrain.errors import NOT_REACHED, CannotCreate, Diverged
 from partrain.job.sweep import Range, SweepSection
 from partrain.job.sweep import Trial as SweepTrial
+from partrain.record.event_log import read_events
+from partrain.record.events import JudgementEvent
 from partrain.runs.conditions import UnknownNumber, lookup
 from partrain.runs.references import Reference
 from partrain.seeds import derive

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from partrain.display.events import Event, KnownEvent, decode, encode, round_of
-from partrain.display.run_state import RunState
 from partrain.errors import InputMissing, InputOutputFailed
-from partrain.records import without_nan
+from partrain.record.events import Event, KnownEvent, decode, encode, round_of
+from partrain.record.round_record import without_nan
+from partrain.record.run_state import RunState
 from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import open_regular, open_to_append
 
