@@ -230,16 +230,17 @@ def _trial(device: str) -> Fact:
 def _trained(loaded: Any, folder: Path) -> dict[str, Any]:
     from partrain.launch.run import run
     from partrain.launch.run_folder import new_folder
-    from partrain.record.event_log import read_events
     from partrain.record.events import JudgementEvent
+    from partrain.record.run_folder import RunFolder
 
     outcome = run(loaded, _context(new_folder(folder, "doctor").path))
     if outcome.failure:
         raise outcome.failure
-    judged = [event.loss for event in read_events(folder / "events.jsonl") if isinstance(event, JudgementEvent)]
+    files = RunFolder(folder)
+    judged = [event.loss for event in files.events() if isinstance(event, JudgementEvent)]
     summary = outcome.summary
     return {
-        "file": (folder / "checkpoint.h5").read_bytes(),
+        "file": files.checkpoint.read_bytes(),
         "start": judged[0],
         "loss": summary["loss"],
         "items": summary["item_iterations"],
@@ -251,11 +252,12 @@ def _resumed(loaded: Any, checkpoint: Path, folder: Path) -> dict[str, Any]:
     from partrain.checkpoint import read
     from partrain.launch.resume import resume
     from partrain.launch.run_folder import new_folder
+    from partrain.record.run_folder import RunFolder
 
     outcome = resume(loaded, read(checkpoint), _context(new_folder(folder, "doctor").path))
     if outcome.failure:
         raise outcome.failure
-    return {"file": (folder / "checkpoint.h5").read_bytes()}
+    return {"file": RunFolder(folder).checkpoint.read_bytes()}
 
 
 def _context(folder: Path) -> Any:

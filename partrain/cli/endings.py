@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from partrain.inference.open import foreign
+from partrain.record.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -25,7 +26,7 @@ def finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[s
     from partrain.display.closing_lines import closing_lines
 
     stop = loaded.job.stop.model_dump(exclude_none=True)
-    kept = (outcome.folder / "summary.json").exists()  # the log may have been moved away
+    kept = RunFolder(outcome.folder).summary_file.exists()  # the log may have been moved away
     if as_json:
         print(json.dumps({"folder": str(outcome.folder) if kept else None, "code": outcome.code, **outcome.summary}))
     elif not kept:

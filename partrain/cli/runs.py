@@ -106,7 +106,8 @@ def list_runs(
 @app.command(epilog=examples("partrain runs show runs/mnist", "partrain runs show runs/mnist/2026-11-21T10-00-00 --json"))
 def show(run: Run, as_json: Json = False, debug: Debug = False) -> None:
     """Show all facts of one run."""
-    from partrain.runs import listing, removal, table
+    from partrain.record.run_folder import KILLED, RunFolder
+    from partrain.runs import removal, table
 
     found = _run_at(run)
     if as_json:
@@ -115,7 +116,7 @@ def show(run: Run, as_json: Json = False, debug: Debug = False) -> None:
         print(json.dumps(table.as_json(found, {}) | more | {"summary": found.summary, "start": found.start}))
         return
     print("\n".join(table.describe(found)))
-    if found.columns["status"] in (listing.KILLED, "stopped") and (found.folder / "checkpoint.h5").exists():
+    if found.columns["status"] in (KILLED, "stopped") and RunFolder(found.folder).checkpoint.exists():
         print(f"to continue: partrain resume {found.folder}")
 
 
