@@ -12,8 +12,9 @@ from pathlib import Path
 import partrain
 
 LAYERS = [
-    {"byte_layout", "errors", "flat", "records", "seeds", "version"},
+    {"byte_layout", "errors", "flat", "number_format", "seeds", "version"},
     {"config", "system"},
+    {"record"},
     {"display", "protocols", "tasks"},
     {"comm", "data", "models", "optim", "rules"},
     {"training"},
@@ -62,7 +63,7 @@ WITHOUT_TORCH = [
     "job.checks",
     "config.toml_source",
     "training.stop",
-    "display.event_log",
+    "record.event_log",
     "display.display",
     "checkpoint",
     "launch.coordinator",

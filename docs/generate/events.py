@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints, i
 
 from generate.markdown import code, page, prose, table
 
-from partrain.display import events as kinds
-from partrain.display.summary import Summary
-from partrain.records import ELSEWHERE, RoundRecord
+from partrain.record import events as kinds
+from partrain.record.round_record import ELSEWHERE, RoundRecord
+from partrain.record.summary import Summary
 
 WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", Any: "value", NoneType: "null"}
 

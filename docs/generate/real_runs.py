@@ -9,9 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from partrain.display.event_log import read_events
 from partrain.display.live_table import FLASH_S, frame
-from partrain.display.run_state import RunState
+from partrain.record.event_log import read_events
+from partrain.record.run_state import RunState
 
 FOLDER = Path(__file__).parents[1] / "pictures"
 ROOT = Path(__file__).parents[2]

@@ -13,13 +13,13 @@ from typing import Any
 from partrain.config.python_objects import PythonObjects, standing_for_tables
 from partrain.display.display import make_display
 from partrain.display.notebook import NotebookDisplay, runs_in_kernel
-from partrain.display.run_state import RunState
 from partrain.errors import INTERRUPTED, TERMINATED, Failure
 from partrain.hooks.select import find_hooks
 from partrain.launch import forkserver
 from partrain.launch.context import RunContext
 from partrain.launch.hook_process import HookProcess
 from partrain.launch.outcome import Outcome
+from partrain.record.run_state import RunState
 from partrain.system.stdio import visible
 
 KEPT_S = 60.0

@@ -16,6 +16,7 @@ import torch
 from partrain import checkpoint
 from partrain.api import objects, session
 from partrain.api.items import as_file
+from partrain.checkpoint.runs import run_folder_of
 from partrain.config.overrides import toml_value
 from partrain.config.python_objects import ABOUT, PYTHON, PythonObjects, loads, standing_for_tables
 from partrain.display.notebook import summary_html, summary_text
@@ -27,8 +28,8 @@ from partrain.job.python_job import as_data, check_table
 from partrain.launch.hook_process import HookProcess
 from partrain.launch.outcome import Outcome
 from partrain.launch.resume import already_finished, drop_met_targets, resume
+from partrain.record.run_folder import RunFolder
 from partrain.system.environment import boot_seconds
-from partrain.system.regular_file import read_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -304,12 +305,8 @@ def load(
         with _permission():
             loaded = load_job(content, path, trust_code)
         _check_keys(loaded, told.tables)
-        folder = next((one for one in path.absolute().parents[:2] if (one / "events.jsonl").exists()), path.parent)
-        try:
-            summary = dict(read_json(folder / "summary.json"))
-        except (OSError, ValueError):
-            summary = {}
-        return trained(loaded, summary, folder, path, given, trust_code)
+        folder = run_folder_of(path) or path.parent
+        return trained(loaded, RunFolder(folder).summary, folder, path, given, trust_code)
 
 
 def trained(

@@ -13,7 +13,6 @@ from types import FrameType
 from typing import Any
 
 from partrain.display.display import Display
-from partrain.display.run_state import RunState
 from partrain.errors import INTERRUPTED, OK, TERMINATED, BadJob, Diverged
 from partrain.job.load import LoadedJob
 from partrain.launch.context import RunContext
@@ -21,6 +20,7 @@ from partrain.launch.outcome import Outcome
 from partrain.launch.run import run
 from partrain.launch.run_folder import new_folder
 from partrain.launch.signals import Signals, handled
+from partrain.record.run_state import RunState
 from partrain.system.environment import boot_seconds
 
 

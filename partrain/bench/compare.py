@@ -13,13 +13,13 @@ from typing import Any
 from partrain.bench import Case, Interrupted, outcomes, refuse_seed
 from partrain.bench.assertions import check_names_of_jobs, medians, verdict
 from partrain.config.toml_source import TomlSource
-from partrain.display.event_log import read_events
-from partrain.display.events import RoundEvent, StartEvent
 from partrain.errors import NOT_REACHED, OK, USAGE, BadJob, InputMissing
 from partrain.job.load import LoadedJob, load, parse
-from partrain.records import finite, time_shares
+from partrain.record.events import RoundEvent, StartEvent
+from partrain.record.round_record import finite, time_shares
+from partrain.record.run_folder import RunFolder
 from partrain.runs.conditions import Condition
-from partrain.runs.listing import flat
+from partrain.runs.listing import numbers_in
 from partrain.runs.selection import BadSelection, check_names, differences, ordered
 from partrain.system.regular_file import read_json
 
@@ -59,7 +59,7 @@ class ComparedJob:
         """Add a run that has ended."""
         found, summary = _read(folder)
         self.runs.append(found)
-        self.numbers.append(dict(flat(summary)) | found)
+        self.numbers.append(numbers_in(summary) | found)
 
     def values(self, key: str) -> list[float]:
         return [float(one[key]) for one in self.runs if one[key] is not None]  # type: ignore[arg-type]
@@ -165,11 +165,12 @@ def facts(folder: Path) -> Facts:
 
 def _read(folder: Path) -> tuple[Facts, dict[str, Any]]:
     """Return the results in a run folder, and its summary."""
-    told = list(read_events(folder / "events.jsonl")) if (folder / "events.jsonl").exists() else []
-    if told and not (folder / "summary.json").exists():
+    files = RunFolder(folder)
+    told = list(files.events()) if files.events_file.exists() else []
+    if told and not files.summary_file.exists():
         raise InputMissing(f"{folder}: the run is still training, or was killed: partrain resume {folder}")
     try:
-        summary = read_json(folder / "summary.json")
+        summary = read_json(files.summary_file)
     except (OSError, ValueError) as error:
         raise InputMissing(f"{folder}: no readable summary.json: {error}; is it a run folder?") from None
     starts = [event for event in told if isinstance(event, StartEvent)]
@@ -219,7 +220,7 @@ def _end(path: Path, others: Sequence[Path]) -> str:
 
 def _kept_job(folder: Path) -> dict[str, Any]:
     """Parse a run folder's copy of its job."""
-    return TomlSource.read(folder / "job.toml").data
+    return TomlSource.read(RunFolder(folder).job_file).data
 
 
 def _row(contender: ComparedJob) -> dict[str, Any]:

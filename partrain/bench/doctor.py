@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from partrain.display.number_format import size
 from partrain.errors import Failure
 from partrain.job.workers import cuda_count
+from partrain.number_format import size
 from partrain.system.cores import cpu_quota
 from partrain.system.environment import processor, versions
 from partrain.system.memory import memory_limits
@@ -228,18 +228,19 @@ def _trial(device: str) -> Fact:
 
 
 def _trained(loaded: Any, folder: Path) -> dict[str, Any]:
-    from partrain.display.event_log import read_events
-    from partrain.display.events import JudgementEvent
     from partrain.launch.run import run
     from partrain.launch.run_folder import new_folder
+    from partrain.record.events import JudgementEvent
+    from partrain.record.run_folder import RunFolder
 
     outcome = run(loaded, _context(new_folder(folder, "doctor").path))
     if outcome.failure:
         raise outcome.failure
-    judged = [event.loss for event in read_events(folder / "events.jsonl") if isinstance(event, JudgementEvent)]
+    files = RunFolder(folder)
+    judged = [event.loss for event in files.events() if isinstance(event, JudgementEvent)]
     summary = outcome.summary
     return {
-        "file": (folder / "checkpoint.h5").read_bytes(),
+        "file": files.checkpoint.read_bytes(),
         "start": judged[0],
         "loss": summary["loss"],
         "items": summary["item_iterations"],
@@ -251,17 +252,18 @@ def _resumed(loaded: Any, checkpoint: Path, folder: Path) -> dict[str, Any]:
     from partrain.checkpoint import read
     from partrain.launch.resume import resume
     from partrain.launch.run_folder import new_folder
+    from partrain.record.run_folder import RunFolder
 
     outcome = resume(loaded, read(checkpoint), _context(new_folder(folder, "doctor").path))
     if outcome.failure:
         raise outcome.failure
-    return {"file": (folder / "checkpoint.h5").read_bytes()}
+    return {"file": RunFolder(folder).checkpoint.read_bytes()}
 
 
 def _context(folder: Path) -> Any:
     from partrain.display.display import Display
-    from partrain.display.run_state import RunState
     from partrain.launch.context import RunContext
+    from partrain.record.run_state import RunState
 
     return RunContext(folder, Display(RunState()))
 

@@ -13,11 +13,11 @@ from partrain.bench.compare import facts
 from partrain.config.overrides import as_toml
 from partrain.config.problems import Finding, WrongValue
 from partrain.data import Dataset
-from partrain.display.number_format import clock, count, size
 from partrain.display.text_table import table
 from partrain.errors import BadJob
 from partrain.job.load import LoadedJob, check_against_data, load_dataset, locating, parse
 from partrain.job.plan import Plan, is_estimate, item_iterations, last_round, plan_for
+from partrain.number_format import clock, count, plural, size
 from partrain.system.cores import usable_cores
 from partrain.system.memory import memory_limits
 
@@ -180,7 +180,7 @@ def render(result: dict[str, Any]) -> list[str]:
         f"network: {network['name']}, {network['parameters']:,} parameters"
         + (f", {frozen:,} of them frozen" if frozen else "")
         + f"; {size(network['bytes'])} that workers mix"
-        + (f", and {vectors} vector{'s'[: vectors > 1]} of {network['optimizer']}" if vectors else ""),
+        + (f", and {vectors} {plural('vector', vectors)} of {network['optimizer']}" if vectors else ""),
         f"memory: workers {size(memory['workers'])}, snapshots and files {size(memory['snapshots'])}, data {size(data['bytes'])};"
         f" {size(memory['free'])} are free (libraries not counted)",
         f"round: {each['item_iterations']:,} item-iterations; judged every {_rounds(each['judge_every'])}",
@@ -247,7 +247,7 @@ def _speeds(result: dict[str, Any]) -> Iterator[str]:
     elif "refused" in measured:
         yield f"{more} cannot be tried: {measured['refused']}"
     else:
-        cores = f"{measured['cores']} core{'s'[: measured['cores'] > 1]}"
+        cores = f"{measured['cores']} {plural('core', measured['cores'])}"
         yield f"{more} would share {cores}, all in use: one more worker does not pay here"
     yield "whether a target comes sooner with more workers: partrain bench"
 
@@ -257,4 +257,4 @@ def _rounds(number: int) -> str:
 
 
 def _workers(number: int) -> str:
-    return f"{number} worker{'s'[: number > 1]}"
+    return f"{number} {plural('worker', number)}"

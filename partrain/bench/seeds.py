@@ -23,13 +23,13 @@ from typing import Any
 from partrain.bench import Case, Row, incomplete_rows, measure, spread
 from partrain.checkpoint import read
 from partrain.checkpoint.files import round_path
-from partrain.display.event_log import read_events
-from partrain.display.events import RoundEvent
-from partrain.display.number_format import counted
 from partrain.display.text_table import table, wrapped
 from partrain.inference.network import evaluate_test_items
 from partrain.job.load import LoadedJob, parse
 from partrain.launch.outcome import Outcome
+from partrain.number_format import counted
+from partrain.record.events import RoundEvent
+from partrain.record.run_folder import RunFolder
 
 TARGET = 0.005
 READINGS = {
@@ -205,7 +205,7 @@ def _older_stop(outcome: Outcome) -> dict[str, Any]:
 
     Without such a round, it is the end of the run, not reached. The test loss is that of the mixed network in the round's checkpoint.
     """
-    records = (event.record for event in read_events(outcome.folder / "events.jsonl") if isinstance(event, RoundEvent))
+    records = (event.record for event in RunFolder(outcome.folder).events() if isinstance(event, RoundEvent))
     stop: dict[str, Any] = {"reached": False, "items_per_worker": 0}
     for number, group in groupby(records, lambda record: record.round):
         workers = list(group)

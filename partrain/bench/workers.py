@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from partrain.bench import Case, Row, incomplete_rows, measure, refuse_seed, spread
-from partrain.display.number_format import counted
 from partrain.display.text_table import table, wrapped
 from partrain.job.load import LoadedJob, load, parse
+from partrain.number_format import counted
 from partrain.system.cores import usable_cores
 
 MNIST = """\

@@ -22,11 +22,9 @@ from pathlib import Path
 from partrain.checkpoint.content import ContentRefused
 from partrain.checkpoint.header import SIZE, parse
 from partrain.errors import InputMissing, InputOutputFailed
+from partrain.record.file_names import BEST, CHECKPOINT, CHECKPOINTS
 from partrain.system.atomic_file import FolderNotSynced, atomic_file, discard, make_durable, open_folder, temporary_name
 
-LATEST = "checkpoint.h5"
-BEST = "best.h5"
-FOLDER = "checkpoints"
 MAX_BYTES = 1 << 36
 """Default size limit of a file that is read into memory."""
 
@@ -49,7 +47,11 @@ _CANNOT_LINK = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno
 
 def round_path(run_folder: Path, number: int) -> Path:
     """Return the path of a round's checkpoint in a run folder."""
-    return run_folder / FOLDER / f"round-{number:06d}.h5"
+    return run_folder / CHECKPOINTS / _name(number)
+
+
+def _name(number: int) -> str:
+    return f"round-{number:06d}.h5"
 
 
 def write(path: Path, data: bytes) -> None:
@@ -57,7 +59,10 @@ def write(path: Path, data: bytes) -> None:
 
     Raises InputOutputFailed. The old file is then unchanged, unless the message says that the new one is in place.
     """
-    with _translate_errors(path, "write"), atomic_file(path, sync_folder=True, follow=path.parent.name != FOLDER) as descriptor:
+    with (
+        _translate_errors(path, "write"),
+        atomic_file(path, sync_folder=True, follow=path.parent.name != CHECKPOINTS) as descriptor,
+    ):
         _reserve(descriptor, len(data))
         rest = memoryview(data)
         while rest:
@@ -69,7 +74,7 @@ def link_latest(run_folder: Path, path: Path) -> Path:
 
     Copies the file where there are no hard links. Raises InputOutputFailed; `checkpoint.h5` is then the old one or the new one.
     """
-    return _link(run_folder, LATEST, path)
+    return _link(run_folder, CHECKPOINT, path)
 
 
 def link_best(run_folder: Path, best_round: int | None, renew: bool = False) -> None:
@@ -120,7 +125,7 @@ def prune(folder: Path, newest_round: int, keep: int, best_round: int | None = N
         past = sorted(number for number in rounds if number <= newest_round)
         removed = sorted(rounds - {*past[-keep:], best_round})
         for number in removed:
-            os.unlink(f"round-{number:06d}.h5", dir_fd=descriptor)
+            os.unlink(_name(number), dir_fd=descriptor)
     return removed
 
 

@@ -6,15 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from partrain.errors import InputMissing
+from partrain.number_format import counted
+from partrain.record.file_names import BEST, CHECKPOINT, CHECKPOINTS, EVENTS
+from partrain.record.run_folder import RunFolder
 
-CHECKPOINT = "checkpoint.h5"
-"""The newest checkpoint of a run folder."""
-BEST = "best.h5"
-"""The best checkpoint of a run folder by the judged metric."""
-FOLDER = "checkpoints"
-"""The folder of a run's checkpoints, one file per round."""
-EVENTS = "events.jsonl"
-"""The events of a run."""
 _DEPTH = 3
 """Levels below a folder that may hold runs: `runs/NAME/TIME`."""
 
@@ -39,15 +34,15 @@ def run_of(folder: Path, note: Callable[[str], None] = silent) -> Path:
         folder: A run folder, its `checkpoints`, or a folder of runs.
         note: Called with a sentence if the run was chosen among several.
     """
-    if newest_checkpoint(folder):
+    if RunFolder(folder).newest_checkpoint:
         return folder
-    if folder.name == FOLDER and newest_checkpoint(folder.parent):
+    if folder.name == CHECKPOINTS and RunFolder(folder.parent).newest_checkpoint:
         return folder.parent
     try:
         levels = ["*/" * depth for depth in range(1, _DEPTH + 1)]
         found = {path.parent: path for level in levels for path in folder.glob(f"{level}{CHECKPOINT}")}
-        begun = (path.parent for level in levels for path in folder.glob(f"{level}{FOLDER}"))
-        found |= {run: path for run in begun if run not in found and (path := newest_checkpoint(run))}
+        begun = (path.parent for level in levels for path in folder.glob(f"{level}{CHECKPOINTS}"))
+        found |= {run: path for run in begun if run not in found and (path := RunFolder(run).newest_checkpoint)}
         newest = max(found, key=lambda run: found[run].stat().st_mtime_ns, default=None)
     except OSError as error:
         raise InputMissing(f"{folder}: {error.strerror}") from None
@@ -56,18 +51,8 @@ def run_of(folder: Path, note: Callable[[str], None] = silent) -> Path:
         raise InputMissing(
             f"{folder} has no {CHECKPOINT}" + (": nothing was committed there" if began else ", and no run below it has")
         )
-    note(f"{folder} holds {len(found):,} run{'s'[: len(found) > 1]}; this is the newest: {newest}")
+    note(f"{folder} holds {counted(len(found), 'run')}; this is the newest: {newest}")
     return newest
-
-
-def newest_checkpoint(run: Path) -> Path | None:
-    """Return the newest checkpoint of a run folder: `checkpoint.h5`, or the newest file of a round.
-
-    A run that was killed before it named its first file `checkpoint.h5`, or could not, has only the latter.
-    """
-    if (run / CHECKPOINT).exists():
-        return run / CHECKPOINT
-    return max((run / FOLDER).glob("round-*.h5"), key=lambda path: (len(path.name), path.name), default=None)
 
 
 def runs_below(folder: Path) -> list[Path]:
@@ -84,8 +69,8 @@ def checkpoint_of(path: Path, note: Callable[[str], None] = silent, best: bool =
         if best and not (run / BEST).exists():
             why = "no round of it was judged since it began there, or the checkpoint of its best round is gone"
             raise InputMissing(f"{run} has no {BEST}: {why}; without --best it stands for its newest checkpoint")
-        path = run / BEST if best else newest_checkpoint(run) or run / CHECKPOINT
-        if path.parent.name == FOLDER:
+        path = run / BEST if best else RunFolder(run).newest_checkpoint or run / CHECKPOINT
+        if path.parent.name == CHECKPOINTS:
             note(f"{run} has no {CHECKPOINT}: its run ended before it named one; this is its newest round: {path}")
         return path
     if path.suffix == ".toml" and path.is_file():

@@ -14,6 +14,7 @@ from partrain.cli.options import Csv, Debug, Json, Markdown, OnlyChanged, Overri
 from partrain.cli.shared import check_one_format, examples, print_note, print_warnings
 from partrain.display.text_table import terminal_width
 from partrain.errors import InputMissing
+from partrain.record.run_folder import RunFolder
 
 app = typer.Typer()
 
@@ -128,7 +129,8 @@ def compare(
 
 def _folder_of_run(path: Path) -> Path:
     """Return the run folder of a checkpoint, which records time and bytes; of a folder of runs, the newest."""
-    if path.is_dir() and not (path / "summary.json").exists() and not (path / "events.jsonl").exists():
+    files = RunFolder(path)
+    if path.is_dir() and not files.summary_file.exists() and not files.events_file.exists():
         return run_of(path, print_note)
     if path.suffix != ".h5" or path.is_dir():
         return path

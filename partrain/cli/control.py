@@ -13,8 +13,9 @@ import typer
 
 from partrain.cli.options import Debug, Json
 from partrain.cli.shared import examples, print_note
-from partrain.display.events import decode
-from partrain.display.run_state import RunState
+from partrain.record.run_folder import RunFolder
+from partrain.record.run_state import RunState
+from partrain.record.tail import FollowedState
 
 app = typer.Typer()
 
@@ -32,10 +33,10 @@ def stop(
 ) -> None:
     """Stop a run that another terminal trains: after its round, with a checkpoint. Return when it has ended."""
     from partrain.launch.control import NotTraining, ask_to_stop
-    from partrain.launch.run_folder import is_training
     from partrain.launch.signals import ONE_WISH_S
 
-    folder = _training_run(run)
+    run_folder = _training_run(run)
+    folder = run_folder.path
     process = ask_to_stop(folder)
     print_note(f"process {process} stops {folder} {'now' if now else 'after its round'}")
     if now:
@@ -44,14 +45,14 @@ def stop(
             ask_to_stop(folder)
         except NotTraining:  # it has ended, or is about to
             now = False
-    _wait(lambda: not is_training(folder))
+    _wait(lambda: not run_folder.is_training)
     if not folder.exists():
         left = {"folder": None, "status": "stopped", "reason": "stopped before the first round", "round": 0}
         print(json.dumps(left) if as_json else "stopped before the first round: no run folder is left")
         return
-    state = FollowedState(folder).read()
+    state = _state(FollowedState(run_folder.events_file))
     document = {"folder": str(folder), "status": state.status, "reason": state.reason, "round": state.round}
-    resume = f"\n  partrain resume {folder}" if (folder / "checkpoint.h5").exists() else ""
+    resume = f"\n  partrain resume {folder}" if run_folder.checkpoint.exists() else ""
     print(json.dumps(document) if as_json else f"{state.status} ({state.reason}) in round {state.round:,}{resume}")
 
 
@@ -59,20 +60,19 @@ def stop(
 def checkpoint(run: Run = Path("runs"), as_json: Json = False, debug: Debug = False) -> None:
     """Make a run that another terminal trains commit a checkpoint now. Return when the file is on disk."""
     from partrain.launch.control import NotTraining, ask_to_commit
-    from partrain.launch.run_folder import is_training
 
-    folder = _training_run(run)
-    followed = FollowedState(folder)
-    before = followed.read().round
+    run_folder = _training_run(run)
+    folder, followed = run_folder.path, FollowedState(run_folder.events_file)
+    before = _state(followed).round
     process = ask_to_commit(folder)
     print_note(f"process {process} commits a checkpoint of {folder}")
 
     def committed() -> bool:
-        commit = followed.read().commit
+        commit = _state(followed).commit
         return commit is not None and commit.round > before
 
-    _wait(lambda: committed() or not is_training(folder))
-    commit = followed.read().commit
+    _wait(lambda: committed() or not run_folder.is_training)
+    commit = _state(followed).commit
     if commit is None or commit.round <= before:
         raise NotTraining(f"{folder}: the run ended before another checkpoint was committed")
     path = folder / commit.file
@@ -80,43 +80,25 @@ def checkpoint(run: Run = Path("runs"), as_json: Json = False, debug: Debug = Fa
     print(json.dumps(document) if as_json else f"round {commit.round:,}: {path}")
 
 
-def _training_run(path: Path) -> Path:
+def _training_run(path: Path) -> RunFolder:
     """Return the run that a folder stands for: itself, or the newest run below it that trains."""
     from partrain.checkpoint.runs import runs_below
     from partrain.launch.control import NotTraining
-    from partrain.launch.run_folder import is_training
 
-    found = [folder for folder in runs_below(path) if is_training(folder)]
+    found = [run for run in map(RunFolder, runs_below(path)) if run.is_training]
     if not found:
         raise NotTraining(f"{path}: no process trains a run here now")
-    newest = max(found, key=lambda folder: (folder / "events.jsonl").stat().st_mtime_ns)
+    newest = max(found, key=lambda run: run.events_file.stat().st_mtime_ns)
     if len(found) > 1:
-        print_note(f"{len(found)} runs below {path} train now; this is the newest: {newest}")
+        print_note(f"{len(found)} runs below {path} train now; this is the newest: {newest.path}")
     return newest
 
 
-class FollowedState:
-    """The state of a run that trains, from the lines that its events have grown by."""
-
-    def __init__(self, folder: Path) -> None:
-        from partrain.watch.tail import Tail
-
-        self._tail, self._state = Tail(folder / "events.jsonl"), RunState()
-
-    def read(self) -> RunState:
-        """Read the new events."""
-        while True:
-            try:
-                anew, lines = self._tail.read()
-            except FileNotFoundError:  # the run ended before it began, and its folder went with it
-                return self._state
-            if anew:
-                self._state = RunState()
-            for line in lines:
-                with suppress(ValueError):  # no event
-                    self._state.apply(decode(line))
-            if self._tail.at_end:
-                return self._state
+def _state(followed: FollowedState) -> RunState:
+    """Read the new events. A run that ended before it began has taken its folder with it."""
+    with suppress(FileNotFoundError):
+        followed.read()
+    return followed.state
 
 
 def _wait(done: Callable[[], bool]) -> None:

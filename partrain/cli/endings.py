@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from partrain.inference.open import foreign
+from partrain.record.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -25,7 +26,7 @@ def finish(outcome: Outcome, loaded: LoadedJob, as_json: bool, until: Sequence[s
     from partrain.display.closing_lines import closing_lines
 
     stop = loaded.job.stop.model_dump(exclude_none=True)
-    kept = (outcome.folder / "summary.json").exists()  # the log may have been moved away
+    kept = RunFolder(outcome.folder).summary_file.exists()  # the log may have been moved away
     if as_json:
         print(json.dumps({"folder": str(outcome.folder) if kept else None, "code": outcome.code, **outcome.summary}))
     elif not kept:
@@ -60,7 +61,7 @@ def remedy_of(job: Job) -> str:
 def nothing_to_do(path: Path, content: Content, reason: str, loaded: LoadedJob, as_json: bool) -> None:
     """Print that a run is at its end, and how it can continue."""
     from partrain.checkpoint.manifest import manifest_of
-    from partrain.display.stop_conditions import suggest_until
+    from partrain.record.stop_conditions import suggest_until
 
     stop = loaded.job.stop
     if as_json:

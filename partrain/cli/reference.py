@@ -12,6 +12,7 @@ from partrain.cli.completion import complete_word
 from partrain.cli.options import Debug, Json
 from partrain.cli.shared import examples
 from partrain.errors import Failure
+from partrain.number_format import plural
 from partrain.system.cores import usable_cores
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def _devices() -> list[tuple[str, str]]:
 
     cuda = [(f"cuda:{index}", torch.cuda.get_device_name(index)) for index in range(torch.cuda.device_count())]
     cores = usable_cores()
-    return [("cpu", f"{cores} core{'s'[: cores > 1]}"), *cuda]
+    return [("cpu", f"{cores} {plural('core', cores)}"), *cuda]
 
 
 def _jobs() -> list[tuple[str, str]]:

@@ -106,7 +106,8 @@ def list_runs(
 @app.command(epilog=examples("partrain runs show runs/mnist", "partrain runs show runs/mnist/2026-11-21T10-00-00 --json"))
 def show(run: Run, as_json: Json = False, debug: Debug = False) -> None:
     """Show all facts of one run."""
-    from partrain.runs import listing, removal, table
+    from partrain.record.run_folder import KILLED, RunFolder
+    from partrain.runs import removal, table
 
     found = _run_at(run)
     if as_json:
@@ -115,7 +116,7 @@ def show(run: Run, as_json: Json = False, debug: Debug = False) -> None:
         print(json.dumps(table.as_json(found, {}) | more | {"summary": found.summary, "start": found.start}))
         return
     print("\n".join(table.describe(found)))
-    if found.columns["status"] in (listing.KILLED, "stopped") and (found.folder / "checkpoint.h5").exists():
+    if found.columns["status"] in (KILLED, "stopped") and RunFolder(found.folder).checkpoint.exists():
         print(f"to continue: partrain resume {found.folder}")
 
 
@@ -250,7 +251,7 @@ def _confirm(listed: Sequence[tuple[str, str]], size: int, yes: bool, as_json: b
         raise typer.BadParameter(
             f"{_count(len(listed))} would be removed; without a terminal to ask, add --yes", param_hint="--yes"
         )
-    from partrain.display.number_format import size as size_text
+    from partrain.number_format import size as size_text
 
     for name, reason in listed:
         print(f"{name}{f': {reason}' if reason else ''}")
@@ -275,13 +276,13 @@ def _remove(folders: Sequence[Path], as_json: bool) -> None:
 
 
 def _total(removed: Sequence[Any], size: int, verb: str) -> str:
-    from partrain.display.number_format import size as size_text
+    from partrain.number_format import size as size_text
 
     return f"{_count(len(removed))}, {size_text(size)} {verb}" if removed else "nothing to remove"
 
 
 def _count(number: int) -> str:
-    from partrain.display.number_format import counted
+    from partrain.number_format import counted
 
     return counted(number, "run")
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from partrain.checkpoint.runs import newest_checkpoint, run_folder_of
+from partrain.checkpoint.runs import run_folder_of
 from partrain.cli.endings import finish, nothing_to_do
 from partrain.cli.options import Debug, Json, Out, Overrides, Quiet, TrustCode, Verbose
 from partrain.cli.run_options import LOOPBACK, HookOptions, Log, MetricsHost, MetricsPort, RunOptions
 from partrain.cli.shared import examples, print_note, print_warnings
 from partrain.errors import BadCheckpoint, BadJob, Failure, InputMissing, WorkersLost
 from partrain.inference.open import load_job, open_checkpoint
+from partrain.record.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -122,7 +123,7 @@ def _train(job: Path, out: Path | None, set_: list[str] | None, options: RunOpti
         if machine and machine.number:
             _follow(machine, loaded)
         folder, made = _former_run(machine), None
-        if folder and newest_checkpoint(folder):
+        if folder and RunFolder(folder).newest_checkpoint:
             _resume_with(machine, folder, (), None, None, (), True, options)
             return
         from partrain.launch.run import run as train
@@ -176,7 +177,7 @@ def resume(
         if (checkpoint is None) != latest:
             raise typer.BadParameter("give a checkpoint, a run folder, or --latest", param_hint="CKPT.h5")
         path = checkpoint or Path("runs")
-        if (former := _former_run(machine)) and newest_checkpoint(former):
+        if (former := _former_run(machine)) and RunFolder(former).newest_checkpoint:
             path, out = former, None
         _resume_with(machine, path, until or (), out, job, set_ or (), trust_code, options)
 

@@ -16,6 +16,8 @@ import typer
 from partrain.cli.options import Debug, Json
 from partrain.cli.shared import CommandLine, examples
 from partrain.errors import INTERRUPTED, OK, TERMINATED
+from partrain.number_format import plural
+from partrain.record.file_names import WORKFLOW
 from partrain.system.environment import boot_seconds
 
 if TYPE_CHECKING:
@@ -152,7 +154,7 @@ def _run(
 
     with held(results.folder), _executor(options, invoke) as executor:
         if single:
-            stage_file(results.folder / "workflow.toml", workflow.text)
+            stage_file(results.folder / WORKFLOW, workflow.text)
         try:
             runner = Runner(
                 workflow, results, options, executor, base,
@@ -194,7 +196,7 @@ def row_of(state: StepState) -> StepRow:
 def _device(state: StepState) -> str:
     if not state.resources or state.status != "running":
         return ""
-    cores = f"{state.resources.cores} core{'s'[: state.resources.cores > 1]}"
+    cores = f"{state.resources.cores} {plural('core', state.resources.cores)}"
     return " ".join([cores, *sorted(state.resources.devices), *([state.where] if state.where else [])])
 
 

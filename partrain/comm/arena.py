@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from partrain.comm import futex
 from partrain.errors import InputOutputFailed
-from partrain.records import FIELDS
+from partrain.record.round_record import FIELDS
 
 if TYPE_CHECKING:
     import numpy as np

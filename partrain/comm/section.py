@@ -10,6 +10,7 @@ from pydantic import Field
 
 from partrain.config.problems import Finding
 from partrain.config.section import Section
+from partrain.number_format import plural
 
 if TYPE_CHECKING:
     from partrain.comm.machine import Machine
@@ -69,5 +70,5 @@ class TransportSection(Section):
             if key not in self.implementation().settings:
                 yield Finding(("transport", key), f"`{key}` works in simulation only", 'use kind = "simulated"', at="key")
             elif len(values) not in (1, workers):
-                message = f"`{key}` has {len(values)} values for {workers} worker{'s'[: workers > 1]}"
+                message = f"`{key}` has {len(values)} values for {workers} {plural('worker', workers)}"
                 yield Finding(("transport", key), message, f"give one or {workers}")

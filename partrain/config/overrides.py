@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
@@ -23,6 +23,22 @@ class Flag(NamedTuple):
     name: str
     table: tuple[str, ...] = ()
     """The table that its keys belong to. An option of one table changes no other."""
+
+
+def is_table(value: Any) -> bool:
+    """Return whether a value of a job is a table, or a list of tables."""
+    return isinstance(value, Mapping) or (
+        isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) for each in value)
+    )
+
+
+def flatten(table: Any, nested: Callable[[Any], bool] = is_table, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested tables by dotted key, as `--set` takes it; lists count from 0. `nested` chooses the values to enter."""
+    for key, value in table.items() if isinstance(table, Mapping) else enumerate(table):
+        if nested(value):
+            yield from flatten(value, nested, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 SET = Flag("--set")

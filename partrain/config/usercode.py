@@ -20,6 +20,7 @@ from partrain.config.problems import did_you_mean
 from partrain.config.python_objects import ABOUT, PYTHON
 from partrain.config.section import Section
 from partrain.errors import UserCodeFailed
+from partrain.number_format import plural
 
 Instance = TypeVar("Instance")
 
@@ -88,7 +89,7 @@ def unfit_arguments(
     if lacking := [one for one in takes.needed if one not in given]:
         names = ", ".join(f"`{one}`" for one in lacking)
         advice = f"add {'it' if len(lacking) == 1 else 'them'} to [{table}]"
-        yield "name", f"`{name}` needs the argument{'s'[: len(lacking) > 1]} {names}", advice
+        yield "name", f"`{name}` needs the {plural('argument', len(lacking))} {names}", advice
 
 
 def make(table: str, section: UserCode, folder: Path, kind: type[Instance], known_as: str) -> Instance:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from partrain.data.base import DataSection, Dataset, DatasetSpec, Training, WrongSetting
+from partrain.number_format import plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,7 +23,7 @@ def check_channels(section: DataSection, spec: DatasetSpec) -> None:
     if given and len(given) != shape[0]:
         raise WrongSetting(
             key,
-            f"`mean` has {len(given)} number{'s'[: len(given) > 1]}, and images have {shape[0]} channels",
+            f"`mean` has {len(given)} {plural('number', len(given))}, and images have {shape[0]} channels",
             "give one for each",
         )
 

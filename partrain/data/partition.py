@@ -44,6 +44,7 @@ from partrain.data.folds import Fold, HeldOut, held_out_count
 from partrain.data.skew import label_groups
 from partrain.data.windows import FOLD_IN_TIME, refuse_fold
 from partrain.errors import InputMissing
+from partrain.number_format import plural
 from partrain.seeds import generator
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _exact_first(n: int, sizes: Sequence[int | None], taken: int, overlap: float
     others = sizes.count(None)
     if n - taken < others:
         raise ValueError(
-            f"partition_size takes {taken} of the {n} training items: the {others} worker{'s'[: others > 1]} without one cannot share the"
+            f"partition_size takes {taken} of the {n} training items: the {others} {plural('worker', others)} without one cannot share the"
             f" {max(n - taken, 0)} that remain; lower it, or give every worker a partition_size"
         )
     shared = iter(_spread(n - taken, [_even_size(n - taken, others, overlap)] * others))

@@ -1,1 +1,1 @@
-"""The output of a run: event log, run state, live table and plain lines."""
+"""The output of a run: live table, plain lines, closing lines, text tables."""

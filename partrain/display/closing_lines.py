@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from partrain.display.number_format import number
-from partrain.display.run_state import COMPLETED
-from partrain.display.stop_conditions import Standing, suggest_until
-from partrain.records import time_shares
+from partrain.number_format import number
+from partrain.record.file_names import BEST
+from partrain.record.round_record import time_shares
+from partrain.record.run_state import COMPLETED
+from partrain.record.stop_conditions import Standing, suggest_until
 
 COSTLY = 0.05
 """Share of the others' time, spent waiting, from which a slow worker is worth a remedy."""
@@ -48,8 +49,8 @@ def closing_lines(
         if shown:
             lines.append(f"{name}: {shown}")
     earlier_best = _earlier_best(content)
-    kept = bool(earlier_best) and (folder / "best.h5").exists()
-    lines += [earlier_best + " (best.h5)" * kept] if earlier_best else _newest_best(content)
+    kept = bool(earlier_best) and (folder / BEST).exists()
+    lines += [earlier_best + f" ({BEST})" * kept] if earlier_best else _newest_best(content)
     lines += [*_waiting(content["workers"]), *_slow(content["workers"], remedy)]
     if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
         mean, most = sum(unlike) / len(unlike), max(unlike)

@@ -16,7 +16,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
-from partrain.display.events import (
+from partrain.display.live_table import ASCII, FLASH_S, UNICODE, frame, printable
+from partrain.display.terminal import discard, finish, is_terminal, open_output, writable
+from partrain.number_format import count, number, plural, tenths
+from partrain.record.events import (
     EndEvent,
     Event,
     ExclusionEvent,
@@ -28,11 +31,8 @@ from partrain.display.events import (
     SpikeEvent,
     StartEvent,
 )
-from partrain.display.live_table import ASCII, FLASH_S, UNICODE, frame, printable
-from partrain.display.number_format import count, number, tenths
-from partrain.display.run_state import RunState
-from partrain.display.stop_conditions import conditions_of
-from partrain.display.terminal import discard, finish, is_terminal, open_output, writable
+from partrain.record.run_state import RunState
+from partrain.record.stop_conditions import conditions_of
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -203,7 +203,7 @@ class PlainDisplay(Display):
 def first_line(start: StartEvent) -> str:
     """Describe a run that begins: what trains where, towards what."""
     devices = Counter(worker["device"] for worker in start.workers)
-    workers = " and ".join(f"{many} {device} worker{'s'[: many > 1]}" for device, many in devices.items())
+    workers = " and ".join(f"{many} {device} {plural('worker', many)}" for device, many in devices.items())
     goals = " or ".join(f"{each.name} {each.goal:,}" for each in conditions_of(start.stop))
     further = "" if start.resumed_from is None else f"continues after round {start.resumed_from:,}, "
     return f"{start.name}: {workers}, rule {start.rule}, {start.parameters:,} parameters; {further}until {goals}"

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from partrain.display.number_format import clock, count, number, size, tenths
-from partrain.display.run_state import RunState
-from partrain.display.worker_state import CELLS, WorkerState
+from partrain.number_format import clock, count, number, size, tenths
+from partrain.record.run_state import RunState
+from partrain.record.worker_state import CELLS, WorkerState
 
 FLASH_S = 1.5
 """Seconds for which a new best is highlighted."""

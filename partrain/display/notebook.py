@@ -9,11 +9,11 @@ from html import escape
 from typing import Any
 
 from partrain.display.display import Display
-from partrain.display.events import Event
 from partrain.display.live_table import VERY_SLOW
-from partrain.display.number_format import clock, count, number, size, tenths
-from partrain.display.run_state import RunState
-from partrain.display.worker_state import WorkerState
+from partrain.number_format import clock, count, number, plural, size, tenths
+from partrain.record.events import Event
+from partrain.record.run_state import RunState
+from partrain.record.worker_state import WorkerState
 
 REDRAW_S = 0.5
 """Seconds between two updates: each is a message to the browser."""
@@ -171,7 +171,7 @@ def summary_text(summary: Mapping[str, Any], folder: object) -> str:
     shown = ", ".join(f"{name} {number(value)}" for name, value in scores.items() if value is not None)
     seconds = (summary.get("seconds") or {}).get("train")
     took = f" in {seconds:.3g} s" if isinstance(seconds, int | float) else ""
-    rounds = f"{count(summary.get('rounds'))} round{'s'[: summary.get('rounds') != 1]}"
+    rounds = f"{count(summary.get('rounds'))} {plural('round', summary.get('rounds') or 0)}"
     return f"{summary.get('status')} after {rounds}{took}: {shown or 'not judged'}; {folder}"
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from partrain.display.events import KnownEvent
-from partrain.display.run_state import RunState
+from partrain.record.events import KnownEvent
+from partrain.record.run_state import RunState
 
 GROUP = "partrain.hooks"
 """Group of the entry points."""

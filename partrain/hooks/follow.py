@@ -20,11 +20,12 @@ from threading import Lock
 from typing import Any
 
 from partrain.config.toml_source import TomlSource
-from partrain.display.events import StartEvent, UnknownEvent, decode
-from partrain.display.run_state import RunState
 from partrain.hooks import GROUP, FollowedRun, Hook
+from partrain.record.events import StartEvent, UnknownEvent, decode
+from partrain.record.file_names import EVENTS, JOB
+from partrain.record.run_state import RunState
+from partrain.record.tail import Tail
 from partrain.system.children import leave_signals_to_command
-from partrain.system.regular_file import open_regular
 
 POLL_S = 0.5
 """Seconds between two looks at the file."""
@@ -40,8 +41,8 @@ class Follower:
         `metrics` the descriptor of a listening socket for Prometheus.
         """
         self._folder, self._before, self._warnings = folder, before, warnings
-        self._state, self._lock, self._read = RunState(), Lock(), 0
-        self._inode: int | None = None
+        self._state, self._lock = RunState(), Lock()
+        self._tail, self._read = Tail(folder / EVENTS), 0
         self._hooks: dict[str, Hook] = {}
         if metrics is not None:
             self._guard("prometheus", self._serve, metrics)
@@ -81,7 +82,7 @@ class Follower:
     def _open(self, first: StartEvent) -> None:
         """Make the hooks, at the first event of the run."""
         digest = hashlib.sha256(f"{first.run_id} {first.t!r}".encode()).hexdigest()
-        job = TomlSource.read(self._folder / "job.toml").data
+        job = TomlSource.read(self._folder / JOB).data
         run = FollowedRun(self._folder, job, digest[:16], first.t)
         factories, self._factories = self._factories, {}
         for name, factory in factories.items():
@@ -105,19 +106,17 @@ class Follower:
 
     def _lines(self) -> Iterator[tuple[bytes, bool]]:
         """Yield new complete lines, and whether each is of an earlier session."""
-        with open_regular(self._folder / "events.jsonl") as file:
-            status = os.fstat(file.fileno())
-            if self._inode not in (None, status.st_ino):  # rounds were removed, which run again: the rest is known
-                self._read, self._before = 0, status.st_size
+        at_end = False
+        while not at_end:
+            anew, lines = self._tail.read()
+            if anew:  # rounds were removed, which run again: the rest is known
+                self._read, self._before = 0, self._tail.size
                 with self._lock:
                     vars(self._state).update(vars(RunState()))
-            self._inode = status.st_ino
-            file.seek(self._read)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    return
+            at_end = self._tail.at_end
+            for line in lines:
                 earlier = self._read < self._before
-                self._read += len(line)
+                self._read += len(line) + 1
                 yield line, earlier
 
 

@@ -16,10 +16,10 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
-from partrain.display.events import EndEvent, StartEvent
-from partrain.display.run_state import COMPLETED, RunState
 from partrain.hooks import FollowedRun
 from partrain.hooks.scalars import ScalarHook, flat, tags
+from partrain.record.events import EndEvent, StartEvent
+from partrain.record.run_state import COMPLETED, RunState
 
 SEND_S = 1.0
 """Seconds between two batches of rows: a server answers one request for each."""

@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from partrain.display.events import CommitEvent, KnownEvent, StartEvent
-from partrain.display.run_state import RunState
 from partrain.hooks.scalars import tags
+from partrain.record.events import CommitEvent, KnownEvent, StartEvent
+from partrain.record.run_state import RunState
 
 
 class PrometheusHook(Collector):

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from partrain.display.events import EndEvent, JudgementEvent, KnownEvent, RoundEvent, StartEvent
-from partrain.display.run_state import RunState
-from partrain.records import time_shares
+from partrain.config.overrides import flatten
+from partrain.record.events import EndEvent, JudgementEvent, KnownEvent, RoundEvent, StartEvent
+from partrain.record.round_record import time_shares
+from partrain.record.run_state import RunState
 
 ROW_S = 0.1
 """Seconds between two rows of rounds: rounds may take milliseconds, and `events.jsonl` has all."""
@@ -90,18 +91,9 @@ def _known(values: Mapping[str, float | None]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
-def flat(job: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
+def flat(job: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
     """Flatten the tables of a job to dotted keys, as `--set` takes them. Lists of values become text."""
-    keys: dict[str, bool | int | float | str] = {}
-    for name, value in job.items():
-        key = f"{prefix}{name}"
-        if isinstance(value, Mapping):
-            keys |= flat(value, f"{key}.")
-        elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
-            keys |= flat({str(number): each for number, each in enumerate(value)}, f"{key}.")
-        else:
-            keys[key] = value if isinstance(value, bool | int | float | str) else str(value)
-    return keys
+    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in flatten(job)}
 
 
 def tags(event: StartEvent) -> dict[str, str]:

@@ -17,10 +17,10 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from partrain.display.events import EndEvent, StartEvent
-from partrain.display.run_state import RunState
 from partrain.hooks import FollowedRun
 from partrain.hooks.scalars import ScalarHook, flat, tags
+from partrain.record.events import EndEvent, StartEvent
+from partrain.record.run_state import RunState
 
 FLUSH_S = 1.0
 """Seconds between two flushes."""

@@ -10,10 +10,10 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # reports of its own er
 
 import wandb
 
-from partrain.display.events import EndEvent, StartEvent
-from partrain.display.run_state import COMPLETED, RunState
 from partrain.hooks import FollowedRun
 from partrain.hooks.scalars import ScalarHook, flat, tags
+from partrain.record.events import EndEvent, StartEvent
+from partrain.record.run_state import COMPLETED, RunState
 
 
 class WandbHook(ScalarHook):

@@ -18,7 +18,7 @@ from partrain.config.python_objects import ARRAYS, FRAME, PYTHON
 from partrain.config.section import Section
 from partrain.config.usercode import UserCode
 from partrain.inference.codec import Codec
-from partrain.system.regular_file import read_json
+from partrain.record.run_folder import RunFolder
 from partrain.version import __version__
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _scores(manifest: StoredManifest, content: Content, checkpoint: Path) -> dic
 
     The summary of the run counts only for results of the same round.
     """
-    progress, told, found = manifest.progress, _summary(checkpoint), dict[str, float]()
+    progress, told, found = manifest.progress, RunFolder(checkpoint.parent).summary, dict[str, float]()
     last = told if told.get("rounds") == content.round else {}
     judged, best = progress.judged_round, _numbers_of(told.get("best"), "round", progress.best_round)
     if judged and progress.loss is not None:
@@ -166,15 +166,6 @@ def _numbers_of(told: Any, key: str, round: int) -> dict[str, float]:
     metrics = told.get("metrics")
     numbers = {"loss": told.get("loss"), **(metrics if isinstance(metrics, Mapping) else {})}
     return {str(name): float(value) for name, value in numbers.items() if isinstance(value, int | float)}
-
-
-def _summary(checkpoint: Path) -> Mapping[str, Any]:
-    """Return summary.json beside the checkpoint; empty if there is none."""
-    try:
-        told = read_json(checkpoint.parent / "summary.json")
-    except (OSError, ValueError):
-        return {}
-    return told if isinstance(told, Mapping) else {}
 
 
 def _metrics(network: TrainedNetwork) -> str:

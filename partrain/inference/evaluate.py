@@ -12,7 +12,7 @@ from partrain.inference.codec import Codec
 from partrain.inference.inputs.kinds import STDIN
 from partrain.inference.inputs.read import read
 from partrain.inference.network import Split, TrainedNetwork, blame_user_code, evaluate_items, items_by_split, load_dataset
-from partrain.records import without_nan
+from partrain.record.round_record import without_nan
 from partrain.tasks.measures import OfNumbers
 from partrain.training.batches import Samples
 

@@ -18,7 +18,7 @@ from partrain.errors import BadCheckpoint, BadJob, Failure, InputMissing, UserCo
 from partrain.inference.codec import Codec
 from partrain.models import Interface, build_drawn
 from partrain.models.answers import agree, probe
-from partrain.records import finite
+from partrain.record.round_record import finite
 from partrain.tasks import UserTask
 from partrain.tasks.judged import JudgedMetrics, Observe, judged_metrics
 from partrain.tasks.kinds import Task, kind_of_answers

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from partrain.errors import CannotCreate, InputOutputFailed
-from partrain.records import without_nan
+from partrain.record.round_record import without_nan
 from partrain.system.atomic_file import atomic_file
 
 Formats = Sequence[str]

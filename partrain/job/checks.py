@@ -28,6 +28,7 @@ from partrain.job.sweep import SweepSection
 from partrain.job.task_checks import judged_names, loss_keys, metric_names, target_numbers
 from partrain.job.workers import WorkerGroup, cuda_count
 from partrain.models import Interface
+from partrain.number_format import plural
 from partrain.optim import SINGLE_ITEMS
 from partrain.protocols.rule_traits import JobContext, Partitions
 from partrain.system.cores import usable_cores
@@ -425,7 +426,7 @@ def _cores(transport: TransportSection, workers: list[WorkerGroup]) -> Iterator[
     if not transport.implementation().one_process and threads > cores:
         index, group = max(groups, key=lambda pair: pair[1].count * pair[1].threads)
         key = "threads" if group.threads > 1 else "count"
-        message = f"{threads:,} threads of CPU workers for {cores} core{'s'[: cores > 1]}: they will wait for one another"
+        message = f"{threads:,} threads of CPU workers for {cores} {plural('core', cores)}: they will wait for one another"
         yield Finding(("workers", index, key), message, severity="warning")
 
 

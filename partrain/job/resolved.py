@@ -11,6 +11,7 @@ from partrain.config.problems import KeyPath
 from partrain.config.toml_source import TomlSource
 from partrain.job.load import LoadedJob, load
 from partrain.job.schema import Job
+from partrain.record.file_names import JOB
 
 DEFAULT = "default"
 NAMING = ("name", "kind", "rule")
@@ -38,7 +39,7 @@ class Setting(NamedTuple):
 
 def load_any(path: Path, overrides: Sequence[str] = ()) -> tuple[LoadedJob, list[Setting]]:
     """Load a job file, or the job of a run folder, with the settings in the order of the tables. Raises as `load` does."""
-    file = path / "job.toml" if path.is_dir() else path
+    file = path / JOB if path.is_dir() else path
     loaded = load(file, overrides, resuming=path.is_dir())
     return loaded, settings(loaded.job, override(TomlSource.read(file), overrides))
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from partrain.config.overrides import flatten
 from partrain.config.section import Section
 from partrain.data.folds import Fold
 from partrain.seeds import generator
@@ -48,13 +49,9 @@ class Range(Section):
         return round(value) if self.whole else value
 
 
-def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested tables by dotted key. A table with a key of a range is one."""
-    for key, value in table.items():
-        if isinstance(value, dict) and value and not value.keys() & Range.model_fields.keys():
-            yield from _dotted(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
+def _is_outer(value: Any) -> bool:
+    """Return whether a value is a table of tables. A table with a key of a range is a range."""
+    return isinstance(value, dict) and bool(value) and not value.keys() & Range.model_fields.keys()
 
 
 class Trial(NamedTuple):
@@ -114,8 +111,8 @@ class SweepSection(Section):
             return data
         own = {key: value for key, value in data.items() if key in cls.model_fields}
         if isinstance(zipped := own.get("zip"), dict):
-            own["zip"] = dict(_dotted(zipped))
-        return own | dict(_dotted({key: value for key, value in data.items() if key not in own}))
+            own["zip"] = dict(flatten(zipped, _is_outer))
+        return own | dict(flatten({key: value for key, value in data.items() if key not in own}, _is_outer))
 
     @property
     def values(self) -> dict[str, list[Any] | Range]:

@@ -8,7 +8,6 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from partrain.comm.arena import Arena
-from partrain.display.events import CommitEvent, ReplayEvent
 from partrain.errors import Stalled
 from partrain.launch.checkpoint_writer import CheckpointContext, Writer, WriterLost
 from partrain.launch.context import RunContext
@@ -16,6 +15,7 @@ from partrain.launch.round_records import RoundRecords
 from partrain.launch.signals import StoppedNow
 from partrain.launch.snapshot_slots import PendingSnapshot, SnapshotSlots
 from partrain.launch.stall_timer import POLL_S, STARTUP_LIMIT_S, StallTimer
+from partrain.record.events import CommitEvent, ReplayEvent
 
 HASTE_S = 5.0
 """A user who asked twice waits this long for a writer that makes no progress."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from partrain.comm.machine import Machine
 from partrain.display.display import Display
-from partrain.display.event_log import EventLog
-from partrain.display.events import KnownEvent, StoppingEvent
-from partrain.display.run_state import RunState
 from partrain.errors import Failure
 from partrain.launch.hook_process import HookProcess
 from partrain.launch.signals import Signals
+from partrain.record.event_log import EventLog
+from partrain.record.events import KnownEvent, StoppingEvent
+from partrain.record.run_state import RunState
 from partrain.system.environment import boot_seconds, process_start
 from partrain.training.stop import Progress
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from partrain.errors import InputMissing
-from partrain.launch.run_folder import is_training
 from partrain.launch.signals import COMMITTING
+from partrain.record.run_folder import RunFolder
 
 
 class NotTraining(InputMissing):
@@ -30,7 +30,7 @@ def ask_to_commit(folder: Path) -> int:
 
 def _send(folder: Path, number: signal.Signals) -> int:
     """Send a signal to the coordinator of a run, if it handles that. Raises NotTraining."""
-    if not is_training(folder):
+    if not RunFolder(folder).is_training:
         raise NotTraining(f"{folder}: no process trains this run now")
     process = next(_holders(folder), None)
     if process is None:

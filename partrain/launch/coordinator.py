@@ -12,10 +12,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from partrain.checkpoint.runs import newest_checkpoint
 from partrain.config.problems import Finding, WrongValue
 from partrain.data import DatasetInfo
-from partrain.display.events import StoppingEvent
 from partrain.errors import Failure, InputOutputFailed, Internal, Stalled, WorkersLost
 from partrain.job.load import Job
 from partrain.job.plan import Plan
@@ -43,6 +41,9 @@ from partrain.launch.worker.messages import (
     TrainingFinished,
     TrainingStarted,
 )
+from partrain.number_format import plural
+from partrain.record.events import StoppingEvent
+from partrain.record.run_folder import RunFolder
 
 RESUMABLE = WorkersLost, Stalled, InputOutputFailed
 """Failures after which a user resumes from the newest checkpoint."""
@@ -295,7 +296,7 @@ class Coordinator:
         committed = self.attempt.arena.get("committed")
         if committed:
             return f"the checkpoint of round {committed} is intact"
-        path = newest_checkpoint(self.context.folder) if self.context.folder else None
+        path = RunFolder(self.context.folder).newest_checkpoint if self.context.folder else None
         return f"{path} can be resumed" if path else "no checkpoint was committed yet"
 
     def _flush_after_failure(self) -> None:
@@ -315,7 +316,7 @@ class Coordinator:
         if self._stall_timer.idle_seconds(None if writing else attempt.signs_of_life()) <= limit:
             return
         late = attempt.stalled_workers()
-        workers = f"worker{'s'[: len(late) > 1]} {', '.join(map(str, late))}"
+        workers = f"{plural('worker', len(late))} {', '.join(map(str, late))}"
         moment = "in the test" if self._finished_training else f"in round {self.round_records.newest + 1}"
         problem, work = (
             f"{workers} made no progress for {limit:g} s {moment}",

@@ -15,6 +15,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from partrain.launch.signals import handled
+from partrain.record.file_names import EVENTS
 from partrain.system.children import SAFE_PATH
 from partrain.system.parent_death import describe_exit
 from partrain.system.regular_file import open_to_append
@@ -48,7 +49,7 @@ class HookProcess:
         settings = {
             "folder": str(folder.absolute()),
             "points": [(point.name, point.value) for point in self._points],
-            "before": (folder / "events.jsonl").stat().st_size,
+            "before": (folder / EVENTS).stat().st_size,
             "metrics": self._metrics.fileno() if self._metrics else None,
             "warnings": theirs.fileno(),
         }

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from partrain.checkpoint.runs import newest_checkpoint
-from partrain.display.event_log import read_events, write_summary
-from partrain.display.events import EndEvent, Event, RoundEvent, StartEvent
-from partrain.display.run_state import COMPLETED
-from partrain.display.summary import summary
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, Failure, InputMissing
 from partrain.launch.context import Ended, RunContext
 from partrain.protocols import Rule
 from partrain.protocols.rule_traits import Traffic
-from partrain.records import finite
+from partrain.record.event_log import write_summary
+from partrain.record.events import EndEvent, Event, RoundEvent, StartEvent
+from partrain.record.round_record import finite
+from partrain.record.run_folder import RunFolder
+from partrain.record.run_state import COMPLETED
+from partrain.record.summary import summary
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,16 @@ class Outcome:
 
 def close(ended: Ended, rule: Rule, started_at: float | None, context: RunContext) -> Outcome:
     """Write the end of a run: the `end` event and summary.json. `started_at`: moment of the first iteration, by `boot_seconds`."""
-    folder = context.run_folder
+    files = RunFolder(context.run_folder)
     context.emit(_end_event(ended, context, started_at))
     context.poll()
     if ended.status in COMPLETED:
         with suppress(InputMissing):  # the log was moved away: the run is whole without its review
-            if text := rule.review(_traffic(rule, read_events(folder / "events.jsonl"))):
+            if text := rule.review(_traffic(rule, files.events())):
                 context.warn(text)
     content = dict(summary(context.state, scores_by_name(ended.test)))
-    write_summary(folder / "summary.json", content)
-    return Outcome(_code(ended, context.machine is None), folder, content, newest_checkpoint(folder), ended.failure)
+    write_summary(files.summary_file, content)
+    return Outcome(_code(ended, context.machine is None), files.path, content, files.newest_checkpoint, ended.failure)
 
 
 def _end_event(ended: Ended, context: RunContext, started_at: float | None) -> EndEvent:

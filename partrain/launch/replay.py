@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
-from partrain.display.events import ReplayEvent
 from partrain.errors import Stalled, WorkersLost
 from partrain.job.load import Job
 from partrain.launch.attempt import Attempt
@@ -14,6 +13,7 @@ from partrain.launch.checkpointer import Checkpointer
 from partrain.launch.context import RunContext, Start
 from partrain.launch.round_records import RoundRecords
 from partrain.launch.snapshot_slots import PendingSnapshot
+from partrain.record.events import ReplayEvent
 from partrain.system.environment import boot_seconds
 from partrain.training.faults import REPLAY_WINDOW
 from partrain.training.stop import Progress

@@ -13,12 +13,6 @@ from typing import TYPE_CHECKING, Any
 from partrain.checkpoint.manifest import Manifest, WorkerRecord, manifest_of
 from partrain.config.overrides import as_toml
 from partrain.config.toml_source import TomlSource
-from partrain.display.event_log import EventLog, read_events, truncate_after, write_summary
-from partrain.display.events import EndEvent, RoundEvent
-from partrain.display.run_state import COMPLETED, RunState
-from partrain.display.stop_conditions import CONDITIONS
-from partrain.display.summary import summary
-from partrain.display.worker_state import WorkerState
 from partrain.job.load import LoadedJob
 from partrain.launch.checkpoint_writer import own_columns
 from partrain.launch.context import RunContext, Start
@@ -27,7 +21,15 @@ from partrain.launch.outcome import Outcome, scores_by_name
 from partrain.launch.run import prepare, train
 from partrain.launch.run_folder import check_same_run, locked, relink, remove_stale, removed_unless_begun
 from partrain.launch.start_event import counts_before
-from partrain.system.regular_file import read_json
+from partrain.number_format import plural
+from partrain.record.event_log import EventLog, read_events, truncate_after, write_summary
+from partrain.record.events import EndEvent, RoundEvent
+from partrain.record.file_names import EVENTS, SUMMARY
+from partrain.record.run_folder import RunFolder
+from partrain.record.run_state import COMPLETED, RunState
+from partrain.record.stop_conditions import CONDITIONS
+from partrain.record.summary import summary
+from partrain.record.worker_state import WorkerState
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -60,11 +62,8 @@ def warn_if_schedule_ended(loaded: LoadedJob, content: Content, context: RunCont
 
 def end_of(folder: Path, number: int) -> dict[str, Any]:
     """Read the summary of a run that ended with this round; {} if there is none."""
-    try:
-        told = read_json(folder / "summary.json")
-        return dict(told) if told["status"] in COMPLETED and told["rounds"] == number else {}
-    except (OSError, ValueError, LookupError, TypeError):
-        return {}
+    ended = RunFolder(folder).summary
+    return ended if ended.get("status") in COMPLETED and ended.get("rounds") == number else {}
 
 
 def made_progress(context: RunContext, content: Content) -> bool:
@@ -101,7 +100,7 @@ def already_finished(loaded: LoadedJob, content: Content, folder: Path | None) -
 
 def _trained(folder: Path | None, number: int) -> float:
     """Read the training seconds of a run that ended with this round; 0 if they are unknown."""
-    told = list(read_events(folder / "events.jsonl")) if folder else []
+    told = list(RunFolder(folder).events()) if folder else []
     last = told[-1] if told else None
     return float(last.seconds["train"]) if isinstance(last, EndEvent) and last.round == number else 0.0
 
@@ -119,12 +118,12 @@ def finish_interrupted_run(
     """
     with locked(folder):
         check_same_run(content, folder)
-        told = list(read_events(folder / "events.jsonl"))
+        told = list(RunFolder(folder).events())
         ended = told and isinstance(told[-1], EndEvent) and told[-1].status in COMPLETED
-        if ended and (folder / "summary.json").exists():
+        if ended and (folder / SUMMARY).exists():
             return
         progress, stop = manifest_of(content).progress, loaded.job.stop
-        state = truncate_after(folder / "events.jsonl", progress.round)
+        state = truncate_after(folder / EVENTS, progress.round)
         status = "reached" if reason == "target" else "not-reached" if stop.has_target else "finished"
         scores = scores_by_name(test())
         event = EndEvent(
@@ -135,10 +134,10 @@ def finish_interrupted_run(
             seconds={"startup": state.clock.startup, "train": state.clock.train, "total": state.clock.total},
             test=scores,
         )
-        with EventLog(folder / "events.jsonl") as log:
+        with EventLog(folder / EVENTS) as log:
             log.add(event)
         state.apply(event)
-        write_summary(folder / "summary.json", summary(state, scores))
+        write_summary(folder / SUMMARY, summary(state, scores))
 
 
 def resume(loaded: LoadedJob, content: Content, context: RunContext, moved: bool = False, other_workers: bool = False) -> Outcome:
@@ -156,8 +155,8 @@ def resume(loaded: LoadedJob, content: Content, context: RunContext, moved: bool
         columns = own_columns(loaded.job, manifest.network.task, len(now))  # type: ignore[arg-type]
         history = history_of(content, columns)
         relink(content, folder, progress.best_round or None)
-        recorded = recorded_caps(folder / "events.jsonl", progress.round) if before == now else []
-        earlier = truncate_after(folder / "events.jsonl", progress.round)
+        recorded = recorded_caps(folder / EVENTS, progress.round) if before == now else []
+        earlier = truncate_after(folder / EVENTS, progress.round)
         start = Start(progress, content.arrays, history, earlier.clock.train, content=content, caps=recorded)
         if before != now:
             start.arrays, start.other_workers = shared_out(content.arrays, len(now)), True
@@ -170,12 +169,12 @@ def resume(loaded: LoadedJob, content: Content, context: RunContext, moved: bool
         assert context.display is not None
         context.display.adopt(earlier)
         ended = end_of(folder, progress.round)
-        remove_stale(folder, "summary.json")  # the run has not ended any more
+        remove_stale(folder, SUMMARY)  # the run has not ended any more
         try:
             return train(loaded, context, start, lambda: prepared)
         finally:
             if ended and not made_progress(context, content):
-                write_summary(folder / "summary.json", ended)
+                write_summary(folder / SUMMARY, ended)
 
 
 def _shared_out(arrays: dict[str, Any]) -> str:
@@ -203,4 +202,4 @@ def _described(workers: Sequence[WorkerRecord]) -> str:
     """Count workers by device: `2 cpu and 1 cuda:0 workers`."""
     devices = [worker.device for worker in workers]
     counts = [f"{devices.count(device)} {device}" for device in dict.fromkeys(devices)]
-    return f"{' and '.join(counts)} worker{'s'[: len(devices) > 1]}"
+    return f"{' and '.join(counts)} {plural('worker', len(devices))}"

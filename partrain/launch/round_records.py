@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Sequence
 
 from partrain.comm.arena import RING, Arena
-from partrain.display.events import ExclusionEvent, JudgementEvent, RoundEvent
-from partrain.display.stragglers import Stragglers
 from partrain.job.plan import Plan
 from partrain.job.schema import Job
 from partrain.launch.context import RunContext
-from partrain.records import FIELDS, NOT_FINITE, RoundRecord, finite
+from partrain.record.events import ExclusionEvent, JudgementEvent, RoundEvent
+from partrain.record.round_record import FIELDS, NOT_FINITE, RoundRecord, finite
+from partrain.record.stragglers import Stragglers
 from partrain.tasks import Kind
 from partrain.training.stop import Progress
 

@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING
 
 from partrain import checkpoint
 from partrain.checkpoint.manifest import Manifest, manifest_of
-from partrain.checkpoint.runs import newest_checkpoint
 from partrain.checkpoint.signature import sign
 from partrain.config.problems import WrongValue
 from partrain.data import Dataset
-from partrain.display.event_log import EventLog
-from partrain.display.events import FaultEvent
 from partrain.errors import BadJob, Failure, InputOutputFailed
 from partrain.job.load import LoadedJob, locating
 from partrain.job.plan import Plan, plan_for
@@ -31,6 +28,10 @@ from partrain.launch.shared_dataset import load_shared
 from partrain.launch.shared_start import SharedStart, load_start
 from partrain.launch.start_event import label_skews, start_event, warn_if_newer, warn_if_skewed
 from partrain.launch.targets import check_targets, remark
+from partrain.record.event_log import EventLog
+from partrain.record.events import FaultEvent
+from partrain.record.file_names import EVENTS, JOB, SUMMARY
+from partrain.record.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from partrain.checkpoint import Content
@@ -43,7 +44,7 @@ def run(loaded: LoadedJob, context: RunContext) -> Outcome:
     # torchrun starts the run again in the same folder
     tidy = nullcontext() if context.machine else removed_unless_begun(context.run_folder, context.made)
     with locked(context.run_folder), tidy:
-        remove_stale(context.run_folder, "events.jsonl", "summary.json")  # of an attempt that committed nothing
+        remove_stale(context.run_folder, EVENTS, SUMMARY)  # of an attempt that committed nothing
         return train(loaded, context, Start(), lambda: prepare(loaded, context, None))
 
 
@@ -104,7 +105,7 @@ def _prepare(loaded: LoadedJob, context: RunContext, content: Content | None, mo
 def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callable[[], PreparedRun]) -> Outcome:
     """Train, and write to the run folder how it ended, even if it could not start."""
     assert context.display is not None
-    with closing(context.hooks), EventLog(context.run_folder / "events.jsonl") as context.log, closing(context.display):
+    with closing(context.hooks), EventLog(context.run_folder / EVENTS) as context.log, closing(context.display):
         _stage_job(loaded, context)
         context.hooks.start(context.run_folder, context.warn, context.note)
         try:
@@ -126,7 +127,7 @@ def train(loaded: LoadedJob, context: RunContext, start: Start, prepared: Callab
 
 def _stage_job(loaded: LoadedJob, context: RunContext) -> None:
     """Write the job to the run folder, signed if it names user code or files."""
-    stage_file(context.run_folder / "job.toml", loaded.text)
+    stage_file(context.run_folder / JOB, loaded.text)
     if loaded.job.user_code or loaded.job.data_files:
         sign(context.run_folder, loaded.text, loaded.folder)
 
@@ -144,7 +145,7 @@ class LostWorker:
 
 def _go_on(lost: LostWorker, first: Start, context: RunContext) -> Outcome | LostWorker:
     """Go on without a lost worker from the newest checkpoint. Without one, begin again where the run began: at `first`."""
-    loaded, newest = lost.fewer, newest_checkpoint(context.run_folder)
+    loaded, newest = lost.fewer, RunFolder(context.run_folder).newest_checkpoint
     content = checkpoint.read(newest) if newest else first.content
     begun = f"goes on from round {content.round}" if content else "begins again"
     text = f"{lost.failure.message.partition(';')[0]}: the run {begun} without this worker"

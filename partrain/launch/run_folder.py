@@ -7,15 +7,16 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from partrain.checkpoint import link_best, link_latest, round_path
 from partrain.checkpoint.signature import SIGNATURES
-from partrain.display.event_log import FORBIDDEN, read_events, unwritable
-from partrain.display.events import COMMIT_MARK, StartEvent
 from partrain.errors import BadCheckpoint, CannotCreate, InputOutputFailed
+from partrain.record.event_log import FORBIDDEN, unwritable
+from partrain.record.events import COMMIT_MARK
+from partrain.record.file_names import CHECKPOINTS, EVENTS, FILES, JOB, SUMMARY
+from partrain.record.run_folder import RunFolder
 from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import read_regular
 
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from partrain.checkpoint import Content
 
 
-_FIRST_EVENTS = 8
-"""Events before which a run that has begun says so."""
-FILES = ("job.toml", "events.jsonl", "summary.json", "checkpoint.h5", "best.h5")
-"""Files of a run beside its checkpoints."""
 LOCK_TRIALS = 10
 """Attempts to lock a folder, 20 ms apart."""
 
@@ -50,12 +47,12 @@ def new_folder(out: Path | None, name: str) -> NewFolder:
             raise CannotCreate(
                 f"{folder} already holds a run; give --out another folder, or continue it: partrain resume {folder}"
             )
-        if theirs := [name for name in FILES if (folder / name).exists() and not (folder / "checkpoints").is_dir()]:
+        if theirs := [name for name in FILES if (folder / name).exists() and not (folder / CHECKPOINTS).is_dir()]:
             raise CannotCreate(f"{folder / theirs[0]} is not of a run, and would be replaced; give --out another folder")
         made = next((each for each in reversed([folder, *folder.parents]) if not each.exists()), None)
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        if (folder / "checkpoints").is_symlink():
-            raise CannotCreate(f"{folder / 'checkpoints'} is a link, which is not followed; give --out another folder")
+        (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        if (folder / CHECKPOINTS).is_symlink():
+            raise CannotCreate(f"{folder / CHECKPOINTS} is a link, which is not followed; give --out another folder")
     except OSError as error:
         raise CannotCreate(f"{folder}: {error.strerror}; give --out a folder that can be created") from None
     return NewFolder(folder, made)
@@ -75,15 +72,12 @@ def removed_unless_begun(folder: Path, made: Path | None) -> Iterator[None]:
 
 
 def _discard(folder: Path, made: Path | None) -> None:
-    ours = {"checkpoints", "job.toml", "events.jsonl", "summary.json", SIGNATURES}
-    if not {each.name for each in folder.iterdir()} <= ours or any((folder / "checkpoints").iterdir()):
+    files, ours = RunFolder(folder), {CHECKPOINTS, JOB, EVENTS, SUMMARY, SIGNATURES}
+    if not {each.name for each in folder.iterdir()} <= ours or any(files.checkpoints.iterdir()) or files.start:
         return
-    events = folder / "events.jsonl"
-    if events.exists() and any(isinstance(event, StartEvent) for event in islice(read_events(events), _FIRST_EVENTS)):
-        return
-    for name in ours - {"checkpoints"}:
+    for name in ours - {CHECKPOINTS}:
         (folder / name).unlink(missing_ok=True)
-    (folder / "checkpoints").rmdir()
+    files.checkpoints.rmdir()
     for each in (folder, *folder.parents) if made else ():
         each.rmdir()
         if each == made:
@@ -92,8 +86,8 @@ def _discard(folder: Path, made: Path | None) -> None:
 
 def _holds_a_run(folder: Path) -> bool:
     """Tell if a checkpoint was committed there. A run that ended before that may be tried again."""
-    events, checkpoints = folder / "events.jsonl", folder / "checkpoints"
-    return (checkpoints.is_dir() and any(checkpoints.iterdir())) or (events.exists() and COMMIT_MARK in read_regular(events))
+    files = RunFolder(folder)
+    return files.holds_checkpoints or (files.events_file.exists() and COMMIT_MARK in read_regular(files.events_file))
 
 
 def remove_stale(folder: Path, *names: str) -> None:
@@ -107,9 +101,8 @@ def remove_stale(folder: Path, *names: str) -> None:
 
 def check_same_run(content: Content, folder: Path) -> None:
     """Refuse to continue one run in the folder of another, whose events and checkpoints would be lost."""
-    path = folder / "events.jsonl"
-    told = next((event for event in read_events(path) if isinstance(event, StartEvent)), None) if path.exists() else None
-    if told and told.run_id not in ("", content.run):
+    start = RunFolder(folder).start
+    if start and start.run_id not in ("", content.run):
         raise BadCheckpoint(f"{folder} holds another run than the one this checkpoint is of; give --out a folder of its own")
 
 
@@ -140,21 +133,6 @@ def stage_file(path: Path, text: str) -> None:
         raise CannotCreate(f"{path}: {error.strerror}") from None
 
 
-def is_training(folder: Path) -> bool:
-    """Tell if a process holds a run folder's lock: the run is under way."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # gone again at once: see `locked`
-        return False
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-
-
 class locked:
     """One process at a time writes in a run folder. The kernel lets go of the lock when the process dies."""
 
@@ -173,7 +151,7 @@ class locked:
             raise CannotCreate(f"{self._folder}: {error.strerror}; give --out another folder") from None
 
     def _lock(self) -> None:
-        """Take the lock; try again for a moment, because `is_training` may hold it so long. Raises BlockingIOError."""
+        """Take the lock; try again for a moment, because `RunFolder.is_training` may hold it so long. Raises BlockingIOError."""
         for _ in range(LOCK_TRIALS - 1):
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

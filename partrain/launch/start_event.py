@@ -8,11 +8,11 @@ from partrain.checkpoint.manifest import Manifest, manifest_of
 from partrain.data import Dataset
 from partrain.data.partition import assign, windows
 from partrain.data.skew import label_skew, skew_warning
-from partrain.display.events import StartedWorker, StartEvent, WorkerBefore, WorkerSkew
 from partrain.errors import BadCheckpoint
 from partrain.job.load import LoadedJob
 from partrain.job.plan import Plan
 from partrain.launch.context import RunContext, Start
+from partrain.record.events import StartedWorker, StartEvent, WorkerBefore, WorkerSkew
 from partrain.system.cores import usable_cores
 from partrain.version import __version__
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from partrain.records import ACTIVITIES
+from partrain.record.round_record import ACTIVITIES
 
 """Parts of a worker's time, in their order within a round."""
 

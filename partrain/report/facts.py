@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from partrain.display.number_format import count, number, size
-from partrain.records import ACTIVITIES, time_shares
+from partrain.number_format import count, counted, number, size
+from partrain.record.round_record import ACTIVITIES, time_shares
+from partrain.record.run_folder import RunFolder
 from partrain.report.history import RunHistory
 from partrain.report.sources import Sources, SweepResult
 from partrain.report.sweep import settings_text
@@ -47,10 +48,6 @@ def _seconds(value: float) -> str:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}" if 0 < value < 0.1 else f"{value:.0%}"
-
-
-def _plural(count_: int, word: str) -> str:
-    return f"{count_:,} {word}{'s' * (count_ != 1)}"
 
 
 def tiles(run: RunHistory) -> list[Tile]:
@@ -186,7 +183,7 @@ def checkpoints(runs: Sequence[RunHistory]) -> tuple[Table | None, str]:
         sum(one.bytes for run in runs for one in run.commits),
         sum(one.seconds for run in runs for one in run.commits),
     )
-    note = f"{_plural(all_, 'commit')}, {size(written)} in {lasted:.2f} s, beside the training" + (f"; the newest {len(rows)} are shown." if all_ > len(rows) else ".")  # fmt: skip
+    note = f"{counted(all_, 'commit')}, {size(written)} in {lasted:.2f} s, beside the training" + (f"; the newest {len(rows)} are shown." if all_ > len(rows) else ".")  # fmt: skip
     return (Table(head, rows, frozenset({several, several + 2, several + 3})) if rows else None), note
 
 
@@ -214,7 +211,7 @@ def _versions(run: RunHistory) -> tuple[dict[str, str], str]:
     from partrain.checkpoint import read
     from partrain.errors import Failure
 
-    path = run.folder / "checkpoint.h5"
+    path = RunFolder(run.folder).checkpoint
     try:
         if path.stat().st_size > LARGEST_CHECKPOINT:
             return {}, f"Versions of {run.label} are in its large checkpoint: partrain inspect shows them."

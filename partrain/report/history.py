@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from partrain.config.problems import Rejected
 from partrain.config.toml_source import TomlSource
-from partrain.display.event_log import read_events
-from partrain.display.events import (
+from partrain.errors import InputMissing
+from partrain.record.events import (
     CommitEvent,
     Event,
     ExclusionEvent,
@@ -25,11 +25,10 @@ from partrain.display.events import (
     StartEvent,
     StoppingEvent,
 )
-from partrain.display.run_state import RunState
-from partrain.display.summary import summary
-from partrain.errors import InputMissing
-from partrain.launch.run_folder import is_training
-from partrain.records import RoundRecord, finite, time_shares
+from partrain.record.round_record import RoundRecord, finite, time_shares
+from partrain.record.run_folder import RunFolder, status_of
+from partrain.record.run_state import RunState
+from partrain.record.summary import summary
 from partrain.report.bins import WorkerSpan
 from partrain.system.regular_file import read_regular
 
@@ -190,19 +189,19 @@ def read_history(folder: Path, label: str) -> RunHistory:
     """Read a run folder. Raises `InputMissing` if it holds no run that began."""
     run = RunHistory(label, folder)
     totals: dict[int, RoundTotal] = {}
-    path = folder / "events.jsonl"
+    files = RunFolder(folder)
     try:
-        for event in read_events(path):
+        for event in files.events():
             run.state.apply(event)
             _take(event, run, totals)
     except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
-        raise InputMissing(f"{path}: an event has a wrong value: {error}; restore the file") from None
+        raise InputMissing(f"{files.events_file}: an event has a wrong value: {error}; restore the file") from None
     if not run.starts:
-        what = "has not begun yet: try again in some seconds" if is_training(folder) else "ended before it began"
+        what = "has not begun yet: try again in some seconds" if files.is_training else "ended before it began"
         raise InputMissing(f"{folder}: the run {what}; its events.jsonl has no start")
     run.rounds = [totals[number] for number in sorted(totals)]
     _accumulate(run)
-    _read_files(run)
+    _read_files(run, files)
     return run
 
 
@@ -266,19 +265,19 @@ def _accumulate(run: RunHistory) -> None:
         each.items, each.seconds = items, seconds
 
 
-def _read_files(run: RunHistory) -> None:
+def _read_files(run: RunHistory, files: RunFolder) -> None:
     try:
-        run.job_text = read_regular(run.folder / "job.toml").decode(errors="replace")
-        run.job = TomlSource.parse(run.job_text, "job.toml").data
+        run.job_text = read_regular(files.job_file).decode(errors="replace")
+        run.job = TomlSource.parse(run.job_text, files.job_file.name).data
     except (OSError, Rejected):
         run.job = {}  # a report of a damaged folder is better than none
     try:
-        content = SummaryFile.model_validate_json(read_regular(run.folder / "summary.json"))
+        content = SummaryFile.model_validate_json(read_regular(files.summary_file))
         run.summary, run.status = content.model_dump(exclude_unset=True), content.status
     except FileNotFoundError:
         run.summary = dict(summary(run.state))
-        run.status = "training" if is_training(run.folder) else run.state.status or "killed"
+        run.status = status_of({}, files.is_training, run.state.status)
     except (ValueError, OSError):
         raise InputMissing(
-            f"{run.folder / 'summary.json'}: not a summary of a run; without that file the report reads the events alone"
+            f"{files.summary_file}: not a summary of a run; without that file the report reads the events alone"
         ) from None

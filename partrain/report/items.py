@@ -7,8 +7,8 @@ import io
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from partrain.display.number_format import number
 from partrain.errors import Failure
+from partrain.number_format import number
 from partrain.report.answer_figures import confusion, scatter, series
 from partrain.report.facts import Table
 from partrain.report.history import RunHistory

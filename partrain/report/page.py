@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from partrain.records import without_nan
+from partrain.record.round_record import without_nan
 from partrain.report import facts, figures, sweep, theme
 from partrain.report.facts import Table
 from partrain.report.figures import FIGURES

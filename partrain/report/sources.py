@@ -9,10 +9,10 @@ from typing import Any
 
 from partrain.checkpoint.runs import run_of, silent
 from partrain.errors import InputMissing
+from partrain.record.file_names import EVENTS, STEP
 from partrain.system.regular_file import read_json
-from partrain.workflow.record import FILE, RANKING, StepRecord
+from partrain.workflow.record import RANKING, StepRecord
 
-EVENTS = "events.jsonl"
 BEST_RUNS = 8
 """Most runs of a sweep whose curves are drawn: those of the best combinations."""
 
@@ -66,7 +66,7 @@ def find(paths: Sequence[Path], note: Callable[[str], None] = silent) -> Sources
 def _steps(folder: Path) -> dict[str, StepRecord]:
     """Return the records of a workflow's steps, in the order in which they started."""
     try:
-        records = {path.parent.name: StepRecord.read(path.parent) for path in sorted(folder.glob(f"*/{FILE}"))}
+        records = {path.parent.name: StepRecord.read(path.parent) for path in sorted(folder.glob(f"*/{STEP}"))}
     except OSError as error:
         raise InputMissing(f"{folder}: cannot be read: {error.strerror}") from None
     known = {name: record for name, record in records.items() if record}

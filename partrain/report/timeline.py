@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from partrain.records import ACTIVITIES
+from partrain.record.round_record import ACTIVITIES
 from partrain.report.bins import binned
 from partrain.report.history import RunHistory
 from partrain.report.theme import PLAIN, Rows, Spec

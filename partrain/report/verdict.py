@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from partrain.display.events import JudgementEvent
-from partrain.display.number_format import number
+from partrain.number_format import number
+from partrain.record.events import JudgementEvent
 from partrain.report.history import RunHistory
 from partrain.report.sources import SweepResult
 from partrain.report.sweep import settings_text, shares

@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from partrain.errors import CannotCreate, InputMissing
-from partrain.launch.run_folder import FILES, locked
+from partrain.launch.run_folder import locked
+from partrain.record.file_names import EVENTS, FILES, STEP
+from partrain.record.run_folder import TRAINING, RunFolder
 from partrain.runs import tags
-from partrain.runs.listing import EVENTS, TRAINING, ListedRun, is_run, size_of
+from partrain.runs.listing import ListedRun, size_of
 
-STEP = "step.json"
-"""The record of a workflow's step in its folder."""
 DAY_S = 86_400
 
 
@@ -40,7 +40,7 @@ def check_removable(folder: Path) -> None:
     """
     if not folder.is_dir():
         raise InputMissing(f"no such run: {folder}; partrain runs lists them")
-    if not is_run(folder):
+    if not RunFolder(folder).exists:
         raise InputMissing(f"{folder} is no run folder (it has no {EVENTS}): nothing was removed")
     if workflow := owner(folder):
         raise OwnedByWorkflow(f"{folder} belongs to the workflow in {_shown(workflow)}, which would run this step again; "
@@ -54,7 +54,7 @@ def remove(folder: Path) -> tuple[int, list[str]]:
     with locked(folder):
         before = size_of(folder)
         try:
-            if (checkpoints := folder / "checkpoints").is_symlink():
+            if (checkpoints := RunFolder(folder).checkpoints).is_symlink():
                 checkpoints.unlink()
             elif checkpoints.exists():
                 shutil.rmtree(checkpoints)
@@ -103,8 +103,8 @@ def garbage(runs: Sequence[ListedRun], keep: int | None, older_than: float | Non
 
 
 def _committed(folder: Path) -> bool:
-    checkpoints = folder / "checkpoints"
-    return (folder / "checkpoint.h5").exists() or (checkpoints.is_dir() and any(checkpoints.iterdir()))
+    files = RunFolder(folder)
+    return files.checkpoint.exists() or files.holds_checkpoints
 
 
 def _best(runs: Sequence[ListedRun]) -> Iterator[ListedRun]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from partrain.config.overrides import flatten
 from partrain.config.problems import did_you_mean, shown
 from partrain.errors import InputMissing
+from partrain.record.run_folder import STATUSES
 from partrain.runs.conditions import BadCondition, Condition
-from partrain.runs.listing import COLUMNS, STATUSES, ListedRun
+from partrain.runs.listing import COLUMNS, ListedRun
 from partrain.runs.references import Reference
 
 T = TypeVar("T")
@@ -95,7 +97,7 @@ def _numbers(runs: Sequence[ListedRun], names: Sequence[str]) -> Callable[[Liste
     known = set(COLUMNS).union(*(run.numbers for run in runs))
     if known.issuperset(names):
         return lambda run: run.numbers
-    whole = {run.folder: dict(flat_settings(run.settings)) | run.numbers for run in runs}
+    whole = {run.folder: dict(flatten(run.settings)) | run.numbers for run in runs}
     return lambda run: whole[run.folder]
 
 
@@ -108,7 +110,7 @@ def _sortable(value: Any) -> tuple[int, Any]:
 
 def differences(jobs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the keys in which jobs differ, with each job's value; jobs that do not mention a key are left out."""
-    flat = {label: dict(flat_settings(job)) for label, job in jobs.items()}
+    flat = {label: dict(flatten(job)) for label, job in jobs.items()}
     keys = {key: None for one in flat.values() for key in one}
     found = {}
     for key in keys:
@@ -116,17 +118,6 @@ def differences(jobs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, An
         if key != "name" and any(value != next(iter(values.values())) for value in values.values()):
             found[key] = {label: value for label, value in values.items() if value is not UNSAID}
     return found
-
-
-def flat_settings(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Flatten a job to dotted keys; lists of tables by index."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from flat_settings(value, f"{prefix}{key}.")
-        elif isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
-            yield from flat_settings({str(index): one for index, one in enumerate(value)}, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
 
 
 def _no_steps(reference: Reference) -> Any:

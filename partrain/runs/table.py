@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from partrain.display.number_format import number, size
 from partrain.display.text_table import aligned
+from partrain.number_format import number, size
+from partrain.record.run_folder import RunFolder
 from partrain.runs.listing import COLUMNS, ListedRun
 from partrain.runs.removal import owner
 from partrain.runs.selection import differences
@@ -137,7 +138,7 @@ def describe(run: ListedRun) -> list[str]:
 
 def checkpoint_names(run: ListedRun) -> list[str]:
     """Return the names of a run's checkpoints, the newest last."""
-    folder = run.folder / "checkpoints"
+    folder = RunFolder(run.folder).checkpoints
     return sorted(each.name for each in folder.glob("*.h5")) if folder.is_dir() else []
 
 

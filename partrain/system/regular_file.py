@@ -31,6 +31,15 @@ def read_json(path: Path) -> Any:
     return parse_json(read_regular(path))
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object; {} if there is none that can be read."""
+    try:
+        content = read_json(path)
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def parse_json(text: str | bytes) -> Any:
     """Parse JSON. Raises ValueError if it is none, or is nested too deep for the parser."""
     try:

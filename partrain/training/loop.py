@@ -23,7 +23,7 @@ from torch import Tensor
 from partrain.comm.group import ArenaGroup, NothingToMix
 from partrain.errors import Diverged
 from partrain.protocols import Rule
-from partrain.records import NAN, RoundRecord
+from partrain.record.round_record import NAN, RoundRecord
 from partrain.training.batches import Samples
 from partrain.training.buffers import pool as pool_buffers
 from partrain.training.buffers import recalibrate, shared_buffers

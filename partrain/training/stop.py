@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from partrain.config.section import Section
-from partrain.display.stop_conditions import Standing, StopCondition, conditions_of
+from partrain.record.stop_conditions import Standing, StopCondition, conditions_of
 
 
 class Stop(Section):

@@ -13,7 +13,7 @@ from partrain.comm.group import NonFinite
 from partrain.errors import Diverged
 from partrain.flat import first_non_finite
 from partrain.protocols import Rule
-from partrain.records import NAN, NOT_FINITE
+from partrain.record.round_record import NAN, NOT_FINITE
 from partrain.training.faults import Faults
 from partrain.training.replica import Replica, persistent_buffers
 

@@ -17,9 +17,9 @@ from partrain.display.live_table import (
     printable,
     progress_line,
 )
-from partrain.display.number_format import clock, count, number, size
-from partrain.display.run_state import RunState
-from partrain.display.worker_state import WorkerState
+from partrain.number_format import clock, count, counted, number, size
+from partrain.record.run_state import RunState
+from partrain.record.worker_state import WorkerState
 from partrain.watch.plot import Plot, PlotCurve
 from partrain.watch.track import Track
 from partrain.watch.watched import RunRow
@@ -100,7 +100,7 @@ def title_line(root: str, rows: Sequence[RunRow], marks: Marks, sort: str, width
         line += [(f"  {marks.mark(folder)} ", f"bold {marks.style(folder)}"), (names.get(folder, "")[-24:], "dim")]
     if not marks.overlaid:
         training = sum(row.status in ("training", "starting", "stopping") for row in rows)
-        many = f"{len(rows):,} run{'s'[: len(rows) != 1]}, {training} training"
+        many = f"{counted(len(rows), 'run')}, {training} training"
         line.append((f"  {many}, {SORTS[sort][1]}", "dim"))
     return cut_line(line, width)
 

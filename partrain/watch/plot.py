@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from partrain.display.live_table import Line
-from partrain.display.number_format import number
+from partrain.number_format import number
 
 BRAILLE = 0x2800
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))

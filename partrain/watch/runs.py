@@ -10,7 +10,8 @@ from pathlib import Path
 from partrain.checkpoint.runs import runs_below
 from partrain.config.toml_source import TomlSource
 from partrain.errors import Failure, InputMissing
-from partrain.watch.watched import EVENTS, STEP, WORKFLOW, WatchedRun, WatchedStep
+from partrain.record.file_names import EVENTS, STEP, WORKFLOW
+from partrain.watch.watched import WatchedRun, WatchedStep
 
 DEPTH = 3
 """Levels below a folder that may hold runs: `runs/NAME/TIME`, or `runs/STUDY/STEP/TRIAL`."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from partrain.display.events import JudgementEvent
-from partrain.records import NAN
+from partrain.record.events import JudgementEvent
+from partrain.record.round_record import NAN
 
 POINTS = 1024
 """Most points of a curve: four for each column of a wide terminal."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from partrain.display.events import (
+from partrain.errors import InputMissing
+from partrain.record.events import (
     CommitEvent,
     EndEvent,
     Event,
@@ -25,19 +26,13 @@ from partrain.display.events import (
     StoppingEvent,
     decode,
 )
-from partrain.display.run_state import RunState
-from partrain.errors import InputMissing
-from partrain.launch.run_folder import is_training
-from partrain.system.regular_file import open_regular, read_json
-from partrain.watch.tail import Tail
+from partrain.record.file_names import STEP
+from partrain.record.run_folder import KILLED, TRAINING, RunFolder, status_of
+from partrain.record.run_state import RunState
+from partrain.record.tail import Tail
+from partrain.system.regular_file import open_regular, read_object
 from partrain.watch.track import Track
 
-EVENTS = "events.jsonl"
-SUMMARY = "summary.json"
-STEP = "step.json"
-"""The record of a workflow's step."""
-WORKFLOW = "workflow.toml"
-"""The steps of a workflow, in its folder."""
 FIRST_LINE_BYTES = 1 << 20
 """Most bytes of a run's first line."""
 
@@ -73,6 +68,7 @@ class WatchedRun:
 
     def __init__(self, folder: Path, label: str) -> None:
         self.folder = folder
+        self._files = RunFolder(folder)
         self.label = label
         """Its path below the watched folder."""
         self.training = False
@@ -80,7 +76,7 @@ class WatchedRun:
         self.gone = False
         """True if the folder cannot be read any more."""
         self._begin_anew()
-        self._tail = Tail(folder / EVENTS)
+        self._tail = Tail(self._files.events_file)
         self._summary: dict[str, Any] | None = None
         self._changed = -1
         self._first: StartEvent | None = None
@@ -110,8 +106,8 @@ class WatchedRun:
     def look(self) -> None:
         """Find out if the run trains, and read the summary of one that does not. Reads no events but the first."""
         try:
-            self.training = is_training(self.folder)
-            changed = (self.folder / EVENTS).stat().st_mtime_ns
+            self.training = self._files.is_training
+            changed = self._files.events_file.stat().st_mtime_ns
         except (InputMissing, OSError):
             self.gone, self.training = True, False
             return
@@ -178,32 +174,27 @@ class WatchedRun:
         if self.state.status is not None or self.training or status == "reading":
             return self.state
         state = copy(self.state)
-        state.status, state.reason = status, "no process trains it now" if status == "killed" else status
+        state.status, state.reason = status, "no process trains it now" if status == KILLED else status
         return state
 
     def status(self) -> str:
         """Return the status in a word."""
-        if self._summary is not None:
-            return str(self._summary.get("status", "?"))
-        if self.state.status is not None:
-            return self.state.status
-        if self.training:
-            return "stopping" if self.stopping else "training" if self.state.round else "starting"
-        return "killed" if self.has_events else "reading"
+        status = status_of(self._summary or {}, self.training, self.state.status)
+        if status == TRAINING:
+            return "stopping" if self.stopping else status if self.state.round else "starting"
+        return "reading" if status == KILLED and not self.has_events else status
 
     def _read_first(self) -> StartEvent | None:
-        with suppress(OSError, *ODD), open_regular(self.folder / EVENTS) as file:
+        with suppress(OSError, *ODD), open_regular(self._files.events_file) as file:
             event = decode(file.readline(FIRST_LINE_BYTES))
             return event if isinstance(event, StartEvent) and _is_sound(event) else None
         return None
 
     def _read_summary(self, changed: int) -> dict[str, Any] | None:
         """Read the summary, unless the events go on behind it: then a later session was killed."""
-        path = self.folder / SUMMARY
-        with suppress(OSError, ValueError):
-            if path.stat().st_mtime_ns >= changed:
-                content = read_json(path)
-                return content if isinstance(content, dict) else None
+        with suppress(OSError):
+            if self._files.summary_file.stat().st_mtime_ns >= changed:
+                return self._files.summary or None
         return None
 
 
@@ -266,8 +257,7 @@ class WatchedStep:
     def look(self) -> None:
         """Read the record; without one the step waits."""
         self.row = RunRow(self.label, "step", "waiting", folder=str(self.folder))
-        with suppress(OSError, ValueError, AttributeError):
-            record = read_json(self.folder / STEP)
+        if record := read_object(self.folder / STEP):
             words = record.get("command") or []
             rule = str(words[0]) if words else "step"
             self.row = RunRow(

@@ -8,18 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from partrain.checkpoint.runs import BEST, CHECKPOINT, checkpoint_of
-from partrain.config.overrides import toml_value
+from partrain.checkpoint.runs import checkpoint_of
+from partrain.config.overrides import flatten, toml_value
 from partrain.config.toml_source import TomlSource
 from partrain.data.fetch import paths_of
-from partrain.display.event_log import read_events
-from partrain.display.events import JudgementEvent, StartEvent
 from partrain.errors import InputMissing
 from partrain.job.load import Job
 from partrain.job.workers import expand
+from partrain.number_format import plural
+from partrain.record.events import JudgementEvent
+from partrain.record.file_names import BEST, CHECKPOINT
+from partrain.record.run_folder import RunFolder
 from partrain.runs.references import Reference, references, substitute
 from partrain.system.cores import usable_cores
-from partrain.system.regular_file import read_json
+from partrain.system.regular_file import read_object
 from partrain.version import __version__
 from partrain.workflow.commands import CommandSpec
 from partrain.workflow.resources import Resources
@@ -98,7 +100,7 @@ class Action(ABC):
             case "folder":
                 return folder
             case "checkpoint":
-                path = folder / "checkpoint.h5"
+                path = folder / CHECKPOINT
                 if not path.exists():
                     path = next((each for each in self.outputs(folder, resolve) if each.suffix == ".h5"), path)
             case "best":
@@ -153,7 +155,7 @@ class JobAction(Action):
 
     def settings(self, folder: Path, resolve: Resolve) -> dict[str, Any]:
         """Return the job's values by dotted key, and partrain's version."""
-        return {**_flat(substitute(dict(self.data), resolve)), "partrain": __version__}
+        return {**dict(flatten(substitute(dict(self.data), resolve), _is_dict)), "partrain": __version__}
 
     def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return data files and user code beside the job."""
@@ -165,7 +167,7 @@ class JobAction(Action):
 
     def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return the newest checkpoint."""
-        return [folder / "checkpoint.h5"]
+        return [folder / CHECKPOINT]
 
     def arguments(self, folder: Path, resolve: Resolve) -> list[str]:
         """Return the words of `partrain run`."""
@@ -178,13 +180,13 @@ class JobAction(Action):
 
     def broken_promise(self, folder: Path) -> str:
         """Tell if the job did not run on as many machines as it should."""
-        start = next((event for event in read_events(folder / "events.jsonl") if isinstance(event, StartEvent)), None)
+        start = RunFolder(folder).start
         found = len(start.workers) // len(expand(self.job.workers, None, None)) if start else self.machines
-        return f"it ran on {found} machine{'s'[: found > 1]}, not on {self.machines}" if found != self.machines else ""
+        return f"it ran on {found} {plural('machine', found)}, not on {self.machines}" if found != self.machines else ""
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return `summary.json` of the run."""
-        return document(folder / "summary.json")
+        return RunFolder(folder).summary
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,11 @@ class CommandAction(Action):
 
     def settings(self, folder: Path, resolve: Resolve) -> dict[str, Any]:
         """Return the options, and partrain's version."""
-        return {**_flat(substitute(dict(self.options), resolve)), "command": " ".join(self.spec.words), "partrain": __version__}
+        return {
+            **dict(flatten(substitute(dict(self.options), resolve), _is_dict)),
+            "command": " ".join(self.spec.words),
+            "partrain": __version__,
+        }
 
     def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return the files that the options name as input; of a job also its data."""
@@ -233,7 +239,7 @@ class CommandAction(Action):
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return the JSON document that the command printed."""
-        return document(folder / "output.json")
+        return read_object(folder / "output.json")
 
 
 @dataclass(frozen=True)
@@ -290,7 +296,7 @@ class ProgramAction(Action):
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return `summary.json`, if the program wrote one into the step's folder."""
-        return document(folder / "summary.json")
+        return RunFolder(folder).summary
 
 
 def _best(folder: Path) -> Path:
@@ -309,20 +315,8 @@ def data_files(table: Any, folder: Path) -> list[Path]:
         return []
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Return the values of nested tables by dotted key."""
-    if not isinstance(value, dict):
-        return {prefix: value}
-    return {name: each for key, part in value.items() for name, each in _flat(part, f"{prefix}.{key}" if prefix else key).items()}
-
-
-def document(path: Path) -> dict[str, Any]:
-    """Read a JSON object; empty if there is none."""
-    try:
-        content = read_json(path)
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+def _is_dict(value: Any) -> bool:
+    return isinstance(value, dict)
 
 
 def _is_file(path: Path) -> bool:

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from partrain.errors import INTERRUPTED, Failure
+from partrain.record.file_names import CHECKPOINT
 from partrain.system.atomic_file import atomic_file
 from partrain.system.children import SAFE_PATH
-from partrain.system.regular_file import open_to_append, read_json, read_regular
+from partrain.system.regular_file import open_to_append, read_object, read_regular
 from partrain.workflow.executor import LOG, OUTPUT, CannotStart, StepTask, program_environment
 from partrain.workflow.resources import Resources
 
@@ -102,9 +103,7 @@ class ClusterStep:
     @property
     def where(self) -> str:
         """The host that runs the step, else why it waits."""
-        with suppress(OSError, ValueError):
-            return str(read_json(self._folder / WORKER)["host"])
-        return self._queued
+        return str(read_object(self._folder / WORKER).get("host", self._queued))
 
     def exit_code(self) -> int:
         """Return the exit code. Raises `CannotStart`, `NoCluster`."""
@@ -177,7 +176,7 @@ class _Attempt:
 
     def _start(self) -> subprocess.Popen[bytes]:
         folder, words = self.task.folder, self.task.words
-        if self.task.resume_words and (folder / "checkpoint.h5").exists():
+        if self.task.resume_words and (folder / CHECKPOINT).exists():
             words = self.task.resume_words
         guard = [sys.executable, *SAFE_PATH, "-m", "partrain.system.parent_death", str(os.getpid())]
         program = [] if self.task.is_program else [sys.executable, *SAFE_PATH, "-m", "partrain"]
@@ -192,9 +191,7 @@ class _Attempt:
 
     def _replaced(self) -> bool:
         """Tell if another attempt runs this step now."""
-        with suppress(OSError, ValueError):
-            return bool(read_json(self.task.folder / WORKER)["attempt"] != self._token)
-        return False
+        return bool(read_object(self.task.folder / WORKER).get("attempt", self._token) != self._token)
 
     def _signals(self) -> list[int]:
         """Return the signals that came since the last look: from the runner, or one if the runner is gone."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from partrain.system.atomic_file import atomic_file
-from partrain.system.regular_file import read_json
+from partrain.system.regular_file import read_object
 
 RECENT_NS = 2_000_000_000
 """A file that changed so shortly before it was read may change again without another time: its digest is not kept."""
@@ -24,9 +24,7 @@ class Digests:
         self._known: dict[str, list[int | str]] = {}
         self._changed = False
         if path:
-            with suppress(OSError, ValueError):
-                known = read_json(path)
-                self._known = known if isinstance(known, dict) else {}
+            self._known = read_object(path)
 
     def of(self, path: Path) -> str | None:
         """Return the digest of a file, or of a folder's names and contents; None if there is none."""

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from partrain.errors import CannotCreate
+from partrain.record.file_names import STEP
 from partrain.system.atomic_file import atomic_file
-from partrain.system.regular_file import read_json
+from partrain.system.regular_file import read_object
 
-FILE = "step.json"
 RANKING = "sweep.json"
 """The ranking of a sweep, in the folder of its step."""
 DONE, FAILED, RUNNING, STOPPED, SKIPPED = "done", "failed", "running", "stopped", "skipped"
@@ -48,21 +48,20 @@ class StepRecord:
     @classmethod
     def read(cls, folder: Path) -> StepRecord | None:
         """Read the record of a step's folder; None if there is none that can be read."""
+        content, names = read_object(folder / STEP), {each.name for each in fields(cls)}
         try:
-            content = read_json(folder / FILE)
-            names = {each.name for each in fields(cls)}
             return cls(**{name: value for name, value in content.items() if name in names})
-        except (OSError, ValueError, TypeError, AttributeError):
+        except TypeError:
             return None
 
     def write(self, folder: Path) -> None:
         """Write the record. Raises `CannotCreate`."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with atomic_file(folder / FILE) as descriptor:
+            with atomic_file(folder / STEP) as descriptor:
                 os.write(descriptor, json.dumps(asdict(self), indent=1, default=str).encode())
         except OSError as error:
-            raise CannotCreate(f"{folder / FILE}: {error.strerror}") from error
+            raise CannotCreate(f"{folder / STEP}: {error.strerror}") from error
 
 
 def difference(record: StepRecord, settings: dict[str, Any], inputs: dict[str, str | None]) -> str:
@@ -100,7 +99,7 @@ def clear(folder: Path) -> None:
         if entries and StepRecord.read(folder) is None:
             raise CannotCreate(f"{folder} holds files that are not of a step; remove it, or give --out another folder")
         for each in sorted(
-            entries, key=lambda each: each.name == FILE
+            entries, key=lambda each: each.name == STEP
         ):  # the record last: after a kill it is still a step's folder
             shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
     except OSError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from partrain.errors import INTERRUPTED, NOT_REACHED, OK, TERMINATED, BadJob, Diverged, Failure
 from partrain.launch.signals import Signals
+from partrain.record.file_names import CHECKPOINT
 from partrain.system.environment import boot_seconds
 from partrain.workflow.executor import Executor, RunningStep, StepLost, StepTask, failure_reason
 from partrain.workflow.plan import Decision, Selection, decide, failed_assertions
@@ -158,7 +159,7 @@ class Runner:
         """Start a step's process, which goes on from a checkpoint if there is one."""
         action, folder = step.action, self._results.of_step(step.name).absolute()
         resume = action.resume_arguments(folder)
-        if continuing and resume and (folder / "checkpoint.h5").exists():
+        if continuing and resume and (folder / CHECKPOINT).exists():
             record.command = resume
         else:
             clear(folder)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from partrain.display.events import JudgementEvent, decode
-from partrain.display.run_state import RunState
+from partrain.record.events import JudgementEvent
+from partrain.record.file_names import EVENTS
+from partrain.record.run_state import RunState
+from partrain.record.tail import FollowedState
 from partrain.system.environment import boot_seconds
-from partrain.system.regular_file import open_regular
 from partrain.workflow.resources import Resources
 
 SETTLED = ("done", "unchanged", "given")
@@ -36,8 +38,8 @@ class StepState:
     """State of the step's training, if it trains."""
     judgements: list[JudgementEvent] = field(default_factory=list)
     """Judgements of the step's training."""
-    _read: int = 0
-    """Bytes of its events that were read."""
+    _followed: FollowedState | None = None
+    """Reader of its events."""
 
     @property
     def settled(self) -> bool:
@@ -51,7 +53,7 @@ class StepState:
 
     def forget(self) -> None:
         """Forget what was read of the step's training."""
-        self.run, self._read, self.judgements = None, 0, []
+        self.run, self._followed, self.judgements = None, None, []
 
     def end(self, status: str, note: str) -> None:
         """Note that the step has ended, or need not run."""
@@ -61,25 +63,7 @@ class StepState:
 
     def look(self) -> None:
         """Read the new events of the step's training."""
-        path = self.folder / "events.jsonl"
-        try:
-            if path.stat().st_size < self._read:  # a resume removed lines
-                self.forget()
-            with open_regular(path) as file:
-                file.seek(self._read)
-                data = file.read()
-        except OSError:
-            return
-        whole = data.rpartition(b"\n")[0]
-        if not whole:
-            return
-        self._read += len(whole) + 1
-        self.run = self.run or RunState()
-        for line in whole.split(b"\n"):
-            try:
-                event = decode(line)
-            except ValueError:
-                continue
-            self.run.apply(event)
-            if isinstance(event, JudgementEvent):
-                self.judgements.append(event)
+        self._followed = self._followed or FollowedState(self.folder / EVENTS)
+        with suppress(OSError):
+            state = self._followed.read()
+            self.run, self.judgements = state if state.t else None, self._followed.judgements

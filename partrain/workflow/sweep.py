@@ -13,9 +13,12 @@ from typing import Any
 
 from partrain.errors import BadJob, CannotCreate, Diverged
 from partrain.job.sweep import SweepSection, Trial
+from partrain.record.file_names import SUMMARY
+from partrain.record.run_folder import RunFolder
 from partrain.runs.references import Reference
 from partrain.system.atomic_file import atomic_file
-from partrain.workflow.actions import Action, Process, Resolve, document
+from partrain.system.regular_file import read_object
+from partrain.workflow.actions import Action, Process, Resolve
 from partrain.workflow.record import RANKING, StepRecord, clear
 from partrain.workflow.resources import Resources
 from partrain.workflow.tuning import PRUNED, Tuner, recorded
@@ -79,7 +82,7 @@ class SweepAction(Action):
 
     def inputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return the summaries of the runs."""
-        return [folder / name / "summary.json" for name in self.trials]
+        return [folder / name / SUMMARY for name in self.trials]
 
     def outputs(self, folder: Path, resolve: Resolve) -> list[Path]:
         """Return the ranking."""
@@ -120,15 +123,15 @@ class SweepAction(Action):
         except OSError as error:
             raise CannotCreate(f"{folder / RANKING}: {error.strerror}") from error
         if all(math.isnan(row.median) and not row.pruned for row in rows):
-            ends = {document(folder / name / "summary.json").get("status") for name in self.trials}
+            ends = {RunFolder(folder / name).summary.get("status") for name in self.trials}
             if ends == {"diverged"}:
                 raise Diverged("no trial has a result: all diverged")
             raise BadJob(f"no trial has a result: none recorded a finite `{self.sweep.by}`")
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return the best run's numbers and settings, and the ranking."""
-        ranking = document(folder / RANKING)
-        best = document(folder / str(ranking.get("best", "")) / "summary.json")
+        ranking = read_object(folder / RANKING)
+        best = RunFolder(folder / str(ranking.get("best", ""))).summary
         return best | {"settings": next((row["settings"] for row in ranking.get("rows", ())), {}), "sweep": ranking}
 
     def best(self, folder: Path, rows: Sequence[Combination] = ()) -> Path:
@@ -151,7 +154,7 @@ class SweepAction(Action):
             row = rows.setdefault(trial.number, Combination(settings, [], []))
             row.values.append(recorded(folder / name, self.sweep.by))
             row.runs.append(name)
-            row.pruned.extend(filter(None, [document(folder / name / PRUNED).get("round")]))
+            row.pruned.extend(filter(None, [read_object(folder / name / PRUNED).get("round")]))
         return sorted(rows.values(), key=lambda row: row.key(self.sweep.maximizes))
 
     def result(self, folder: Path, name: str, resolve: Resolve) -> Path:

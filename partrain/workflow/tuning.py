@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partrain.config.overrides import assigned
-from partrain.display.event_log import read_events
-from partrain.display.events import JudgementEvent
 from partrain.errors import NOT_REACHED, CannotCreate, Diverged
 from partrain.job.sweep import Range, SweepSection
 from partrain.job.sweep import Trial as SweepTrial
+from partrain.record.events import JudgementEvent
+from partrain.record.run_folder import RunFolder
 from partrain.runs.conditions import UnknownNumber, lookup
 from partrain.runs.references import Reference
 from partrain.seeds import derive
 from partrain.system.atomic_file import atomic_file
-from partrain.workflow.actions import Action, JobAction, Process, Resolve, document
+from partrain.system.regular_file import read_object
+from partrain.workflow.actions import Action, JobAction, Process, Resolve
 from partrain.workflow.resources import Resources
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def recorded(folder: Path, by: str) -> float | None:
     if (folder / PRUNED).exists():
         return None
     try:
-        value = lookup(document(folder / "summary.json"), by)
+        value = lookup(RunFolder(folder).summary, by)
     except UnknownNumber:
         return None
     return value if isinstance(value, int | float) and math.isfinite(value) else None
@@ -121,7 +122,7 @@ class Tuner:
 
         folders = [folder / name for name in self._runs[trial]]
         if self.sweep.prune:
-            end: float = document(folders[0] / PRUNED).get("round", math.inf)
+            end: float = read_object(folders[0] / PRUNED).get("round", math.inf)
             for round, number in judged(_judgements(folders[0]), self.sweep.by):
                 if round <= end:
                     self._trials[trial].report(number, round)
@@ -223,7 +224,7 @@ class TunedAction(Action):
 
     def summary(self, folder: Path) -> dict[str, Any]:
         """Return the run's summary; `pruned` in it tells that it was ended early."""
-        pruned = document(folder / PRUNED)
+        pruned = read_object(folder / PRUNED)
         return self.job.summary(folder) | ({"pruned": pruned} if pruned else {})
 
     def broken_promise(self, folder: Path) -> str:
@@ -234,7 +235,7 @@ class TunedAction(Action):
         """Return the reason if the run is poor beside the trials before it, else ""."""
         if not self.tuner.poor(self.trial, folder.parent, folder, judgements):
             return ""
-        pruned = document(folder / PRUNED)
+        pruned = read_object(folder / PRUNED)
         return f"ended early: {self.tuner.sweep.by} {pruned['value']:.4g} at round {pruned['round']} is poor"
 
     def _drawn(self, folder: Path) -> JobAction:
@@ -243,7 +244,7 @@ class TunedAction(Action):
 
 
 def _judgements(folder: Path) -> list[JudgementEvent]:
-    return [event for event in read_events(folder / "events.jsonl") if isinstance(event, JudgementEvent)]
+    return [event for event in RunFolder(folder).events() if isinstance(event, JudgementEvent)]
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

@@ -9,8 +9,9 @@ import pytest
 from support.runs import JOB, partrain
 from support.shared_runs import once
 
-from partrain.checkpoint.runs import checkpoint_of, newest_checkpoint, run_of
+from partrain.checkpoint.runs import checkpoint_of, run_of
 from partrain.errors import InputMissing
+from partrain.record.run_folder import RunFolder
 
 
 def make_run(folder: Path, age: int) -> Path:
@@ -46,7 +47,7 @@ def test_a_run_that_ended_before_it_named_its_first_file(tmp_path: Path) -> None
         notes: list[str] = []
         assert checkpoint_of(path, notes.append) == newest
         assert "ended before it named one" in notes[-1]
-    assert newest_checkpoint(tmp_path) is None
+    assert RunFolder(tmp_path).newest_checkpoint is None
 
 
 def test_what_is_no_run_says_what_it_is(tmp_path: Path) -> None:

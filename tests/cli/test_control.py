@@ -14,7 +14,8 @@ from partrain.checkpoint.runs import runs_below
 from partrain.errors import CannotCreate
 from partrain.launch import run_folder
 from partrain.launch.control import NotTraining, ask_to_commit, ask_to_stop
-from partrain.launch.run_folder import is_training, locked
+from partrain.launch.run_folder import locked
+from partrain.record.run_folder import RunFolder
 
 SLOW = ('transport={kind="simulated"}', "stop={rounds=1000000}", 'checkpoint={commit="coalesce"}')
 
@@ -57,7 +58,7 @@ def test_a_run_is_stopped_and_goes_on(tmp_path: Path, words: tuple[str, ...]) ->
         assert said.code == 0, said.err
         assert said.out.startswith("stopped (SIGTERM) in round ")
         assert f"partrain resume {tmp_path / 'run'}" in said.out
-        assert not is_training(tmp_path / "run")
+        assert not RunFolder(tmp_path / "run").is_training
         assert command.wait().code == 143
     reached = summary(tmp_path / "run")["rounds"]
     assert partrain("resume", tmp_path / "run", "--until", f"rounds={reached + 5}", "-q").code == 0
@@ -95,7 +96,7 @@ def test_a_look_does_not_keep_a_run_from_starting(tmp_path: Path) -> None:
 
     def look() -> None:
         while not ended.is_set():
-            is_training(tmp_path)
+            _ = RunFolder(tmp_path).is_training
 
     thread = threading.Thread(target=look)
     thread.start()

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from support.runs import partrain, train, write_job
 
-from partrain.launch.run_folder import is_training, locked
+from partrain.launch.run_folder import locked
+from partrain.record.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +92,8 @@ def test_sorting_filtering_and_limits(place: Path) -> None:
     assert names("--status", "reached,finished") == ["c", "b", "a"]
     assert names("--status", "killed") == []
     (place / "b" / "summary.json").unlink()
+    events = place / "b" / "events.jsonl"
+    events.write_bytes(b"".join(line for line in events.read_bytes().splitlines(True) if b'"event":"end"' not in line))
     assert names("--sort", "test.loss")[-1] == "b", "a run without the number comes last"
     assert names("--sort", "-test.loss")[-1] == "b"
     assert names("--status", "killed") == ["b"]
@@ -135,14 +138,14 @@ def test_markdown_and_csv(place: Path) -> None:
 def test_a_run_that_is_training_is_told_by_its_lock(place: Path) -> None:
     (place / "a" / "summary.json").unlink()
     with locked(place / "a"):
-        assert is_training(place / "a")
+        assert RunFolder(place / "a").is_training
         assert names("--status", "training") == ["a"]
         said = partrain("runs", "remove", "runs/a", "--yes")
         assert said.code == 73
         assert "in use" in said.err
         assert partrain("runs", "gc", "--keep", 0, "--yes").code == 0
         assert (place / "a" / "checkpoint.h5").exists()
-    assert not is_training(place / "a")
+    assert not RunFolder(place / "a").is_training
 
 
 def test_a_folder_for_a_command_that_there_is_not(place: Path) -> None:

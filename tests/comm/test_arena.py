@@ -11,7 +11,7 @@ import pytest
 
 from partrain.comm import futex
 from partrain.comm.arena import RING, SCORES, SLICES, SLOTS, Arena, grow
-from partrain.records import FIELDS
+from partrain.record.round_record import FIELDS
 
 TIMEOUT_S = 60.0
 """Duration of a test that fails. A test that passes does not wait."""

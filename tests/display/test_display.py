@@ -17,7 +17,9 @@ from rich.console import Console
 
 from partrain.display.closing_lines import closing_lines
 from partrain.display.display import Display, LiveDisplay, PlainDisplay, make_display
-from partrain.display.events import (
+from partrain.display.live_table import ASCII, COLUMNS, frame, sparkline
+from partrain.number_format import clock, count, number, size, tenths
+from partrain.record.events import (
     CommitEvent,
     EndEvent,
     FaultEvent,
@@ -28,10 +30,8 @@ from partrain.display.events import (
     StartEvent,
     encode,
 )
-from partrain.display.live_table import ASCII, COLUMNS, frame, sparkline
-from partrain.display.number_format import clock, count, number, size, tenths
-from partrain.display.run_state import RunState
-from partrain.records import NAN, RoundRecord
+from partrain.record.round_record import NAN, RoundRecord
+from partrain.record.run_state import RunState
 
 T = 1795255200.0
 
@@ -453,7 +453,7 @@ def in_a_terminal(events, **environment):
 import fcntl, struct, sys, termios
 fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
 from partrain.display.display import make_display
-from partrain.display.events import decode
+from partrain.record.events import decode
 display = make_display(sys.stdout)
 for line in sys.stdin:
     event = decode(line)
@@ -554,7 +554,7 @@ def test_nothing_heavy_is_imported_without_a_terminal():
     script = """
 import io, sys
 from partrain.display.display import make_display
-from partrain.display import event_log
+from partrain.record import event_log
 make_display(io.StringIO()).close()
 print([name for name in sys.modules if name.split(".")[0] in ("rich", "torch", "numpy", "pydantic")])
 """

@@ -15,7 +15,7 @@ from support.runs import JOB
 from support.watched import end, events_of, fault, summary_of
 
 from partrain.display.notebook import runs_in_kernel, state_html, state_text, summary_html, summary_text
-from partrain.display.run_state import RunState
+from partrain.record.run_state import RunState
 
 HOSTILE = "<script>alert(1)</script>\"'&\x1b[31m"
 

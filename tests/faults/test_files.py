@@ -11,9 +11,9 @@ import pytest
 from support.runs import newest, partrain, resume, round_file, sabotage, summary, write_job
 
 from partrain import checkpoint
-from partrain.display import event_log
-from partrain.display.event_log import unwritable
 from partrain.launch import checkpoint_writer
+from partrain.record import event_log
+from partrain.record.event_log import unwritable
 
 
 class FullDisk:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from partrain.display.events import EndEvent, JudgementEvent, KnownEvent, RoundEvent, StartEvent
-from partrain.display.run_state import RunState
 from partrain.hooks.scalars import ScalarHook, flat, scalars, tags
-from partrain.records import NAN, RoundRecord
+from partrain.record.events import EndEvent, JudgementEvent, KnownEvent, RoundEvent, StartEvent
+from partrain.record.round_record import NAN, RoundRecord
+from partrain.record.run_state import RunState
 
 START = StartEvent(
     t=0.0,

@@ -18,7 +18,7 @@ from support.runs import partrain
 from partrain.data import load
 from partrain.inference.evaluate import scores
 from partrain.inference.network import TrainedNetwork
-from partrain.records import without_nan
+from partrain.record.round_record import without_nan
 from partrain.tasks.kinds import Classification
 from partrain.tasks.measures import OfClasses, OfNumbers, OfReconstructions
 from partrain.training.batches import Samples

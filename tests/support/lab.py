@@ -24,7 +24,7 @@ from partrain.comm.transport import Abandoned
 from partrain.launch import forkserver
 from partrain.optim import AnyOptimizer, Sgd
 from partrain.protocols import Rule
-from partrain.records import RoundRecord
+from partrain.record.round_record import RoundRecord
 from partrain.rules.average import Average
 from partrain.seeds import derive, generator
 from partrain.tasks.kinds import Classification, Regression, Task

@@ -7,8 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from partrain.display.events import EndEvent, Event, FaultEvent, JudgementEvent, RoundEvent, SlowEvent, StartEvent, encode
-from partrain.records import NAN, RoundRecord
+from partrain.record.events import EndEvent, Event, FaultEvent, JudgementEvent, RoundEvent, SlowEvent, StartEvent, encode
+from partrain.record.round_record import NAN, RoundRecord
 
 T = 1795255200.0
 

@@ -16,8 +16,8 @@ import pytest
 from support.runs import partrain, train
 from support.watched import append, end, events_of, fault, judgement, summary_of, write
 
-from partrain.display.events import encode
 from partrain.launch.run_folder import locked
+from partrain.record.events import encode
 from partrain.watch.layout import SORTS, curve_lines, run_lines
 from partrain.watch.once import once_lines, read_once, rows_of
 from partrain.watch.runs import Runs

@@ -14,8 +14,8 @@ import pytest
 from support.runs import JOB, partrain
 from support.shared_runs import once
 
-from partrain.display.event_log import read_events
-from partrain.display.events import JudgementEvent
+from partrain.record.event_log import read_events
+from partrain.record.events import JudgementEvent
 from partrain.seeds import derive
 
 SWEEP = """

@@ -17,6 +17,7 @@ from typing import IO, Any, NamedTuple, cast
 from partrain.config.problems import did_you_mean
 from partrain.data.base import WrongContent, reading, repeated
 from partrain.errors import InputMissing
+from partrain.number_format import plural
 
 ROWS = 1 << 14
 """Rows of a block."""
@@ -177,7 +178,7 @@ class CsvFile(TableFile):
 
     def _ragged(self, line: int, cells: int) -> str:
         width = len(self.names)
-        text = f"{self.path}:{line}: {cells} cell{'s'[: cells != 1]} where line 1 names {width} columns"
+        text = f"{self.path}:{line}: {cells} {plural('cell', cells)} where line 1 names {width} columns"
         if cells < width:
             return f"{text}: `{self.names[cells]}` and what follows are missing"
         advice = f", or {self.way} `separator`" if self.way else ""

@@ -35,7 +35,7 @@ from partrain.launch.worker.setup import WorkerSetup
 from partrain.launch.worker.spec import ProcessSpec
 from partrain.launch.worker.task_checks import InvalidTaskOutput, check_task_calls
 from partrain.models.answers import probe
-from partrain.records import NAN, RoundRecord
+from partrain.record.round_record import NAN, RoundRecord
 from partrain.system.environment import boot_seconds
 from partrain.tasks import UserTask
 from partrain.training.after_judgement import AfterJudgement

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from partrain.record.events import JudgementEvent, decode
+from partrain.record.run_state import RunState
 from partrain.system.regular_file import open_regular
 
 CHUNK_BYTES = 1 << 18
@@ -61,3 +64,30 @@ class Tail:
         """Tell if the bytes before the place of the last read are still there."""
         file.seek(self._at - len(self._mark))
         return file.read(len(self._mark)) == self._mark
+
+
+class FollowedState:
+    """The state of a run, from the lines that its events have grown by."""
+
+    def __init__(self, events_file: Path) -> None:
+        self._tail = Tail(events_file)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.state = RunState()
+        self.judgements: list[JudgementEvent] = []
+
+    def read(self) -> RunState:
+        """Read all new events; lines that are no events are skipped. Raises OSError."""
+        while True:
+            anew, lines = self._tail.read()
+            if anew:
+                self._forget()
+            for line in lines:
+                with suppress(ValueError):
+                    event = decode(line)
+                    self.state.apply(event)
+                    if isinstance(event, JudgementEvent):
+                        self.judgements.append(event)
+            if self._tail.at_end:
+                return self.state

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, TypedDict, get_args
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from partrain.display.number_format import number
-from partrain.records import RoundRecord, without_nan
+from partrain.number_format import number
+from partrain.record.round_record import RoundRecord, without_nan
 from partrain.system.regular_file import parse_json
 
 COMMIT_MARK = b'"event":"commit"'

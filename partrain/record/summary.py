@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
-from partrain.display.run_state import RunState
-from partrain.display.worker_state import WorkerState
+from partrain.record.run_state import RunState
+from partrain.record.worker_state import WorkerState
 
 
 class RunSeconds(TypedDict):

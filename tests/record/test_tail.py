@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from partrain.watch import tail
-from partrain.watch.tail import Tail
+from partrain.record import tail
+from partrain.record.tail import Tail
 
 
 def test_only_whole_lines(tmp_path: Path) -> None:

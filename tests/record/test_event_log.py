@@ -11,8 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from partrain.checkpoint import Content
-from partrain.display.event_log import EventLog, read_events, truncate_after, write_summary
-from partrain.display.events import (
+from partrain.errors import InputMissing, InputOutputFailed
+from partrain.launch.run_folder import relink
+from partrain.record.event_log import EventLog, read_events, truncate_after, write_summary
+from partrain.record.events import (
     CommitEvent,
     EndEvent,
     FaultEvent,
@@ -25,12 +27,10 @@ from partrain.display.events import (
     decode,
     encode,
 )
-from partrain.display.run_state import RunState
-from partrain.display.summary import summary
-from partrain.display.worker_state import CELLS, WINDOW_S, Curve
-from partrain.errors import InputMissing, InputOutputFailed
-from partrain.launch.run_folder import relink
-from partrain.records import NAN, RoundRecord
+from partrain.record.round_record import NAN, RoundRecord
+from partrain.record.run_state import RunState
+from partrain.record.summary import summary
+from partrain.record.worker_state import CELLS, WINDOW_S, Curve
 
 T = 1795255200.0
 
@@ -188,8 +188,8 @@ def test_a_killed_writer_loses_only_what_was_not_flushed(path):
     script = """
 import os, sys
 from pathlib import Path
-from partrain.display.event_log import EventLog
-from partrain.display.events import FaultEvent
+from partrain.record.event_log import EventLog
+from partrain.record.events import FaultEvent
 log = EventLog(Path(sys.argv[1]))
 for number in range(100):
     log.add(FaultEvent(t=0.0, what=str(number), rank=None))

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from partrain.display.number_format import clock, count, number
+from partrain.number_format import clock, count, number
 
 
 class Standing(NamedTuple):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from partrain.display.events import CountsBefore, SlowEvent
-from partrain.display.loss_band import LossBand
-from partrain.records import RoundRecord, finite, time_shares
+from partrain.record.events import CountsBefore, SlowEvent
+from partrain.record.loss_band import LossBand
+from partrain.record.round_record import RoundRecord, finite, time_shares
 
 WINDOW_S = 4.0
 """Seconds over which rates are averaged; three rounds if those take longer."""

@@ -14,7 +14,12 @@ def count(value: float | None, width: int = 10) -> str:
 
 def counted(number: int, noun: str) -> str:
     """Format a number of things: `1 worker`, `2 workers`."""
-    return f"{number:,} {noun}{'s'[: number != 1]}"
+    return f"{number:,} {plural(noun, number)}"
+
+
+def plural(noun: str, number: int) -> str:
+    """Return a noun, with an s unless the number is 1."""
+    return noun if number == 1 else f"{noun}s"
 
 
 def size(value: float) -> str:

@@ -14,10 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from partrain.display.events import Event, KnownEvent, decode, encode, round_of
-from partrain.display.run_state import RunState
 from partrain.errors import InputMissing, InputOutputFailed
-from partrain.records import without_nan
+from partrain.record.events import Event, KnownEvent, decode, encode, round_of
+from partrain.record.file_names import CHECKPOINT
+from partrain.record.round_record import without_nan
+from partrain.record.run_state import RunState
 from partrain.system.atomic_file import atomic_file
 from partrain.system.regular_file import open_regular, open_to_append
 
@@ -159,7 +160,7 @@ def unwritable(path: Path, error: OSError) -> InputOutputFailed:
     """Return the failure for an error while a file of a run folder is written."""
     if error.errno in FORBIDDEN:
         remedy = "give --out a folder that can be written"
-    elif (path.parent / "checkpoint.h5").exists():
+    elif (path.parent / CHECKPOINT).exists():
         remedy = "the newest checkpoint can be resumed elsewhere"
     else:
         remedy = "no checkpoint is there: mend this, or start again with --out in another place"

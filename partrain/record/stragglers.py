@@ -13,8 +13,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import dropwhile, takewhile
 from statistics import median
 
-from partrain.display.events import SlowEvent
-from partrain.records import RoundRecord
+from partrain.record.events import SlowEvent
+from partrain.record.round_record import RoundRecord
 
 SLOW, RECOVERED = 1.5, 1.25
 """Factors from which a worker is slow, and below which it no longer is."""

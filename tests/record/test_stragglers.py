@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from partrain.display.events import SlowEvent, decode, encode
-from partrain.display.stragglers import Stragglers, median_of_others
-from partrain.records import NAN, RoundRecord
+from partrain.record.events import SlowEvent, decode, encode
+from partrain.record.round_record import NAN, RoundRecord
+from partrain.record.stragglers import Stragglers, median_of_others
 
 
 def round_of(number: int, computing: Sequence[float], items: Sequence[int], lasts: float, end: float) -> list[RoundRecord]:

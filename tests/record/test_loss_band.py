@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from partrain.display.events import JudgementEvent, RoundEvent, SpikeEvent, decode, encode
-from partrain.display.loss_band import LEAST, WINDOW, LossBand
-from partrain.display.run_state import RunState
-from partrain.records import NAN, RoundRecord
+from partrain.record.events import JudgementEvent, RoundEvent, SpikeEvent, decode, encode
+from partrain.record.loss_band import LEAST, WINDOW, LossBand
+from partrain.record.round_record import NAN, RoundRecord
+from partrain.record.run_state import RunState
 
 
 def leaps(losses: list[float]) -> list[int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from partrain.display.events import (
+from partrain.record.events import (
     CommitEvent,
     EndEvent,
     EndSeconds,
@@ -25,10 +25,10 @@ from partrain.display.events import (
     SpikeEvent,
     StartEvent,
 )
-from partrain.display.loss_band import LossBand
-from partrain.display.stop_conditions import Standing, StopCondition, conditions_of
-from partrain.display.worker_state import Curve, WorkerState
-from partrain.records import finite
+from partrain.record.loss_band import LossBand
+from partrain.record.round_record import finite
+from partrain.record.stop_conditions import Standing, StopCondition, conditions_of
+from partrain.record.worker_state import Curve, WorkerState
 
 CURVE_CELLS = 100
 """Values of the history of judged losses."""

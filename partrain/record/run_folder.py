@@ -1,0 +1,160 @@
+"""The folder of a run, as its readers see it. `partrain/launch/run_folder.py` makes and locks it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from partrain.config.toml_source import TomlSource
+from partrain.errors import Failure
+from partrain.record.event_log import read_events
+from partrain.record.events import Event, StartEvent
+from partrain.record.file_names import CHECKPOINT, CHECKPOINTS, EVENTS, JOB, SUMMARY
+from partrain.system.regular_file import open_regular, parse_json, read_object
+
+TRAINING, KILLED = "training", "killed"
+"""Statuses of runs without a summary."""
+STATUSES = (TRAINING, KILLED, "reached", "finished", "not-reached", "stopped", "diverged", "failed")
+_FIRST_LINES = 8
+"""Lines among which a run that has begun to train says so."""
+_TAIL_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The paths and the files of a run. Each property reads its file when it is used; none keeps what it read."""
+
+    path: Path
+
+    @property
+    def events_file(self) -> Path:
+        """The path of `events.jsonl`."""
+        return self.path / EVENTS
+
+    @property
+    def summary_file(self) -> Path:
+        """The path of `summary.json`."""
+        return self.path / SUMMARY
+
+    @property
+    def job_file(self) -> Path:
+        """The path of `job.toml`."""
+        return self.path / JOB
+
+    @property
+    def checkpoint(self) -> Path:
+        """The path of `checkpoint.h5`."""
+        return self.path / CHECKPOINT
+
+    @property
+    def checkpoints(self) -> Path:
+        """The path of the folder of the checkpoints."""
+        return self.path / CHECKPOINTS
+
+    @property
+    def exists(self) -> bool:
+        """True if the folder is a run's: it has events."""
+        return self.events_file.is_file()
+
+    @property
+    def newest_checkpoint(self) -> Path | None:
+        """The newest checkpoint: `checkpoint.h5`, or the newest file of a round; None if nothing was committed.
+
+        A run that was killed before it named its first file `checkpoint.h5`, or could not, has only the latter.
+        """
+        if self.checkpoint.exists():
+            return self.checkpoint
+        return max(self.checkpoints.glob("round-*.h5"), key=lambda path: (len(path.name), path.name), default=None)
+
+    @property
+    def holds_checkpoints(self) -> bool:
+        """True if the folder of the checkpoints holds any file."""
+        return self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
+
+    @property
+    def is_training(self) -> bool:
+        """True if a process holds the folder's lock: the run is under way."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released at once: see `locked`
+            return False
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """The job; {} if it cannot be read."""
+        try:
+            return TomlSource.read(self.job_file).data
+        except Failure:
+            return {}
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The content of `summary.json`; {} if there is none that can be read."""
+        return read_object(self.summary_file)
+
+    def events(self) -> Iterator[Event]:
+        """Read the events, as `read_events`. Raises InputMissing if the file is missing or damaged."""
+        return read_events(self.events_file)
+
+    @property
+    def start(self) -> StartEvent | None:
+        """The first `start` event; None if the run ended before it began to train. Raises InputMissing if the file is damaged."""
+        events = self.events() if self.events_file.exists() else ()
+        return next((event for event in events if isinstance(event, StartEvent)), None)
+
+    def first_values(self) -> Iterator[dict[str, Any]]:
+        """Yield the values of the first events, up to and with the first `start`. Lines that are no events are skipped."""
+        try:
+            with open_regular(self.events_file) as file:
+                for values in _objects(islice(file, _FIRST_LINES)):
+                    yield values
+                    if values.get("event") == "start":
+                        return
+        except OSError:
+            return
+
+    def last_values(self) -> Iterator[dict[str, Any]]:
+        """Yield the values of the events in the last 64 kB. Lines that are no events are skipped."""
+        try:
+            with open_regular(self.events_file) as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                lines = file.read().splitlines()
+        except OSError:
+            return
+        yield from _objects(lines)
+
+
+def status_of(summary: Mapping[str, Any], training: bool, ended: str | None = None) -> str:
+    """Return the status of a run, one of `STATUSES`.
+
+    Args:
+        summary: The content of `summary.json`; {} without one.
+        training: `RunFolder.is_training`.
+        ended: The status of the `end` event if that is the last one, else None.
+    """
+    if summary:
+        return str(summary.get("status", "?"))
+    return TRAINING if training else ended or KILLED
+
+
+def _objects(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects among lines, of which one may be cut off."""
+    for line in lines:
+        try:
+            values = parse_json(line)
+        except ValueError:
+            continue
+        if isinstance(values, dict):
+            yield values
