@@ -210,10 +210,6 @@ class ArrayField:
     file: int = 0
     """Index of the buffer that holds the array: 0 is the one buffer, i the i-th file of the info. `offset` counts in it."""
 
-    def __repr__(self) -> str:
-        """Return the text that fingerprints hash. Checkpoints keep fingerprints, so it stays `Slot` whatever the class is called."""
-        return f"Slot({', '.join(f'{key}={value!r}' for key, value in vars(self).items())})"
-
     @property
     def end(self) -> int:
         """Bytes from the buffer's beginning to the array's end."""
@@ -437,10 +433,15 @@ def count_classes(targets: Sequence[NDArray[Any]], where: str) -> int:
     return count
 
 
+def named_fields(value: Any) -> bytes:
+    """Return the text of a value to hash: JSON, with dataclasses as their fields by name, so that no class's name or `repr` matters."""
+    return json.dumps(value, sort_keys=True, default=vars).encode()
+
+
 def fingerprint_of(slots: tuple[ArrayField, ...], buffer: memoryview, codec: Mapping[str, Any] | None = None) -> str:
     """Hash the content of a buffer, its layout and its codec (SHA-256, hex)."""
-    total = hashlib.sha256(json.dumps(codec or {}, sort_keys=True).encode())
+    total = hashlib.sha256(named_fields(codec or {}))
     for slot in slots:
-        total.update(repr(slot).encode())
+        total.update(named_fields(slot))
         total.update(buffer[slot.offset : slot.end])
     return total.hexdigest()
