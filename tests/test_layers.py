@@ -14,7 +14,7 @@ import partrain
 LAYERS = [
     {"byte_layout", "errors", "flat", "records", "seeds", "version"},
     {"config", "system"},
-    {"display", "protocols", "tasks"},
+    {"display", "preprocess", "protocols", "tasks"},
     {"comm", "data", "models", "optim", "rules"},
     {"training"},
     {"checkpoint"},

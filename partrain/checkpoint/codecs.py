@@ -6,6 +6,7 @@ A codec comes from a file: every field is checked here, before a command compute
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
@@ -13,10 +14,10 @@ from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
 from partrain.byte_layout import InputPart
 from partrain.checkpoint.content import manifest_text
 from partrain.config.section import Section
-from partrain.data.tables.columns import OTHERS
 from partrain.data.tables.sections import Columns, Treatment
 from partrain.data.tables.time_stamps import Unit
 from partrain.models.interface import Interface
+from partrain.preprocess.table import KINDS, OTHERS, TableSchema, kinds_of
 from partrain.tasks import Kind
 
 Count = Annotated[int, Field(ge=1, lt=2**63)]
@@ -197,17 +198,12 @@ class TableCodec(_HasTargetScale):
 
     def check(self, network: NetworkRecord) -> None:
         """Raise CodecField unless the fields fit each other and the network."""
-        from partrain.data.tables.columns import TableSchema
-
         super().check(network)
-        for key in ("one_hot", "categories", "dates", "missing_indicator"):
+        for key in (*(kind.key for kind in KINDS), "missing_indicator"):
             if unknown := sorted(set(getattr(self, key)) - {*self.inputs}):
                 raise CodecField(key, f"`{unknown[0]}` is not among `inputs`")
-        words, codes = ({name: tuple(known) for name, known in one.items()} for one in (self.one_hot, self.categories))
-        indicators = dict.fromkeys(self.missing_indicator)
-        schema = TableSchema(
-            tuple(self.inputs), words, (), None, self.missing, codes=codes, dates=self.dates, indicators=indicators
-        )
+        kinds = kinds_of(self.inputs, partial(getattr, self))
+        schema = TableSchema(kinds, (), None, self.missing, indicators=dict.fromkeys(self.missing_indicator))
         if schema.features != self.features:
             raise CodecField("features", "not those that the columns of `inputs` become")
         if schema.categories != tuple(self.cardinalities):

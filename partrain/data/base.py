@@ -24,6 +24,7 @@ from partrain.config.problems import Finding, WrongValue
 from partrain.config.section import Section
 from partrain.data.folds import Fold, HeldOut, held_out_count
 from partrain.errors import InputMissing
+from partrain.preprocess.cells import Class
 from partrain.system.memory import memory_limits
 from partrain.tasks import Kind
 
@@ -34,8 +35,6 @@ WIDTHS = {"uint8": 1, "int32": 4, "int64": 8, "float32": 4, "float64": 8}
 """Bytes of a number of each type."""
 Allocate = Callable[[int], memoryview]
 """Function that returns a writable, contiguous buffer of the given size in bytes. A second call replaces the first buffer."""
-Class = int | str
-"""A class as files give it: its label, or its name."""
 _BLOCK = 1 << 20
 """Numbers processed at a time."""
 
