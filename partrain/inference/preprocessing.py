@@ -99,7 +99,7 @@ class Preprocessing:
     @property
     def words(self) -> dict[str, list[str]]:
         """Words of each column of words."""
-        return {name: self.schema.kinds[name].stored for name in self.table.get("codes", ())} if self.schema else {}
+        return self.schema.words if self.schema else {}
 
     @cached_property
     def columns(self) -> list[str]:
@@ -202,10 +202,11 @@ class Preprocessing:
     def _rows(self, schema: TableSchema, draw: np.random.Generator, count: int) -> RawItems:
         """Draw rows of a table: values like those trained on, any words, and holes."""
         stored, raw = self.network.codec, RawItems()
+        first = {name: at for at, name in reversed(list(enumerate(schema.owners)))}
         for source, names in self.table.items():
             columns = []
             for name in names:
-                at = schema.owners.index(name) if name in schema.owners else 0
+                at = first.get(name, 0)
                 values = schema.kinds[name].draw(draw, stored["fill"][at], stored["std"][at], count)
                 holes = (draw.random(count) < _HOLES) & schema.may_miss(name)
                 columns.append(np.where(holes, MISSING if source == "codes" else np.nan, values))

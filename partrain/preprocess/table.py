@@ -43,9 +43,9 @@ class TableSchema:
         return tuple(self.kinds)
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """Columns of words."""
-        return tuple(name for name, kind in self.kinds.items() if kind.holds_words)
+    def words(self) -> dict[str, list[str]]:
+        """Words of each column of words."""
+        return {name: kind.stored for name, kind in self.kinds.items() if kind.holds_words}
 
     @property
     def features(self) -> list[str]:

@@ -254,9 +254,8 @@ def _remarks(section: Tabular, schema: TableSchema, table: TableFile, found: _Co
             many = f"{len(cells):,} different whole numbers are taken as numbers, a regression"
             message = f"{table.path}: column `{schema.targets[0]}`: {many}"
             remarks.append(Remark("target", message, 'target_kind = "number" says so, "class" makes them classes'))
-    for name in schema.inputs:
-        cells = found.cells.get(name, Counter())
-        word = name in schema.words
+    for name, kind in schema.kinds.items():
+        cells, word = found.cells.get(name, Counter()), kind.holds_words
         if len(cells) == found.rows > FEW_ROWS and (word or (numbers_rows(name) and all(map(is_whole, cells)))):
             what = "another word" if word else "another number"
             message = (
@@ -331,8 +330,7 @@ def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple
     if not found.rows:
         raise _no_rows(path, section)
     remarks = []
-    for name in schema.words:
-        known = schema.kinds[name].stored
+    for name, known in schema.words.items():
         if unseen := [cell for cell in found.cells[name] if not is_missing(cell) and str(cell).strip() not in known]:
             place, cell = _first(table, name, unseen.__contains__)
             rows = sum(found.cells[name][one] for one in unseen)
