@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, create_model
 
 from partrain.byte_layout import InputPart
 from partrain.checkpoint.content import manifest_text
@@ -25,7 +25,6 @@ Class = Annotated[str | int, Field(union_mode="left_to_right")]
 Classes = Annotated[list[Class], Field(min_length=1)]
 Numbers = Annotated[list[float], Field(min_length=1)]
 Deviations = Annotated[list[PositiveFloat], Field(min_length=1)]
-Words = dict[str, list[str]]
 FLOAT32_MAX = 3.4028234663852886e38
 LARGEST_MEAN = 1e300
 """Mean of a column that is constant, at most: it is computed from sums."""
@@ -178,12 +177,12 @@ class SeriesCodec(Section):
             raise CodecField("time", "missing where there is a `step`")
 
 
-class TableCodec(_HasTargetScale):
-    """Rows of a table."""
+class RowsCodec(_HasTargetScale):
+    """Rows of a table, without the columns of each kind in `KINDS`."""
 
     form: Literal["table"]
     inputs: Annotated[Columns, Field(min_length=1)]
-    one_hot: Words
+    one_hot: dict[str, list[str]]
     features: list[str]
     targets: Annotated[Columns, Field(min_length=1)]
     classes: Classes | None
@@ -191,9 +190,7 @@ class TableCodec(_HasTargetScale):
     fill: Numbers
     mean: Numbers
     std: Deviations
-    categories: Words = {}
     cardinalities: list[Annotated[int, Field(ge=0)]] = []
-    dates: dict[str, bool] = {}
     missing_indicator: list[str] = []
 
     def check(self, network: NetworkRecord) -> None:
@@ -222,7 +219,9 @@ class TableCodec(_HasTargetScale):
             raise CodecField("targets", f"{len(self.targets)} for a network of {network.outputs} outputs")
 
 
-FORMS: dict[Any, type[ArrayCodec | TextCodec | SeriesCodec | TableCodec]] = {
+_NAMED: dict[str, Any] = {kind.key: (dict[str, kind.stored_type], {}) for kind in KINDS if kind.key not in RowsCodec.model_fields}  # type: ignore[name-defined]
+TableCodec = create_model("TableCodec", __base__=RowsCodec, **_NAMED)
+FORMS: dict[Any, type[ArrayCodec | TextCodec | SeriesCodec | RowsCodec]] = {
     None: ArrayCodec,
     "images": ImageCodec,
     "text": TextCodec,

@@ -150,8 +150,8 @@ class Preprocessing:
             if self.codec.is_series:
                 inputs["inputs"]["columns"] = self.columns
         kind, count = self.network.kind, self.network.record.outputs
-        names = {"class": {"type": "string"}} if strings and self.codec.classes and kind == "classification" else {}
-        outputs: dict[str, Any] = {name: {} for name in self.outputs} | names
+        named = {"class": {"type": "string"}} if strings and self.codec.classes and kind == "classification" else {}
+        outputs: dict[str, Any] = {name: {} for name in self.outputs} | named
         if kind == "multi-label":
             outputs["probabilities"] = {"labels": self.codec.names(count)}
         elif "probabilities" in outputs:
@@ -223,8 +223,8 @@ class Preprocessing:
         numbers = draw.standard_normal((count, *shape))
         if self.codec.lags:
             mean, std = (np.array([self.codec.stored[key][name] for name in self.columns]) for key in ("mean", "deviation"))
-            first, steps = np.split(numbers, [sum(self.codec.lags)], axis=1)
-            first, steps = torch.from_numpy(10 * std * (1 + first)), torch.from_numpy(mean + std * steps)
+            lags = sum(self.codec.lags)
+            first, steps = torch.from_numpy(10 * std * (1 + numbers[:, :lags])), torch.from_numpy(mean + std * numbers[:, lags:])
             return torch.cat([first, integrate(steps, first, self.codec.lags)], 1).numpy()
         if self.codec.scale is None:
             return numbers

@@ -49,6 +49,8 @@ class ColumnKind:
 
     key: ClassVar[str] = ""
     """Key of `[dataset]` that names such columns, and of the stored recipe."""
+    stored_type: ClassVar[Any] = None
+    """Type of `stored`."""
     source: ClassVar[str] = "numbers"
     """Input of a graph that holds the raw values of all such columns."""
     learns: ClassVar[bool] = False

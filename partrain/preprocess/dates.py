@@ -26,6 +26,7 @@ class DateColumn(ColumnKind):
     """Days since 1970, and sine and cosine of the place in the year, the week and, if there is a `clock`, the day."""
 
     key: ClassVar[str] = "dates"
+    stored_type: ClassVar[Any] = bool
     source: ClassVar[str] = "dates"
     learns: ClassVar[bool] = True
     fault_keys: ClassVar[tuple[str, ...]] = ("dates",)

@@ -21,6 +21,7 @@ UNSEEN, MISSING = -1, -2
 class WordColumn(ColumnKind):
     """Words in a list."""
 
+    stored_type: ClassVar[Any] = list[str]
     source: ClassVar[str] = "codes"
     learns: ClassVar[bool] = True
     holds_words: ClassVar[bool] = True
