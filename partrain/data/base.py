@@ -24,6 +24,7 @@ from partrain.config.problems import Finding, WrongValue
 from partrain.config.section import Section
 from partrain.data.folds import Fold, HeldOut, held_out_count
 from partrain.errors import InputMissing
+from partrain.preprocess.cells import Class
 from partrain.system.memory import memory_limits
 from partrain.tasks import Kind
 
@@ -34,8 +35,6 @@ WIDTHS = {"uint8": 1, "int32": 4, "int64": 8, "float32": 4, "float64": 8}
 """Bytes of a number of each type."""
 Allocate = Callable[[int], memoryview]
 """Function that returns a writable, contiguous buffer of the given size in bytes. A second call replaces the first buffer."""
-Class = int | str
-"""A class as files give it: its label, or its name."""
 _BLOCK = 1 << 20
 """Numbers processed at a time."""
 
@@ -209,10 +208,6 @@ class ArrayField:
     """Bytes from one number to the next along each axis; None: contiguous. Windows over a series overlap."""
     file: int = 0
     """Index of the buffer that holds the array: 0 is the one buffer, i the i-th file of the info. `offset` counts in it."""
-
-    def __repr__(self) -> str:
-        """Return the text that fingerprints hash. Checkpoints keep fingerprints, so it stays `Slot` whatever the class is called."""
-        return f"Slot({', '.join(f'{key}={value!r}' for key, value in vars(self).items())})"
 
     @property
     def end(self) -> int:
@@ -437,10 +432,15 @@ def count_classes(targets: Sequence[NDArray[Any]], where: str) -> int:
     return count
 
 
+def named_fields(value: Any) -> bytes:
+    """Return the text of a value to hash: JSON, with dataclasses as their fields by name, so that no class's name or `repr` matters."""
+    return json.dumps(value, sort_keys=True, default=vars).encode()
+
+
 def fingerprint_of(slots: tuple[ArrayField, ...], buffer: memoryview, codec: Mapping[str, Any] | None = None) -> str:
     """Hash the content of a buffer, its layout and its codec (SHA-256, hex)."""
-    total = hashlib.sha256(json.dumps(codec or {}, sort_keys=True).encode())
+    total = hashlib.sha256(named_fields(codec or {}))
     for slot in slots:
-        total.update(repr(slot).encode())
+        total.update(named_fields(slot))
         total.update(buffer[slot.offset : slot.end])
     return total.hexdigest()

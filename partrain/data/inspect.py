@@ -14,9 +14,10 @@ import numpy as np
 from partrain.data.arrays.files import ArraySource, hdf5, npy, npz
 from partrain.data.arrays.idx import idx
 from partrain.data.base import Dataset, first_bad, items_of_block
-from partrain.data.tables.files import INSPECT, TABLES, TableFile, is_missing, open_by_name
+from partrain.data.tables.files import INSPECT, TABLES, TableFile, open_by_name
 from partrain.display.text_table import aligned
 from partrain.errors import InputMissing
+from partrain.preprocess.cells import is_missing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

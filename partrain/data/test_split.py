@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from partrain.data.base import Class, DataSection, WrongContent
+from partrain.data.base import DataSection, WrongContent
 from partrain.data.partition import hold_out
 from partrain.errors import InputMissing
+from partrain.preprocess.cells import Class
 from partrain.seeds import derive
 
 if TYPE_CHECKING:

@@ -100,7 +100,7 @@ def load(section: TextSection, folder: Path, allocate: Allocate, training: Train
         slots += _slots(section, "test_", raw[0].offset + 8 * stride * parts.first_test, parts.tests, stride)
     count = 256 if section.tokens == "bytes" else len(known)
     codec = {"form": "text", "tokens": section.tokens, "vocabulary": known}
-    mark = fingerprint_of(raw, buffer, codec | {"windows": repr(slots)})
+    mark = fingerprint_of(raw, buffer, codec | {"windows": slots})
     return DatasetInfo(slots, "language", count, 1.0, mark, vocabulary=count, gap=parts.gap, codec=codec).open(buffer)
 
 

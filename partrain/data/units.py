@@ -39,4 +39,4 @@ def restore_units(codec: Mapping[str, Any], numbers: Tensor, newest: Tensor | No
         return numbers
     if newest is None:
         raise ValueError("differences without the values that they continue")
-    return integrate(numbers.double().reshape(len(numbers), -1, len(targets_of(codec))), newest, lags).flatten(1)
+    return integrate(numbers.double().reshape(numbers.shape[0], -1, len(targets_of(codec))), newest, lags).flatten(1)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from partrain.data.standardize import broadcastable
 from partrain.data.units import restore_units, targets_of, units_of
+from partrain.preprocess.column import double
 
 Numbers = NDArray[np.float64]
 Scale = tuple[Numbers, Numbers]
@@ -76,18 +77,18 @@ class Codec:
         units = units_of(self.stored)
         return _pair(*units) if units else None
 
-    def standardize(self, inputs: NDArray[Any]) -> NDArray[Any]:
+    def standardize(self, inputs: Any, xp: Any = np) -> Any:
         """Standardize raw inputs (n, ..., columns) as in training. Missing values (NaN) are filled in as the data set did.
 
-        Inputs from array files may have their features along another axis: (n, channels, ...).
+        Inputs from array files may have their features along another axis: (n, channels, ...). `xp`: numpy, or torch in a graph.
         """
         if self.scale is None:
             return inputs
-        mean, std = (broadcastable(one, self.stored.get("axis", -1), inputs.ndim) for one in self.scale)
-        if self.is_table and self.stored["missing"] not in ("error", "drop") and inputs.dtype.kind == "f":
-            inputs = np.where(np.isnan(inputs), np.asarray(self.stored["fill"], np.float64), inputs)
-        scaled: NDArray[Any] = (inputs.astype(np.float64) - mean) / std
-        return scaled
+        axis, inputs = self.stored.get("axis", -1), double(inputs)
+        mean, std = (xp.asarray(broadcastable(one, axis, inputs.ndim), dtype=xp.float64) for one in self.scale)
+        if self.is_table and self.stored["missing"] not in ("error", "drop"):
+            inputs = xp.where(xp.isnan(inputs), xp.asarray(self.stored["fill"], dtype=xp.float64), inputs)
+        return (inputs - mean) / std
 
     def standardize_targets(self, numbers: NDArray[Any]) -> NDArray[Any]:
         """Standardize raw targets (n, k) as in training. `restore_units` is the inverse."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partrain.inference.export import Format, export, metadata, usage
-from partrain.inference.preprocess import GraphRecipe, InputType
 from partrain.inference.preprocessed_export import export_preprocessed, preprocessed_metadata, preprocessed_usage
+from partrain.inference.preprocessing import InputType, Preprocessing
 
 if TYPE_CHECKING:
     from partrain.inference.network import TrainedNetwork
@@ -52,7 +52,7 @@ def deliver(
         CannotCreate: the format or the network does not allow it.
     """
     if with_preprocessing:
-        recipe = GraphRecipe.of(network, type)
+        recipe = Preprocessing.of(network, type)
         data, verified = export_preprocessed(recipe, format)
         facts, words = preprocessed_metadata(recipe, format), preprocessed_usage(recipe, format)
         return Delivery(format, output, data, verified, facts, words)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from partrain.data.tables.files import MISSING as NO_VALUE
-from partrain.inference.table_graph import MISSING, UNSEEN
+from partrain.preprocess.cells import MISSING as NO_VALUE
+from partrain.preprocess.words import MISSING, UNSEEN
 
 
 def words_for_codes(model: Any, words: Mapping[str, Sequence[str]]) -> None:
@@ -29,6 +29,18 @@ def words_for_codes(model: Any, words: Mapping[str, Sequence[str]]) -> None:
     nodes.append(helper.make_node("Concat", [f"codes.{at}" for at in range(len(words))], ["codes"], axis=1))
     _put_first(graph, nodes)
     _use_ml(model)
+
+
+def as_text(words: Sequence[str], code: int) -> str:
+    """Return a word for its code; for UNSEEN one that is not among them."""
+    if code == MISSING:
+        return ""
+    if code != UNSEEN:
+        return words[code]
+    text = "unseen"
+    while text in words:
+        text += "_"
+    return text
 
 
 def _spellings(small: str) -> list[str]:

@@ -30,9 +30,8 @@ from partrain.inference.export import (
 )
 from partrain.inference.graph import Preprocessed
 from partrain.inference.network import blame_user_code
-from partrain.inference.onnx_text import class_names, words_for_codes
-from partrain.inference.preprocess import GraphRecipe, RawItems
-from partrain.inference.raw_samples import as_text, sample
+from partrain.inference.onnx_text import as_text, class_names, words_for_codes
+from partrain.inference.preprocessing import Preprocessing
 from partrain.tasks.kinds import MultiLabel
 
 if TYPE_CHECKING:
@@ -40,10 +39,12 @@ if TYPE_CHECKING:
 
 GRAPHS: tuple[Format, ...] = ("onnx", "torch-export")
 """Formats that hold computation, and so can hold the preprocessing."""
+RawItems = dict[str, Tensor]
+"""Raw values by the name of the graph's input."""
 Graph = Callable[[RawItems], dict[str, Tensor]]
 
 
-def export_preprocessed(recipe: GraphRecipe, format: Format) -> tuple[bytes, dict[str, Any]]:
+def export_preprocessed(recipe: Preprocessing, format: Format) -> tuple[bytes, dict[str, Any]]:
     """Return the bytes of the export with the preprocessing in its graph, and how it was compared with the answers of `predict`.
 
     Raises:
@@ -53,7 +54,8 @@ def export_preprocessed(recipe: GraphRecipe, format: Format) -> tuple[bytes, dic
         kinds = " or ".join(GRAPHS)
         raise CannotCreate(f"{format} holds tensors, no computation: --with-preprocessing needs {kinds}")
     network = recipe.network
-    raw, expected = sample(recipe, sum(COMPARED))
+    drawn, expected = recipe.sample(sum(COMPARED))
+    raw = {name: torch.from_numpy(values) for name, values in drawn.items()}
     with silent(), blame_user_code(network.loaded):
         module = Preprocessed(recipe).eval()
         data, run = (_onnx if format == "onnx" else _torch_export)(recipe, module, raw)
@@ -103,12 +105,12 @@ def _largest(found: Tensor, expected: Tensor) -> float:
     return largest if largest == largest else float("inf")
 
 
-def preprocessed_metadata(recipe: GraphRecipe, format: Format) -> dict[str, Any]:
+def preprocessed_metadata(recipe: Preprocessing, format: Format) -> dict[str, Any]:
     """Describe a network that was exported with its preprocessing."""
     return metadata(recipe.network) | {"preprocessing": recipe.describe(strings=format == "onnx")}
 
 
-def preprocessed_usage(recipe: GraphRecipe, format: Format) -> str:
+def preprocessed_usage(recipe: Preprocessing, format: Format) -> str:
     """Describe in words the raw inputs and the outputs."""
     told = recipe.describe(strings=format == "onnx")
     inputs = [f"{name}: {one['type']} ({_extent(one)})" for name, one in told["inputs"].items()]
@@ -121,7 +123,7 @@ def _extent(described: Mapping[str, Any]) -> str:
     return shape + f": {', '.join(names[:6])}" * bool(names) + ", ..." * (len(names) > 6)
 
 
-def _torch_export(recipe: GraphRecipe, module: nn.Module, raw: RawItems) -> tuple[bytes, Graph]:
+def _torch_export(recipe: Preprocessing, module: nn.Module, raw: RawItems) -> tuple[bytes, Graph]:
     """`raw`: items to trace the module with."""
     program = torch.export.export(module, (), _arguments(recipe, _first_items(raw)), dynamic_shapes=_dynamic(recipe, raw))
     buffer = io.BytesIO()
@@ -132,7 +134,7 @@ def _torch_export(recipe: GraphRecipe, module: nn.Module, raw: RawItems) -> tupl
     return buffer.getvalue(), lambda part: loaded(**_arguments(recipe, part))
 
 
-def _onnx(recipe: GraphRecipe, module: nn.Module, raw: RawItems) -> tuple[bytes, Graph]:
+def _onnx(recipe: Preprocessing, module: nn.Module, raw: RawItems) -> tuple[bytes, Graph]:
     """`raw`: items to trace the module with."""
     require_onnx()
     program = torch.onnx.export(
@@ -163,12 +165,12 @@ def _onnx(recipe: GraphRecipe, module: nn.Module, raw: RawItems) -> tuple[bytes,
     return data, run
 
 
-def _arguments(recipe: GraphRecipe, raw: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(recipe: Preprocessing, raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of the module for its raw inputs. Several inputs are one, a dict: their names are the network's, and may be any."""
     return {"inputs": raw} if recipe.names else dict(raw)
 
 
-def _dynamic(recipe: GraphRecipe, raw: RawItems) -> dict[str, Any]:
+def _dynamic(recipe: Preprocessing, raw: RawItems) -> dict[str, Any]:
     """Declare the first axis of each input as dynamic."""
     return _arguments(recipe, dict.fromkeys(raw, any_number()[0]))
 

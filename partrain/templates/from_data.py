@@ -13,9 +13,9 @@ from typing import Any
 
 from partrain.config.overrides import toml_value
 from partrain.data.images import SUFFIXES
-from partrain.data.tables.cells import MOST_CLASSES, are_classes, numbers_rows, parse_bool, parse_date
-from partrain.data.tables.files import TABLES, TableFile, is_missing, open_by_name
+from partrain.data.tables.files import TABLES, TableFile, open_by_name
 from partrain.errors import InputMissing
+from partrain.preprocess.cells import MOST_CLASSES, are_classes, is_missing, numbers_rows, parse_bool, parse_date
 from partrain.templates.assemble import Recipe, assemble
 from partrain.templates.from_arrays import ARRAYS, arrays_job
 from partrain.templates.from_series import series_job

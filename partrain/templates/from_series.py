@@ -13,8 +13,9 @@ from itertools import islice
 from typing import Any
 
 from partrain.config.overrides import toml_value
-from partrain.data.tables.files import TableFile, is_missing
+from partrain.data.tables.files import TableFile
 from partrain.data.tables.time_stamps import IrregularTime, TimeStep, check_stamps, parse_stamp
+from partrain.preprocess.cells import is_missing
 from partrain.templates.assemble import assemble
 
 LOOKED_AT = 200_000

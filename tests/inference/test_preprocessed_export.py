@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -18,7 +19,6 @@ from support.sample_tables import passengers
 
 from partrain.checkpoint.manifest import manifest_of
 from partrain.data.tables.files import CsvFile
-from partrain.data.tables.load import _date_parts
 from partrain.errors import CannotCreate
 from partrain.inference.card import _scores, _standing
 from partrain.inference.export import Format
@@ -27,10 +27,10 @@ from partrain.inference.inputs.read import read
 from partrain.inference.network import TrainedNetwork, load_network
 from partrain.inference.open import load_job, open_checkpoint
 from partrain.inference.predict import predict
-from partrain.inference.preprocess import GraphRecipe, InputType
 from partrain.inference.preprocessed_export import export_preprocessed
-from partrain.inference.raw_samples import sample
-from partrain.inference.table_graph import date_parts
+from partrain.inference.preprocessing import InputType, Preprocessing
+from partrain.preprocess.column import RawColumn
+from partrain.preprocess.dates import DateColumn
 from partrain.training.stop import Progress
 
 Runs = Callable[[str], Path]
@@ -52,23 +52,23 @@ def predicted(network: TrainedNetwork, folder: Path, rows: list[dict[str, Any]])
     return dict(predict(network, read(network, path), probabilities=network.kind == "classification").columns)
 
 
-def computed(recipe: GraphRecipe, **raw: Any) -> dict[str, torch.Tensor]:
+def computed(recipe: Preprocessing, **raw: Any) -> dict[str, torch.Tensor]:
     with torch.no_grad():
         return dict(Preprocessed(recipe).eval()(**({"inputs": raw} if recipe.names else raw)))
 
 
-def rows_as_tensors(recipe: GraphRecipe, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+def rows_as_tensors(recipe: Preprocessing, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     """Return the inputs of the graph: numbers, seconds since 1970, codes of words."""
     assert recipe.table
     found: dict[str, torch.Tensor] = {}
-    if recipe.table.numbers:
+    if "numbers" in recipe.table:
         truth = {"true": 1.0, "false": 0.0}
-        numbers = [[truth.get(str(row[name]).lower(), row[name]) for name in recipe.table.numbers] for row in rows]
+        numbers = [[truth.get(str(row[name]).lower(), row[name]) for name in recipe.table["numbers"]] for row in rows]
         found["numbers"] = torch.tensor(
             [[float(one) if one != "" else np.nan for one in row] for row in numbers], dtype=torch.float64
         )
-    if recipe.table.dates:
-        moments = [[np.datetime64(row[name] or "NaT", "s") for name in recipe.table.dates] for row in rows]
+    if "dates" in recipe.table:
+        moments = [[np.datetime64(row[name] or "NaT", "s") for name in recipe.table["dates"]] for row in rows]
         seconds = [[np.nan if np.isnat(one) else float(one.astype(np.int64)) for one in row] for row in moments]
         found["dates"] = torch.tensor(seconds, dtype=torch.float64)
     if recipe.words:
@@ -84,7 +84,7 @@ def rows_as_tensors(recipe: GraphRecipe, rows: list[dict[str, Any]]) -> dict[str
 
 
 def test_rows_of_a_table_become_probabilities(network_of: Networks, tmp_path: Path) -> None:
-    recipe = GraphRecipe.of(network_of("tabular"))
+    recipe = Preprocessing.of(network_of("tabular"))
     found, expected = computed(recipe, **rows_as_tensors(recipe, ROWS)), predicted(recipe.network, tmp_path, ROWS)
     np.testing.assert_array_equal(found["probabilities"].numpy(), expected["probability"])
     np.testing.assert_array_equal(found["label"].numpy(), expected["label"])
@@ -92,7 +92,7 @@ def test_rows_of_a_table_become_probabilities(network_of: Networks, tmp_path: Pa
 
 
 def test_answers_are_in_the_units_of_the_target(network_of: Networks, tmp_path: Path) -> None:
-    recipe = GraphRecipe.of(network_of("prices"))
+    recipe = Preprocessing.of(network_of("prices"))
     found, expected = computed(recipe, **rows_as_tensors(recipe, ROWS)), predicted(recipe.network, tmp_path, ROWS)
     np.testing.assert_allclose(found["answers"].numpy(), expected["answer"], rtol=1e-12)
     assert found["answers"].max() > 5000
@@ -114,7 +114,7 @@ RAW = {"titanic": PASSENGERS, "both": [row | {"sex": row["sex"] or "male"} for r
 
 @pytest.mark.parametrize("name", ["titanic", "both"])
 def test_missing_and_unseen_cells_become_what_predict_makes_of_them(network_of: Networks, tmp_path: Path, name: str) -> None:
-    recipe = GraphRecipe.of(network_of(name))
+    recipe = Preprocessing.of(network_of(name))
     found, expected = computed(recipe, **rows_as_tensors(recipe, RAW[name])), predicted(recipe.network, tmp_path, RAW[name])
     if name == "both":
         np.testing.assert_allclose(found["answers"].numpy(), expected["answer"], rtol=1e-12)
@@ -134,15 +134,28 @@ def test_parts_of_dates_are_those_of_the_data_set(tmp_path: Path) -> None:
     table = CsvFile(tmp_path / "moments.csv")
     (block,) = table.blocks(["at"])
     for clock in False, True:
-        expected = _date_parts(table, block, "at", False, clock)
-        found = date_parts(seconds, torch.tensor([float(clock)], dtype=torch.float64))[:, 0, : expected.shape[1]]
-        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-15, atol=1e-14)
+        kind = DateColumn(clock)
+        raw = kind.read(RawColumn(table, "at", block.positions, block.columns["at"], False))
+        np.testing.assert_array_equal(raw, seconds[:, 0])
+        np.testing.assert_allclose(kind.compute(torch, seconds[:, 0]).numpy(), expected(moments, clock), rtol=1e-15, atol=1e-14)
+        np.testing.assert_array_equal(kind.compute(np, raw), expected(moments, clock))
+
+
+def expected(moments: list[datetime], clock: bool) -> np.ndarray[Any, Any]:
+    """Parts of dates by the calendar of Python."""
+    rows = []
+    for moment in moments:
+        day = (moment.hour + moment.minute / 60 + moment.second / 3600) / 24
+        shares = [(moment.timetuple().tm_yday - 1) / 365.25, moment.weekday() / 7, *[day] * clock]
+        waves = [wave(2 * math.pi * share) for share in shares for wave in (math.sin, math.cos)]
+        rows.append([moment.toordinal() - datetime(1970, 1, 1).toordinal() + day * clock, *waves])
+    return np.array(rows)
 
 
 def test_items_that_predict_refuses_get_no_answer(network_of: Networks) -> None:
     """A missing word or number, a number beyond float32 and a code of no word: NaN and -1, and the other rows are answered."""
     for name in "tabular", "prices":
-        recipe = GraphRecipe.of(network_of(name))
+        recipe = Preprocessing.of(network_of(name))
         raw = rows_as_tensors(
             recipe,
             [
@@ -163,7 +176,7 @@ def test_items_that_predict_refuses_get_no_answer(network_of: Networks) -> None:
 
 
 def test_dates_that_predict_refuses_get_no_answer(network_of: Networks) -> None:
-    recipe = GraphRecipe.of(network_of("titanic"))
+    recipe = Preprocessing.of(network_of("titanic"))
     raw = rows_as_tensors(recipe, PASSENGERS[:1] * 4)
     raw["dates"][1, 0], raw["dates"][2, 1], raw["dates"][3, 0] = torch.inf, torch.nan, 1e12
     assert computed(recipe, **raw)["probabilities"].isnan().all(1).tolist() == [False, True, True, True]
@@ -171,17 +184,17 @@ def test_dates_that_predict_refuses_get_no_answer(network_of: Networks) -> None:
 
 def test_missing_numbers_are_filled_in(network_of: Networks) -> None:
     network = network_of("tabular")
-    recipe = GraphRecipe.of(replace(network, codec=network.codec | {"missing": "mean"}))
+    recipe = Preprocessing.of(replace(network, codec=network.codec | {"missing": "mean"}))
     hole = computed(recipe, **rows_as_tensors(recipe, [{"size": "", "colour": "red"}]))
     filled = computed(recipe, **rows_as_tensors(recipe, [{"size": network.codec["fill"][0], "colour": "red"}]))
     assert torch.equal(hole["probabilities"], filled["probabilities"])
-    _, expected = sample(recipe, 10)  # some cells of the sample are empty, and `predict` reads them
+    _, expected = recipe.sample(10)  # some cells of the sample are empty, and `predict` answers them
     assert len(expected["item"]) == 10
 
 
 def test_forecasts_of_differences_are_values(network_of: Networks, tmp_path: Path) -> None:
     """The graph takes the file's values, the moments before a window included, and continues them."""
-    recipe = GraphRecipe.of(network_of("sales"))
+    recipe = Preprocessing.of(network_of("sales"))
     values = [[1000.0 + 3 * row + row * row / 9, 500.0 - row] for row in range(13)]
     lines = ["day,sold,made", *(f"2024-02-{20 + at},{sold!r},{made!r}" for at, (sold, made) in enumerate(values[:10]))]
     lines += [f"2024-03-0{at + 1},{sold!r},{made!r}" for at, (sold, made) in enumerate(values[10:])]
@@ -201,9 +214,9 @@ ARRAYS = ["pixels", "maps", "pair", "labels", "tokens", "unequal"]
 
 @pytest.mark.parametrize("name", ["clouds", "spots", "windows", "codes", "own", "sales", "holes", "changes", *ARRAYS])
 def test_other_items(network_of: Networks, name: str) -> None:
-    recipe = GraphRecipe.of(network_of(name))
-    raw, expected = sample(recipe, 10)
-    found = computed(recipe, **raw)
+    recipe = Preprocessing.of(network_of(name))
+    raw, expected = recipe.sample(10)
+    found = computed(recipe, **{name: torch.from_numpy(values) for name, values in raw.items()})
     column = {"probabilities": "probability", "error": "error", "answers": "answer"}[recipe.outputs[0]]
     np.testing.assert_allclose(found[recipe.outputs[0]].numpy(), expected[column], rtol=1e-6, atol=1e-7)
     if "label" in recipe.outputs:
@@ -212,27 +225,27 @@ def test_other_items(network_of: Networks, name: str) -> None:
 
 def test_tokens_and_lengths_that_predict_refuses_get_no_answer(network_of: Networks) -> None:
     tokens = computed(
-        GraphRecipe.of(network_of("tokens")), inputs=torch.tensor([[0, 1, 2, 3, 4, 4], [0, 1, 2, 3, 5, 0], [-1, 0, 0, 0, 0, 0]])
+        Preprocessing.of(network_of("tokens")), inputs=torch.tensor([[0, 1, 2, 3, 4, 4], [0, 1, 2, 3, 5, 0], [-1, 0, 0, 0, 0, 0]])
     )
     assert tokens["label"][1:].tolist() == [-1, -1]
     assert tokens["probabilities"].isnan().all(1).tolist() == [False, True, True]
     some = {"inputs": torch.zeros(3, 6, dtype=torch.int64), "lengths": torch.tensor([6, 0, 7])}
-    assert computed(GraphRecipe.of(network_of("unequal")), **some)["label"][1:].tolist() == [-1, -1]
+    assert computed(Preprocessing.of(network_of("unequal")), **some)["label"][1:].tolist() == [-1, -1]
     hole = {"image": torch.zeros(2, 1, 4, 4, dtype=torch.uint8), "numbers": torch.tensor([[1.0, 2, 3], [1, torch.nan, 3]])}
-    assert computed(GraphRecipe.of(network_of("pair")), **hole)["label"].tolist()[1] == -1
+    assert computed(Preprocessing.of(network_of("pair")), **hole)["label"].tolist()[1] == -1
 
 
 @pytest.mark.parametrize("name", ARRAYS)
 def test_graphs_of_arrays_are_those_of_torch_export(network_of: Networks, name: str) -> None:
     """`export_preprocessed` compares the loaded program with `predict`, and refuses another."""
-    assert export_preprocessed(GraphRecipe.of(network_of(name)), "torch-export")[1]["items"] == 10
+    assert export_preprocessed(Preprocessing.of(network_of(name)), "torch-export")[1]["items"] == 10
 
 
 @pytest.mark.slow
 def test_onnx_takes_several_inputs_by_name(network_of: Networks) -> None:
     import onnxruntime
 
-    recipe = GraphRecipe.of(network_of("pair"))
+    recipe = Preprocessing.of(network_of("pair"))
     session = onnxruntime.InferenceSession(export_preprocessed(recipe, "onnx")[0], providers=["CPUExecutionProvider"])
     assert [(one.name, one.type) for one in session.get_inputs()] == [("image", "tensor(uint8)"), ("numbers", "tensor(double)")]
     assert [one.name for one in session.get_outputs()] == ["probabilities", "label"]
@@ -240,20 +253,17 @@ def test_onnx_takes_several_inputs_by_name(network_of: Networks) -> None:
 
 def test_bytes_of_images_are_scaled(network_of: Networks) -> None:
     network = network_of("clouds")
-    recipe = GraphRecipe.of(network, "uint8")
-    raw, expected = sample(recipe, 10)
-    assert raw["inputs"].dtype == torch.uint8
-    np.testing.assert_allclose(computed(recipe, **raw)["probabilities"].numpy(), expected["probability"], rtol=1e-6)
+    recipe = Preprocessing.of(network, "uint8")
+    raw, expected = recipe.sample(10)
+    assert raw["inputs"].dtype == np.uint8
+    found = computed(recipe, inputs=torch.from_numpy(raw["inputs"]))
+    np.testing.assert_allclose(found["probabilities"].numpy(), expected["probability"], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("name", "codec", "type", "what"),
     [
         ("rose", {}, None, "it continues texts"),
-        ("tabular", {"embed": {"colour": 3}}, None, "the step `embed` of its codec"),
-        ("tabular", {"missing": {"size": "newest"}}, None, 'missing = "newest"'),
-        ("spots", {"log": True}, None, "the step `log`"),
-        ("clouds", {"form": "waves"}, None, "items of the form `waves`"),
         ("tabular", {}, "uint8", "its items are no bytes"),
     ],
 )
@@ -262,7 +272,7 @@ def test_a_graph_that_would_be_wrong_is_refused(
 ) -> None:
     network = network_of(name)
     with pytest.raises(CannotCreate, match=what):
-        GraphRecipe.of(replace(network, codec=network.codec | codec), type)
+        Preprocessing.of(replace(network, codec=network.codec | codec), type)
 
 
 def test_formats_without_computation_are_refused(run_of: Runs, tmp_path: Path) -> None:
@@ -319,7 +329,7 @@ def test_a_table_as_init_reads_it_becomes_an_onnx_graph(tmp_path: Path) -> None:
     path, content = open_checkpoint(tmp_path / "run")
     network = load_network(load_job(content, path, trusted=True), content)
     rows = [row | {"fare": 9.5, "weight": 70} for row in PASSENGERS]
-    raw = rows_as_tensors(GraphRecipe.of(network), rows)
+    raw = rows_as_tensors(Preprocessing.of(network), rows)
     feed = {"numbers": raw["numbers"].numpy(), "dates": raw["dates"].numpy()}
     feed["words"] = np.array([[row[name] for name in inputs["words"]["columns"]] for row in rows], object)
     session = onnxruntime.InferenceSession(output, providers=["CPUExecutionProvider"])
@@ -335,7 +345,7 @@ def test_a_table_as_init_reads_it_becomes_an_onnx_graph(tmp_path: Path) -> None:
     "name", ["tabular", "prices", "titanic", "both", "spots", "sales", "holes", "changes", "clouds", "codes", *ARRAYS]
 )
 def test_every_graph_is_compared_with_predict(network_of: Networks, name: str, format: Format) -> None:
-    assert export_preprocessed(GraphRecipe.of(network_of(name)), format)[1]["items"] == 10
+    assert export_preprocessed(Preprocessing.of(network_of(name)), format)[1]["items"] == 10
 
 
 def test_the_card_says_what_the_checkpoint_holds(run_of: Runs, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from partrain.errors import InputMissing
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from partrain.data.base import Class
+    from partrain.preprocess.cells import Class
 
 MAX_SHOWN = 20
 """Maximum number of classes in a message."""

@@ -104,10 +104,10 @@ def load_arrays(section: ArraySection, found: ArraySources, allocate: Allocate, 
         own, lying = _split_off_last(own, forms.tests), _split_off_last(lying, forms.tests)
 
     scale = 1 / 255 if forms.slots["inputs"].dtype == "uint8" and not parts else 1.0
-    mark: dict[str, Any] = {"parts": repr(parts)} if parts else {}
+    mark: dict[str, Any] = {"parts": parts} if parts else {}
     prints = [one for array in found.values() for one in array.digests or ()]
     if codec or forms.tests or parts or not prints:
-        prints = [fingerprint_of(own, buffer, codec | mark | {"slots": repr(list(lying))}), *map(_sampled_hash, known)]
+        prints = [fingerprint_of(own, buffer, codec | mark | {"slots": lying}), *map(_sampled_hash, known)]
     fingerprint = hashlib.sha256("\n".join(prints).encode()).hexdigest()
     info = DatasetInfo((*own, *lying), forms.task, outputs, scale, fingerprint, vocabulary, codec=codec, files=known, parts=parts)
     return info.open(buffer)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.base import Class
-from partrain.data.tables.cells import parse_class
-from partrain.data.tables.columns import TableSchema, used_rows
-from partrain.data.tables.files import RowBlock, TableFile, is_missing
+from partrain.data.tables.files import RowBlock, TableFile
 from partrain.data.tables.sections import Tabular
 from partrain.errors import InputMissing
+from partrain.preprocess.cells import Class, is_missing, parse_class
+from partrain.preprocess.table import TableSchema
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +34,6 @@ def check_split(section: Tabular, table: TableFile, schema: TableSchema, tests: 
     """Draw the test rows as `load` does, and raise WrongContent for a class that only they have. `locate` returns its first row."""
     assert schema.classes is not None
     name = schema.targets[0]
-    blocks = (used_rows(block, schema) for block in table.blocks(schema.used))
-    labels = np.concatenate([labels_of(table, block, name, schema.classes) for block in blocks])
+    labels = np.concatenate([labels_of(table, block, name, schema.classes) for block in table.used_blocks(schema)])
     stay, tested = section.split_off(len(labels), tests, labels)
     section.check_classes(locate, schema.classes, labels[stay], labels[tested])

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
+from itertools import compress
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -18,13 +19,12 @@ from partrain.config.problems import did_you_mean
 from partrain.data.base import WrongContent, reading, repeated
 from partrain.errors import InputMissing
 from partrain.number_format import plural
+from partrain.preprocess.table import TableSchema
 
 ROWS = 1 << 14
 """Rows of a block."""
 MAX_LINE = 1 << 25
 """Characters from which a line is too long: a row of a million columns has fewer."""
-MISSING = frozenset(("", "na", "n/a", "nan", "null", "?"))
-"""Texts of missing values, in small letters."""
 UNNAMED = "Unnamed: 0"
 """Name of a first column without one, the index that pandas and R write; pandas reads it under this name."""
 
@@ -39,6 +39,14 @@ class RowBlock(NamedTuple):
     """Number of each row, for `TableFile.locate`."""
     columns: dict[str, Sequence[Any]]
     """Cells by column: text, or the values of a typed file."""
+
+    def where(self, kept: Sequence[bool]) -> RowBlock:
+        """Return the rows to keep."""
+        if all(kept):
+            return self
+        return RowBlock(
+            list(compress(self.positions, kept)), {name: list(compress(cells, kept)) for name, cells in self.columns.items()}
+        )
 
 
 class TableFile(ABC):
@@ -75,6 +83,11 @@ class TableFile(ABC):
         Raises:
             InputMissing: the file is damaged; or, if rows must be `dense`, an empty line stands between two rows.
         """
+
+    def used_blocks(self, schema: TableSchema) -> Iterator[RowBlock]:
+        """Yield the columns and rows that a schema uses in blocks."""
+        for block in self.blocks(schema.used):
+            yield block.where(schema.keeps(block.columns, len(block.positions)))
 
     @abstractmethod
     def _header(self) -> list[str]: ...
@@ -263,11 +276,6 @@ def open_by_name(path: Path, separator: str | None = None, encoding: str | None 
     if path.name.lower().endswith(PARQUET):
         return ParquetFile(path, way)
     return CsvFile(path, separator, encoding, way)
-
-
-def is_missing(cell: Any) -> bool:
-    """Tell if a cell holds no value."""
-    return cell is None or str(cell).strip().lower() in MISSING
 
 
 def _is_number(text: str) -> bool:

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partrain.data.base import Class
-from partrain.data.tables.cells import ordered_classes, parse_class
-from partrain.data.tables.files import is_missing
 from partrain.errors import InputMissing
+from partrain.preprocess.cells import Class, is_missing, ordered_classes, parse_class
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

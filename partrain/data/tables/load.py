@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import date
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +13,14 @@ import numpy as np
 from partrain.data.base import Allocate, Dataset, DatasetInfo, Training, fingerprint_of, lay_out, views
 from partrain.data.fetch import local_path
 from partrain.data.standardize import safe_std
-from partrain.data.tables.cells import parse_bool, parse_date
 from partrain.data.tables.classes import labels_of
-from partrain.data.tables.columns import MISSING_CODE, OTHERS, UNSEEN_CODE, TableSchema, used_rows
-from partrain.data.tables.files import RowBlock, TableFile, is_missing
-from partrain.data.tables.schema import cell_fault, open_table, scan
+from partrain.data.tables.files import TableFile
+from partrain.data.tables.schema import open_table, scan
 from partrain.data.tables.sections import Tabular
 from partrain.errors import InputMissing
+from partrain.preprocess.numbers import NumberColumn
+from partrain.preprocess.table import OTHERS, TableSchema, kinds_of
+from partrain.preprocess.words import MISSING, UNSEEN, CategoryColumn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 RARE = 2
 """Training items from which a word has a code of its own."""
-_EPOCH = date(1970, 1, 1).toordinal()
 
 
 def load(section: Tabular, folder: Path, allocate: Allocate, training: Training) -> Dataset:
@@ -46,7 +45,7 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
     elif section.test_path:
         parts["test_"] = read(open_table(section, local_path(section.test_path, folder)), schema)
     trained = training(len(parts[""][0]), parts[""][1] if schema.classes else None)
-    if schema.codes:
+    if schema.categories:
         schema = _without_rare_words(schema, parts[""][0][trained], [pair[0] for pair in parts.values()])
     codec = _codec(section, schema, parts[""][0][trained], parts[""][1][trained])
     slots = lay_out(
@@ -72,11 +71,11 @@ def load(section: Tabular, folder: Path, allocate: Allocate, training: Training)
 def read(table: TableFile, schema: TableSchema) -> Pair:
     """Read the rows of a table as numbers, without the rows to drop."""
     inputs, targets = [], []
-    for block in (used_rows(block, schema) for block in table.blocks(schema.used)):
-        inputs.append(_inputs(table, block, schema))
+    answers = TableSchema(dict.fromkeys(schema.targets, NumberColumn()), (), None, "error")
+    for block in table.used_blocks(schema):
+        inputs.append(schema.read(table, block.positions, block.columns))
         if schema.classes is None:
-            numbers = [_numbers(table, block, name, False) for name in schema.targets]
-            targets.append(np.stack(numbers, axis=1))
+            targets.append(answers.read(table, block.positions, block.columns))
         else:
             targets.append(labels_of(table, block, schema.targets[0], schema.classes))
     if not inputs:
@@ -110,84 +109,24 @@ def schema_of(codec: Mapping[str, Any]) -> TableSchema:
     drops = missing if isinstance(missing, str) else {OTHERS: "error"} | missing
     if not isinstance(drops, str):
         drops = {name: "error" if how == "drop" and name not in codec["targets"] else how for name, how in drops.items()}
-    words, codes = ({name: tuple(known) for name, known in codec.get(key, {}).items()} for key in ("one_hot", "categories"))
-    classes = None if codec["classes"] is None else tuple(codec["classes"])
     return TableSchema(
-        tuple(codec["inputs"]),
-        words,
+        kinds_of(codec["inputs"], lambda key: codec.get(key, {})),
         tuple(codec["targets"]),
-        classes,
+        None if codec["classes"] is None else tuple(codec["classes"]),
         drops,
-        codes=codes,
-        dates=codec.get("dates", {}),
         indicators=dict.fromkeys(codec.get("missing_indicator", ())),
     )
 
 
 def numbers_of(table: TableFile, names: Sequence[str], dense: bool = False) -> NDArray[Any]:
     """Read columns of numbers as (n, columns) float64; InputMissing where a cell holds none. `dense`: see `TableFile.blocks`."""
-    return _all_inputs(table, TableSchema(tuple(names), {}, (), None, "error"), dense)
+    return _all_inputs(table, TableSchema(dict.fromkeys(names, NumberColumn()), (), None, "error"), dense)
 
 
 def _all_inputs(table: TableFile, schema: TableSchema, dense: bool = False) -> NDArray[Any]:
     """Read (n, features) float64 of all rows, before they are standardized."""
-    blocks = [_inputs(table, block, schema) for block in table.blocks(schema.inputs, dense)]
+    blocks = [schema.read(table, block.positions, block.columns) for block in table.blocks(schema.inputs, dense)]
     return np.concatenate(blocks) if blocks else np.empty((0, schema.width))
-
-
-def _inputs(table: TableFile, block: RowBlock, schema: TableSchema) -> NDArray[Any]:
-    """Convert a block to (n, features): NaN for missing numbers and dates; a one-hot word that is missing or unseen is all zeros."""
-    result, at = np.zeros((len(block.positions), schema.width)), 0
-    for name in schema.inputs:
-        cells, holes = block.columns[name], schema.may_miss(name)
-        if name in schema.words or name in schema.codes:
-            codes = _codes(table, block, name, schema.words.get(name, schema.codes.get(name, ())), holes)
-            if name in schema.codes:
-                result[:, at] = codes
-                at += 1
-            else:
-                known = np.flatnonzero(codes > UNSEEN_CODE)
-                result[known, at + codes[known] - UNSEEN_CODE - 1] = 1
-                at += len(schema.words[name])
-        elif name in schema.dates:
-            parts = _date_parts(table, block, name, holes, schema.dates[name])
-            result[:, at : at + parts.shape[1]] = parts
-            at += parts.shape[1]
-        else:
-            result[:, at] = _numbers(table, block, name, holes)
-            at += 1
-        if name in schema.indicators:
-            result[:, at] = [is_missing(cell) for cell in cells]
-            at += 1
-    return result
-
-
-def _codes(table: TableFile, block: RowBlock, name: str, known: Sequence[str], holes: bool) -> NDArray[Any]:
-    """Return the code (n,) of the word in each cell; InputMissing where none stands and there may be no `holes`."""
-    numbers = {word: code for code, word in enumerate(known, UNSEEN_CODE + 1)}
-    cells = block.columns[name]
-    codes = np.fromiter((numbers.get(str(cell).strip(), UNSEEN_CODE) for cell in cells), np.int64, len(cells))
-    for index in np.flatnonzero(codes == UNSEEN_CODE).tolist():
-        if is_missing(cells[index]):
-            if not holes:
-                raise InputMissing(f"{table.locate(block.positions[index])}: column `{name}`: no value")
-            codes[index] = MISSING_CODE
-    return codes
-
-
-def _date_parts(table: TableFile, block: RowBlock, name: str, holes: bool, clock: bool) -> NDArray[Any]:
-    """Return (n, parts): days since 1970, and sine and cosine of the place in the year, the week and, if there is a `clock`, the day."""
-    result = np.full((len(block.positions), 7 if clock else 5), np.nan)
-    for index, (place, cell) in enumerate(zip(block.positions, block.columns[name], strict=True)):
-        if fault := cell_fault(cell, table, place, name, holes, dated=True):
-            raise InputMissing(fault)
-        if moment := None if is_missing(cell) else parse_date(cell):
-            day = (moment.hour + moment.minute / 60 + moment.second / 3600) / 24
-            ordinal = moment.toordinal() - _EPOCH + day * clock
-            shares = [(moment.timetuple().tm_yday - 1) / 365.25, moment.weekday() / 7, *[day] * clock]
-            waves = [wave(2 * math.pi * share) for share in shares for wave in (math.sin, math.cos)]
-            result[index] = [ordinal, *waves]
-    return result
 
 
 def _without_rare_words(schema: TableSchema, trained: NDArray[Any], inputs: Sequence[NDArray[Any]]) -> TableSchema:
@@ -195,42 +134,18 @@ def _without_rare_words(schema: TableSchema, trained: NDArray[Any], inputs: Sequ
 
     So the code of unseen words is trained on, and no word keeps an embedding that was never trained.
     """
-    kept = dict(schema.codes)
-    for at, (count, name) in enumerate(zip(schema.categories, _owners(schema), strict=True)):
+    kinds = dict(schema.kinds)
+    for at, (count, name) in enumerate(zip(schema.categories, schema.owners, strict=True)):
         if not count:
             continue
         often = np.bincount(trained[:, at].astype(np.int64), minlength=count) >= RARE
-        often[: UNSEEN_CODE + 1] = True
-        renumbered = np.where(often, np.cumsum(often) - 1, UNSEEN_CODE)
+        first = count - len(kinds[name].stored)
+        often[:first] = True
+        renumbered = np.where(often, np.cumsum(often) - 1, UNSEEN - MISSING)
         for numbers in inputs:
             numbers[:, at] = renumbered[numbers[:, at].astype(np.int64)]
-        kept[name] = tuple(word for word, keep in zip(kept[name], often[UNSEEN_CODE + 1 :], strict=True) if keep)
-    return replace(schema, codes=kept)
-
-
-def _owners(schema: TableSchema) -> list[str]:
-    """Return the column of each feature."""
-    return [column for column in schema.inputs for _ in range(replace(schema, inputs=(column,)).width)]
-
-
-def _numbers(table: TableFile, block: RowBlock, name: str, holes: bool) -> NDArray[Any]:
-    """Convert the cells of a column to numbers (n,); NaN for missing values, if `holes` are allowed."""
-    places, cells = block.positions, block.columns[name]
-    try:
-        numbers = np.fromiter(map(float, cells), np.float64, len(cells))
-        if np.isfinite(numbers).all() and not (isinstance(cells[0], str) and "_" in "".join(cells)):
-            return numbers
-    except (TypeError, ValueError):
-        pass
-    return np.array([_number(cell, table, place, name, holes) for place, cell in zip(places, cells, strict=True)])
-
-
-def _number(cell: Any, table: TableFile, place: int, name: str, holes: bool) -> float:
-    """Convert one cell; InputMissing with its location if it is no number."""
-    if fault := cell_fault(cell, table, place, name, holes):
-        raise InputMissing(fault)
-    truth = parse_bool(cell)
-    return np.nan if is_missing(cell) else float(cell if truth is None else truth)
+        kinds[name] = CategoryColumn(tuple(compress(kinds[name].stored, often[first:])))
+    return replace(schema, kinds=kinds)
 
 
 def _codec(section: Tabular, schema: TableSchema, inputs: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
@@ -240,7 +155,7 @@ def _codec(section: Tabular, schema: TableSchema, inputs: NDArray[Any], targets:
     codec: dict[str, Any] = {
         "form": "table",
         "inputs": list(schema.inputs),
-        "one_hot": {name: list(words) for name, words in schema.words.items()},
+        "one_hot": {},
         "features": schema.features,
         "targets": list(schema.targets),
         "classes": None if schema.classes is None else list(schema.classes),
@@ -249,12 +164,10 @@ def _codec(section: Tabular, schema: TableSchema, inputs: NDArray[Any], targets:
         "mean": np.where(numeric & section.standardise, mean, 0.0).tolist(),
         "std": np.where(numeric & section.standardise, std, 1.0).tolist(),
     }
-    if schema.codes:
-        codec |= {
-            "categories": {name: list(words) for name, words in schema.codes.items()},
-            "cardinalities": list(schema.categories),
-        }
-    codec |= {"dates": schema.dates} if schema.dates else {}
+    for name, kind in schema.kinds.items():
+        if kind.key:
+            codec.setdefault(kind.key, {})[name] = kind.stored
+    codec |= {"cardinalities": list(schema.categories)} if schema.categories else {}
     codec |= {"missing_indicator": list(schema.indicators)} if schema.indicators else {}
     if section.standardise_target and schema.classes is None:
         mean, std = moments(targets, schema.targets, section.path)
@@ -265,7 +178,7 @@ def _codec(section: Tabular, schema: TableSchema, inputs: NDArray[Any], targets:
 def _fill(schema: TableSchema, inputs: NDArray[Any], mean: NDArray[Any]) -> NDArray[Any]:
     """Return the number (features,) that stands for a missing one: the mean, the median or a constant."""
     fill = mean.copy()
-    for at, name in enumerate(_owners(schema)):
+    for at, name in enumerate(schema.owners):
         how = schema.filling(name)
         if how == "median":
             fill[at] = np.nanmedian(inputs[:, at])

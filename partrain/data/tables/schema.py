@@ -6,7 +6,6 @@ the first fault of each column.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,28 +13,31 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from partrain.data.base import Class, DatasetSpec, MappedFile, Remark, TargetNumbers, WrongContent, WrongSetting
+from partrain.data.base import DatasetSpec, MappedFile, Remark, TargetNumbers, WrongContent, WrongSetting
 from partrain.data.fetch import local_path
-from partrain.data.tables.cells import (
+from partrain.data.tables.files import UNNAMED, CsvFile, ParquetFile, TableFile
+from partrain.data.tables.sections import Csv, Tabular
+from partrain.errors import InputMissing
+from partrain.preprocess.cells import (
     MAX_DIGITS,
     MOST_CLASSES,
+    Class,
     are_classes,
     is_digits,
     is_large,
+    is_missing,
     is_number,
     is_whole,
     numbers_rows,
     ordered_classes,
     parse_bool,
     parse_class,
-    parse_date,
 )
-from partrain.data.tables.columns import OTHERS, TableSchema, used_rows
-from partrain.data.tables.files import UNNAMED, CsvFile, ParquetFile, RowBlock, TableFile, is_missing
-from partrain.data.tables.sections import Csv, Tabular
-from partrain.errors import InputMissing
+from partrain.preprocess.table import KINDS, OTHERS, TableSchema, kinds_of
 from partrain.tasks import Kind
 
+_KEYS = [kind.key for kind in KINDS]
+"""Keys of a section that name columns of a kind."""
 FEW_ROWS = 30
 """Rows up to which another value in each row is no sign of a number of the row."""
 
@@ -103,11 +105,8 @@ def _scan(text: str, kind: type[Tabular], folder: Path, files: tuple[MappedFile,
     table = open_table(section, paths[0])
     columns, remarks = _columns(section, table)
     chosen = None if section.classes is None else tuple(section.classes)
-    empty: dict[str, tuple[str, ...]] = dict.fromkeys(section.one_hot, ())
-    codes: dict[str, tuple[str, ...]] = dict.fromkeys(section.categories, ())
-    dates = dict.fromkeys(section.dates, False)
-    indicators = dict.fromkeys(section.missing_indicator)
-    schema = TableSchema(columns, empty, tuple(section.target), None, section.missing, chosen, codes, dates, indicators)
+    kinds = kinds_of(columns, lambda key: dict.fromkeys(getattr(section, key), ()))
+    schema = TableSchema(kinds, tuple(section.target), None, section.missing, chosen, dict.fromkeys(section.missing_indicator))
     found = _contents(table, schema)
     if not found.rows:
         raise _no_rows(table.path, section)
@@ -121,13 +120,10 @@ def _scan(text: str, kind: type[Tabular], folder: Path, files: tuple[MappedFile,
         ) from None
     if found.faults:
         raise WrongContent(*(found.faults[name] for name in schema.used if name in found.faults))
-    words, codes = (
-        {name: tuple(sorted({str(cell).strip() for cell in found.cells[name] if not is_missing(cell)})) for name in names}
-        for names in (section.one_hot, section.categories)
-    )
+    kinds = {name: kind.learned(found.cells[name]) if kind.learns else kind for name, kind in kinds.items()}
     if chosen is not None:
         classes = _in_given_order(classes, chosen, f"{table.path}: column `{section.target[0]}`")
-    schema = replace(schema, words=words, codes=codes, classes=classes, dates={name: found.clock[name] for name in dates})
+    schema = replace(schema, kinds=kinds, classes=classes)
     remarks += _remarks(section, schema, table, found)
     tested, all_found = 0, [found]
     if len(paths) > 1:
@@ -189,7 +185,7 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
     """Return the input columns, and remarks on those left out unasked."""
     faults: list[tuple[Sequence[str], str]] = []
     filled = [] if isinstance(section.missing, str) else [name for name in section.missing if name != OTHERS]
-    named = [(key, getattr(section, key) or []) for key in ("target", "inputs", "drop", "one_hot", "categories", "dates")]
+    named = [(key, getattr(section, key) or []) for key in ("target", "inputs", "drop", *_KEYS)]
     for key, names in (*named, ("missing_indicator", section.missing_indicator), ("missing", filled)):
         for name in names:
             try:
@@ -206,7 +202,7 @@ def _columns(section: Tabular, table: TableFile) -> tuple[tuple[str, ...], list[
         message = f"{table.header_location}: column 1 has no name, like an index that pandas or R wrote: it is left out"
         remarks.append(Remark("path", message, f'drop = ["{UNNAMED}"] says so, and `inputs` may name it `{UNNAMED}`'))
     columns = dict.fromkeys(section.inputs or left)
-    for key in ("one_hot", "categories", "dates", "missing_indicator"):
+    for key in (*_KEYS, "missing_indicator"):
         if idle := [name for name in getattr(section, key) if name not in columns]:
             message = f"{table.header_location}: column `{idle[0]}` is both in `{key}` and in `drop`"
             faults.append((["drop"], message))
@@ -223,38 +219,30 @@ class _Contents:
 
     rows: int = 0
     cells: dict[str, Counter[Any]] = field(default_factory=dict)
-    """Distinct cells of targets, of columns of words, and of columns that may number the rows."""
-    clock: dict[str, bool] = field(default_factory=dict)
-    """Columns of dates; True where one has a time of day."""
+    """Distinct cells of targets, of columns whose kind learns from them, and of columns that may number the rows."""
     faults: dict[str, tuple[Sequence[str], str]] = field(default_factory=dict)
     """The first fault of each column."""
 
 
 def _contents(table: TableFile, schema: TableSchema) -> _Contents:
     """Count the rows; collect distinct cells, and the first fault of each column: no value, or a word where a number is needed."""
-    texts = {*schema.words, *schema.codes}
-    ids = [name for name in schema.inputs if name not in texts and numbers_rows(name)]
-    found = _Contents(cells={name: Counter() for name in (*texts, *schema.targets, *ids)})
-    found.clock = dict.fromkeys(schema.dates, False)
-    checked = [name for name in schema.inputs if name not in texts]
-    for block in (used_rows(block, schema) for block in table.blocks(schema.used)):
+    texts = schema.words
+    collected = [name for name, kind in schema.kinds.items() if kind.learns or numbers_rows(name)]
+    found = _Contents(cells={name: Counter() for name in (*collected, *schema.targets)})
+    checked = {name: kind for name, kind in schema.kinds.items() if not kind.holds_words}
+    for block in table.used_blocks(schema):
         found.rows += len(block.positions)
         for name, cells in found.cells.items():
             cells.update(block.columns[name])
-        for name in checked:
-            if name not in found.faults and (fault := _first_fault(table, block, name, schema)):
+        for name, kind in checked.items():
+            column = schema.column(table, block.positions, block.columns, name)
+            if name not in found.faults and (fault := kind.first_fault(column)):
                 found.faults[name] = fault
-        for name in schema.dates:
-            found.clock[name] = found.clock[name] or any(_has_clock(cell) for cell in block.columns[name])
     for name in (*texts, *schema.targets):
         if not (name in texts and schema.may_miss(name)) and any(map(is_missing, found.cells[name])):
             advice = 'fill it in, or set missing = "drop"' + f', or {{"{name}" = "category"}}' * (name in texts)
             found.faults[name] = ["missing"], f"{_locate_first(table, name, is_missing)}: column `{name}`: no value; {advice}"
     return found
-
-
-def _has_clock(cell: Any) -> bool:
-    return (moment := parse_date(cell)) is not None and bool(moment.hour or moment.minute or moment.second)
 
 
 def _remarks(section: Tabular, schema: TableSchema, table: TableFile, found: _Contents) -> list[Remark]:
@@ -266,56 +254,15 @@ def _remarks(section: Tabular, schema: TableSchema, table: TableFile, found: _Co
             many = f"{len(cells):,} different whole numbers are taken as numbers, a regression"
             message = f"{table.path}: column `{schema.targets[0]}`: {many}"
             remarks.append(Remark("target", message, 'target_kind = "number" says so, "class" makes them classes'))
-    for name in schema.inputs:
-        cells = found.cells.get(name, Counter())
-        word = name in schema.words or name in schema.codes
-        if len(cells) == found.rows > FEW_ROWS and (word or all(map(is_whole, cells))):
+    for name, kind in schema.kinds.items():
+        cells, word = found.cells.get(name, Counter()), kind.holds_words
+        if len(cells) == found.rows > FEW_ROWS and (word or (numbers_rows(name) and all(map(is_whole, cells)))):
             what = "another word" if word else "another number"
             message = (
                 f"{table.header_location}: column `{name}` has {what} in each row, like a name of the row: nothing to learn from"
             )
             remarks.append(Remark("path", message, f'leave it out: drop = ["{name}"]'))
     return remarks
-
-
-def _first_fault(table: TableFile, block: RowBlock, name: str, schema: TableSchema) -> tuple[Sequence[str], str] | None:
-    """Return the first fault of a column of numbers or dates, if there is one."""
-    cells, holes = block.columns[name], schema.may_miss(name)
-    try:
-        spelled = name not in schema.dates and not (isinstance(cells[0], str) and "_" in "".join(cells))
-        if spelled and math.isfinite(sum(map(float, cells))):
-            return None
-    except (TypeError, ValueError):
-        pass
-    for place, cell in zip(block.positions, cells, strict=True):
-        if message := cell_fault(cell, table, place, name, holes, name in schema.dates):
-            return ["missing"] if is_missing(cell) else ["dates"] if name in schema.dates else [
-                "one_hot",
-                "inputs",
-                "drop",
-            ], message
-    return None
-
-
-def cell_fault(cell: Any, table: TableFile, place: int, name: str, holes: bool, dated: bool = False) -> str:
-    """Return the message for a cell that is no finite number or, if `dated`, no date; missing values may be `holes`. "": no fault."""
-    where = f"{table.locate(place)}: column `{name}`"
-    if is_missing(cell):
-        advice = ', or set missing = "drop", "mean" or "median"' * bool(table.way)
-        return "" if holes else f"{where}: no value; fill it in{advice}"
-    text = str(cell)
-    if dated:
-        return "" if parse_date(cell) else f"{where}: `{text[:60]}` is no date such as 2024-05-31 or 2024-05-31T12:00"
-    if parse_bool(cell) is not None:
-        return ""
-    try:
-        number = float("_" if "_" in text else cell)
-    except (TypeError, ValueError):
-        if table.way and parse_date(cell):
-            return f"{where}: `{text[:60]}` is a date, no number; list the column in `dates`, or in `drop`"
-        advice = "; list the column in `one_hot` or `categories` if it holds words, or in `drop`" * bool(table.way)
-        return f"{where}: `{text[:60]}` is no number{advice}"
-    return "" if math.isfinite(number) else f"{where}: `{text}` is no finite number"
 
 
 def _classes(section: Tabular, table: TableFile, found: _Contents) -> tuple[Class, ...] | None:
@@ -383,7 +330,7 @@ def _check_test_rows(section: Tabular, path: Path, schema: TableSchema) -> tuple
     if not found.rows:
         raise _no_rows(path, section)
     remarks = []
-    for name, known in (*schema.words.items(), *schema.codes.items()):
+    for name, known in schema.words.items():
         if unseen := [cell for cell in found.cells[name] if not is_missing(cell) and str(cell).strip() not in known]:
             place, cell = _first(table, name, unseen.__contains__)
             rows = sum(found.cells[name][one] for one in unseen)

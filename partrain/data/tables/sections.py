@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, model_
 from partrain.data.base import SelectsClasses, repeated
 from partrain.data.fetch import File
 from partrain.data.test_split import HasTestSplit
+from partrain.preprocess.table import KINDS
 
 
 def _different(names: list[str]) -> list[str]:
@@ -73,7 +74,7 @@ class Tabular(HasTestSplit, SelectsClasses):
     def _without_contradiction(self) -> Tabular:
         if self.inputs and self.drop:
             raise ValueError("`inputs` and `drop` exclude each other: keep one")
-        kinds, inputs = {key: getattr(self, key) for key in ("one_hot", "categories", "dates")}, {*(self.inputs or [])}
+        kinds, inputs = {kind.key: getattr(self, kind.key) for kind in KINDS}, {*(self.inputs or [])}
         for key, names in {**kinds, "missing_indicator": self.missing_indicator}.items():
             if self.inputs and (outside := [name for name in names if name not in inputs]):
                 raise ValueError(f"`{key}` names `{outside[0]}`, which is not among `inputs`")
@@ -82,7 +83,7 @@ class Tabular(HasTestSplit, SelectsClasses):
         for first, second in combinations(kinds, 2):
             if both := {*kinds[first]} & {*kinds[second]}:
                 raise ValueError(f"`{first}` and `{second}` both name `{min(both)}`: keep one")
-        self._check_missing({*self.one_hot, *self.categories})
+        self._check_missing({name for kind in KINDS if kind.holds_words for name in kinds[kind.key]})
         if self.classes and (len(self.target) > 1 or self.target_kind == "number"):
             raise ValueError("`classes` selects classes, and these targets are numbers: remove it")
         if len(self.target) > 1 and self.target_kind == "class":

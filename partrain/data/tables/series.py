@@ -149,7 +149,7 @@ def load(section: Series, folder: Path, allocate: Allocate, training: Training) 
     codec |= {key: value for key in ("difference", "season", "time") if (value := getattr(section, key))}
     codec |= {"missing": section.missing} if section.missing != "error" else {}
     codec |= {"step": [found.step.unit, found.step.size]} if found.step else {}
-    mark = fingerprint_of(fields, buffer, codec | {"windows": repr(slots)})
+    mark = fingerprint_of(fields, buffer, codec | {"windows": slots})
     info = DatasetInfo(slots, "forecast", section.steps * len(section.target), 1.0, mark, gap=parts.gap, codec=codec)
     return info.open(buffer)
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from partrain.data.base import WrongContent
-from partrain.data.tables.files import TableFile, is_missing
+from partrain.data.tables.files import TableFile
 from partrain.data.tables.time_stamps import IrregularTime, Stamp, TimeStep, check_stamps, parse_stamp
 from partrain.errors import InputMissing
+from partrain.preprocess.cells import is_missing
 
 Missing = Literal["error", "interpolate", "forward"]
 

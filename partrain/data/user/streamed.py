@@ -7,6 +7,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
+from partrain.data.base import named_fields
 from partrain.data.user.packed import Columns, PackedItems, UnequalItems
 from partrain.data.user.shard import Source, first_items, form_of
 from partrain.errors import UserCodeFailed
@@ -36,7 +37,7 @@ def streamed(source: Source, validation: int) -> tuple[dict[str, PackedItems], d
         if items is not first:
             _unify(first, items)
     first.count = 0  # an array of held-out items without any has the forms of the first items
-    total = hashlib.sha256(repr(form).encode())
+    total = hashlib.sha256(named_fields(form))
     for row in rows:
         total.update(row)
     return parts, asdict(form) | {"first": total.hexdigest()}

@@ -173,7 +173,8 @@ def _scaled(network: TrainedNetwork, inputs: NDArray[Any], codec: Codec, path: P
         return inputs
     if inputs.dtype == np.uint8 and not (codec.is_table or codec.is_series):  # numbers of columns are never scaled
         inputs = inputs.astype(np.float32) * np.float32(1 / 255)
-    return codec.standardize(inputs)
+    scaled: NDArray[Any] = codec.standardize(inputs)
+    return scaled
 
 
 def _shaped(network: TrainedNetwork, inputs: NDArray[Any], path: Path) -> NDArray[Any]:

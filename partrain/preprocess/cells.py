@@ -7,8 +7,10 @@ from collections.abc import Collection
 from datetime import UTC, date, datetime, time
 from typing import Any
 
-from partrain.data.base import Class
-
+Class = int | str
+"""A class as files give it: its label, or its name."""
+MISSING = frozenset(("", "na", "n/a", "nan", "null", "?"))
+"""Texts of missing values, in small letters."""
 MAX_DIGITS = 18
 """Most digits of an integer class: all such integers fit into 64 bits."""
 MOST_CLASSES = 20
@@ -84,3 +86,8 @@ def parse_date(cell: Any) -> datetime | None:
 def parse_bool(cell: Any) -> bool | None:
     """Return the truth value that a cell holds, `true` or `false` in any case; None if it holds none."""
     return {"true": True, "false": False}.get(str(cell).strip().lower())
+
+
+def is_missing(cell: Any) -> bool:
+    """Tell if a cell holds no value."""
+    return cell is None or str(cell).strip().lower() in MISSING

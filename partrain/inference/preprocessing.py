@@ -1,0 +1,273 @@
+"""The preprocessing of a trained network for a graph: its raw inputs, the steps from these to items, and its outputs.
+
+The recipe is the codec of the checkpoint. The raw inputs depend on it:
+
+    tables             `numbers` (n, k) float64, `dates` (n, d) float64: seconds since 1970, and `codes` (n, c) int64: places of words,
+                       -1 for another word, -2 for none; each is left out if there are no such columns
+    several inputs     each by its name, (n, *shape): float64, uint8 (bytes of images) or int64 (tokens)
+    unequal lengths    `inputs` (n, longest, ...), padded with zeros, and `lengths` (n,)
+    everything else    `inputs` (n, *shape), float64, uint8 for images, or int64 for tokens; windows of a differenced series have
+                       `sum(lags)` moments more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+
+from partrain.byte_layout import LENGTHS, input_names, part_view
+from partrain.data.standardize import broadcastable
+from partrain.data.tables.differences import difference, integrate
+from partrain.data.tables.load import schema_of
+from partrain.errors import CannotCreate
+from partrain.inference.codec import Codec
+from partrain.inference.inputs.read import Sample
+from partrain.inference.predict import predict
+from partrain.preprocess.column import double
+from partrain.preprocess.table import TableSchema
+from partrain.preprocess.words import MISSING, UNSEEN
+from partrain.seeds import derive
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from partrain.inference.network import TrainedNetwork
+    from partrain.inference.predict import Columns
+
+InputType = Literal["uint8", "float64"]
+"""Type of raw numbers that do not come from a table."""
+RawItems = dict[str, "NDArray[Any]"]
+"""Raw values by the name of the graph's input."""
+PROBABILITIES = ("classification", "multi-label", "segmentation")
+"""Kinds of tasks whose answers are probabilities and labels."""
+_HOLES = 0.2
+"""Share of the drawn cells that may be missing which are."""
+_DETAILS: dict[str, tuple[str, dict[str, Any]]] = {
+    "numbers": ("float64", {}),
+    "dates": ("float64", {"unit": "seconds since 1970-01-01T00:00:00 UTC"}),
+    "codes": ("int64", {"unseen": UNSEEN, "missing": MISSING}),
+}
+"""Type and description of a table's raw inputs."""
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """The preprocessing of a network, checked: a graph can hold all of it."""
+
+    network: TrainedNetwork
+    type: InputType
+    """Type of raw numbers that do not come from a table."""
+
+    @classmethod
+    def of(cls, network: TrainedNetwork, type: InputType | None = None) -> Preprocessing:
+        """Check a network's codec. CannotCreate if a graph cannot hold it."""
+        stored, kind, form = network.codec, network.kind, network.codec.get("form")
+        if kind == "language" or form == "text":
+            raise _cannot("it continues texts, token by token")
+        if form == "table" and len(stored["features"]) != network.record.input[0]:
+            raise _cannot("its items are not the features of the table")
+        if type and (network.record.parts or network.record.vocabulary is not None):
+            raise _cannot("its inputs have types of their own: leave --input-type out")
+        scaled = "mean" in stored and not stored.get("by_batch")
+        images = form == "images" or (len(network.record.input) == 3 and not scaled)
+        if type == "uint8" and (form in ("table", "series") or scaled):
+            raise _cannot("its items are no bytes: leave --input-type out")
+        return cls(network, type or ("uint8" if images else "float64"))
+
+    @cached_property
+    def codec(self) -> Codec:
+        return Codec(self.network.codec)
+
+    @cached_property
+    def schema(self) -> TableSchema | None:
+        """Columns of a table; None if the items are not from a table."""
+        return schema_of(self.network.codec) if self.codec.is_table else None
+
+    @cached_property
+    def table(self) -> dict[str, list[str]]:
+        """Columns of each raw input of a table."""
+        found: dict[str, list[str]] = {name: [] for name in _DETAILS}
+        for name, kind in self.schema.kinds.items() if self.schema else ():
+            found[kind.source].append(name)
+        return {source: names for source, names in found.items() if names}
+
+    @property
+    def words(self) -> dict[str, list[str]]:
+        """Words of each column of words."""
+        return self.schema.words if self.schema else {}
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """Columns of a series in the order of the graph's input: of a differenced one, the targets that it forecasts too."""
+        codec = self.codec
+        return list(dict.fromkeys([*codec.columns, *(codec.targets if self.continues else [])]))
+
+    @property
+    def continues(self) -> bool:
+        """True if the network forecasts differences, which continue the newest values."""
+        return bool(self.codec.lags) and self.network.kind != "autoencoder"
+
+    @property
+    def names(self) -> list[str]:
+        """Names of several inputs, or of padded items and their lengths; empty if there is one input."""
+        return input_names([part.name for part in self.network.record.parts])
+
+    @property
+    def raw(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Type and shape of each raw input that is not from a table, by name."""
+        record, lags = self.network.record, self.codec.lags
+        if record.parts:
+            types = {"float32": "float64"}
+            parts = zip(self.names, record.parts, strict=True)
+            return {name: (types.get(part.dtype, part.dtype), tuple(part.shape)) for name, part in parts}
+        shape = (sum(lags) + self.codec.stored["window"], len(self.columns)) if lags else tuple(record.input)
+        return {"inputs": ("int64" if record.vocabulary is not None else self.type, shape)}
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the graph's outputs."""
+        if self.network.kind in PROBABILITIES:
+            return ["probabilities", "label"]
+        return ["error" if self.network.kind == "autoencoder" else "answers"]
+
+    def describe(self, strings: bool) -> dict[str, Any]:
+        """Describe the inputs and outputs of the graph. `strings`: words are given as text, not as their codes."""
+        inputs: dict[str, Any] = {}
+        for source, names in self.table.items():
+            type, details = _DETAILS[source]
+            known = {"words": self.words} if source == "codes" else {}
+            if strings and source == "codes":
+                source, type, details = "words", "string", {}
+            holes = [name for name in names if self.schema and self.schema.may_miss(name)]
+            inputs[source] = {"type": type, "columns": names, **details, **known, "may_be_missing": holes}
+        if not self.schema:
+            inputs = {name: {"type": type, "shape": list(shape)} for name, (type, shape) in self.raw.items()}
+            if self.codec.is_series:
+                inputs["inputs"]["columns"] = self.columns
+        kind, count = self.network.kind, self.network.record.outputs
+        named = {"class": {"type": "string"}} if strings and self.codec.classes and kind == "classification" else {}
+        outputs: dict[str, Any] = {name: {} for name in self.outputs} | named
+        if kind == "multi-label":
+            outputs["probabilities"] = {"labels": self.codec.names(count)}
+        elif "probabilities" in outputs:
+            outputs["probabilities"] = {"classes": [self.codec.class_name(label) for label in range(count)]}
+        if "answers" in outputs:
+            outputs["answers"] = {"names": self.codec.names(count)}
+        return {"inputs": inputs, "outputs": outputs}
+
+    def items(self, xp: Any, raw: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Convert raw numbers to items (n, ...), and return which items (n,) `predict` reads; None: it reads all.
+
+        `xp` is numpy, or torch in a graph. Items that are not finite are refused beside these.
+        """
+        codec = self.codec
+        if self.schema:
+            columns = {name: raw[source][:, at] for source, names in self.table.items() for at, name in enumerate(names)}
+            items = codec.standardize(self.schema.compute(xp, columns), xp)
+            return single(items), self.schema.readable(xp, columns)
+        items = scaled_bytes(xp, raw["inputs"])
+        if codec.lags:
+            items = difference(double(items).swapaxes(0, 1), codec.lags).swapaxes(0, 1)
+            items = items[:, :, [self.columns.index(name) for name in codec.columns]]
+        return codec.standardize(items, xp), None
+
+    def sample(self, count: int) -> tuple[RawItems, Columns]:
+        """Draw raw items like those trained on, and return them with the answers of `predict`, whose items numpy computes."""
+        draw, network = np.random.default_rng(derive(0, "export", count)), self.network
+        newest = None
+        if self.schema:
+            raw = self._rows(self.schema, draw, count)
+            items, _ = self.items(np, raw)
+        elif self.names:
+            raw = self._several(draw, count)
+            items = np.zeros((count, max(part.end for part in network.record.parts)), np.uint8)
+            for part, values in zip(network.record.parts, raw.values(), strict=True):
+                part_view(items, part)[:] = values
+        else:
+            raw = {"inputs": self._numbers(draw, count)}
+            items = raw["inputs"] if network.record.vocabulary is not None else self.items(np, raw)[0]
+            if self.continues:
+                targets = [self.columns.index(name) for name in self.codec.targets]
+                newest = torch.from_numpy(raw["inputs"][:, -sum(self.codec.lags) :, targets])
+        inputs = torch.from_numpy(np.ascontiguousarray(items))
+        inputs = inputs if inputs.dtype in (torch.uint8, torch.int64) else inputs.to(network.dtype)
+        sample = Sample(inputs, None, list(map(str, range(count))), newest=newest)
+        return raw, predict(network, sample, probabilities=network.kind in PROBABILITIES).columns
+
+    def _rows(self, schema: TableSchema, draw: np.random.Generator, count: int) -> RawItems:
+        """Draw rows of a table: values like those trained on, any words, and holes."""
+        stored, raw = self.network.codec, RawItems()
+        first = {name: at for at, name in reversed(list(enumerate(schema.owners)))}
+        for source, names in self.table.items():
+            columns = []
+            for name in names:
+                at = first.get(name, 0)
+                values = schema.kinds[name].draw(draw, stored["fill"][at], stored["std"][at], count)
+                holes = (draw.random(count) < _HOLES) & schema.may_miss(name)
+                columns.append(np.where(holes, MISSING if source == "codes" else np.nan, values))
+            raw[source] = np.stack(columns, axis=1)
+        return raw
+
+    def _numbers(self, draw: np.random.Generator, count: int) -> NDArray[Any]:
+        """Draw tokens, bytes, numbers, or windows of a series."""
+        type, shape = self.raw["inputs"]
+        if (vocabulary := self.network.record.vocabulary) is not None:
+            return draw.integers(0, vocabulary, (count, *shape))
+        if type == "uint8":
+            return draw.integers(0, 256, (count, *shape), np.uint8)
+        numbers = draw.standard_normal((count, *shape))
+        if self.codec.lags:
+            mean, std = (np.array([self.codec.stored[key][name] for name in self.columns]) for key in ("mean", "deviation"))
+            lags = sum(self.codec.lags)
+            first, steps = torch.from_numpy(10 * std * (1 + numbers[:, :lags])), torch.from_numpy(mean + std * numbers[:, lags:])
+            return torch.cat([first, integrate(steps, first, self.codec.lags)], 1).numpy()
+        if self.codec.scale is None:
+            return numbers
+        mean, std = (broadcastable(one, self.codec.stored.get("axis", -1), numbers.ndim) for one in self.codec.scale)
+        return mean + std * numbers
+
+    def _several(self, draw: np.random.Generator, count: int) -> RawItems:
+        """Draw several inputs, or padded items and their lengths. The first item is of the full length."""
+        parts = dict(zip(self.names, self.network.record.parts, strict=True))
+        found = RawItems()
+        for name, part in parts.items():
+            shape = (count, *part.shape)
+            if part.vocabulary is not None:
+                found[name] = draw.integers(0, part.vocabulary, shape)
+            elif part.dtype == "int64":
+                padded = found[padded_name(name)]
+                longest = padded.shape[1]
+                found[name] = np.concatenate([[longest], draw.integers(1, longest + 1, count - 1)])
+                padded[np.arange(longest) >= found[name][:, None]] = 0
+            else:
+                numbers = draw.integers(0, 256, shape, np.uint8) if part.dtype == "uint8" else draw.standard_normal(shape)
+                found[name] = numbers
+        return found
+
+
+def padded_name(lengths: str) -> str:
+    """Return the name of the padded input whose lengths have this name."""
+    return "inputs" if lengths == LENGTHS else lengths.removesuffix(f"_{LENGTHS}")
+
+
+def single(values: Any) -> Any:
+    """Return numbers of numpy or torch in single precision."""
+    if hasattr(values, "float"):
+        return values.float()
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
+
+
+def scaled_bytes(xp: Any, raw: Any) -> Any:
+    """Scale bytes to [0, 1]; other numbers stay."""
+    return single(raw) * float(np.float32(1 / 255)) if raw.dtype == xp.uint8 else raw
+
+
+def _cannot(why: str) -> CannotCreate:
+    advice = "export without --with-preprocessing; the metadata has the codec"
+    return CannotCreate(f"the preprocessing of this network exists in partrain alone: {why}; {advice}")

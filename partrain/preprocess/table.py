@@ -1,0 +1,143 @@
+"""The recipe from a row of a table to an item: each input column becomes features by its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from partrain.preprocess.cells import Class, is_missing, parse_class
+from partrain.preprocess.column import CellSource, ColumnKind, RawColumn, double
+from partrain.preprocess.dates import DateColumn
+from partrain.preprocess.numbers import NumberColumn
+from partrain.preprocess.words import CategoryColumn, OneHotColumn
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Missing = str | Mapping[str, str | float]
+"""Treatment of cells without a value: of all columns; or by column, where `OTHERS` stands for the columns not named."""
+OTHERS = "*"
+KINDS: tuple[type[ColumnKind], ...] = (OneHotColumn, CategoryColumn, DateColumn)
+"""Kinds of columns that a key names; the others are numbers."""
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """Recipe from a row to an item."""
+
+    kinds: Mapping[str, ColumnKind]
+    """Kind of each input column, in the order of the features."""
+    targets: tuple[str, ...]
+    classes: tuple[Class, ...] | None
+    """Classes of the target, by label; None where targets are numbers."""
+    missing: Missing
+    selected: tuple[Class, ...] | None = None
+    """Classes whose rows are used; None: all rows."""
+    indicators: Mapping[str, None] = field(default_factory=dict)
+    """Columns that get another number: 1 where a cell has no value."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Columns of inputs."""
+        return tuple(self.kinds)
+
+    @property
+    def words(self) -> dict[str, list[str]]:
+        """Words of each column of words."""
+        return {name: kind.stored for name, kind in self.kinds.items() if kind.holds_words}
+
+    @property
+    def features(self) -> list[str]:
+        """Names of an item's numbers: a column, `column=word`, `column:part of a date` or `column missing`."""
+        return self._each(lambda name, kind: kind.features(name), "{} missing".format)
+
+    @property
+    def owners(self) -> list[str]:
+        """Column of each feature."""
+        return self._each(lambda name, kind: [name] * len(kind.features(name)), str)
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Features that have a mean and a deviation, the others being words, codes and indicators."""
+        return self._each(lambda name, kind: [not kind.holds_words] * len(kind.features(name)), lambda _: False)
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """Number of codes of each feature, 0 for a number; empty where no column has codes."""
+        counts = self._each(lambda name, kind: [kind.codes] * len(kind.features(name)), lambda _: 0)
+        return tuple(counts) if any(counts) else ()
+
+    @property
+    def width(self) -> int:
+        """Numbers of an item."""
+        return len(self.features)
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """All columns that are read."""
+        return (*self.inputs, *self.targets)
+
+    def filling(self, column: str) -> str | float:
+        """Return the treatment of the column's cells without a value."""
+        missing = self.missing
+        return missing if isinstance(missing, str) else missing.get(column, missing.get(OTHERS, "error"))
+
+    def may_miss(self, column: str) -> bool:
+        """Tell if an input column may have cells without a value."""
+        how = self.filling(column)
+        return how not in ("error", "drop") and (how != "category" or self.kinds[column].holds_words)
+
+    def keeps(self, columns: Mapping[str, Sequence[Any]], count: int) -> list[bool]:
+        """Tell which of `count` rows are used: those of selected classes that lack no value of a column whose treatment is `drop`."""
+        whole = [True] * count
+        if self.selected is not None:
+            names = set(map(str, self.selected))
+            whole = [is_missing(cell) or parse_class(cell, False) in names for cell in columns[self.targets[0]]]
+        if complete := [cells for name, cells in columns.items() if self.filling(name) == "drop"]:
+            whole = [chosen and not any(map(is_missing, cells)) for chosen, *cells in zip(whole, *complete, strict=True)]
+        return whole
+
+    def column(self, source: CellSource, positions: Sequence[int], columns: Mapping[str, Sequence[Any]], name: str) -> RawColumn:
+        """Return the cells of an input column of some rows."""
+        return RawColumn(source, name, positions, columns[name], self.may_miss(name))
+
+    def read(self, source: CellSource, positions: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> NDArray[Any]:
+        """Convert cells of some rows to features (n, width). InputMissing for a cell that cannot be read."""
+        import numpy as np
+
+        raw = {name: kind.read(self.column(source, positions, columns, name)) for name, kind in self.kinds.items()}
+        features: NDArray[Any] = self.compute(np, raw)
+        return features
+
+    def compute(self, xp: Any, raw: Mapping[str, Any]) -> Any:
+        """Return the features (n, width) of the raw values (n,) of each column, before they are filled in and standardized."""
+        parts = []
+        for name, kind in self.kinds.items():
+            parts.append(kind.compute(xp, raw[name]))
+            if name in self.indicators:
+                parts.append(double(kind.missing(xp, raw[name]))[:, None])
+        return xp.concatenate(parts, axis=1)
+
+    def readable(self, xp: Any, raw: Mapping[str, Any]) -> Any:
+        """Return which items (n,) have raw values that `read` can give; None: all."""
+        known = None
+        for name, kind in self.kinds.items():
+            fine = kind.readable(xp, raw[name], self.may_miss(name))
+            known = fine if known is None else known if fine is None else known & fine
+        return known
+
+    def _each(self, of: Callable[[str, ColumnKind], list[Any]], indicator: Callable[[str], Any]) -> list[Any]:
+        """Return a value for each feature: those `of` a column, and of its `indicator` behind them."""
+        found: list[Any] = []
+        for name, kind in self.kinds.items():
+            found += of(name, kind)
+            if name in self.indicators:
+                found.append(indicator(name))
+        return found
+
+
+def kinds_of(inputs: Sequence[str], named: Callable[[str], Any]) -> dict[str, ColumnKind]:
+    """Return the kind of each input column. `named`: returns by key of a kind what a stored recipe has for each of its columns."""
+    known = {name: kind.of(stored) for kind in KINDS for name, stored in named(kind.key).items()}
+    return {name: known.get(name, NumberColumn()) for name in inputs}

@@ -1,0 +1,89 @@
+"""Columns of words: one-hot, or as codes. Raw values are places in the list of words, UNSEEN and MISSING."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from partrain.errors import InputMissing
+from partrain.preprocess.cells import is_missing
+from partrain.preprocess.column import ColumnKind, RawColumn, double
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+UNSEEN, MISSING = -1, -2
+"""Raw values of a word that is not in the list, and of a cell without a value."""
+
+
+@dataclass(frozen=True)
+class WordColumn(ColumnKind):
+    """Words in a list."""
+
+    stored_type: ClassVar[Any] = list[str]
+    source: ClassVar[str] = "codes"
+    learns: ClassVar[bool] = True
+    holds_words: ClassVar[bool] = True
+    words: tuple[str, ...] = ()
+
+    @property
+    def stored(self) -> list[str]:
+        return list(self.words)
+
+    @classmethod
+    def of(cls, stored: Sequence[str]) -> Self:
+        return cls(tuple(stored))
+
+    def learned(self, cells: Collection[Any]) -> Self:
+        return self.of(sorted({str(cell).strip() for cell in cells if not is_missing(cell)}))
+
+    def read(self, column: RawColumn) -> NDArray[Any]:
+        import numpy as np
+
+        places = {word: place for place, word in enumerate(self.words)}
+        codes = np.fromiter((places.get(str(cell).strip(), UNSEEN) for cell in column.cells), np.int64, len(column.cells))
+        for index in np.flatnonzero(codes == UNSEEN).tolist():
+            if is_missing(column.cells[index]):
+                if not column.holes:
+                    raise InputMissing(f"{column.where(index)}: no value")
+                codes[index] = MISSING
+        return codes
+
+    def missing(self, xp: Any, raw: Any) -> Any:
+        return raw == MISSING
+
+    def readable(self, xp: Any, raw: Any, holes: bool) -> Any:
+        return (raw >= (MISSING if holes else UNSEEN)) & (raw < len(self.words))
+
+    def draw(self, draw: Any, mean: float, std: float, count: int) -> NDArray[Any]:
+        codes: NDArray[Any] = draw.integers(UNSEEN, len(self.words), count)
+        return codes
+
+
+@dataclass(frozen=True)
+class OneHotColumn(WordColumn):
+    """One feature for each word; a missing or unseen word is all zeros."""
+
+    key: ClassVar[str] = "one_hot"
+
+    def features(self, column: str) -> list[str]:
+        return [f"{column}={word}" for word in self.words]
+
+    def compute(self, xp: Any, raw: Any) -> Any:
+        return double(raw[:, None] == xp.arange(len(self.words)))
+
+
+@dataclass(frozen=True)
+class CategoryColumn(WordColumn):
+    """A code: 0 for a cell without a value, 1 for an unseen word; the words follow."""
+
+    key: ClassVar[str] = "categories"
+
+    @property
+    def codes(self) -> int:
+        return len(self.words) - MISSING
+
+    def compute(self, xp: Any, raw: Any) -> Any:
+        """Return the codes (n, 1). An item that is not answered gets a valid code, too: embeddings are looked up before it is masked."""
+        return double(xp.where(self.readable(xp, raw, True), raw - MISSING, UNSEEN - MISSING))[:, None]
