@@ -21,6 +21,7 @@ from typer.main import get_command
 
 from partrain.cli.main import COMMANDS, app
 from partrain.job.load import parse, validate
+from partrain.job.reference import all_keys
 from partrain.job.words import WORDS
 from partrain.version import __version__
 from partrain.workflow.section import WorkflowSection
@@ -160,7 +161,26 @@ def test_the_first_job_is_valid_on_any_machine() -> None:
     assert parse(first, ROOT, "README.md", here=True).job.name == "mnist"
 
 
+def test_every_key_is_on_a_page_and_in_an_example() -> None:
+    """A key that no page explains in its place, or that no job or page sets, goes."""
+    pages = "\n".join(map(text_of, ["README.md", *WRITTEN]))
+    examples = [block for page in ["README.md", *WRITTEN] for block in blocks(page, "toml")]
+    examples += [path.read_text() for folder in ("jobs", "partrain/templates") for path in (ROOT / folder).rglob("*.toml")]
+    text = "\n".join(examples)
+    keys = sorted({description.key for description in all_keys()})
+    assert [key for key in keys if not re.search(rf"(?<!\w){key}(?!\w)", pages)] == []
+    assert [key for key in keys if not re.search(rf"(?<!\w){key}[\"\w.]*( = |=|\]\])", text)] == []
+
+
 # Commands
+
+
+def test_every_option_is_on_a_page() -> None:
+    pages = "\n".join(map(text_of, ["README.md", *WRITTEN]))
+    commands = [get_command(app).get_command(typer.Context(get_command(app)), name) for name in COMMANDS]  # type: ignore[attr-defined]
+    leaves = [leaf for command in commands for leaf in getattr(command, "commands", {"": command}).values()]
+    options = {option for leaf in leaves for parameter in leaf.params for option in parameter.opts if option.startswith("--")}
+    assert [option for option in sorted(options) if not re.search(rf"{option}(?![\w-])", pages)] == []
 
 
 def commands_in(page: str) -> list[str]:
