@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from partrain.number_format import number
+from partrain.number_format import counted, scores
 from partrain.record.file_names import BEST
 from partrain.record.round_record import time_shares
 from partrain.record.run_state import COMPLETED
@@ -44,10 +44,7 @@ def closing_lines(
     judged = {"loss": content["loss"], **content["metrics"]}
     lines += _numbers_told(content)
     label = f"judged in round {content['judged_round']:,}" if "judged_round" in content else "judged"
-    for name, scores in ((label, judged), ("test", content["test"])):
-        shown = ", ".join(f"{key} {number(value)}" for key, value in scores.items() if value is not None)
-        if shown:
-            lines.append(f"{name}: {shown}")
+    lines += [f"{name}: {shown}" for name, values in ((label, judged), ("test", content["test"])) if (shown := scores(values))]
     earlier_best = _earlier_best(content)
     kept = bool(earlier_best) and (folder / BEST).exists()
     lines += [earlier_best + f" ({BEST})" * kept] if earlier_best else _newest_best(content)
@@ -75,12 +72,12 @@ def closing_lines(
 def _numbers_told(content: Mapping[str, Any]) -> list[str]:
     """Return a line that counts exclusions, clipped updates and spikes; none without any."""
     kinds = {
-        "exclusions": "worker{} left out of a mean",
-        "clipped_updates": "update{} scaled down",
-        "spikes": "spike{} of a loss",
+        "exclusions": ("worker", "left out of a mean"),
+        "clipped_updates": ("update", "scaled down"),
+        "spikes": ("spike", "of a loss"),
     }
-    told = [f"{count:,} {words.format('s' * (count > 1))}" for key, words in kinds.items() if (count := content.get(key))]
-    return [f"numbers: {', '.join(told)}; `partrain report` shows when"] if told else []
+    counts = [f"{counted(count, noun)} {what}" for key, (noun, what) in kinds.items() if (count := content.get(key))]
+    return [f"numbers: {', '.join(counts)}; `partrain report` shows when"] if counts else []
 
 
 def _earlier_best(content: Mapping[str, Any]) -> str:
@@ -88,8 +85,7 @@ def _earlier_best(content: Mapping[str, Any]) -> str:
     best = content.get("best")
     if not best or best["round"] == content.get("judged_round", content["rounds"]):
         return ""
-    scores = {"loss": best["loss"], **best["metrics"]}
-    return f"best: round {best['round']:,}, " + ", ".join(f"{key} {number(value)}" for key, value in scores.items())
+    return f"best: round {best['round']:,}, " + scores({"loss": best["loss"], **best["metrics"]})
 
 
 def _newest_best(content: Mapping[str, Any]) -> list[str]:

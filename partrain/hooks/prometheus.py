@@ -69,7 +69,7 @@ class PrometheusHook(Collector):
         yield _gauge("last_event_timestamp_seconds", "Unix time of the newest event.", state.t)
         yield CounterMetricFamily("partrain_commits", "Checkpoints committed.", self._commits)
         yield _gauge("committed_round", "Round of the newest checkpoint.", state.commit.round if state.commit else None)
-        yield CounterMetricFamily("partrain_faults", "Faults.", state.faults)
+        yield CounterMetricFamily("partrain_faults", "Faults.", state.tallies["fault"].count)
         yield from self._workers()
 
     def _workers(self) -> Iterator[Metric]:

@@ -37,8 +37,9 @@ class ScalarHook:
                 if self._round < state.round == event.record.round and event.t - self._t >= ROW_S:
                     self._row(event.t, state)
             case JudgementEvent():
-                scores = {"loss": event.loss, **event.metrics}
-                self.write(event.t, event.item_iterations, _known({f"judged/{name}": value for name, value in scores.items()}))
+                self.write(
+                    event.t, event.item_iterations, _known({f"judged/{name}": value for name, value in event.scores.items()})
+                )
             case EndEvent():
                 if state.round > self._round:
                     self._row(event.t, state)

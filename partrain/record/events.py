@@ -144,6 +144,11 @@ class JudgementEvent:
     regular: bool = True
     """False if the network was judged only because the run ends. Such a judgement does not count for `patience`."""
 
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """Loss and metrics by name."""
+        return {"loss": self.loss, **self.metrics}
+
 
 @dataclass(kw_only=True)
 class CommitEvent:

@@ -134,14 +134,15 @@ def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> 
     if state.best:
         best["best"] = {"round": state.best.round, "loss": state.best.loss, "metrics": state.best.metrics}
     faults: SummaryOptions = {}
-    if state.replays:
-        faults |= {"replays": state.replays, "discarded_item_iterations": state.discarded}
-    if state.exclusions:
-        faults |= {"exclusions": state.exclusions, "excluded_item_iterations": state.excluded_items}
+    tallies = state.tallies
+    if (replays := tallies["replay"]).count:
+        faults |= {"replays": replays.count, "discarded_item_iterations": replays.items}
+    if (exclusions := tallies["exclusion"]).count:
+        faults |= {"exclusions": exclusions.count, "excluded_item_iterations": exclusions.items}
     if state.clipped_updates:
         faults["clipped_updates"] = state.clipped_updates
-    if state.spikes:
-        faults["spikes"] = state.spikes
+    if spikes := tallies["spike"].count:
+        faults["spikes"] = spikes
     return {
         "status": state.status or "failed",
         "reason": state.reason or "killed",

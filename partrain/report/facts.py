@@ -82,7 +82,7 @@ def tiles(run: RunHistory) -> list[Tile]:
         found.append(Tile("staleness", f"{run.staleness:.2f}", "center versions, mean"))
     parameters = run.starts[-1].parameters
     if parameters:
-        found.append(Tile("parameters", count(parameters), f"rule {run.state.rule}"))
+        found.append(Tile("parameters", count(parameters), f"rule {run.state.start.rule}"))
     return found  # fmt: skip
 
 
@@ -111,7 +111,7 @@ def numbers(runs: Sequence[RunHistory]) -> Table:
     tests = dict.fromkeys(name for run in runs for name in run.summary["test"])
     rows: list[tuple[str, list[str]]] = [
         ("status", [run.status for run in runs]),
-        ("rule", [run.state.rule for run in runs]),
+        ("rule", [run.state.start.rule for run in runs]),
         ("workers", [f"{run.size}" for run in runs]),
         ("judged loss", [number(run.summary.get("loss")) for run in runs]),
         *((f"judged {name}", [number(run.summary["metrics"].get(name)) for run in runs]) for name in metrics),

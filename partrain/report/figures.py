@@ -127,7 +127,7 @@ def _lines(runs: Sequence[RunHistory], by: str, rows: Rows, y: Spec, whats: Sequ
 
 def _goal(runs: Sequence[RunHistory], name: str) -> list[Spec]:
     """Draw the target that all runs share."""
-    goals = {run.state.stop.get(name) for run in runs}
+    goals = {run.state.start.stop.get(name) for run in runs}
     goal = goals.pop() if len(goals) == 1 else None
     if not isinstance(goal, int | float):
         return []

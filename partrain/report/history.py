@@ -153,7 +153,7 @@ class RunHistory:
 
     @property
     def name(self) -> str:
-        return self.state.name
+        return self.state.start.name
 
     @property
     def simulated(self) -> bool:

@@ -163,7 +163,7 @@ class WatchedRun:
         judged = state.judged
         rate = state.rate() if self.training else state.item_iterations / state.clock.train if state.clock.train > 0 else None
         return RunRow(
-            name, state.rule or rule, self.status(), state.round, _goal(state.stop) or goal,
+            name, state.start.rule or rule, self.status(), state.round, _goal(state.start.stop) or goal,
             judged.loss if judged else None, judged.metrics.get("accuracy") if judged else None,
             rate, state.clock.train, state.item_iterations, started, str(self.folder),
         )  # fmt: skip
