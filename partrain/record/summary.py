@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypedDict
+from pathlib import Path
+from typing import Any, TypedDict
+
+from pydantic import BaseModel, ValidationError
 
 from partrain.record.run_state import RunState
 from partrain.record.worker_state import WorkerState
+from partrain.system.regular_file import read_json
 
 
 class RunSeconds(TypedDict):
@@ -122,6 +126,46 @@ class Summary(SummaryOptions):
     """Item-iterations of all workers."""
     workers: list[WorkerSummary]
     """All workers, by rank."""
+
+
+class SummarySeconds(BaseModel):
+    """Seconds in summary.json."""
+
+    train: float
+    total: float
+
+
+class SummaryScores(BaseModel):
+    """The best judgement in summary.json."""
+
+    round: int
+    loss: float | None
+    metrics: dict[str, float | None]
+
+
+class SummaryFile(BaseModel, extra="allow", strict=True):
+    """The numbers of summary.json that its readers show."""
+
+    status: str
+    rounds: int
+    loss: float | None
+    metrics: dict[str, float | None]
+    test: dict[str, float | None]
+    seconds: SummarySeconds
+    item_iterations: int
+    workers: list[dict[str, Any]]
+    best: SummaryScores | None = None
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """Read `summary.json`. Raises OSError, and ValueError if it is not the summary of a run."""
+    content = read_json(path)
+    try:
+        SummaryFile.model_validate(content)
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        raise ValueError(f"not a summary of a run{f': `{place}` is missing or wrong' if place else ''}") from None
+    return dict(content)
 
 
 def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> Summary:

@@ -137,7 +137,7 @@ def workers(runs: Sequence[RunHistory]) -> Table:
     head = [*(["run"] * several), "worker", "device", "items", "item-iterations", "per second", "computing", "waiting", "mixing"]
     rows = []
     for run in runs:
-        items = {worker["rank"]: worker["partition"] for worker in run.starts[-1].workers}
+        items = {worker["rank"]: worker.get("partition") for worker in run.starts[-1].workers}
         rates = {worker["rank"]: worker.get("items_per_second") for worker in run.summary["workers"]}
         for rank, worker in sorted(run.state.workers.items())[:SHOWN_WORKERS]:
             spent = worker.compute, worker.wait, worker.mix
@@ -195,7 +195,7 @@ def environment(runs: Sequence[RunHistory]) -> tuple[Table, str]:
         start = run.starts[-1]
         versions, note = _versions(run)
         notes += [note] if note else []
-        threads = sorted({worker["threads"] for worker in start.workers})
+        threads = sorted({worker["threads"] for worker in start.workers if "threads" in worker})
         facts = {
             "partrain": start.version, **{name: text for name, text in versions.items() if name != "partrain"},
             "cores": f"{start.cores}", "devices": _devices(run), "threads per worker": ", ".join(map(str, threads)),
