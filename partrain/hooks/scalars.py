@@ -85,7 +85,7 @@ def scalars(state: RunState) -> dict[str, float]:
 def waiting_share(state: RunState) -> float | None:
     """Return the share of all workers' seconds lately that they spent waiting for each other."""
     recents = [recent for worker in state.workers.values() if (recent := worker.recent())]
-    return time_shares((recent.compute, recent.wait, recent.mix) for recent in recents).get("wait")
+    return time_shares(recent.spent for recent in recents).get("wait")
 
 
 def _known(values: Mapping[str, float | None]) -> dict[str, float]:

@@ -222,7 +222,7 @@ class RunState:
             self._worker(described["rank"]).begin(
                 described["device"], self.round, described.get("before"), described.get("unevenness")
             )
-        self.item_iterations = sum(worker.item_iterations for worker in self.workers.values())
+        self.item_iterations = sum(worker.total.items for worker in self.workers.values())
         there = {described["rank"] for described in event.workers}
         for rank, worker in self.workers.items():
             worker.left = rank not in there

@@ -212,9 +212,13 @@ def _worker_summary(worker: WorkerState, train: float) -> WorkerSummary:
         "device": worker.device,
         **unlike,
         "iterations": worker.iterations,
-        "item_iterations": worker.item_iterations,
-        "items_per_second": round((worker.item_iterations - worker.elsewhere) / train, 3) if train > 0 else None,
-        "seconds": {"compute": _seconds(worker.compute), "wait": _seconds(worker.wait), "sync": _seconds(worker.mix)},
+        "item_iterations": worker.total.items,
+        "items_per_second": round((worker.total.items - worker.elsewhere) / train, 3) if train > 0 else None,
+        "seconds": {
+            "compute": _seconds(worker.total.compute),
+            "wait": _seconds(worker.total.wait),
+            "sync": _seconds(worker.total.mix),
+        },
     }
 
 

@@ -140,16 +140,18 @@ def workers(runs: Sequence[RunHistory]) -> Table:
         items = {worker["rank"]: worker.get("partition") for worker in run.starts[-1].workers}
         rates = {worker["rank"]: worker.get("items_per_second") for worker in run.summary["workers"]}
         for rank, worker in sorted(run.state.workers.items())[:SHOWN_WORKERS]:
-            spent = worker.compute, worker.wait, worker.mix
-            shares = time_shares([spent])
-            parts = [f"{_seconds(part)} ({_share(shares.get(name))})" for name, part in zip(ACTIVITIES, spent, strict=True)]
+            shares = time_shares([worker.total.spent])
+            parts = [
+                f"{_seconds(part)} ({_share(shares.get(name))})"
+                for name, part in zip(ACTIVITIES, worker.total.spent, strict=True)
+            ]
             rows.append(
                 [
                     *([run.label] * several),
                     f"{rank}" + " (lost)" * worker.lost,
                     worker.device,
                     "stream" if (held := items.get(rank, 0)) is None else f"{held:,}",
-                    f"{worker.item_iterations:,}",
+                    f"{worker.total.items:,}",
                     count(rates.get(rank)),
                     *parts,
                 ]

@@ -27,8 +27,17 @@ from partrain.record.round_record import RoundRecord, finite, time_shares
 from partrain.record.run_folder import RunFolder, status_of
 from partrain.record.run_state import RunState
 from partrain.record.summary import read_summary, summary
-from partrain.report.bins import WorkerSpan
 from partrain.system.regular_file import read_regular
+
+
+class WorkerSpan(NamedTuple):
+    """A worker's time in one round, by the training clock."""
+
+    end: float
+    compute: float
+    wait: float
+    mix: float
+    items: int
 
 
 class Incident(NamedTuple):
@@ -133,7 +142,7 @@ class RunHistory:
     @property
     def shares(self) -> dict[str, float]:
         """Shares of the workers' recorded time by activity; empty if nothing was recorded."""
-        return time_shares((worker.compute, worker.wait, worker.mix) for worker in self.state.workers.values())
+        return time_shares(worker.total.spent for worker in self.state.workers.values())
 
     @property
     def bytes(self) -> float:

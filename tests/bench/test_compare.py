@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.histories import made_run, round_of, start, write_events
 from support.runs import Command, Said, events, eventually, partrain, round_file, summary, train, write_job
+from support.watched import summary_of
 
 from partrain.bench.assertions import verdict
 from partrain.bench.compare import labels
@@ -52,7 +53,7 @@ def test_a_damaged_summary_is_one_clear_line(tmp_path: Path, text: str) -> None:
 
 def test_a_damaged_event_is_one_clear_line(tmp_path: Path) -> None:
     run = write_events(tmp_path / "run", start(), round_of(0, 1, compute="long"))
-    (run / "summary.json").write_text("{}")
+    (run / "summary.json").write_text(json.dumps({**summary_of(), "test": {}}))
     said = partrain("compare", run)
     assert said.code == 66
     assert "an event `round` has a wrong value; restore the file" in said.err
