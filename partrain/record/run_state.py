@@ -81,7 +81,7 @@ class Clock:
 
 @dataclass(slots=True)
 class Tally:
-    """How often something happened in a run."""
+    """A count of events of one kind, and the newest of them."""
 
     count: int = 0
     newest: str = ""
