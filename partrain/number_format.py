@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 def count(value: float | None, width: int = 10) -> str:
@@ -34,6 +34,11 @@ def number(value: float | None) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1000:
         return f"{value:.{4 if abs(value) < 10 else 3 if abs(value) < 100 else 2}f}"
     return f"{value:.{2 if value > 0 else 1}e}"
+
+
+def scores(values: Mapping[str, float | None]) -> str:
+    """Format losses and metrics by name, without those that are unknown."""
+    return ", ".join(f"{name} {number(value)}" for name, value in values.items() if value is not None)
 
 
 def tenths(value: float) -> str:

@@ -199,8 +199,7 @@ class Trained:
             path: The file to write.
         """
         from partrain.inference.output import create
-        from partrain.report.draw import FORMATS, draw
-        from partrain.report.figures import FIGURES
+        from partrain.report.figures import FIGURES, FORMATS, draw
         from partrain.report.history import read_history
 
         if what not in FIGURES:

@@ -18,10 +18,10 @@ from partrain.job.load import LoadedJob, load, parse
 from partrain.record.events import RoundEvent, StartEvent
 from partrain.record.round_record import finite, time_shares
 from partrain.record.run_folder import RunFolder
+from partrain.record.summary import read_summary
 from partrain.runs.conditions import Condition
 from partrain.runs.listing import numbers_in
 from partrain.runs.selection import BadSelection, check_names, differences, ordered
-from partrain.system.regular_file import read_json
 
 METRIC = "metrics."
 """Start of the names of judged metrics."""
@@ -170,7 +170,7 @@ def _read(folder: Path) -> tuple[Facts, dict[str, Any]]:
     if told and not files.summary_file.exists():
         raise InputMissing(f"{folder}: the run is still training, or was killed: partrain resume {folder}")
     try:
-        summary = read_json(files.summary_file)
+        summary = read_summary(files.summary_file)
     except (OSError, ValueError) as error:
         raise InputMissing(f"{folder}: no readable summary.json: {error}; is it a run folder?") from None
     starts = [event for event in told if isinstance(event, StartEvent)]

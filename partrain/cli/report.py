@@ -83,8 +83,7 @@ def plot(
     """Draw one figure of runs as SVG or PNG."""
     from partrain.config.problems import did_you_mean
     from partrain.inference.output import check, create
-    from partrain.report.draw import FORMATS, draw
-    from partrain.report.figures import FIGURES
+    from partrain.report.figures import FIGURES, FORMATS, draw
     from partrain.report.sources import find
 
     if by not in (None, "seconds") and what == "timeline":

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from partrain.number_format import number
+from partrain.number_format import counted, scores
 from partrain.record.file_names import BEST
 from partrain.record.round_record import time_shares
 from partrain.record.run_state import COMPLETED
@@ -44,13 +44,13 @@ def closing_lines(
     judged = {"loss": content["loss"], **content["metrics"]}
     lines += _numbers_told(content)
     label = f"judged in round {content['judged_round']:,}" if "judged_round" in content else "judged"
-    for name, scores in ((label, judged), ("test", content["test"])):
-        shown = ", ".join(f"{key} {number(value)}" for key, value in scores.items() if value is not None)
-        if shown:
-            lines.append(f"{name}: {shown}")
-    earlier_best = _earlier_best(content)
-    kept = bool(earlier_best) and (folder / BEST).exists()
-    lines += [earlier_best + f" ({BEST})" * kept] if earlier_best else _newest_best(content)
+    lines += [f"{name}: {shown}" for name, values in ((label, judged), ("test", content["test"])) if (shown := scores(values))]
+    best, kept = content.get("best"), False
+    if best and best["round"] == content.get("judged_round", content["rounds"]):
+        lines.append(f"best: round {best['round']:,}, the newest judged")
+    elif best:
+        kept = (folder / BEST).exists()
+        lines.append(f"best: round {best['round']:,}, {scores({'loss': best['loss'], **best['metrics']})}" + f" ({BEST})" * kept)
     lines += [*_waiting(content["workers"]), *_slow(content["workers"], remedy)]
     if unlike := [worker["unevenness"] for worker in content["workers"] if "unevenness" in worker]:
         mean, most = sum(unlike) / len(unlike), max(unlike)
@@ -68,33 +68,19 @@ def closing_lines(
     onward = [] if spent or again else [f"  partrain resume {file}{trust * trust_to_resume}{into}{further}"]
     export = [] if own_code else [f"  partrain export {file} --format safetensors --output network.safetensors"]
     report = [f"  partrain report {shlex.quote(str(folder))}"]
-    best = [f"  partrain evaluate {best_path}"] * kept
-    return [*lines, f"  partrain evaluate {path}", *best, *export, *report, f"  partrain inspect {file}", *onward]
+    evaluate_best = [f"  partrain evaluate {best_path}"] * kept
+    return [*lines, f"  partrain evaluate {path}", *evaluate_best, *export, *report, f"  partrain inspect {file}", *onward]
 
 
 def _numbers_told(content: Mapping[str, Any]) -> list[str]:
     """Return a line that counts exclusions, clipped updates and spikes; none without any."""
     kinds = {
-        "exclusions": "worker{} left out of a mean",
-        "clipped_updates": "update{} scaled down",
-        "spikes": "spike{} of a loss",
+        "exclusions": ("worker", "left out of a mean"),
+        "clipped_updates": ("update", "scaled down"),
+        "spikes": ("spike", "of a loss"),
     }
-    told = [f"{count:,} {words.format('s' * (count > 1))}" for key, words in kinds.items() if (count := content.get(key))]
-    return [f"numbers: {', '.join(told)}; `partrain report` shows when"] if told else []
-
-
-def _earlier_best(content: Mapping[str, Any]) -> str:
-    """Return a line with the scores of the best judgement; "" if it is the newest one, whose scores stand above, or if there is none."""
-    best = content.get("best")
-    if not best or best["round"] == content.get("judged_round", content["rounds"]):
-        return ""
-    scores = {"loss": best["loss"], **best["metrics"]}
-    return f"best: round {best['round']:,}, " + ", ".join(f"{key} {number(value)}" for key, value in scores.items())
-
-
-def _newest_best(content: Mapping[str, Any]) -> list[str]:
-    """Return a line saying that the newest judgement is the best one; none if nothing was judged."""
-    return [f"best: round {content['best']['round']:,}, the newest judged"] if content.get("best") else []
+    counts = [f"{counted(count, noun)} {what}" for key, (noun, what) in kinds.items() if (count := content.get(key))]
+    return [f"numbers: {', '.join(counts)}; `partrain report` shows when"] if counts else []
 
 
 def _waiting(workers: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 
 from partrain.display.live_table import ASCII, FLASH_S, UNICODE, frame, printable
 from partrain.display.terminal import discard, finish, is_terminal, open_output, writable
-from partrain.number_format import count, number, plural, tenths
+from partrain.number_format import count, number, plural, scores, tenths
 from partrain.record.events import (
     EndEvent,
     Event,
@@ -173,8 +173,7 @@ class PlainDisplay(Display):
         if state.judged is not None and is_judged:
             judged = state.judged
             label = "judged" if f"  round {judged.round:,}  " in line else f"judged in round {judged.round:,}"
-            scores = {"loss": judged.loss, **judged.metrics}
-            line += f"  {label}: " + ", ".join(f"{name} {number(value)}" for name, value in scores.items() if value is not None)
+            line += f"  {label}: {scores(judged.scores)}"
         self._round = None
         if not (self._verbose or is_judged or t - self._line_t >= LINE_S):
             self._held = line + "\n"

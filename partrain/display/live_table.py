@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -49,7 +49,7 @@ class Cells(NamedTuple):
     """The data that a worker's cells show."""
 
     worker: WorkerState
-    state: str
+    activity: str
     slowdown: float
     all_items: int
     glyphs: Glyphs
@@ -58,33 +58,27 @@ class Cells(NamedTuple):
 COLUMNS = (
     Column("", "#", 3, lambda at: (str(at.worker.rank), "dim")),
     Column("", "device", 7, lambda at: (at.worker.device, ""), left=True),
-    Column("", "state", 9, lambda at: _state(at), left=True),
+    Column("", "state", 9, lambda at: activity_cell(at.activity, at.slowdown if at.activity == "training" else 1.0), left=True),
     Column("", "iterations", 10, lambda at: (count(at.worker.iterations), "")),
-    Column("item-", "iterations", 10, lambda at: (count(at.worker.item_iterations), "")),
-    Column("", "share", 5, lambda at: (f"{at.worker.item_iterations / max(at.all_items, 1):.0%}", "")),
+    Column("item-", "iterations", 10, lambda at: (count(at.worker.total.items), "")),
+    Column("", "share", 5, lambda at: (f"{at.worker.total.items / max(at.all_items, 1):.0%}", "")),
     Column("", "items/s", 8, lambda at: (count(at.worker.rate(), 8), "")),
     Column("", "wait", 4, lambda at: (f"{at.worker.waiting():.0%}", "")),
     Column("training", "loss", 8, lambda at: (number(at.worker.loss), "")),
     Column("", "", CELLS, lambda at: (sparkline(at.worker.curve.resampled(), at.glyphs.levels), "cyan"), left=True),
-    Column("seconds", "computing", 9, lambda at: (tenths(at.worker.compute), "")),
-    Column("seconds", "waiting", 8, lambda at: (tenths(at.worker.wait), "")),
-    Column("seconds", "mixing", 8, lambda at: (tenths(at.worker.mix), "")),
+    Column("seconds", "computing", 9, lambda at: (tenths(at.worker.total.compute), "")),
+    Column("seconds", "waiting", 8, lambda at: (tenths(at.worker.total.wait), "")),
+    Column("seconds", "mixing", 8, lambda at: (tenths(at.worker.total.mix), "")),
     Column("distance", "to mean", 8, lambda at: (number(at.worker.distance), "")),
 )
-STATE_STYLES = {
-    "training": "green",
-    "waiting": "dim",
-    "mixing": "blue",
-    "starting": "cyan",
-    "done": "dim",
-    "stopped": "yellow",
-    "lost": "bold red",
-}
+ACTIVITY_STYLES = {"training": "green", "mixing": "blue", "starting": "cyan", "stopped": "yellow", "lost": "bold red"}
+"""Styles of activities; the others are dim."""
 
 
 def frame(state: RunState, now: float, width: int, height: int, glyphs: Glyphs = UNICODE, folder: str = "") -> list[Line]:
     """Lay out the display: no line longer than `width`, no more lines than `height`. `now` is Unix time in seconds."""
-    head = [fit_line(line, width, glyphs) for line in _header(state, now, width, glyphs, folder)]
+    facts = fact_lines(state, now, width, glyphs, folder).values()
+    head = [fit_line(line, width, glyphs) for line in [progress_line(state, now, width, glyphs), [], *facts, []]]
     lines = head + _table(state, width, height - len(head) - 2, glyphs)
     return (lines + _curve(state, width, min(height - len(lines), 12), glyphs))[: max(height, 1)]
 
@@ -148,40 +142,39 @@ def _trimmed(line: Line) -> Line:
     return [*line[:-1], *((text.rstrip(), style) for text, style in line[-1:])]
 
 
-def _state(at: Cells) -> tuple[str, str]:
-    """Return text and style of a state; a worker that others wait for shows its slowdown."""
-    if at.state == "training" and at.slowdown > 1:
-        return f"slow {at.slowdown:.1f}x", "bold red" if at.slowdown >= VERY_SLOW else "yellow"
-    return at.state, STATE_STYLES[at.state]
+def activity_cell(activity: str, slowdown: float) -> tuple[str, str]:
+    """Return text and style of what a worker does, or of its slowdown if that is above 1: others wait for it."""
+    if slowdown > 1:
+        return f"slow {slowdown:.1f}x", "bold red" if slowdown >= VERY_SLOW else "yellow"
+    return activity, ACTIVITY_STYLES.get(activity, "dim")
 
 
-def _header(state: RunState, now: float, width: int, glyphs: Glyphs, folder: str) -> Iterator[Line]:
-    """Lay out progress, other stop conditions, judged network, totals, last checkpoint, run folder and last fault."""
-    dot = f" {glyphs.dot} "
-    yield progress_line(state, now, width, glyphs)
-    yield []
-    standing = state.standing()
-    others = [each.show(standing) for each in state.conditions() if each.name != "rounds"]
-    if others:
-        yield facts_line("until", others, dot)
-    yield judged_line(state, now, dot)
-    totals = [f"{count(state.item_iterations):>10} item-iterations", f"{count(state.rate()):>10} items/s"]
-    rate = [] if state.lr is None else [f"lr {number(state.lr)}"]
-    yield facts_line("so far", [*totals, clock(state.clock.train), *rate], dot)
-    saved = state.commit
-    yield facts_line("saved", [f"round {saved.round}", f"{size(saved.bytes)} in {saved.seconds:.3g} s"] if saved else ["-"], dot)
-    if folder:
-        fits = len(folder) <= width - 8
-        yield facts_line("folder", [folder if fits else "..." + folder[-max(width - 11, 1) :]], dot)
-    for label, times, newest, style in (
-        ("replays", state.replays, state.replay, "yellow"),
-        ("exclude", state.exclusions, state.exclusion, "yellow"),
-        ("spikes", state.spikes, state.spike, "yellow"),
-        ("faults", state.faults, state.fault, "red"),
-    ):
-        if times:
-            yield [(f"{label:<8}", "dim"), (_cut(f"{times}{dot}{printable(newest)}", width - 8), style)]
-    yield []
+def fact_lines(state: RunState, now: float, width: int, glyphs: Glyphs = UNICODE, folder: str = "") -> dict[str, Line]:
+    """Return the facts of a run as labelled lines, by label: other stop conditions, judged network, totals, last checkpoint, run folder, faults."""
+    dot, saved = f" {glyphs.dot} ", state.commit
+    standing, judged, best = state.standing(), state.judged, state.best
+    facts = {
+        "until": [each.show(standing) for each in state.conditions() if each.name != "rounds"],
+        "judged": [f"{name} {number(value)}" for name, value in judged.scores.items()] if judged else ["-"],
+        "so far": [
+            f"{count(state.item_iterations):>10} item-iterations",
+            f"{count(state.rate()):>10} items/s",
+            clock(state.clock.train),
+            *([] if state.lr is None else [f"lr {number(state.lr)}"]),
+        ],
+        "saved": [f"round {saved.round}", f"{size(saved.bytes)} in {saved.seconds:.3g} s"] if saved else ["-"],
+        "folder": [folder if len(folder) <= width - 8 else "..." + folder[-max(width - 11, 1) :]] if folder else [],
+    }
+    lines = {label: facts_line(label, texts, dot) for label, texts in facts.items() if texts}
+    if judged and best:
+        style = "bold reverse green" if now - best.t < FLASH_S else "green"
+        value = number(best.scores.get(state.start.stop.get("patience_by") or "accuracy", best.loss))
+        lines["judged"] += [(dot, ""), (f"best {value}", style), (f" in round {best.round}", style)]
+    for label, kind in ("replays", "replay"), ("exclude", "exclusion"), ("spikes", "spike"), ("faults", "fault"):
+        if (tally := state.tallies[kind]).count:
+            text = _cut(f"{tally.count}{dot}{printable(tally.newest)}", width - 8)
+            lines[label] = [(f"{label:<8}", "dim"), (text, "red" if kind == "fault" else "yellow")]
+    return lines
 
 
 def _cut(text: str, width: int) -> str:
@@ -191,11 +184,11 @@ def _cut(text: str, width: int) -> str:
 
 def progress_line(state: RunState, now: float, width: int, glyphs: Glyphs = UNICODE) -> Line:
     """Lay out name, rule, round, and how it ended or how far it is."""
-    goal = state.stop.get("rounds")
+    goal = state.start.stop.get("rounds")
     rounds = f"{state.round:>{len(str(goal))}}/{goal}" if goal else str(state.round)
     line: Line = [
-        (printable(state.name), "bold"),
-        (f" {glyphs.dot} {printable(state.rule)}", ""),
+        (printable(state.start.name), "bold"),
+        (f" {glyphs.dot} {printable(state.start.rule)}", ""),
         (f" {glyphs.dot} round {rounds}", ""),
     ]
     fraction, eta = state.fraction(), state.eta(now)
@@ -212,20 +205,6 @@ def progress_line(state: RunState, now: float, width: int, glyphs: Glyphs = UNIC
 def facts_line(label: str, facts: Sequence[str], dot: str) -> Line:
     """Lay out a labelled line, each fact a piece."""
     return [(f"{label:<8}", "dim"), *((fact if place == 0 else dot + fact, "") for place, fact in enumerate(facts))]
-
-
-def judged_line(state: RunState, now: float, dot: str) -> Line:
-    """Lay out the newest judgement and the best one."""
-    judged, best = state.judged, state.best
-    if judged is None:
-        return facts_line("judged", ["-"], dot)
-    scores = {"loss": judged.loss, **judged.metrics}
-    line = facts_line("judged", [f"{name} {number(value)}" for name, value in scores.items()], dot)
-    if best is not None:
-        style = "bold reverse green" if now - best.t < FLASH_S else "green"
-        value = number({"loss": best.loss, **best.metrics}.get(state.stop.get("patience_by") or "accuracy", best.loss))
-        line += [(dot, ""), (f"best {value}", style), (f" in round {best.round}", style)]
-    return line
 
 
 def printable(text: str) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 from partrain.config.toml_source import TomlSource
 from partrain.hooks import GROUP, FollowedRun, Hook
-from partrain.record.events import StartEvent, UnknownEvent, decode
+from partrain.record.events import StartEvent, UnknownEvent, decode, is_sound
 from partrain.record.file_names import EVENTS, JOB
 from partrain.record.run_state import RunState
 from partrain.record.tail import Tail
@@ -59,10 +59,10 @@ class Follower:
                 event = decode(line)
             except ValueError:
                 continue
+            if isinstance(event, UnknownEvent) or not is_sound(event):
+                continue
             with self._lock:
                 self._state.apply(event)
-            if isinstance(event, UnknownEvent):
-                continue
             if isinstance(event, StartEvent) and self._factories:
                 self._open(event)
             for name, hook in list(self._hooks.items()):

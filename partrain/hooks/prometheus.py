@@ -69,7 +69,7 @@ class PrometheusHook(Collector):
         yield _gauge("last_event_timestamp_seconds", "Unix time of the newest event.", state.t)
         yield CounterMetricFamily("partrain_commits", "Checkpoints committed.", self._commits)
         yield _gauge("committed_round", "Round of the newest checkpoint.", state.commit.round if state.commit else None)
-        yield CounterMetricFamily("partrain_faults", "Faults.", state.faults)
+        yield CounterMetricFamily("partrain_faults", "Faults.", state.tallies["fault"].count)
         yield from self._workers()
 
     def _workers(self) -> Iterator[Metric]:
@@ -81,9 +81,9 @@ class PrometheusHook(Collector):
         distance = GaugeMetricFamily("partrain_distance", "Distance of the replicas from their mean.", labels=labels)
         for rank, worker in sorted(self._state.workers.items()):
             key = [str(rank), worker.device]
-            items.add_metric(key, worker.item_iterations)
+            items.add_metric(key, worker.total.items)
             sent.add_metric(key, worker.bytes)
-            for activity, spent in ("computing", worker.compute), ("waiting", worker.wait), ("mixing", worker.mix):
+            for activity, spent in zip(("computing", "waiting", "mixing"), worker.total.spent, strict=True):
                 seconds.add_metric([*key, activity], spent)
             for family, value in (loss, worker.loss), (distance, worker.distance):
                 if value is not None:

@@ -37,8 +37,9 @@ class ScalarHook:
                 if self._round < state.round == event.record.round and event.t - self._t >= ROW_S:
                     self._row(event.t, state)
             case JudgementEvent():
-                scores = {"loss": event.loss, **event.metrics}
-                self.write(event.t, event.item_iterations, _known({f"judged/{name}": value for name, value in scores.items()}))
+                self.write(
+                    event.t, event.item_iterations, _known({f"judged/{name}": value for name, value in event.scores.items()})
+                )
             case EndEvent():
                 if state.round > self._round:
                     self._row(event.t, state)
@@ -84,7 +85,7 @@ def scalars(state: RunState) -> dict[str, float]:
 def waiting_share(state: RunState) -> float | None:
     """Return the share of all workers' seconds lately that they spent waiting for each other."""
     recents = [recent for worker in state.workers.values() if (recent := worker.recent())]
-    return time_shares((recent.compute, recent.wait, recent.mix) for recent in recents).get("wait")
+    return time_shares(recent.spent for recent in recents).get("wait")
 
 
 def _known(values: Mapping[str, float | None]) -> dict[str, float]:

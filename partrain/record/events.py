@@ -12,13 +12,15 @@ so that `vars` returns the fields without a loop.
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypedDict, get_args
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from partrain.number_format import number
-from partrain.record.round_record import RoundRecord, without_nan
+from partrain.record.round_record import RoundRecord, number_of, without_nan
 from partrain.system.regular_file import parse_json
 
 COMMIT_MARK = b'"event":"commit"'
@@ -143,6 +145,11 @@ class JudgementEvent:
     """True if this is the best judgement so far."""
     regular: bool = True
     """False if the network was judged only because the run ends. Such a judgement does not count for `patience`."""
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """Loss and metrics by name."""
+        return {"loss": self.loss, **self.metrics}
 
 
 @dataclass(kw_only=True)
@@ -369,3 +376,46 @@ def round_of(event: Event) -> int | None:
             return None
         case _:
             return event.round
+
+
+def is_sound(event: Event) -> bool:
+    """Return whether the texts and numbers of an event are such: a file may be damaged."""
+    try:
+        if isinstance(event, RoundEvent):  # numbers that were not measured are NaN
+            values = event.rank, *vars(event.record).values()
+            return all(isinstance(value, int | float) for value in values) and math.isfinite(event.record.round)
+        texts, numbers = _values(event)
+        return all(isinstance(text, str) for text in texts) and None not in map(number_of, [event.t, *numbers])
+    except (TypeError, LookupError, AttributeError):
+        return False
+
+
+def _values(event: Event) -> tuple[Iterable[Any], Iterable[Any]]:
+    """Return the texts of an event and its numbers, which must be finite."""
+    match event:
+        case StartEvent(stop=dict(), workers=workers):
+            counts = [
+                worker[key] for worker in workers for key in ("rank", "threads", "partition") if worker.get(key) is not None
+            ]
+            return (event.name, event.rule, *(worker["device"] for worker in workers)), counts
+        case StartEvent():
+            raise TypeError("`stop` is no table")
+        case JudgementEvent():
+            loss = () if event.loss is None else (event.loss,)
+            return (), (event.round, event.item_iterations, event.seconds, *loss, *event.metrics.values())
+        case FaultEvent() | StoppingEvent():
+            return (event.what,), ()
+        case ReplayEvent():
+            return (event.what,), (event.after, event.seconds, *event.discarded)
+        case ExclusionEvent():
+            return (event.what,), (event.round, event.rank, event.discarded)
+        case SpikeEvent():
+            low, high = event.usual
+            return (), (event.round, event.loss, event.bound, low, high)
+        case SlowEvent():
+            return (), (event.round, event.rank, event.factor, event.since)
+        case CommitEvent():
+            return (event.file,), (event.round, event.bytes, event.seconds)
+        case EndEvent():
+            return (event.status, event.reason), (event.round,)
+    return (), ()

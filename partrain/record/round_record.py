@@ -112,6 +112,11 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def number_of(value: Any) -> float | None:
+    """Return a value of a file if it is a finite number, else None."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
+
+
 def without_nan(value: Any) -> Any:
     """Replace every number in a document that is not finite by None."""
     if isinstance(value, float):

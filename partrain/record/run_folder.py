@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from partrain.config.toml_source import TomlSource
-from partrain.errors import Failure
+from partrain.errors import Failure, InputMissing
 from partrain.record.event_log import read_events
-from partrain.record.events import Event, StartEvent
+from partrain.record.events import Event, StartEvent, is_sound
 from partrain.record.file_names import CHECKPOINT, CHECKPOINTS, EVENTS, JOB, SUMMARY
 from partrain.system.regular_file import open_regular, parse_json, read_object
 
@@ -105,8 +105,12 @@ class RunFolder:
         return read_object(self.summary_file)
 
     def events(self) -> Iterator[Event]:
-        """Read the events, as `read_events`. Raises InputMissing if the file is missing or damaged."""
-        return read_events(self.events_file)
+        """Read the events, as `read_events`. Raises InputMissing if the file is missing or damaged, or if a text or number is none."""
+        for event in read_events(self.events_file):
+            if not is_sound(event):
+                kind = getattr(event, "kind", "unknown")
+                raise InputMissing(f"{self.events_file}: an event `{kind}` has a wrong value; restore the file")
+            yield event
 
     @property
     def start(self) -> StartEvent | None:

@@ -9,7 +9,7 @@ is one.
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
 
 from partrain.record.events import (
     CommitEvent,
@@ -79,15 +79,31 @@ class Clock:
         self.stop()
 
 
+@dataclass(slots=True)
+class Tally:
+    """A count of events of one kind, and the newest of them."""
+
+    count: int = 0
+    newest: str = ""
+    """The newest in words."""
+    items: int = 0
+    """Item-iterations that were taken back because of it."""
+
+    def add(self, what: str, items: int = 0) -> None:
+        """Count one more."""
+        self.count += 1
+        self.newest = what
+        self.items += items
+
+
 class RunState:
     """The state of a run. The cost per event does not grow with the run."""
 
     def __init__(self) -> None:
         self.t = 0.0
         """Time of the newest event."""
-        self.name = self.rule = self.run_id = ""
-        self.stop: dict[str, Any] = {}
-        """The `[stop]` table."""
+        self.start = StartEvent(t=0.0, name="", rule="", resumed_from=None, workers=[], stop={})
+        """The start of the newest session; without a name before the first."""
         self.workers: dict[int, WorkerState] = {}
         self.clock = Clock()
         self.round = 0
@@ -101,24 +117,10 @@ class RunState:
         self.misses = 0
         """Regular judgements since the best one; a judgement made only because the run ended does not count."""
         self.commit: CommitEvent | None = None
-        self.faults = 0
-        self.fault = ""
-        """The newest fault."""
-        self.replays = 0
-        """Times that workers, or the process that writes checkpoints, started again after a loss."""
-        self.discarded = 0
-        """Item-iterations of all workers that ran again."""
-        self.replay = ""
-        """The newest replay in words."""
-        self.exclusions = self.excluded_items = 0
-        """Times that a worker was left out of a round's means; the item-iterations that were taken back."""
-        self.exclusion = ""
-        """The newest exclusion in words."""
+        self.tallies = {kind: Tally() for kind in ("replay", "exclusion", "spike", "fault")}
+        """Events of these kinds."""
         self.clipped_updates = 0
         """Rounds of workers whose update was scaled down to `max_update_norm`."""
-        self.spikes = 0
-        self.spike = ""
-        """The newest spike in words."""
         self.leap: SpikeEvent | None = None
         """The spike that the newest event is, if it is one: `RunContext` emits it."""
         self._band = LossBand()
@@ -143,16 +145,11 @@ class RunState:
             case FaultEvent():
                 self._fault(event)
             case ReplayEvent():
-                self.replays += 1
-                self.discarded += sum(event.discarded)
-                self.replay = event.describe()
+                self.tallies[event.kind].add(event.describe(), sum(event.discarded))
             case ExclusionEvent():
-                self.exclusions += 1
-                self.excluded_items += event.discarded
-                self.exclusion = event.describe()
+                self.tallies[event.kind].add(event.describe(), event.discarded)
             case SpikeEvent():
-                self.spikes += 1
-                self.spike = event.describe()
+                self.tallies[event.kind].add(event.describe())
             case SlowEvent():
                 if event.rank in self.workers:
                     self.workers[event.rank].slow = None if event.recovered else event
@@ -198,7 +195,7 @@ class RunState:
 
     def conditions(self) -> list[StopCondition]:
         """Return the stop conditions that are set."""
-        return conditions_of(self.stop)
+        return conditions_of(self.start.stop)
 
     def fraction(self) -> float | None:
         """Return the progress towards the limit that will come first, 0 to 1."""
@@ -218,15 +215,14 @@ class RunState:
 
     def _start(self, event: StartEvent) -> None:
         self.clock.start(event.t)
-        self.name, self.rule, self.run_id = event.name, event.rule, event.run_id
-        self.stop = dict(event.stop)
+        self.start = event
         self.round = event.resumed_from or 0
         self.status = self.reason = self._pace = None
         for described in event.workers:
             self._worker(described["rank"]).begin(
                 described["device"], self.round, described.get("before"), described.get("unevenness")
             )
-        self.item_iterations = sum(worker.item_iterations for worker in self.workers.values())
+        self.item_iterations = sum(worker.total.items for worker in self.workers.values())
         there = {described["rank"] for described in event.workers}
         for rank, worker in self.workers.items():
             worker.left = rank not in there
@@ -272,8 +268,7 @@ class RunState:
             self.leap = SpikeEvent(t=t, round=round, rank=rank, loss=leap.loss, usual=list(leap.usual), bound=leap.bound)
 
     def _fault(self, event: FaultEvent) -> None:
-        self.faults += 1
-        self.fault = event.what
+        self.tallies[event.kind].add(event.what)
         if event.rank in self.workers:
             self.workers[event.rank].lost = True
             self._advance()

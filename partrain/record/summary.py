@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypedDict
+from pathlib import Path
+from typing import Any, TypedDict
+
+from pydantic import BaseModel, ValidationError
 
 from partrain.record.run_state import RunState
 from partrain.record.worker_state import WorkerState
+from partrain.system.regular_file import read_json
 
 
 class RunSeconds(TypedDict):
@@ -124,6 +128,46 @@ class Summary(SummaryOptions):
     """All workers, by rank."""
 
 
+class SummarySeconds(BaseModel):
+    """Seconds in summary.json."""
+
+    train: float
+    total: float
+
+
+class SummaryScores(BaseModel):
+    """The best judgement in summary.json."""
+
+    round: int
+    loss: float | None
+    metrics: dict[str, float | None]
+
+
+class SummaryFile(BaseModel, extra="allow", strict=True):
+    """The numbers of summary.json that its readers show."""
+
+    status: str
+    rounds: int
+    loss: float | None
+    metrics: dict[str, float | None]
+    test: dict[str, float | None]
+    seconds: SummarySeconds
+    item_iterations: int
+    workers: list[dict[str, Any]]
+    best: SummaryScores | None = None
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """Read `summary.json`. Raises OSError, and ValueError if it is not the summary of a run."""
+    content = read_json(path)
+    try:
+        SummaryFile.model_validate(content)
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        raise ValueError(f"not a summary of a run{f': `{place}` is missing or wrong' if place else ''}") from None
+    return dict(content)
+
+
 def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> Summary:
     """Return the content of `summary.json`; `test` holds loss and metrics on the test set. Seconds cover all sessions."""
     judged, clock = state.judged, state.clock
@@ -134,14 +178,15 @@ def summary(state: RunState, test: Mapping[str, float | None] | None = None) -> 
     if state.best:
         best["best"] = {"round": state.best.round, "loss": state.best.loss, "metrics": state.best.metrics}
     faults: SummaryOptions = {}
-    if state.replays:
-        faults |= {"replays": state.replays, "discarded_item_iterations": state.discarded}
-    if state.exclusions:
-        faults |= {"exclusions": state.exclusions, "excluded_item_iterations": state.excluded_items}
+    tallies = state.tallies
+    if (replays := tallies["replay"]).count:
+        faults |= {"replays": replays.count, "discarded_item_iterations": replays.items}
+    if (exclusions := tallies["exclusion"]).count:
+        faults |= {"exclusions": exclusions.count, "excluded_item_iterations": exclusions.items}
     if state.clipped_updates:
         faults["clipped_updates"] = state.clipped_updates
-    if state.spikes:
-        faults["spikes"] = state.spikes
+    if spikes := tallies["spike"].count:
+        faults["spikes"] = spikes
     return {
         "status": state.status or "failed",
         "reason": state.reason or "killed",
@@ -167,9 +212,13 @@ def _worker_summary(worker: WorkerState, train: float) -> WorkerSummary:
         "device": worker.device,
         **unlike,
         "iterations": worker.iterations,
-        "item_iterations": worker.item_iterations,
-        "items_per_second": round((worker.item_iterations - worker.elsewhere) / train, 3) if train > 0 else None,
-        "seconds": {"compute": _seconds(worker.compute), "wait": _seconds(worker.wait), "sync": _seconds(worker.mix)},
+        "item_iterations": worker.total.items,
+        "items_per_second": round((worker.total.items - worker.elsewhere) / train, 3) if train > 0 else None,
+        "seconds": {
+            "compute": _seconds(worker.total.compute),
+            "wait": _seconds(worker.total.wait),
+            "sync": _seconds(worker.total.mix),
+        },
     }
 
 

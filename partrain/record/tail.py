@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from partrain.record.events import JudgementEvent, decode
+from partrain.record.events import JudgementEvent, decode, is_sound
 from partrain.record.run_state import RunState
 from partrain.system.regular_file import open_regular
 
@@ -78,16 +78,15 @@ class FollowedState:
         self.judgements: list[JudgementEvent] = []
 
     def read(self) -> RunState:
-        """Read all new events; lines that are no events are skipped. Raises OSError."""
+        """Read all new events; lines that are no sound events are skipped. Raises OSError."""
         while True:
             anew, lines = self._tail.read()
             if anew:
                 self._forget()
             for line in lines:
                 with suppress(ValueError):
-                    event = decode(line)
-                    self.state.apply(event)
-                    if isinstance(event, JudgementEvent):
-                        self.judgements.append(event)
+                    if is_sound(event := decode(line)):
+                        self.state.apply(event)
+                        self.judgements += [event] if isinstance(event, JudgementEvent) else []
             if self._tail.at_end:
                 return self.state

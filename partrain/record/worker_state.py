@@ -54,12 +54,21 @@ class Curve:
 class Totals(NamedTuple):
     """A worker's totals at one moment."""
 
-    seconds: float
-    rounds: int
-    items: int
-    compute: float
-    wait: float
-    mix: float
+    seconds: float = 0.0
+    """Seconds of training."""
+    rounds: int = 0
+    """Rounds in this folder's events."""
+    items: int = 0
+    """Item-iterations of the run."""
+    compute: float = 0.0
+    wait: float = 0.0
+    mix: float = 0.0
+    """Seconds computing, waiting for others, and mixing."""
+
+    @property
+    def spent(self) -> tuple[float, float, float]:
+        """Seconds by activity, in the order of ACTIVITIES."""
+        return self[3:]
 
 
 @dataclass(slots=True)
@@ -70,16 +79,10 @@ class WorkerState:
     device: str = "?"
     round: int = 0
     """The newest round that the worker finished."""
-    rounds: int = 0
-    """Rounds in this folder's events."""
+    total: Totals = field(default_factory=Totals)
     iterations: int = 0
-    item_iterations: int = 0
     elsewhere: int = 0
     """Item-iterations in another folder, whose seconds are unknown here."""
-    compute: float = 0.0
-    wait: float = 0.0
-    mix: float = 0.0
-    """Seconds computing, waiting for others, and mixing."""
     bytes: int = 0
     """Bytes of messages in this folder's events."""
     round_items: int = 0
@@ -101,13 +104,12 @@ class WorkerState:
     """Its usual training losses."""
     marks: deque[Totals] = field(default_factory=deque)
     t: float = 0.0
-    seconds: float = 0.0
 
     def begin(self, device: str, round_: int, before: CountsBefore | None, unevenness: float | None = None) -> None:
         """Begin a session after this round; `before` holds the worker's totals in another folder."""
-        if before and not self.rounds:
-            self.iterations, self.item_iterations = before["iterations"], before["item_iterations"]
-            self.elsewhere = self.item_iterations
+        if before and not self.total.rounds:
+            self.iterations, self.elsewhere = before["iterations"], before["item_iterations"]
+            self.total = Totals(items=self.elsewhere)
         self.device, self.round, self.unevenness = device, round_, unevenness
         self.lost = self.left = False
         self.slow = None
@@ -116,45 +118,37 @@ class WorkerState:
     def count(self, t: float, record: RoundRecord, seconds: float) -> None:
         """Add a round that ended at `t`, after `seconds` of training."""
         items, loss, distance = record.items, finite(record.loss), finite(record.distance)
-        compute, wait, mix = record.compute, record.wait, record.mix
+        total, compute, wait, mix = self.total, record.compute, record.wait, record.mix
         if not self.marks:
-            self.marks.append(self._mark(seconds - compute - wait - mix))
-        self.t, self.seconds, self.round, self.lost = t, seconds, record.round, False
-        self.rounds += 1
+            self.marks.append(total._replace(seconds=seconds - compute - wait - mix))
+        self.t, self.round, self.lost = t, record.round, False
         self.iterations += record.iterations
-        self.item_iterations += items
-        self.compute += compute
-        self.wait += wait
-        self.mix += mix
+        self.total = Totals(
+            seconds, total.rounds + 1, total.items + items, total.compute + compute, total.wait + wait, total.mix + mix
+        )
         self.bytes += int(finite(record.bytes) or 0)
         self.round_items, self.round_loss = items, loss
         if loss is not None:
-            self.loss = loss if self.loss is None else self.loss + (loss - self.loss) / min(self.rounds, SMOOTHING)
+            self.loss = loss if self.loss is None else self.loss + (loss - self.loss) / min(self.total.rounds, SMOOTHING)
             self.curve.add(loss)
         if distance is not None:
             self.distance = distance
         if seconds - self.marks[-1].seconds >= MARK_S:
-            self._remember(seconds)
+            self.marks.append(self.total)
+            while len(self.marks) > 4 and self.marks[1].seconds <= seconds - WINDOW_S:
+                self.marks.popleft()
 
     def recent(self) -> Totals | None:
         """Return the totals of the window as differences; `seconds` is its length. None before the first round."""
-        if not self.marks or self.seconds <= self.marks[0].seconds:
+        if not self.marks or self.total.seconds <= self.marks[0].seconds:
             return None
-        return Totals._make(now - then for now, then in zip(self._mark(self.seconds), self.marks[0], strict=True))
+        return Totals._make(now - then for now, then in zip(self.total, self.marks[0], strict=True))
 
     def waiting(self) -> float:
         """Return the share of the worker's seconds that it spent waiting for others."""
-        return time_shares([(self.compute, self.wait, self.mix)]).get("wait", 0.0)
+        return time_shares([self.total.spent]).get("wait", 0.0)
 
     def rate(self) -> float:
         """Item-iterations per second lately."""
         recent = self.recent()
         return recent.items / recent.seconds if recent else 0.0
-
-    def _mark(self, seconds: float) -> Totals:
-        return Totals(seconds, self.rounds, self.item_iterations, self.compute, self.wait, self.mix)
-
-    def _remember(self, seconds: float) -> None:
-        self.marks.append(self._mark(seconds))
-        while len(self.marks) > 4 and self.marks[1].seconds <= seconds - WINDOW_S:
-            self.marks.popleft()

@@ -1,12 +1,11 @@
 """The report of runs, one HTML file, and single figures.
 
-    sources    paths -> runs and sweeps                  figures    runs -> descriptions of figures
+    sources    paths -> runs and sweeps                  figures    runs -> descriptions of figures, SVG, PNG
     history    a run folder -> its numbers               sweep      a sweep -> descriptions of figures
-    bins       long runs in few numbers                  theme      size, style and colors of figures
-    timeline   a row of time per worker
+    timeline   a row of time per worker                  theme      size, style and colors of figures
     verdict    runs -> one sentence                      items      a network -> its answers to held-out items
     facts      runs -> tables of text                    page       all of it -> HTML
-    draw       a description -> SVG or PNG               answer_figures   answers -> descriptions of figures
+    answer_figures   answers -> descriptions of figures
 
 Everything is read from run folders; nothing is written there. Figures are described in Vega-Lite's language: `vega.js.gz` draws them in a
 browser (`VEGA.md`), vl-convert draws them for `partrain plot`.

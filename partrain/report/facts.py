@@ -82,7 +82,7 @@ def tiles(run: RunHistory) -> list[Tile]:
         found.append(Tile("staleness", f"{run.staleness:.2f}", "center versions, mean"))
     parameters = run.starts[-1].parameters
     if parameters:
-        found.append(Tile("parameters", count(parameters), f"rule {run.state.rule}"))
+        found.append(Tile("parameters", count(parameters), f"rule {run.state.start.rule}"))
     return found  # fmt: skip
 
 
@@ -111,7 +111,7 @@ def numbers(runs: Sequence[RunHistory]) -> Table:
     tests = dict.fromkeys(name for run in runs for name in run.summary["test"])
     rows: list[tuple[str, list[str]]] = [
         ("status", [run.status for run in runs]),
-        ("rule", [run.state.rule for run in runs]),
+        ("rule", [run.state.start.rule for run in runs]),
         ("workers", [f"{run.size}" for run in runs]),
         ("judged loss", [number(run.summary.get("loss")) for run in runs]),
         *((f"judged {name}", [number(run.summary["metrics"].get(name)) for run in runs]) for name in metrics),
@@ -137,19 +137,21 @@ def workers(runs: Sequence[RunHistory]) -> Table:
     head = [*(["run"] * several), "worker", "device", "items", "item-iterations", "per second", "computing", "waiting", "mixing"]
     rows = []
     for run in runs:
-        items = {worker["rank"]: worker["partition"] for worker in run.starts[-1].workers}
+        items = {worker["rank"]: worker.get("partition") for worker in run.starts[-1].workers}
         rates = {worker["rank"]: worker.get("items_per_second") for worker in run.summary["workers"]}
         for rank, worker in sorted(run.state.workers.items())[:SHOWN_WORKERS]:
-            spent = worker.compute, worker.wait, worker.mix
-            shares = time_shares([spent])
-            parts = [f"{_seconds(part)} ({_share(shares.get(name))})" for name, part in zip(ACTIVITIES, spent, strict=True)]
+            shares = time_shares([worker.total.spent])
+            parts = [
+                f"{_seconds(part)} ({_share(shares.get(name))})"
+                for name, part in zip(ACTIVITIES, worker.total.spent, strict=True)
+            ]
             rows.append(
                 [
                     *([run.label] * several),
                     f"{rank}" + " (lost)" * worker.lost,
                     worker.device,
                     "stream" if (held := items.get(rank, 0)) is None else f"{held:,}",
-                    f"{worker.item_iterations:,}",
+                    f"{worker.total.items:,}",
                     count(rates.get(rank)),
                     *parts,
                 ]
@@ -195,7 +197,7 @@ def environment(runs: Sequence[RunHistory]) -> tuple[Table, str]:
         start = run.starts[-1]
         versions, note = _versions(run)
         notes += [note] if note else []
-        threads = sorted({worker["threads"] for worker in start.workers})
+        threads = sorted({worker["threads"] for worker in start.workers if "threads" in worker})
         facts = {
             "partrain": start.version, **{name: text for name, text in versions.items() if name != "partrain"},
             "cores": f"{start.cores}", "devices": _devices(run), "threads per worker": ", ".join(map(str, threads)),

@@ -1,4 +1,4 @@
-"""Descriptions of figures in Vega-Lite's language: plain dictionaries that a browser or vl-convert draws.
+"""Descriptions of figures in Vega-Lite's language: plain dictionaries that a browser draws, or vl-convert as an SVG or PNG file.
 
 `theme` completes a description by size and style.
 """
@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from partrain.report.bins import binned, thinned
+from partrain.errors import CannotCreate, InputMissing
 from partrain.report.history import RunHistory
-from partrain.report.theme import LINE_LEGEND, NO_UNIT, PLAIN, RUN_COLORS, Rows, Spec
-from partrain.report.timeline import timeline
+from partrain.report.theme import LIGHT, LINE_LEGEND, NO_UNIT, PLAIN, RUN_COLORS, Rows, Spec, themed
+from partrain.report.timeline import binned, timeline
 
 MOST_POINTS = 300
 """Most points of a curve: more than a screen tells apart."""
@@ -25,6 +25,11 @@ MOST_DOTS = 30
 TITLES = {"seconds": "training seconds", "items": "item-iterations", "rounds": "rounds"}
 LOG_FROM = 30
 """Ratio of the largest to the smallest value from which a loss gets a logarithmic axis."""
+
+FORMATS = (".svg", ".png")
+WIDTH, HEIGHT = 640, 320
+SCALE = 2.0
+"""Pixels of a PNG per unit."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,23 @@ def figure(name: str, runs: Sequence[RunHistory], by: str | None = None) -> Spec
     return kind.of_runs(runs, by or kind.by)
 
 
+def draw(name: str, runs: Sequence[RunHistory], by: str | None, suffix: str) -> bytes:
+    """Draw a figure. Raises `InputMissing` if the runs have nothing to show, `CannotCreate` without vl-convert."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise CannotCreate("figures need vl-convert, which is not installed: pip install 'partrain[report]'") from None
+    spec = figure(name, runs, by)
+    if spec is None:
+        raise InputMissing(f"{', '.join(run.label for run in runs)} recorded no {name}: there is nothing to plot")
+    thick = {"subtitle": "thick: held-out items; thin: training, mean of the workers"} if name == "loss" else {}
+    title = {"text": kind_of(name).title, "anchor": "start", "color": LIGHT["ink"], "subtitleColor": LIGHT["muted"], **thick}
+    whole = themed(spec, LIGHT, WIDTH, HEIGHT) | {"background": LIGHT["paper"], "title": title}
+    if suffix == ".png":
+        return bytes(vl_convert.vegalite_to_png(whole, scale=SCALE))
+    return str(vl_convert.vegalite_to_svg(whole)).encode()
+
+
 def kind_of(name: str) -> FigureKind:
     """Return the figure of this name; any name but those of `FIGURES` is that of a judged metric."""
     return FIGURES.get(name) or FigureKind(name, partial(_metric, name), "seconds")
@@ -55,6 +77,14 @@ def _rounded(value: float) -> float:
 
 def _curve(run: RunHistory, what: str, points: Iterable[tuple[float, float]]) -> Rows:
     return [{"x": float(f"{x:.7g}"), "y": _rounded(y), "run": run.label, "what": what} for x, y in points]
+
+
+def thinned(points: Sequence[tuple[float, float]], most: int) -> Iterator[tuple[float, float]]:
+    """Yield at most `most` points: means of neighbors, each at the last one's place."""
+    size = -(-len(points) // most) if points else 1
+    for first in range(0, len(points), size):
+        part = points[first : first + size]
+        yield part[-1][0], sum(y for _, y in part) / len(part)
 
 
 def _training(run: RunHistory, by: str, value: Callable[[Any], float | None]) -> list[tuple[float, float]]:
@@ -127,7 +157,7 @@ def _lines(runs: Sequence[RunHistory], by: str, rows: Rows, y: Spec, whats: Sequ
 
 def _goal(runs: Sequence[RunHistory], name: str) -> list[Spec]:
     """Draw the target that all runs share."""
-    goals = {run.state.stop.get(name) for run in runs}
+    goals = {run.state.start.stop.get(name) for run in runs}
     goal = goals.pop() if len(goals) == 1 else None
     if not isinstance(goal, int | float):
         return []

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
-
 from partrain.config.problems import Rejected
 from partrain.config.toml_source import TomlSource
 from partrain.errors import InputMissing
@@ -28,38 +26,18 @@ from partrain.record.events import (
 from partrain.record.round_record import RoundRecord, finite, time_shares
 from partrain.record.run_folder import RunFolder, status_of
 from partrain.record.run_state import RunState
-from partrain.record.summary import summary
-from partrain.report.bins import WorkerSpan
+from partrain.record.summary import read_summary, summary
 from partrain.system.regular_file import read_regular
 
 
-class SummarySeconds(BaseModel):
-    """Seconds in summary.json."""
+class WorkerSpan(NamedTuple):
+    """A worker's time in one round, by the training clock."""
 
-    train: float
-    total: float
-
-
-class SummaryScores(BaseModel):
-    """The best judgement in summary.json."""
-
-    round: int
-    loss: float | None
-    metrics: dict[str, float | None]
-
-
-class SummaryFile(BaseModel, extra="allow"):
-    """The numbers of summary.json that a report shows."""
-
-    status: str
-    rounds: int
-    loss: float | None
-    metrics: dict[str, float | None]
-    test: dict[str, float | None]
-    seconds: SummarySeconds
-    item_iterations: int
-    workers: list[dict[str, Any]]
-    best: SummaryScores | None = None
+    end: float
+    compute: float
+    wait: float
+    mix: float
+    items: int
 
 
 class Incident(NamedTuple):
@@ -153,7 +131,7 @@ class RunHistory:
 
     @property
     def name(self) -> str:
-        return self.state.name
+        return self.state.start.name
 
     @property
     def simulated(self) -> bool:
@@ -164,7 +142,7 @@ class RunHistory:
     @property
     def shares(self) -> dict[str, float]:
         """Shares of the workers' recorded time by activity; empty if nothing was recorded."""
-        return time_shares((worker.compute, worker.wait, worker.mix) for worker in self.state.workers.values())
+        return time_shares(worker.total.spent for worker in self.state.workers.values())
 
     @property
     def bytes(self) -> float:
@@ -215,40 +193,22 @@ def _take(event: Event, run: RunHistory, totals: dict[int, RoundTotal]) -> None:
             span = WorkerSpan(record.seconds, record.compute, record.wait, record.mix, record.items)
             run.spans.setdefault(rank, []).append(span)
         case JudgementEvent():
-            _check_numbers(event.round, event.seconds, event.item_iterations, event.loss or 0, *event.metrics.values())
             run.judgements.append(event)
         case CommitEvent():
-            _check_numbers(event.round, event.seconds, event.bytes)
             run.commits.append(event)
-        case StartEvent(workers=workers):
+        case StartEvent():
             if run.starts:
                 run.faults.append(_incident(run, event.t, f"resumed from round {event.resumed_from or 0:,}"))
-            for worker in workers:
-                _check_numbers(worker["rank"], worker["partition"] or 0, worker["threads"])
             run.starts.append(event)
         case FaultEvent():
             run.faults.append(_incident(run, event.t, event.what, event.rank))
-        case ReplayEvent():
-            _check_numbers(event.after, event.seconds, *event.discarded)
+        case ReplayEvent() | SlowEvent():
             run.faults.append(_incident(run, event.t, event.describe(), event.rank))
-        case ExclusionEvent():
-            _check_numbers(event.round, event.discarded)
-            run.faults.append(_incident(run, event.t, f"exclusion: {event.describe()}", event.rank))
-        case SpikeEvent():
-            _check_numbers(event.round, event.loss, *event.usual)
-            run.spikes.append(event)
-            run.faults.append(_incident(run, event.t, f"spike: {event.describe()}", event.rank))
-        case SlowEvent():
-            _check_numbers(event.round, event.rank, event.factor, event.since)
-            run.faults.append(_incident(run, event.t, event.describe(), event.rank))
+        case ExclusionEvent() | SpikeEvent():
+            run.spikes += [event] if isinstance(event, SpikeEvent) else []
+            run.faults.append(_incident(run, event.t, f"{event.kind}: {event.describe()}", event.rank))
         case StoppingEvent():
             run.faults.append(_incident(run, event.t, f"{event.signal}: {event.what}"))
-
-
-def _check_numbers(*values: Any) -> None:
-    """Raise TypeError if any value is no number: the file is damaged."""
-    if not all(isinstance(value, int | float) for value in values):
-        raise TypeError("not a number")
 
 
 def _incident(run: RunHistory, t: float, what: str, rank: int | None = None) -> Incident:
@@ -272,8 +232,8 @@ def _read_files(run: RunHistory, files: RunFolder) -> None:
     except (OSError, Rejected):
         run.job = {}  # a report of a damaged folder is better than none
     try:
-        content = SummaryFile.model_validate_json(read_regular(files.summary_file))
-        run.summary, run.status = content.model_dump(exclude_unset=True), content.status
+        run.summary = read_summary(files.summary_file)
+        run.status = run.summary["status"]
     except FileNotFoundError:
         run.summary = dict(summary(run.state))
         run.status = status_of({}, files.is_training, run.state.status)

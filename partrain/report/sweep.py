@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from partrain.record.round_record import number_of
 from partrain.report.sources import SweepResult
 from partrain.report.theme import Rows, Spec
 
@@ -24,13 +25,9 @@ def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _places(values: Sequence[Any]) -> dict[str, float]:
     """Map the shown form of each value to its place on an axis from 0 to 1: numbers by size, others side by side in their order."""
-    if not all(_is_number(value) for value in values):
+    if None in map(number_of, values):
         try:
             ordered = sorted(values)
         except TypeError:
@@ -61,7 +58,7 @@ def varied(sweep: SweepResult) -> list[str]:
 
 
 def _ranked(sweep: SweepResult) -> list[dict[str, Any]]:
-    return [row for row in sweep.rows if _is_number(row.get("median"))]
+    return [row for row in sweep.rows if number_of(row.get("median")) is not None]
 
 
 def parallel(sweep: SweepResult) -> Spec | None:
@@ -154,7 +151,7 @@ def shares(sweep: SweepResult) -> dict[str, float]:
 
 def _groups(values: Sequence[Any]) -> list[Any]:
     distinct = {_shown(value) for value in values}
-    if len(distinct) <= 4 or not all(_is_number(value) for value in values):
+    if len(distinct) <= 4 or None in map(number_of, values):
         return [_shown(value) for value in values]
     ordered = [value for value, _ in groupby(sorted(values))]
     return [4 * ordered.index(value) // len(ordered) for value in values]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from partrain.record.round_record import ACTIVITIES
-from partrain.report.bins import binned
-from partrain.report.history import RunHistory
+from partrain.report.history import RunHistory, WorkerSpan
 from partrain.report.theme import PLAIN, Rows, Spec
 
 MOST_CELLS = 1200
@@ -17,6 +18,45 @@ MOST_BINS = 160
 SHOWN_WORKERS = 24
 """Most workers in a timeline."""
 ACTIVITY_NAMES = {"compute": "computing", "wait": "waiting", "mix": "mixing"}
+
+
+@dataclass
+class Bin:
+    """Seconds of a worker by activity within a part of the run, and the item-iterations then."""
+
+    compute: float = 0.0
+    wait: float = 0.0
+    mix: float = 0.0
+    items: float = 0.0
+
+
+def binned(spans: Sequence[WorkerSpan], end: float, count: int) -> list[Bin]:
+    """Spread a worker's rounds over `count` equal parts of the time from 0 to `end`: computing first, then waiting, then mixing."""
+    bins = [Bin() for _ in range(count)]
+    width = end / count
+    for span in spans:
+        lasted = span.compute + span.wait + span.mix
+        if not (math.isfinite(span.end) and math.isfinite(lasted)) or lasted <= 0:
+            continue
+        at = max(0.0, span.end - lasted)
+        _spread(bins, "items", at, span.end, span.items, width)
+        for name, seconds in zip(ACTIVITIES, (span.compute, span.wait, span.mix), strict=True):
+            _spread(bins, name, at, at + seconds, seconds, width)
+            at += seconds
+    return bins
+
+
+def _spread(bins: list[Bin], name: str, start: float, end: float, amount: float, width: float) -> None:
+    """Add an amount to the bins that an interval touches, in proportion."""
+    if end <= start:
+        return
+    last = len(bins) - 1
+    first, final = min(int(start / width), last), min(int(end / width), last)
+    for index in range(first, final + 1):
+        low = start if index == first else index * width
+        high = end if index == final else (index + 1) * width
+        one = bins[index]
+        setattr(one, name, getattr(one, name) + amount * max(0.0, high - low) / (end - start))
 
 
 def timeline(runs: Sequence[RunHistory], by: str) -> Spec | None:

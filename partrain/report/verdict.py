@@ -85,7 +85,7 @@ def compare(run: RunHistory, alone: RunHistory) -> Comparison | None:
     """
     if differing(run, alone):
         return None
-    goals = [{name: one.state.stop.get(name) for name in ("loss", "accuracy")} for one in (run, alone)]
+    goals = [{name: one.state.start.stop.get(name) for name in ("loss", "accuracy")} for one in (run, alone)]
     if goals[0] == goals[1] and run.status == alone.status == "reached":
         named = " and ".join(f"{name} {value:g}" for name, value in goals[0].items() if value is not None)
         seconds = [float(one.summary["seconds"]["train"]) for one in (run, alone)]
@@ -120,7 +120,7 @@ def time_to(judgements: Sequence[JudgementEvent], level: float) -> float | None:
 def limits(run: RunHistory) -> str:
     """Say how a run ended and what limited its speed."""
     seconds, clock = run.summary["seconds"]["train"], "simulated seconds" if run.simulated else "s"
-    reason = (run.status == "failed" and run.state.fault) or str(run.summary.get("reason") or "")
+    reason = (run.status == "failed" and run.state.tallies["fault"].newest) or str(run.summary.get("reason") or "")
     why = f" ({reason[:REASON]})" if run.status in ("failed", "diverged", "stopped") and reason not in ("", run.status) else ""
     start = f"{ENDS.get(run.status, 'The run ended')}{why} after {run.state.round:,} rounds and {seconds:.3g} {clock} of training"
     shares = run.shares
@@ -137,7 +137,7 @@ def limits(run: RunHistory) -> str:
     place = "was the limit" if cost > shares["compute"] else "cost most beside computing"
     if shares["mix"] > shares["wait"]:
         return f"{start}; {spent}, so mixing {place}: mix less often ([sync] iterations)."
-    computing = {worker.rank: worker.compute for worker in run.state.workers.values()}
+    computing = {worker.rank: worker.total.compute for worker in run.state.workers.values()}
     slowest = max(computing, key=lambda rank: computing[rank])
     even = min(computing.values()) > 0.9 * computing[slowest]
     who = "each round waits for its slowest worker" if even else f"the others wait for worker {slowest}, which computes longest"

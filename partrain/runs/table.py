@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from partrain.display.text_table import aligned
-from partrain.number_format import number, size
+from partrain.number_format import number, scores, size
 from partrain.record.run_folder import RunFolder
 from partrain.runs.listing import COLUMNS, ListedRun
 from partrain.runs.removal import owner
@@ -124,9 +124,9 @@ def describe(run: ListedRun) -> list[str]:
         ("rounds", text_of("rounds", columns["rounds"]) if columns["rounds"] is not None else None),
         ("item-iterations", f"{summary['item_iterations']:,}" if "item_iterations" in summary else None),
         ("replays", _replays(summary)),
-        ("judged", _scores(judged)),
-        ("best", f"round {best['round']:,}: " + _scores({"loss": best["loss"], **best["metrics"]}) if best else None),
-        ("test", _scores(summary.get("test", {}))),
+        ("judged", scores(judged)),
+        ("best", f"round {best['round']:,}: " + scores({"loss": best["loss"], **best["metrics"]}) if best else None),
+        ("test", scores(summary.get("test", {}))),
         ("seconds", ", ".join(f"{key} {value:,.1f}" for key, value in seconds.items())),
         ("checkpoints", f"{len(checkpoints)}, the newest {checkpoints[-1]}" if checkpoints else "none"),
         ("size", size(columns["size"])),
@@ -140,10 +140,6 @@ def checkpoint_names(run: ListedRun) -> list[str]:
     """Return the names of a run's checkpoints, the newest last."""
     folder = RunFolder(run.folder).checkpoints
     return sorted(each.name for each in folder.glob("*.h5")) if folder.is_dir() else []
-
-
-def _scores(scores: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {number(value)}" for name, value in scores.items() if value is not None)
 
 
 def _plain(key: str, value: Any) -> Any:

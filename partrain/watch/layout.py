@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from partrain.display.live_table import (
     UNICODE,
-    VERY_SLOW,
     Glyphs,
     Line,
+    activity_cell,
+    fact_lines,
     facts_line,
     fit_line,
-    judged_line,
     printable,
     progress_line,
 )
@@ -197,15 +197,11 @@ def run_lines(state: RunState, now: float, width: int, height: int, glyphs: Glyp
     dot = f" {glyphs.dot} "
     head: list[Line] = [progress_line(state, now, width, glyphs)]
     workers = len(state.workers)
-    if state.faults:
-        head.append([("fault   ", "dim"), (f"{state.faults}{dot}{printable(state.fault)}"[: width - 8], "red")])
-    head.append(judged_line(state, now, dot))
-    standing = state.standing()
-    others = [each.show(standing) for each in state.conditions() if each.name != "rounds"]
-    if others:
-        head.append(facts_line("until", others, dot))
-    saved = state.commit
-    if saved:
+    if (faults := state.tallies["fault"]).count:
+        head.append([("fault   ", "dim"), (f"{faults.count}{dot}{printable(faults.newest)}"[: width - 8], "red")])
+    facts = fact_lines(state, now, width, glyphs)
+    head += [facts[label] for label in ("judged", "until") if label in facts]
+    if saved := state.commit:
         head.append(facts_line("saved", [f"round {saved.round:,}", size(saved.bytes)], dot))
     head = head[: max(height - 1 - min(workers, 4), 1)]
     return [fit_line(line, width, glyphs) for line in head] + worker_lines(state, width, height - len(head), glyphs)
@@ -238,12 +234,9 @@ def worker_lines(state: RunState, width: int, height: int, glyphs: Glyphs = UNIC
 
 
 def _worker_line(state: RunState, worker: WorkerState, slowdown: float, bar: int, glyphs: Glyphs) -> Line:
-    doing = state.activity(worker)
-    style = {"training": "green", "mixing": "blue", "lost": "bold red", "stopped": "yellow", "starting": "cyan"}.get(doing, "dim")
-    if state.status is None and not worker.lost and slowdown > 1:
-        doing, style = f"slow {slowdown:.1f}x", "bold red" if slowdown >= VERY_SLOW else "yellow"
+    doing, style = activity_cell(state.activity(worker), 1.0 if state.status or worker.lost else slowdown)
     recent = worker.recent() if state.status is None else None
-    compute, mix, wait = (recent.compute, recent.mix, recent.wait) if recent else (worker.compute, worker.mix, worker.wait)
+    compute, wait, mix = (recent or worker.total).spent
     total = max(compute + mix + wait, 1e-9)
     first, second = (max(0, min(round(bar * part / total), bar)) for part in (compute, compute + mix))
     signs = (COMPUTING, MIXING, WAITING) if glyphs is UNICODE else ASCII_SIGNS
@@ -252,7 +245,7 @@ def _worker_line(state: RunState, worker: WorkerState, slowdown: float, bar: int
     line: Line = [(f"{worker.rank:>3} {printable(worker.device)[:7]:<7} ", ""), (f"{doing[:9]:<9} ", style)]
     line += list(zip(pieces, ("green", "blue", "dim"), strict=True))
     padding = " " * (bar - sum(map(len, pieces)))
-    rate = worker.rate() if state.status is None else worker.item_iterations / max(state.clock.train, 1e-9)
+    rate = worker.rate() if state.status is None else worker.total.items / max(state.clock.train, 1e-9)
     line.append((f"{padding} {wait / total:>4.0%} {count(rate, 8):>8} {number(worker.loss)[:7]:>7}", ""))
     return line
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from contextlib import suppress
 from copy import copy
@@ -12,21 +11,15 @@ from typing import Any
 
 from partrain.errors import InputMissing
 from partrain.record.events import (
-    CommitEvent,
-    EndEvent,
-    Event,
-    ExclusionEvent,
-    FaultEvent,
     JudgementEvent,
-    ReplayEvent,
     RoundEvent,
-    SlowEvent,
-    SpikeEvent,
     StartEvent,
     StoppingEvent,
     decode,
+    is_sound,
 )
 from partrain.record.file_names import STEP
+from partrain.record.round_record import number_of
 from partrain.record.run_folder import KILLED, TRAINING, RunFolder, status_of
 from partrain.record.run_state import RunState
 from partrain.record.tail import Tail
@@ -141,7 +134,7 @@ class WatchedRun:
     def _apply(self, line: bytes) -> None:
         with suppress(*ODD):  # a line that is no event, or one with odd values
             event = decode(line)
-            if not _is_sound(event):
+            if not is_sound(event):
                 return
             self.state.apply(event)
             if isinstance(event, RoundEvent):
@@ -163,7 +156,7 @@ class WatchedRun:
         judged = state.judged
         rate = state.rate() if self.training else state.item_iterations / state.clock.train if state.clock.train > 0 else None
         return RunRow(
-            name, state.rule or rule, self.status(), state.round, _goal(state.stop) or goal,
+            name, state.start.rule or rule, self.status(), state.round, _goal(state.start.stop) or goal,
             judged.loss if judged else None, judged.metrics.get("accuracy") if judged else None,
             rate, state.clock.train, state.item_iterations, started, str(self.folder),
         )  # fmt: skip
@@ -187,7 +180,7 @@ class WatchedRun:
     def _read_first(self) -> StartEvent | None:
         with suppress(OSError, *ODD), open_regular(self._files.events_file) as file:
             event = decode(file.readline(FIRST_LINE_BYTES))
-            return event if isinstance(event, StartEvent) and _is_sound(event) else None
+            return event if isinstance(event, StartEvent) and is_sound(event) else None
         return None
 
     def _read_summary(self, changed: int) -> dict[str, Any] | None:
@@ -200,51 +193,18 @@ class WatchedRun:
 
 def _row_of_summary(content: dict[str, Any], name: str, rule: str, goal: int | None, started: float, folder: str) -> RunRow:
     metrics, seconds = content.get("metrics"), content.get("seconds")
-    train = _number(seconds.get("train")) if isinstance(seconds, dict) else None
-    items, rounds = _number(content.get("item_iterations")), _number(content.get("rounds"))
+    train = number_of(seconds.get("train")) if isinstance(seconds, dict) else None
+    items, rounds = number_of(content.get("item_iterations")), number_of(content.get("rounds"))
     return RunRow(
         name, rule, str(content.get("status", "?")), None if rounds is None else int(rounds), goal,
-        _number(content.get("loss")), _number(metrics.get("accuracy")) if isinstance(metrics, dict) else None,
+        number_of(content.get("loss")), number_of(metrics.get("accuracy")) if isinstance(metrics, dict) else None,
         items / train if items is not None and train else None, train, None if items is None else int(items), started, folder,
     )  # fmt: skip
-
-
-def _is_sound(event: Event) -> bool:
-    """Tell if the texts and numbers of an event are such; the numbers of a round are added, which fails if they are not."""
-    if _number(event.t) is None:
-        return False
-    match event:
-        case StartEvent():
-            return isinstance(event.name, str) and isinstance(event.rule, str) and isinstance(event.stop, dict)
-        case JudgementEvent():
-            numbers = event.round, event.item_iterations, event.seconds, *event.metrics.values()
-            return None not in map(_number, numbers) and (event.loss is None or _number(event.loss) is not None)
-        case FaultEvent() | StoppingEvent():
-            return isinstance(event.what, str)
-        case ReplayEvent():
-            return isinstance(event.what, str) and None not in map(_number, (event.after, event.seconds, *event.discarded))
-        case ExclusionEvent():
-            return isinstance(event.what, str) and None not in map(_number, (event.round, event.rank, event.discarded))
-        case SpikeEvent():
-            return len(event.usual) == 2 and None not in map(_number, (event.round, event.loss, event.bound, *event.usual))
-        case SlowEvent():
-            return None not in map(_number, (event.round, event.rank, event.factor, event.since))
-        case CommitEvent():
-            return None not in map(_number, (event.round, event.bytes, event.seconds))
-        case EndEvent():
-            return isinstance(event.status, str) and isinstance(event.reason, str) and _number(event.round) is not None
-        case RoundEvent():
-            return _number(event.record.round) is not None
-    return True
 
 
 def _goal(stop: dict[str, Any]) -> int | None:
     goal = stop.get("rounds")
     return goal if isinstance(goal, int) else None
-
-
-def _number(value: Any) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
 
 
 class WatchedStep:
@@ -261,6 +221,6 @@ class WatchedStep:
             words = record.get("command") or []
             rule = str(words[0]) if words else "step"
             self.row = RunRow(
-                self.label, rule, str(record.get("status", "")), seconds=_number(record.get("seconds")) or None,
-                started=_number(record.get("started")) or 0.0, folder=str(self.folder),
+                self.label, rule, str(record.get("status", "")), seconds=number_of(record.get("seconds")) or None,
+                started=number_of(record.get("started")) or 0.0, folder=str(self.folder),
             )  # fmt: skip

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.histories import made_run, round_of, start, write_events
 from support.runs import Command, Said, events, eventually, partrain, round_file, summary, train, write_job
+from support.watched import summary_of
 
 from partrain.bench.assertions import verdict
 from partrain.bench.compare import labels
@@ -37,6 +39,24 @@ def test_a_run_folder_gives_its_figures(tmp_path: Path) -> None:
     assert row["staleness"] == []
     busy = sum(event[key] for event in rounds for key in ("compute", "wait", "mix"))
     assert row["waiting"] == [pytest.approx(sum(event["wait"] for event in rounds) / busy)]
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "{}", '{"status": "reached", "rounds": "many"}', "null", "not JSON"])
+def test_a_damaged_summary_is_one_clear_line(tmp_path: Path, text: str) -> None:
+    run = made_run(tmp_path / "run")
+    (run / "summary.json").write_text(text)
+    said = partrain("compare", run)
+    assert said.code == 66
+    assert "no readable summary.json" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_damaged_event_is_one_clear_line(tmp_path: Path) -> None:
+    run = write_events(tmp_path / "run", start(), round_of(0, 1, compute="long"))
+    (run / "summary.json").write_text(json.dumps({**summary_of(), "test": {}}))
+    said = partrain("compare", run)
+    assert said.code == 66
+    assert "an event `round` has a wrong value; restore the file" in said.err
 
 
 def test_jobs_are_trained_with_every_seed(tmp_path: Path) -> None:

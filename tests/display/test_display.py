@@ -137,6 +137,15 @@ def test_a_curve_fills_the_height_that_is_left():
     assert "judged loss" not in rendered(viewed(slow=1.4), 80, height=15)
 
 
+def test_a_worker_that_left_keeps_its_row():
+    """A run that is resumed with fewer workers still shows what the others did."""
+    state = viewed()
+    state.apply(
+        StartEvent(t=state.t, name="mnist", rule="average", resumed_from=40, workers=[{"rank": 0, "device": "cpu"}], stop={})
+    )
+    assert rendered(state, 80).splitlines()[-1].split()[:3] == ["1", "cpu", "left"]
+
+
 def test_the_folder_is_shown():
     def shown(width, folder):
         return ["".join(text for text, _ in line) for line in frame(viewed(), T, width, 40, folder=folder)][6]

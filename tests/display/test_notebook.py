@@ -14,7 +14,8 @@ import pytest
 from support.runs import JOB
 from support.watched import end, events_of, fault, summary_of
 
-from partrain.display.notebook import runs_in_kernel, state_html, state_text, summary_html, summary_text
+from partrain.display.live_table import frame
+from partrain.display.notebook import HEIGHT, WIDTH, rendered, runs_in_kernel, summary_html, summary_text
 from partrain.record.run_state import RunState
 
 HOSTILE = "<script>alert(1)</script>\"'&\x1b[31m"
@@ -67,25 +68,29 @@ def viewed(*events: Any) -> RunState:
     return state
 
 
-def test_progress_workers_and_losses() -> None:
-    page = Checked(state_html(viewed(*events_of()), 0.0))
-    for text in "job", "average · round 20 of 100", "20%", "loss 0.2432", "slow 1.5x", "3,840 item-iterations":
+def shown(*events: Any) -> dict[str, str]:
+    return rendered(frame(viewed(*events), 0.0, WIDTH, HEIGHT))
+
+
+def test_the_cell_shows_the_live_table_with_its_colors() -> None:
+    bundle = shown(*events_of())
+    page = Checked(bundle["text/html"])
+    for text in "job", "· average", "· round  20/100", " 20%", "loss 0.2432", "slow 1.5x", "3,840 item-iterations", "judged loss":
         assert text in page.text
-    assert {"table", "svg", "polyline"} <= page.tags
-    ended = viewed(*events_of(), end())
-    assert "finished" in Checked(state_html(ended, 0.0)).text
-    assert state_text(ended) == "job: finished, round 20, judged loss 0.2432"
+        assert text in bundle["text/plain"]
+    assert "color: #808000" in bundle["text/html"]
+    assert "finished" in Checked(shown(*events_of(), end())["text/html"]).text
 
 
 def test_texts_of_a_run_are_no_markup() -> None:
     for html in (
-        state_html(viewed(*events_of(name=HOSTILE, rule=HOSTILE), fault(HOSTILE)), 0.0),
+        shown(*events_of(name=HOSTILE, rule=HOSTILE), fault(HOSTILE))["text/html"],
         summary_html({**summary_of(status=HOSTILE), "metrics": {HOSTILE: 1.0}, "workers": [{"device": HOSTILE}]}, HOSTILE),
     ):
         page = Checked(html)
         assert "script" not in page.tags
         assert "<script>alert(1)</script>" in page.text
-        assert html.isprintable()
+        assert html.replace("\n", "").isprintable()
 
 
 def test_a_result_in_a_line_and_in_a_table() -> None:
@@ -111,9 +116,9 @@ def test_a_training_in_a_cell(tmp_path: Path) -> None:
     assert [output.get("update", False) for output in outputs[:2]] == [False, True][: len(outputs)]
     assert len({output["transient"]["display_id"] for output in outputs}) == 1
     page = Checked(outputs[-1]["data"]["text/html"])
-    assert "round 4 of 4" in page.text
+    assert "round 4/4" in page.text
     assert "finished" in page.text
-    assert outputs[-1]["data"]["text/plain"].startswith("clouds: finished, round 4")
+    assert outputs[-1]["data"]["text/plain"].startswith("clouds · average · round 4/4  finished")
     assert result["text/plain"].startswith("Trained(finished after 4 rounds")
     assert len(result["text/plain"]) < 200
     assert "worker 1" in Checked(result["text/html"]).text

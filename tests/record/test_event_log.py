@@ -306,8 +306,8 @@ def test_cut_returns_the_run_as_it_stood(path):
     assert state.clock.startup == 2.0
     assert state.clock.total == 5.0
     worker = state.workers[1]
-    assert (worker.iterations, worker.item_iterations) == (30, 1920)
-    assert (worker.compute, worker.wait, worker.mix) == pytest.approx((2.1, 0.6, 0.3))
+    assert (worker.iterations, worker.total.items) == (30, 1920)
+    assert (worker.total.compute, worker.total.wait, worker.total.mix) == pytest.approx((2.1, 0.6, 0.3))
     assert state.best is not None
     assert state.best.round == 3
 

@@ -81,6 +81,6 @@ def test_a_run_finds_the_worker_or_the_judged_loss_and_repeats_it_from_its_event
     assert worker.describe() == "round 30: the training loss of worker 1 leapt to 50.000; before, it was 1.0000 to 1.2000"
     assert mixed.describe() == "round 35: the judged loss leapt to 7.0000; before, it was 0.5000 to 0.5000"
     state.apply(worker)
-    assert (state.spikes, state.leap) == (1, None)
+    assert (state.tallies["spike"].count, state.leap) == (1, None)
     assert decode(encode(worker)) == worker
     assert [one.round for one in told(RunState(), change=30)] == [30, 35]

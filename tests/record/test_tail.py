@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from support.histories import judgement, round_of, start, write_events
+
 from partrain.record import tail
-from partrain.record.tail import Tail
+from partrain.record.tail import FollowedState, Tail
 
 
 def test_only_whole_lines(tmp_path: Path) -> None:
@@ -63,3 +66,14 @@ def test_slices_and_lines_longer_than_one(tmp_path: Path) -> None:
     assert slices > 3
     assert found == [b"one"] * tail.CHUNK_BYTES + [wide, b"last"]
     assert lines.share == 1
+
+
+def test_a_followed_state_leaves_out_events_with_odd_values(tmp_path: Path) -> None:
+    """A file that no partrain wrote does not end a command or the hooks of a run in a traceback."""
+    odd = {"event": "exclusion", "t": 1, "round": 1, "rank": 0, "what": "the gradient", "discarded": None}
+    folder = write_events(tmp_path, start(workers=1), round_of(0, 1, compute="long"), odd, round_of(0, 1), judgement(1, 1.0, 0.5))
+    with (folder / "events.jsonl").open("a") as file:
+        file.write(json.dumps(judgement(2, 2.0, 0.5, round="two")) + "\n")
+    followed = FollowedState(folder / "events.jsonl")
+    assert followed.read().round == 1
+    assert [event.round for event in followed.judgements] == [1]

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partrain.report.bins import WorkerSpan, binned, thinned
+from partrain.report.figures import thinned
+from partrain.report.history import WorkerSpan
+from partrain.report.timeline import binned
 
 
 def test_bins_hold_what_happened_in_them() -> None:
