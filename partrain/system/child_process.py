@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from multiprocessing import Pipe, connection
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
-from partrain.system.children import leave_signals_to_command
+from partrain.system.children import FIXED_HASHES, SAFE_PATH, leave_signals_to_command
 from partrain.system.parent_death import describe_exit, die_with_parent
 
 GRACE_S = 5.0
 """A killed process has this long to exit."""
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from partrain.system.child_process import enter; enter{arguments}"
 
 
 class ChildProcess:
     """A process that this one has started, whatever its work."""
 
-    def __init__(self, pid: int, sentinel: Any, reap: Callable[[], int | None], pipe: Connection) -> None:
+    def __init__(self, pid: int, sentinel: Any, reap: Callable[[], int | None], pipe: Connection | None = None) -> None:
         """Hold a process. `reap` gives the exit code once `sentinel` is ready; None if nothing can tell it."""
-        self.pid, self.pipe = pid, pipe
+        self.pid = pid
+        self.pipe: Any = pipe
+        """The `Connection` to the process; None for a program."""
         self.sentinel = sentinel
         """An object for `multiprocessing.connection.wait`: ready when the process has ended."""
         self.exit_code: int | None = None
@@ -43,7 +49,36 @@ class ChildProcess:
         return cls._own(pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), ours)
 
     @classmethod
-    def _own(cls, pid: int, reap: Callable[[], int], pipe: Connection) -> ChildProcess:
+    def python(
+        cls, module: str, *arguments: Any, outlives: bool = False, descriptors: Sequence[int] = (), **options: Any
+    ) -> ChildProcess:
+        """Start a Python that calls `main(pipe, *arguments)` of a module. Raises OSError.
+
+        Args:
+            module: The module. It is imported there, not here.
+            arguments: What can be pickled.
+            outlives: The process goes on after the end of this one; otherwise it ends, too.
+            descriptors: Descriptors that the process gets under the same numbers.
+            options: Options of `subprocess.Popen`.
+        """
+        ours, theirs = Pipe()
+        words = [sys.executable, *SAFE_PATH, "-c"]
+        with theirs:
+            words.append(_PROGRAM.format(path=sys.path, arguments=(module, theirs.fileno(), 0 if outlives else os.getpid())))
+            child = cls.program(words, pass_fds=[theirs.fileno(), *descriptors], env=os.environ | FIXED_HASHES, **options)
+        child.pipe = ours
+        with suppress(ConnectionError):
+            ours.send(arguments)
+        return child
+
+    @classmethod
+    def program(cls, words: Sequence[str], **options: Any) -> ChildProcess:
+        """Start a program, without a pipe and with nothing to read; `options` are those of `subprocess.Popen`. Raises OSError."""
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, **options)
+        return cls._own(process.pid, process.wait)
+
+    @classmethod
+    def _own(cls, pid: int, reap: Callable[[], int], pipe: Connection | None = None) -> ChildProcess:
         """Hold a process that is not reaped before `reap` is called."""
         descriptor = os.pidfd_open(pid)
 
@@ -79,8 +114,19 @@ class ChildProcess:
         if not self.wait(seconds):
             self.signal(signal.SIGKILL)
             self.wait(GRACE_S)
-        self.pipe.close()
+        if self.pipe:
+            self.pipe.close()
         return self._ended
+
+
+def enter(module: str, descriptor: int, parent: int) -> None:
+    """Do the work of a Python that `ChildProcess.python` has started; 0 as its `parent` lets it outlive this."""
+    if parent:
+        die_with_parent(parent)
+    leave_signals_to_command()
+    os.set_inheritable(descriptor, False)
+    pipe = Connection(descriptor)
+    import_module(module).main(pipe, *pipe.recv())
 
 
 def _run_forked(parent: int, main: Callable[[Connection], None], pipe: Connection) -> NoReturn:
