@@ -56,7 +56,7 @@ class WorkerProcesses:
         except (EOFError, OSError, RuntimeError) as error:
             ours.close()
             theirs.close()
-            if failure := forkserver.start_failure(error, OTHER_EXIT_S):
+            if failure := forkserver._start_failure(error):
                 raise failure from None
             if isinstance(error, RuntimeError):
                 raise
