@@ -30,7 +30,7 @@ from typing import Any
 from partrain.errors import Failure, WorkersLost
 from partrain.system.child_process import ChildProcess
 from partrain.system.children import COMMAND_SIGNALS, FIXED_HASHES, SAFE_PATH
-from partrain.system.parent_death import PARENT, orphans_ended
+from partrain.system.parent_death import PARENT, die_with_parent, orphans_ended
 from partrain.system.startup import STARTUP_LIMIT_S
 from partrain.system.surroundings import raise_open_files, starting_process, surroundings_failure
 
@@ -159,13 +159,13 @@ def adopt(given: SharedForkserver) -> None:
 
 
 def start_process(name: str, main: Callable[..., None], *arguments: Any) -> ChildProcess:
-    """Fork a process that calls `main(pipe, *arguments)`. Its exit code is None if the forkserver dies first, which ends it, too.
+    """Fork a process that calls `main(pipe, *arguments)`. It ends with the forkserver: its exit code is None then.
 
     Raises WorkersLost if the forkserver dies, or gives no answer.
     """
     context = start()
     ours, theirs = Pipe()
-    process = context.Process(target=main, args=(theirs, *arguments), name=name, daemon=False)
+    process = context.Process(target=_run_child, args=(pid(), main, theirs, *arguments), name=name, daemon=False)
     frozen = threading.Timer(STARTUP_LIMIT_S, kill)  # the start waits for its answer without a limit
     frozen.daemon = True
     try:
@@ -191,6 +191,11 @@ def start_process(name: str, main: Callable[..., None], *arguments: Any) -> Chil
 
     assert process.pid is not None
     return ChildProcess(process.pid, process.sentinel, reap, ours)
+
+
+def _run_child(server: int, main: Callable[..., None], *arguments: Any) -> None:
+    die_with_parent(server)
+    main(*arguments)
 
 
 def died(patience_s: float) -> bool:

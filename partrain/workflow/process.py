@@ -89,7 +89,6 @@ def _run_command(
     """Run a command of partrain in a new process. `invoke` is the command line's main function: it reads `sys.argv`."""
     pipe.close()
     os.setsid()  # the terminal's Ctrl-C is for the runner, which passes it on
-    die_with_parent(shared["_forkserver_pid"])
     for number in STOPPING:
         signal.signal(number, _exit_on_signal)
     signal.signal(COMMITTING, signal.SIG_DFL)  # the forkserver ignores it, a command that trains does not
