@@ -49,7 +49,6 @@ class WorkerSetup:
     def __init__(self, rank: int, spec: ProcessSpec, on_wait: Callable[[], None] = lambda: None) -> None:
         """Set up worker `rank`. `on_wait` is called now and then while it waits for a stream."""
         job, plan = spec.job, spec.plan
-        self.on_wait = on_wait
         share = plan.shares[rank]
         self._rank, self._spec = rank, spec
         torch.set_num_threads(share.spec.threads)
@@ -85,7 +84,7 @@ class WorkerSetup:
 
         held: NDArray[np.int64]
         self.batches: Batches | StreamBatches
-        self.batches, held = self._stream(dataset.stream, dataset) if dataset.stream else self._partition(dataset)
+        self.batches, held = self._stream(dataset.stream, dataset, on_wait) if dataset.stream else self._partition(dataset)
         self.samples = self._items(dataset.inputs, dataset.targets, dataset.newest)
         if dataset.stream and self.device.type == "cuda":
             self.samples = replace(
@@ -100,7 +99,7 @@ class WorkerSetup:
         self.augment = self._augmentation()
         self._held = torch.from_numpy(held).to(self.samples.inputs.device)
 
-    def _stream(self, form: StreamForm, dataset: Dataset) -> tuple[StreamBatches, NDArray[np.int64]]:
+    def _stream(self, form: StreamForm, dataset: Dataset, on_wait: Callable[[], None]) -> tuple[StreamBatches, NDArray[np.int64]]:
         """Reach the worker's shard of a stream. Returns its batches, and the indices of the held-out items."""
         job, plan, rank = self._spec.job, self._spec.plan, self._rank
         worker = plan.shares[rank]
@@ -108,7 +107,7 @@ class WorkerSetup:
         whole = worker.spec.passes is not None
         share = Share(form, rank, len(plan.shares), job.seed, job.optimizer.batch_size, worker.partition, whole)
         with waiting_at_most(job.transport.stall_seconds):
-            process = DataProcess(job.dataset, self._spec.folder, share, self.on_wait)
+            process = DataProcess(job.dataset, self._spec.folder, share, on_wait)
         return StreamBatches(process, share, dataset.info, worker.iterations), np.arange(dataset.items)
 
     def _partition(self, dataset: Dataset) -> tuple[Batches, NDArray[np.int64]]:
